@@ -1,0 +1,47 @@
+"""FedCohort: which clients should take part in the next federated round, and what did that choice cost and buy?
+
+Names are imported when they are used, so that ``import fedcohort`` stays light.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedcohort.compare import Comparison, compare
+    from fedcohort.errors import UsageError
+    from fedcohort.experiment import Experiment
+    from fedcohort.experiment import load as load_experiment
+    from fedcohort.federation.datasets import Dataset, from_arrays
+    from fedcohort.federation.datasets import load as load_dataset
+    from fedcohort.run import Run, open_run
+    from fedcohort.simulate import run
+
+__all__ = [
+    "Comparison", "Dataset", "Experiment", "Run", "UsageError", "compare", "from_arrays", "load_dataset", "load_experiment", "open_run",
+    "run",
+]  # fmt: skip
+
+_HOMES = {
+    "Comparison": "compare:Comparison",
+    "Dataset": "federation.datasets:Dataset",
+    "Experiment": "experiment:Experiment",
+    "Run": "run:Run",
+    "UsageError": "errors:UsageError",
+    "compare": "compare:compare",
+    "from_arrays": "federation.datasets:from_arrays",
+    "load_dataset": "federation.datasets:load",
+    "load_experiment": "experiment:load",
+    "open_run": "run:open_run",
+    "run": "simulate:run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedcohort' has no attribute {name!r}")
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(importlib.import_module(f"fedcohort.{module}"), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

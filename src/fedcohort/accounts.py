@@ -1,0 +1,229 @@
+"""Book-keeping of one round: who did what, what it cost, and how long it took. It watches the stream of updates and changes nothing."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from fedcohort.algorithms.base import Algorithm, Members, ModelState, Tensors, Update, is_finite
+from fedcohort.arrays import Indices, Values
+from fedcohort.run import KEPT, ClientRow, LedgerRow
+from fedcohort.selection.base import Cohort, Outcome, Question
+
+__all__ = ["Ledger", "Stopwatch", "Tally", "decisions", "num_bytes"]
+
+T = TypeVar("T")
+
+
+def num_bytes(groups: Iterable[Mapping[str, torch.Tensor]]) -> int:
+    """Uncompressed bytes of tensors."""
+    return sum(t.numel() * t.element_size() for group in groups for t in group.values())
+
+
+class Stopwatch:
+    """Wall seconds of the parts of a round; never simulated time."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._start = time.perf_counter()
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time a block."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._add(name, start)
+
+    def watch(self, name: str, stream: Iterable[T]) -> Iterator[T]:
+        """Time what a stream takes to produce its items, not what is done with them."""
+        iterator = iter(stream)
+        while True:
+            start = time.perf_counter()
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+            finally:
+                self._add(name, start)
+            yield item
+
+    def total(self) -> float:
+        """Seconds since the round began."""
+        return time.perf_counter() - self._start
+
+    def _add(self, name: str, start: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+class Ledger:
+    """The cost of a round's questions and of its training."""
+
+    def __init__(self, model_bytes: int) -> None:
+        self.model_bytes = model_bytes
+        self.rows: list[LedgerRow] = []
+
+    def asking(
+        self, answer: Callable[[Question, Indices], Values], num_samples: Indices
+    ) -> Callable[[Question, Indices], Values]:
+        """``answer``, with what every question costs written down."""
+
+        def ask(question: Question, clients: Indices) -> Values:
+            clients = np.asarray(clients, dtype=np.int64)
+            start = time.perf_counter()
+            values = answer(question, clients) if len(clients) else np.zeros((0, question.numbers)).squeeze(-1)
+            self.add(
+                question.kind,
+                messages=2 * len(clients),
+                down=len(clients) * self.model_bytes * question.downloads_model,
+                up=len(clients) * 4 * question.numbers,
+                passes=float(len(clients) * question.passes),
+                seconds=time.perf_counter() - start,
+                discloses=question.reveals,
+            )
+            return values
+
+        return ask
+
+    def add(
+        self, kind: str, *, messages: int, down: int, up: int, passes: float, seconds: float, discloses: str = ""
+    ) -> None:
+        """One more exchange; several of one kind in a round are summed."""
+        before = next((row for row in self.rows if row.kind == kind), None)
+        if before is not None:
+            self.rows.remove(before)
+            messages, down, up = messages + before.messages, down + before.bytes_down, up + before.bytes_up
+            passes, seconds = passes + before.passes, seconds + before.seconds
+        self.rows.append(LedgerRow(kind, messages, down, up, passes, seconds, discloses))
+
+
+class Tally:
+    """What became of each selected client, gathered as the updates stream by.
+
+    Args:
+        cohort: the choice.
+        start: the model the clients received.
+        trainable: names that norms of updates are taken over.
+        needs: what the strategy wants to see of updates (``update_norm``, ``update``).
+    """
+
+    def __init__(self, cohort: Cohort, start: ModelState, trainable: frozenset[str], needs: frozenset[str]) -> None:
+        self.cohort = cohort
+        self.rows = [ClientRow(int(client), "failed", "no answer") for client in cohort.clients]
+        self.bytes_up = 0
+        self.passes = 0.0
+        self._position = {int(client): i for i, client in enumerate(cohort.clients)}
+        self._reports: dict[str, list[tuple[int, float]]] = {}
+        self._updates: dict[int, Values] = {}
+        self._start, self._trainable, self._needs = start, sorted(trainable), needs
+
+    def arrived(self, updates: Iterable[Update]) -> Iterator[Update]:
+        """Let finite results pass; write down clients that failed, and drop updates with NaN or ±∞ (R4)."""
+        for update in updates:
+            row = self.rows[self._position[update.client]]
+            row.num_samples, row.steps, row.duration = update.num_samples, update.steps, update.duration
+            self.passes += 3 * update.work
+            if update.failure is not None:
+                row.status, row.detail = "failed", update.failure
+                continue
+            self.bytes_up += num_bytes([self._sent(update), *update.extra.values()])
+            if not is_finite(update):
+                row.status, row.detail = "diverged", "its update has NaN or infinite entries and was dropped"
+                continue
+            row.status, row.detail = "declined", ""
+            row.loss = update.report.get("loss", math.nan)
+            row.accuracy = update.report.get("accuracy", math.nan)
+            self._look_at(update)
+            yield update
+
+    def admitted(self, updates: Iterable[Update], algorithm: Algorithm, members: Members) -> Iterator[Update]:
+        """Write down who enters the model, and with which weight."""
+        for update in updates:
+            row = self.rows[self._position[update.client]]
+            row.status, row.weight = "admitted", algorithm.weigh(update, members)
+            yield update
+
+    def settle(self) -> None:
+        """Weights become shares of their sum."""
+        total = sum(row.weight for row in self.rows)
+        for row in self.rows:
+            row.weight = row.weight / total if total > 0 else 0.0
+
+    def having(self, *statuses: str) -> list[ClientRow]:
+        """The rows with one of these statuses."""
+        return [row for row in self.rows if row.status in statuses]
+
+    def outcome(self, t: int, duration: float, accuracy: float, class_accuracy: Values) -> Outcome:
+        """What the strategy is told."""
+        n = len(self.cohort)
+        reports: dict[str, Values] = {}
+        for name, pairs in self._reports.items():
+            reports[name] = np.full(n, np.nan)
+            for position, value in pairs:
+                reports[name][position] = value
+        if self._updates:
+            width = len(next(iter(self._updates.values())))
+            reports["update"] = np.full((n, width), np.nan)
+            for position, values in self._updates.items():
+                reports["update"][position] = values
+        return Outcome(
+            t=t,
+            cohort=self.cohort,
+            trained=np.array([row.status in ("admitted", "declined") for row in self.rows], dtype=bool),
+            admitted=np.array([row.status == "admitted" for row in self.rows], dtype=bool),
+            reports=reports,
+            durations=np.array([row.duration for row in self.rows], dtype=np.float64),
+            duration=duration,
+            accuracy=accuracy,
+            class_accuracy=class_accuracy,
+        )
+
+    def _look_at(self, update: Update) -> None:
+        position = self._position[update.client]
+        report = dict(update.report)
+        if self._needs & {"update_norm", "update"}:
+            difference = self._difference(update)
+            report["update_norm"] = float(np.linalg.norm(difference))
+            if "update" in self._needs:
+                self._updates[position] = difference
+        for name, value in report.items():
+            self._reports.setdefault(name, []).append((position, value))
+
+    def _difference(self, update: Update) -> Values:
+        parts = [
+            (update.state[name].double() - self._start[name].double()).flatten().cpu().numpy()
+            for name in self._trainable
+        ]
+        return np.concatenate(parts)
+
+    def _sent(self, update: Update) -> Tensors:
+        if update.sent is None:
+            return update.state
+        return {name: value for name, value in update.state.items() if name in update.sent}
+
+
+def decisions(cohort: Cohort) -> list[tuple[int, bool, float, dict[str, float]]]:
+    """The reasons as rows (client, selected, score, terms): the selected first, then the best scored, at most :data:`KEPT`."""
+    why = cohort.why
+    if why is None:
+        return [(int(client), True, math.nan, {}) for client in cohort.clients[:KEPT]]
+    chosen = np.isin(why.candidates, cohort.clients)
+    order = np.lexsort(
+        (why.candidates, -np.nan_to_num(why.scores, nan=-np.inf, posinf=np.inf, neginf=-np.inf), ~chosen)
+    )
+    rows = [
+        (
+            int(why.candidates[i]),
+            bool(chosen[i]),
+            float(why.scores[i]),
+            {name: float(values[i]) for name, values in why.terms.items()},
+        )
+        for i in order[:KEPT]
+    ]
+    known = set(why.candidates.tolist())
+    return rows + [(int(c), True, math.nan, {}) for c in cohort.clients[:KEPT] if int(c) not in known]

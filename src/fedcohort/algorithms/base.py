@@ -1,0 +1,272 @@
+"""What an algorithm is: how clients learn (the client half) and how their results merge (the server half).
+
+Both halves of an algorithm stand in one class, so that a file reads like the paper. The client half runs under every plan of
+the local training engine, for one client or for a stack of clients: it is written with elementwise tensor operations on the
+dictionaries of a :class:`Problem`. The server half is a fold over updates: ``begin → add → … → end``; updates arrive one after
+another, in cohort order, and need not be kept.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, Protocol
+
+import torch
+from annotated_types import Gt, Le
+from torch import Tensor
+
+from fedcohort.algorithms.local import Training
+from fedcohort.errors import UsageError
+from fedcohort.parameters import parameters
+from fedcohort.plugins import Card
+
+__all__ = [
+    "Algorithm",
+    "Members",
+    "ModelState",
+    "Problem",
+    "RunningMean",
+    "Tensors",
+    "Update",
+    "WeightMode",
+    "blend",
+    "is_finite",
+]
+
+Tensors = dict[str, Tensor]
+ModelState = dict[str, Tensor]
+"""All entries of a model's state dictionary, contiguous: parameters, float buffers, integer buffers."""
+
+WeightMode = Literal["n_selected", "uniform", "n_total_delta", "scaled", "unbiased", "cohort", "n_total_model"]
+
+
+# --- what passes between client and server ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Update:
+    """What one client sends back.
+
+    Attributes:
+        client: id.
+        num_samples: N_i, training samples.
+        steps: H_i, optimiser steps done.
+        state: the trained model w_i; empty after a failure.
+        extra: what the algorithm sends beside the model, name → tensors.
+        report: numbers for the server: see :class:`fedcohort.selection.base.Outcome`.
+        work: work done over nominal work (epochs of the experiment); 1 unless a strategy changed it.
+        sent: names of the tensors that were sent; None means all.
+        failure: why there is no result, in words; None if there is one.
+        duration: simulated time the client needed; set by the clock.
+    """
+
+    client: int
+    num_samples: int
+    steps: int
+    state: ModelState
+    extra: dict[str, Tensors] = field(default_factory=dict)
+    report: dict[str, float] = field(default_factory=dict)
+    work: float = 1.0
+    sent: frozenset[str] | None = None
+    failure: str | None = None
+    duration: float = float("nan")
+
+
+def is_finite(update: Update) -> bool:
+    """Whether every number of the update can enter a model."""
+    groups = [update.state, *update.extra.values()]
+    return all(bool(torch.isfinite(t).all()) for group in groups for t in group.values() if t.is_floating_point())
+
+
+class Problem(Protocol):
+    """The local problem of one client during its training, or of a stack of clients (a leading axis on every tensor).
+
+    Attributes:
+        parameters: the trainable parameters y, changed in place by the optimiser.
+        anchor: the parameters w^t that the client received; same names.
+        received: what the server sent beside the model, as the algorithm's :meth:`Algorithm.broadcast` made it.
+        memory: the client's own state, as the algorithm's :meth:`Algorithm.finish` left it at its last admitted update; empty at first.
+        lr: learning rate of this round.
+        steps: optimiser steps done so far (one number a client of a stack).
+    """
+
+    parameters: Tensors
+    anchor: Tensors
+    received: Mapping[str, Tensors]
+    memory: Mapping[str, Tensors]
+    lr: float
+    steps: int | Tensor
+
+    def gradient(self, at: Tensors | None = None) -> Tensors:
+        """The objective's gradient on the current batch, at the current parameters or ``at`` others."""
+        ...
+
+
+# --- the server's arithmetic -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Members:
+    """What the server half knows about the clients of a round.
+
+    Attributes:
+        num_clients: m.
+        total_samples: N over all clients.
+        k: clients asked for.
+        multiplicity, inclusion, weights: of the cohort, by client id; empty where the cohort has none.
+    """
+
+    num_clients: int
+    total_samples: int
+    k: int
+    multiplicity: Mapping[int, int] = field(default_factory=dict)
+    inclusion: Mapping[int, float] = field(default_factory=dict)
+    weights: Mapping[int, float] = field(default_factory=dict)
+
+
+class RunningMean:
+    """Weighted mean of model states, one at a time, in float64: mean ← mean + (x − mean)·a/A.
+
+    The mean of identical models is that model exactly. Floating-point entries are averaged, integer counters take the maximum.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.mean: Tensors = {}
+        self._dtypes: dict[str, torch.dtype] = {}
+
+    def add(self, state: ModelState, weight: float) -> None:
+        """Include ``state`` with ``weight`` > 0."""
+        self.total += weight
+        share = weight / self.total
+        for name, value in state.items():
+            if name not in self.mean:
+                self._dtypes[name] = value.dtype
+                self.mean[name] = value.double() if value.is_floating_point() else value.clone()
+            elif value.is_floating_point():
+                self.mean[name].lerp_(value.double(), share)
+            else:
+                torch.maximum(self.mean[name], value, out=self.mean[name])
+
+    def result(self) -> ModelState:
+        """The mean, in the dtypes that came in."""
+        return {name: value.to(self._dtypes[name]) for name, value in self.mean.items()}
+
+
+def blend(start: ModelState, end: ModelState, share: float) -> ModelState:
+    """(1 − share)·start + share·end over floating-point entries, in float64; ``end``'s integer entries.
+
+    >>> import torch
+    >>> blend({"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([0.8, 2.4])}, 0.5)["w"]
+    tensor([0.9000, 2.2000])
+    """
+    if share == 1.0:
+        return end
+    return {
+        name: torch.lerp(start[name].double(), value.double(), share).to(value.dtype)
+        if value.is_floating_point()
+        else value
+        for name, value in end.items()
+    }
+
+
+# --- the algorithm ---------------------------------------------------------------------------------------------------------
+
+
+@parameters
+class Algorithm:
+    """Both halves of a federated algorithm; a subclass changes what its paper changes. As it stands it is FedAvg's arithmetic."""
+
+    weights: WeightMode = "n_selected"
+    """How updates are weighted: n_selected (N_i over the admitted), uniform, n_total_delta (N_i over all, on differences), scaled
+    (m/k times that), unbiased (p_i over the inclusion probability), cohort (the strategy's own), n_total_model (a known bug, to
+    reproduce it)."""
+    server_lr: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Server damping s: the new model is (1 − s)·old + s·merged."""
+
+    card: ClassVar[Card]
+    keeps_models: ClassVar[bool] = False
+    """True for algorithms whose server half needs every admitted model at once."""
+    corrects: ClassVar[bool] = False
+    """True for algorithms that change gradients; :meth:`correct` is not called otherwise."""
+
+    # the client half
+
+    def local_training(self, training: Training) -> Training:
+        """The settings of local training under this algorithm; the experiment's by default."""
+        return training
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        """Change ``gradients`` in place before the optimiser's step; only called if :attr:`corrects`."""
+
+    def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
+        """After local training: what is sent beside the model, and the client's new memory (kept once the server admits it)."""
+        return {}, {}
+
+    # the server half
+
+    def broadcast(self) -> dict[str, Tensors]:
+        """What every selected client receives beside the model."""
+        return {}
+
+    def weigh(self, update: Update, members: Members) -> float:
+        """The weight of an update before normalisation; 0 leaves it out."""
+        if members.weights and self.weights == "cohort":
+            return members.weights[update.client]
+        times = members.multiplicity.get(update.client, 1)
+        share = update.num_samples / members.total_samples
+        match self.weights:
+            case "uniform":
+                return float(times)
+            case "n_selected":
+                return float(times * update.num_samples)
+            case "n_total_delta" | "n_total_model":
+                return times * share
+            case "scaled":
+                return times * share * members.num_clients / members.k
+            case "unbiased" if update.client in members.inclusion:
+                return share / members.inclusion[update.client]
+        raise UsageError(
+            f"algorithm.weights = {self.weights!r}: the selection strategy gives no "
+            f"{'inclusion probabilities' if self.weights == 'unbiased' else 'weights'}; use n_selected or uniform"
+        )
+
+    def begin(self, model: ModelState, members: Members) -> Any:
+        """Start a round's fold."""
+        return RunningMean()
+
+    def add(self, fold: Any, update: Update, weight: float) -> None:
+        """Fold in one admitted update."""
+        fold.add(update.state, weight)
+
+    def end(self, fold: Any, model: ModelState, members: Members) -> ModelState:
+        """The merged model; at least one update was folded in. State of the algorithm changes here only."""
+        merged: ModelState = fold.result()
+        match self.weights:
+            case "n_selected" | "uniform":
+                return merged
+            case "n_total_model":
+                return {
+                    name: value * fold.total if value.is_floating_point() else value for name, value in merged.items()
+                }
+            case _:
+                return blend(model, merged, fold.total)
+
+    def aggregate(self, model: ModelState, updates: Iterable[Update], members: Members) -> ModelState:
+        """Merge a round's admitted updates into ``model``; ``model`` itself if there is none (R10)."""
+        fold, empty = self.begin(model, members), True
+        for update in updates:
+            weight = self.weigh(update, members)
+            if weight > 0:
+                self.add(fold, update, weight)
+                empty = False
+        return model if empty else blend(model, self.end(fold, model, members), self.server_lr)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The server's state: everything on ``self`` that is not a parameter."""
+        fixed = set(getattr(self, "__dataclass_fields__", {}))
+        return {name: value for name, value in vars(self).items() if name not in fixed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what :meth:`state_dict` gave."""
+        for name, value in state.items():
+            setattr(self, name, value)

@@ -1,0 +1,25 @@
+"""FedAvg: clients train for E epochs, the server averages their models.
+
+    w_i   = E epochs of mini-batch steps from w^t on client i
+    w^t+1 = Σ a_i w_i,   a_i = N_i / Σ_{j admitted} N_j
+
+Optimiser state is fresh in every round, the last short batch is kept. Server damping (``server_lr``) and the other weightings
+are parameters.
+
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017, arXiv:1602.05629.
+"""
+
+from typing import ClassVar
+
+from fedcohort.algorithms.base import Algorithm
+from fedcohort.parameters import parameters
+from fedcohort.plugins import Card
+
+__all__ = ["FedAvg"]
+
+
+@parameters
+class FedAvg(Algorithm):
+    """Weighted average of locally trained models."""
+
+    card: ClassVar[Card] = Card(source="McMahan et al. 2017, arXiv:1602.05629", status="paper", cost="O(kP)")

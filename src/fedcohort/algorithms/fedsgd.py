@@ -1,0 +1,30 @@
+"""FedSGD: every selected client sends one full-batch gradient.
+
+    w^t+1 = w^t − η Σ a_i ∇F_i(w^t)
+
+which is FedAvg with one step of plain gradient descent on the whole local data set. With all clients and ``n_selected`` weights
+it equals centralised full-batch gradient descent, whatever the partition.
+
+McMahan et al. 2017, arXiv:1602.05629.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms.local import Training
+from fedcohort.parameters import parameters
+from fedcohort.plugins import Card
+
+__all__ = ["FedSGD"]
+
+
+@parameters
+class FedSGD(Algorithm):
+    """One full-batch gradient step per client and round; ``training.lr`` is its step size."""
+
+    card: ClassVar[Card] = Card(source="McMahan et al. 2017, arXiv:1602.05629", status="paper", cost="O(kP)")
+
+    def local_training(self, training: Training) -> Training:
+        """One step of plain SGD on all data."""
+        return dataclasses.replace(training, epochs=1, batch_size=0, optimizer="sgd", momentum=0.0)

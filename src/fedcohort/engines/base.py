@@ -1,0 +1,69 @@
+"""Where the work runs. The same inputs give the same results on every engine."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from fedcohort.algorithms.base import Algorithm, ModelState, Update
+from fedcohort.arrays import Indices, Values
+from fedcohort.errors import UsageError
+from fedcohort.selection.base import Cohort, Question
+from fedcohort.training.forward import Evaluation
+
+__all__ = ["ClientError", "Engine"]
+
+
+class ClientError(RuntimeError):
+    """A client's training or answer raised an error; the message names the client, the cause is chained."""
+
+
+class Engine(Protocol):
+    """Trains clients, asks them questions and evaluates models.
+
+    ``algorithm`` is the run's; its client half may live elsewhere, its server half stays with the caller.
+    """
+
+    @property
+    def trainable(self) -> frozenset[str]:
+        """Names of the model's trainable parameters; norms and similarities of updates use these only."""
+        ...
+
+    def initial_model(self) -> ModelState:
+        """The model before the first round, the same under one seed whatever the strategy."""
+        ...
+
+    def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
+        """Train the cohort in round ``t`` from ``model``; updates stream out in cohort order.
+
+        A client that fails in the field comes back with ``failure`` set. An error in the client's own code is raised.
+        """
+        ...
+
+    def commit(self, admitted: Iterable[int]) -> None:
+        """The server admitted these clients' updates of the last round: they keep their new memory, the others their old."""
+        ...
+
+    def answer(self, model: ModelState, t: int, question: Question, clients: Indices) -> Values:
+        """One row a client, float64 [n] or [n, question.numbers]; NaN where nobody answered."""
+        ...
+
+    def evaluate(self, model: ModelState, split: str) -> Evaluation:
+        """``model`` on the server's ``"validation"`` or ``"test"`` set."""
+        ...
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """The clients' memories, for the checkpoint."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what :meth:`state_dict` gave."""
+        ...
+
+    def close(self) -> None:
+        """Give back threads, processes and memory."""
+        ...
+
+
+def check_split(split: str) -> None:
+    """Only the server's two sets can be evaluated."""
+    if split not in ("validation", "test"):
+        raise UsageError(f"split = {split!r}: valid are 'validation' and 'test'")

@@ -1,0 +1,201 @@
+"""All clients in this process: one client per thread, one intra-op thread each.
+
+Two intra-op threads on one small convolution collapse when another process uses a core; two clients side by side do not. Plan
+``loop`` is plan ``threads`` with one worker: the same kernels, the same layout, the same bits.
+"""
+
+import os
+import queue
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms.local import Training
+from fedcohort.arrays import Indices, Values
+from fedcohort.engines.base import ClientError, check_split
+from fedcohort.federation.federation import Federation
+from fedcohort.models import Model
+from fedcohort.selection.base import Cohort, Question
+from fedcohort.streams import integer
+from fedcohort.training.forward import Evaluation, answer, blocks, evaluate_block, sum_up
+from fedcohort.training.local import Trainer, state_of
+
+__all__ = ["LocalEngine", "build_module"]
+
+T = TypeVar("T")
+
+
+def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
+    """The model with the initial weights of ``seed``; torch's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(integer(seed, "model"))
+        module: nn.Module = model.build(federation.sample_shape, federation.num_classes)
+    return module
+
+
+class LocalEngine:
+    """Implements :class:`fedcohort.engines.base.Engine` in one process.
+
+    Args:
+        federation: the clients' data and the server's sets.
+        model: builds the network.
+        training: the experiment's settings.
+        algorithm: the run's algorithm.
+        seed: of the experiment.
+        workers: threads; 0 means one per core this process may use.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        model: Model,
+        training: Training,
+        algorithm: Algorithm,
+        seed: int,
+        workers: int = 0,
+    ) -> None:
+        self.federation = federation
+        self.seed = seed
+        self.workers = workers or len(os.sched_getaffinity(0))
+        self._memories: dict[int, dict[str, Tensors]] = {}
+        self._pending: dict[int, dict[str, Tensors]] = {}
+        self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
+        for _ in range(self.workers):
+            module = build_module(model, federation, seed)
+            self._trainers.put(Trainer(federation, module, training, algorithm, seed))
+        self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
+        self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="client")
+
+    def initial_model(self) -> ModelState:
+        """See :class:`Engine`; to be called before anything was trained."""
+        with self._trainer() as trainer:
+            return state_of(trainer.module)
+
+    def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
+        """See :class:`Engine`. At most a window of finished updates waits for its turn, so memory does not grow with the cohort."""
+        received = algorithm.broadcast()
+        self._pending = {}
+
+        def work(position: int) -> Update:
+            client = int(cohort.clients[position])
+            epochs = None if cohort.epochs is None else int(cohort.epochs[position])
+            with self._trainer() as trainer, _named(client):
+                update, memory = trainer.train(
+                    model, t, client, epochs=epochs, received=received, memory=self._memories.get(client)
+                )
+            if memory:
+                self._pending[client] = memory
+            return update
+
+        yield from self._in_order(work, self._costs(cohort))
+
+    def commit(self, admitted: Iterable[int]) -> None:
+        """See :class:`Engine`."""
+        for client in admitted:
+            if client in self._pending:
+                self._memories[client] = self._pending[client]
+        self._pending = {}
+
+    def answer(self, model: ModelState, t: int, question: Question, clients: Indices) -> Values:
+        """See :class:`Engine`."""
+        for trainer in self._all_trainers():
+            trainer.load(model)
+            trainer.module.eval()
+
+        def work(position: int) -> Values:
+            client = int(clients[position])
+            with self._trainer() as trainer, _named(client):
+                return answer(trainer.module, self.federation, trainer.dtype, question, t, client, self.seed)
+
+        sizes = self.federation.num_samples[clients]
+        rows = list(self._in_order(work, sizes.astype(np.float64)))
+        values = np.array(rows, dtype=np.float64).reshape(len(clients), question.numbers)
+        return values[:, 0] if question.numbers == 1 else values
+
+    def evaluate(self, model: ModelState, split: str) -> Evaluation:
+        """See :class:`Engine`."""
+        check_split(split)
+        for trainer in self._all_trainers():
+            trainer.load(model)
+            trainer.module.eval()
+        pieces = list(blocks(self.federation.test if split == "test" else self.federation.validation))
+
+        def work(position: int) -> Evaluation:
+            with self._trainer() as trainer:
+                return evaluate_block(trainer.module, self.federation, trainer.dtype, pieces[position])
+
+        return sum_up(list(self._in_order(work, np.ones(len(pieces)))), self.federation.num_classes)
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """See :class:`Engine`."""
+        return {str(client): memory for client, memory in self._memories.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See :class:`Engine`."""
+        self._memories = {int(client): memory for client, memory in state.items()}
+
+    def close(self) -> None:
+        """See :class:`Engine`."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    # how work is spread over threads
+
+    def _costs(self, cohort: Cohort) -> Values:
+        epochs = 1 if cohort.epochs is None else cohort.epochs
+        return (self.federation.num_samples[cohort.clients] * epochs).astype(np.float64)
+
+    def _in_order(self, work: Callable[[int], T], costs: Values) -> Iterator[T]:
+        """Results of ``work(0), work(1), …`` in order; inside a window the most expensive starts first, so threads end together."""
+        window = max(16, 4 * self.workers)
+        with _one_thread_each():
+            running: dict[int, Future[T]] = {}
+            try:
+                for position in range(len(costs)):
+                    if position % window == 0:
+                        ahead = range(position, min(position + window, len(costs)))
+                        for other in sorted(ahead, key=lambda p: -costs[p]):
+                            running[other] = self._pool.submit(work, other)
+                    yield running.pop(position).result()
+            finally:
+                for future in running.values():
+                    future.cancel()
+
+    @contextmanager
+    def _trainer(self) -> Iterator[Trainer]:
+        trainer = self._trainers.get()
+        try:
+            yield trainer
+        finally:
+            self._trainers.put(trainer)
+
+    def _all_trainers(self) -> list[Trainer]:
+        trainers = [self._trainers.get() for _ in range(self.workers)]
+        for trainer in trainers:
+            self._trainers.put(trainer)
+        return trainers
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """One intra-op thread per worker, in this thread too; torch's setting is put back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _named(client: int) -> Iterator[None]:
+    """An error in a client's work says whose it is, its own message first."""
+    try:
+        yield
+    except Exception as error:
+        raise ClientError(f"client {client}: {type(error).__name__}: {error}") from error

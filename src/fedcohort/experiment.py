@@ -1,0 +1,417 @@
+"""The description of a run: TOML and Python both end up here, checked by one schema.
+
+An :class:`Experiment` is complete (every default is filled in), strict (an unknown key is an error) and hashable (the hash names
+its run). Variants, sweeps and seeds expand into :class:`Cell`\\ s, each a single experiment that is one run.
+"""
+
+import copy
+import hashlib
+import itertools
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedcohort.algorithms import ALGORITHMS
+from fedcohort.algorithms.local import Training
+from fedcohort.errors import UsageError, nearest
+from fedcohort.federation.systems import Systems
+from fedcohort.models import MODELS
+from fedcohort.parameters import explain, make
+from fedcohort.plugins import Table
+from fedcohort.selection import STRATEGIES
+
+__all__ = ["Cell", "Choice", "Experiment", "Variant", "load"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        validate_default=True,
+    )
+
+
+class Choice(_Section):
+    """A plug-in by name, with its parameters; in TOML they stand side by side in one table."""
+
+    table: ClassVar[Table]
+    name: str
+    """Which one."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Its parameters, complete."""
+
+    def build(self) -> Any:
+        """A new instance."""
+        return self.table.find(self.name, type(self).__name__.lower())(**copy.deepcopy(self.parameters))
+
+
+class Partition(Choice):
+    """How training samples are spread over clients."""
+
+    table: ClassVar[Table] = Table(
+        "partition",
+        "fedcohort.partitions",
+        {
+            "iid": "fedcohort.federation.partition:Iid",
+            "dirichlet_class": "fedcohort.federation.partition:DirichletClass",
+        },
+    )
+    name: str = "dirichlet_class"
+
+
+class Model(Choice):
+    """The network."""
+
+    table: ClassVar[Table] = MODELS
+    name: str = "mlp"
+
+
+class Algorithm(Choice):
+    """How clients learn and results merge."""
+
+    table: ClassVar[Table] = ALGORITHMS
+    name: str = "fedavg"
+
+
+class Selection(Choice):
+    """Which clients take part."""
+
+    table: ClassVar[Table] = STRATEGIES
+    name: str = "uniform"
+    k: Annotated[int, Ge(1)] = 3
+    """Clients per round."""
+
+
+class Data(_Section):
+    """The data set."""
+
+    name: str = "digits"
+    """An embedded name, a Hub id (owner/name), or a folder."""
+    validation: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Share of the test set that becomes the server's validation set: rewards and early stopping see it, reports never do."""
+    image_column: str | None = None
+    """Column with the image, where the data set has several."""
+    label_column: str | None = None
+    """Column with the label, where the data set has several."""
+
+
+class FederationSection(_Section):
+    """Who the clients are."""
+
+    clients: Annotated[int, Ge(1)] = 12
+    """Number of clients (m)."""
+    partition: Partition = Partition()
+
+
+class Engine(_Section):
+    """Where the work runs; none of this changes a result except ``plan`` and ``device``."""
+
+    plan: Literal["auto", "loop", "threads"] = "auto"
+    """loop: one client after another; threads: one client per thread; auto: threads. Same bits."""
+    workers: Annotated[int, Ge(0)] = 0
+    """Threads; 0 means one per core."""
+    device: Literal["cpu"] = "cpu"
+    """Where tensors live."""
+
+
+class Measures(_Section):
+    """What is measured, and how it is reported."""
+
+    evaluate_every: Annotated[int, Ge(1)] = 1
+    """Evaluate the test set every so many rounds, and after the last."""
+    target_accuracy: Annotated[float, Gt(0), Le(1)] | None = None
+    """Test accuracy for rounds-, time- and bytes-to-accuracy; by default what every row of a comparison reaches."""
+    patience: Annotated[int, Ge(1)] = 100
+    """Rounds without a better validation accuracy after which early stopping would have stopped."""
+    checkpoint_every: Annotated[int, Ge(1)] = 1
+    """Rounds between checkpoints; a killed run goes on after the last one."""
+
+
+class Variant(_Section):
+    """A named row of a comparison: what it changes in the base."""
+
+    label: str
+    overrides: dict[str, Any] = Field(default_factory=dict)
+
+
+class Experiment(_Section):
+    """Everything that decides a run. Unknown keys, wrong types and impossible combinations are :class:`UsageError`\\ s.
+
+    >>> Experiment(rounds=5, selection={"name": "all"}).selection.name
+    'all'
+    """
+
+    name: str = "quickstart"
+    """Names the run directories; decides nothing."""
+    rounds: Annotated[int, Ge(1)] = 20
+    """Rounds of federated training (n)."""
+    seed: Annotated[int, Ge(0)] = 0
+    """First seed; everything random follows from it."""
+    seeds: Annotated[int, Ge(1)] = 3
+    """Repetitions, with seeds seed, seed + 1, …"""
+    data: Data = Data()
+    federation: FederationSection = FederationSection()
+    systems: Systems = Systems()
+    model: Model = Model()
+    training: Training = Training()
+    algorithm: Algorithm = Algorithm()
+    selection: Selection = Selection()
+    engine: Engine = Engine()
+    measures: Measures = Measures()
+    variants: tuple[Variant, ...] = ()
+    """Named rows that override anything; the base is the first row."""
+    sweep: dict[str, list[Any]] = Field(default_factory=dict)
+    """Dotted key → list of values; the grid of all combinations, for every row."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**_complete(values))
+        except ValidationError as error:
+            raise explain(error, "", type(self)) from None
+        k, m = self.selection.k, self.federation.clients
+        if k > m:
+            raise UsageError(f"selection.k = {k}: more than federation.clients = {m}; use 1 to {m}")
+        needs = self.selection.table.find(self.selection.name, "selection.name").needs
+        if "validation" in needs and self.data.validation == 0:
+            raise UsageError(f"data.validation = 0: {self.selection.name!r} needs a validation set; use 0.1, say")
+        for key, choices in self.sweep.items():
+            if not choices:
+                raise UsageError(f"sweep.{key} = []: give at least one value")
+        if self.variants or self.sweep:
+            self.rows()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The complete description as plain values, in the shape of the TOML file."""
+        values = self.model_dump(exclude={"variants", "systems", "training"})
+        values["systems"], values["training"] = asdict(self.systems), asdict(self.training)
+        for section in ("model", "algorithm", "selection"):
+            values[section] = _flat(values[section])
+        values["federation"]["partition"] = _flat(values["federation"]["partition"])
+        values["variants"] = [{"label": row.label, **copy.deepcopy(row.overrides)} for row in self.variants]
+        return {key: value for key, value in values.items() if value or key not in ("variants", "sweep")}
+
+    def to_toml(self) -> str:
+        """The complete description as TOML; reading it back gives an equal experiment."""
+        import tomli_w
+
+        return tomli_w.dumps(_without_none(self.to_dict()))
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> "Experiment":
+        """A new experiment with nested values replaced; a new name in a plugged section drops the old one's parameters."""
+        return Experiment(**_merge(self.to_dict(), overrides, where=""))
+
+    def single(self, seed: int) -> "Experiment":
+        """This experiment's base as one run."""
+        values = self.to_dict() | {"seed": seed, "seeds": 1, "variants": [], "sweep": {}}
+        return Experiment(**values)
+
+    @property
+    def label(self) -> str:
+        """What a table calls this row when nobody named it."""
+        return self.selection.name
+
+    def rows(self) -> list[tuple[str, "Experiment"]]:
+        """The base and every variant, each for every point of the sweep, with distinct labels."""
+        base = self.to_dict() | {"variants": [], "sweep": {}}
+        named = [(self.label, Experiment(**base))]
+        for variant in self.variants:
+            where = f"variants.{variant.label}"
+            if any(variant.label == label for label, _ in named):
+                raise UsageError(f"{where}: the label stands twice; the base row is called {self.label!r}")
+            named.append((variant.label, Experiment(**_merge(base, variant.overrides, where))))
+        if not self.sweep:
+            return named
+        rows = []
+        for (label, experiment), point in itertools.product(named, itertools.product(*self.sweep.values())):
+            settings = dict(zip(self.sweep, point, strict=True))
+            words = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in settings.items())
+            swept = experiment.with_overrides(_nested(settings, "sweep"))
+            rows.append((f"{label}, {words}" if words else label, swept))
+        return rows
+
+    def cells(self) -> "list[Cell]":
+        """Every run of the experiment: rows × seeds."""
+        return [
+            Cell(label, seed, row.single(seed))
+            for label, row in self.rows()
+            for seed in range(self.seed, self.seed + self.seeds)
+        ]
+
+    def key(self, extra: str = "") -> str:
+        """Stable hash of what decides the results of one run, 12 hex digits; ``extra`` stands for data and models given in Python."""
+        values = self.to_dict()
+        for name in ("name", "seeds", "variants", "sweep"):
+            values.pop(name, None)
+        for name in ("workers", "plan"):
+            values["engine"].pop(name)
+        for name in ("target_accuracy", "patience", "checkpoint_every"):
+            values["measures"].pop(name)
+        text = json.dumps([values, extra], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of an experiment: a row under a seed."""
+
+    label: str
+    seed: int
+    experiment: Experiment
+
+
+def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
+    """Read an experiment file.
+
+    Args:
+        path: a TOML file.
+        overrides: ``section.key=value`` settings that replace what the base says; values are TOML, or plain words.
+
+    Raises:
+        UsageError: the file is missing or not TOML, or something in it is wrong.
+    """
+    file = Path(path)
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{file}: no such experiment file; give the path of a .toml file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{file}: not valid TOML: {error}") from None
+    return Experiment(**_merge(values, _parse(overrides), where=""))
+
+
+def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+    """``section.key=value`` settings as nested values."""
+    return _parse(overrides)
+
+
+# --- completing, merging, flattening -------------------------------------------------------------------------------------
+
+_PLUGS: dict[tuple[str, ...], type[Choice]] = {
+    ("federation", "partition"): Partition,
+    ("model",): Model,
+    ("algorithm",): Algorithm,
+    ("selection",): Selection,
+}
+
+
+def _complete(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the parameters of every plug-in against its class and fill in its defaults; split rows from their overrides."""
+    complete = dict(values)
+    for path, choice in _PLUGS.items():
+        where = ".".join(path)
+        parent = complete
+        for part in path[:-1]:
+            inner = parent.get(part, {})
+            if not isinstance(inner, Mapping):
+                break
+            parent[part] = dict(inner)
+            parent = parent[part]
+        given = parent.get(path[-1], {})
+        if isinstance(given, str):
+            given = {"name": given}
+        if isinstance(given, Mapping):
+            parent[path[-1]] = _plug(choice, given, where)
+    for name, kind in (("systems", Systems), ("training", Training)):
+        if isinstance(complete.get(name), Mapping):
+            complete[name] = make(kind, complete[name], name)
+    if "variants" in complete:
+        complete["variants"] = tuple(_variant(row, i) for i, row in enumerate(complete["variants"]))
+    return complete
+
+
+def _plug(choice: type[Choice], given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    own = {key: value for key, value in given.items() if key in choice.model_fields and key != "parameters"}
+    rest = {key: value for key, value in given.items() if key not in own and key != "parameters"}
+    rest |= given.get("parameters", {}) if isinstance(given.get("parameters"), Mapping) else {}
+    name = own.get("name", choice.model_fields["name"].default)
+    if not isinstance(name, str):
+        raise UsageError(f"{where}.name = {name!r}: should be a name; {nearest(str(name), choice.table)}")
+    found = choice.table.find(name, f"{where}.name")
+    try:
+        instance = make(found, rest, where)
+    except UsageError as error:
+        fields = [*(f for f in choice.model_fields if f != "parameters"), *getattr(found, "__pydantic_fields__", {})]
+        unknown = next((key for key in rest if key not in fields), None)
+        if unknown is None:
+            raise
+        raise UsageError(f"{where}.{unknown}: unknown key for {name!r}; {nearest(unknown, fields)}") from error
+    parameters = {key: getattr(instance, key) for key in getattr(found, "__pydantic_fields__", {})}
+    complete: dict[str, Any] = {**own, "name": name, "parameters": parameters}
+    return complete
+
+
+def _variant(row: Any, position: int) -> Variant:
+    if isinstance(row, Variant):
+        return row
+    if not isinstance(row, Mapping) or not isinstance(row.get("label"), str) or not row["label"].strip():
+        raise UsageError(f'variants.{position}.label: required; every [[variants]] table needs a label = "…"')
+    return Variant(label=row["label"], overrides={key: value for key, value in row.items() if key != "label"})
+
+
+def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """``base`` with ``overrides`` laid over it, tables merged key by key."""
+    merged = {key: copy.deepcopy(value) for key, value in base.items()}
+    for key, value in overrides.items():
+        if where.startswith("variants.") and "." not in where.removeprefix("variants.") and key in _NOT_IN_ROWS:
+            raise UsageError(f"{where}.{key}: cannot differ between rows; set it once for the experiment")
+        before = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(before, str | Mapping) and before:
+            old: Mapping[str, Any] = {"name": before} if isinstance(before, str) else before
+            if "name" in value and old.get("name", value["name"]) != value["name"]:
+                old = {name: kept for name, kept in old.items() if name in _KEPT.get(key, ())}
+            merged[key] = _merge(old, value, f"{where}.{key}")
+        else:
+            merged[key] = copy.deepcopy(value)
+    return merged
+
+
+_NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep")
+_KEPT = {"selection": ("k",), "algorithm": ("weights", "server_lr"), "data": ("validation",)}
+"""What a section keeps when a row names another plug-in: what does not belong to the one that goes."""
+
+
+def _parse(overrides: Iterable[str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set {text!r}: write section.key=value, such as selection.k=5")
+        try:
+            settings[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            settings[key.strip()] = value.strip()
+    return _nested(settings, "--set")
+
+
+def _nested(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner, parts = nested, key.split(".")
+        for part in parts[:-1]:
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise UsageError(f"{where} {key}: {part} was given a plain value as well")
+        inner[parts[-1]] = value
+    return nested
+
+
+def _flat(section: dict[str, Any]) -> dict[str, Any]:
+    own = {key: value for key, value in section.items() if key != "parameters"}
+    return own | copy.deepcopy(section["parameters"])
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    return [_without_none(inner) for inner in value] if isinstance(value, list | tuple) else value

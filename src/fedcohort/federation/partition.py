@@ -1,0 +1,368 @@
+"""Which client holds which sample.
+
+A partition is a rule: a ``@parameters`` class whose :meth:`~Rule.assign` gives every sample a client. What every rule has in
+common (the checks, the redraw until every client has ``min_size`` samples, the order of samples inside a client) is
+:func:`partition`, once. It touches the training set only and is computed once, from the streams of the seed.
+
+>>> labels = np.repeat(np.arange(10), 100)
+>>> split = partition(DirichletClass(alpha=0.5), labels, num_clients=8, seed=0)
+>>> int(split.sizes.sum()), int(split.sizes.min()) >= 10
+(1000, True)
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, Protocol
+
+import numpy as np
+from annotated_types import Ge, Gt
+from numpy.typing import NDArray
+
+from fedcohort import streams
+from fedcohort.errors import UsageError
+from fedcohort.parameters import parameters
+
+__all__ = ["PARTITIONS", "DirichletClass", "Iid", "Partition", "PartitionReport", "Rule", "describe", "partition"]
+
+Indices = NDArray[np.int64]
+Values = NDArray[np.float64]
+
+TRIES = 1_000
+"""Redraws before a setting counts as infeasible."""
+
+HOPELESS = 50
+"""A setting counts as infeasible at once when each of its first three draws leaves more clients than this below ``min_size``."""
+
+
+EVEN = 1e6
+"""Where the search for a value that works ends: shares are equal to a thousandth there, and more would not help."""
+
+
+class Rule(Protocol):
+    """What a partition is. Its parameters are dataclass fields, so it is written as a ``@parameters`` class."""
+
+    evens_out: ClassVar[str | None]
+    """Name of the parameter whose larger value makes client sizes more equal; None if no parameter does."""
+
+    @property
+    def min_size(self) -> int:
+        """Samples that every client must have at least; :func:`partition` redraws until they do."""
+
+    def assign(
+        self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
+    ) -> Indices:
+        """Give every sample a client.
+
+        Args:
+            labels: class of each sample, int64 [N], ≥ 0.
+            num_clients: m, between 1 and N.
+            rng: where all its randomness comes from.
+            writers: who wrote each sample, int64 [N], for data that knows it.
+
+        Returns:
+            Client of each sample, int64 [N], 0…m−1; −1 for a sample that no client gets.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The samples of every client, packed.
+
+    Attributes:
+        order: indices of the kept samples sorted by client and shuffled inside each client, int64 [kept].
+        offsets: client i holds ``order[offsets[i]:offsets[i + 1]]``, int64 [m + 1].
+    """
+
+    order: Indices
+    offsets: Indices
+
+    @property
+    def num_clients(self) -> int:
+        """m."""
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Indices:
+        """Samples of each client, int64 [m]."""
+        return np.diff(self.offsets)
+
+    def samples(self, client: int) -> Indices:
+        """Indices of one client's samples (a view)."""
+        if not 0 <= client < self.num_clients:
+            raise IndexError(f"client {client}: there are clients 0 to {self.num_clients - 1}")
+        return self.order[self.offsets[client] : self.offsets[client + 1]]
+
+
+def partition(
+    rule: Rule, labels: np.ndarray, num_clients: int, seed: int, writers: np.ndarray | None = None
+) -> Partition:
+    """Divide samples among clients by ``rule``: the same seed gives the same lists.
+
+    Args:
+        rule: one of :data:`PARTITIONS`, made with its parameters, or a class of your own like them.
+        labels: class of each sample, integers [N].
+        num_clients: m.
+        seed: the experiment's seed.
+        writers: who wrote each sample, integers [N], for rules that group by writer.
+
+    Raises:
+        UsageError: fewer samples than clients, or no draw gives every client ``min_size`` samples.
+    """
+    labels = _whole_numbers(labels, "labels")
+    if writers is not None:
+        writers = _whole_numbers(writers, "writers")
+        if len(writers) != len(labels):
+            raise UsageError(f"writers: {len(writers)} of them for {len(labels)} labels; give one for each sample")
+    if num_clients < 1:
+        raise UsageError(f"federation.clients = {num_clients}: a federation has at least 1 client")
+    if num_clients > len(labels):
+        raise UsageError(
+            f"federation.clients = {num_clients}: there are only {len(labels)} samples; "
+            f"at most {len(labels)} clients can have one each"
+        )
+    if rule.min_size * num_clients > len(labels):
+        raise UsageError(
+            f"federation.partition.min_size = {rule.min_size}: {num_clients} clients cannot have that many of "
+            f"{len(labels)} samples; {len(labels) // num_clients} at most works, or at most "
+            f"{len(labels) // rule.min_size} federation.clients"
+        )
+    clients, smallest = _draw(rule, labels, num_clients, seed, writers, TRIES)
+    if clients is None:
+        raise _infeasible(rule, labels, num_clients, seed, writers, smallest)
+    shuffled = streams.rng(seed, "partition-order").permutation(len(labels))
+    by_client = shuffled[np.argsort(clients[shuffled], kind="stable")]
+    sizes = _sizes(clients, num_clients)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return Partition(order=by_client[len(labels) - offsets[-1] :], offsets=offsets)  # the dropped, −1, sort first
+
+
+def _draw(
+    rule: Rule, labels: Indices, num_clients: int, seed: int, writers: Indices | None, tries: int
+) -> tuple[Indices | None, int]:
+    """The first assignment that leaves nobody below ``min_size``, or None; and the best smallest size that was met."""
+    rng = streams.rng(seed, "partition")
+    best, fewest_short = 0, num_clients
+    for attempt in range(1, tries + 1):
+        clients = rule.assign(labels, num_clients, rng, writers)
+        _check_assignment(rule, clients, len(labels), num_clients)
+        sizes = _sizes(clients, num_clients)
+        best = max(best, int(sizes.min()))
+        if best >= rule.min_size:
+            return clients, best
+        fewest_short = min(fewest_short, int(np.count_nonzero(sizes < rule.min_size)))
+        if attempt >= 3 and fewest_short > HOPELESS:
+            break
+    return None, best
+
+
+def _infeasible(
+    rule: Rule, labels: Indices, num_clients: int, seed: int, writers: Indices | None, smallest: int
+) -> UsageError:
+    """What to say when no draw was good enough; every value it proposes has been tried with this very seed."""
+    name, value = "min_size", float(rule.min_size)
+    works = [f"min_size = {smallest}"] if smallest else []
+    if rule.evens_out is not None:
+        evener = _evener(rule, rule.evens_out, labels, num_clients, seed, writers)
+        if evener is not None:
+            name, value = rule.evens_out, getattr(rule, rule.evens_out)
+            works.insert(0, f"{name} = {evener:g}")
+    return UsageError(
+        f"federation.partition.{name} = {value:g}: no draw gives each of {num_clients} clients (federation.clients) at least "
+        f"min_size = {rule.min_size} of {len(labels)} samples; what works: {' or '.join([*works, 'fewer clients'])}"
+    )
+
+
+def _evener(
+    rule: Rule, name: str, labels: Indices, num_clients: int, seed: int, writers: Indices | None
+) -> float | None:
+    """About the least doubling of parameter ``name`` with which the rule works under this seed, by bisection; None if none does."""
+    value = getattr(rule, name)
+    doublings = max(1, math.ceil(math.log2(EVEN) - math.log2(value)))
+
+    def works(doubling: int) -> float | None:
+        more = float(f"{value * 2.0**doubling:.2g}")
+        wider = dataclasses.replace(rule, **{name: more})  # type: ignore[type-var]  # rules are dataclasses
+        return more if _draw(wider, labels, num_clients, seed, writers, 20)[0] is not None else None
+
+    low, high, found = 0, doublings, works(doublings)
+    while found is not None and high - low > 1:
+        middle = (low + high) // 2
+        less = works(middle)
+        low, high, found = (low, middle, less) if less is not None else (middle, high, found)
+    return found
+
+
+def _sizes(clients: Indices, num_clients: int) -> Indices:
+    return np.bincount(clients + 1, minlength=num_clients + 1)[1:].astype(np.int64, copy=False)
+
+
+def _check_assignment(rule: Rule, clients: Indices, num_samples: int, num_clients: int) -> None:
+    if clients.shape != (num_samples,) or clients.dtype != np.int64:
+        found = f"{clients.dtype} {list(clients.shape)}"
+        raise ValueError(f"{type(rule).__name__}.assign returned {found}; it must return int64 [{num_samples}]")
+    if clients.min() < -1 or clients.max() >= num_clients:
+        raise ValueError(f"{type(rule).__name__}.assign returned clients outside −1…{num_clients - 1}")
+
+
+def _whole_numbers(values: np.ndarray, name: str) -> Indices:
+    values = np.asarray(values)
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        found = f"{values.dtype} {list(values.shape)}"
+        raise UsageError(f"{name}: a partition needs one integer per sample (integers [N]), not {found}")
+    if len(values) and values.min() < 0:
+        raise UsageError(f"{name}: {values.min()} is among them; they are counted from 0")
+    return values.astype(np.int64, copy=False)
+
+
+# --- the rules -------------------------------------------------------------------------------------------------------------
+
+
+@parameters
+class Iid:
+    """Equal shares: a random permutation of all samples, cut into m parts whose sizes differ by at most 1.
+
+    McMahan et al. 2017, arXiv:1602.05629.
+    """
+
+    stratified: bool = False
+    """Deal every class round-robin, so that the counts of each class, too, differ by at most 1 between clients."""
+
+    min_size: Annotated[int, Ge(0)] = 1
+    """Samples that every client must have at least; shares are equal, so this is met or impossible."""
+
+    evens_out: ClassVar[str | None] = None
+
+    def assign(
+        self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
+    ) -> Indices:
+        """Clients in turn, to samples in random order; see :meth:`Rule.assign`."""
+        in_turn = np.arange(len(labels)) % num_clients
+        if not self.stratified:
+            return rng.permutation(in_turn)
+        clients = np.empty(len(labels), np.int64)
+        clients[_shuffled_by_class(labels, rng)] = in_turn
+        return clients
+
+
+@parameters
+class DirichletClass:
+    """Each class is cut among the clients by one Dirichlet draw: label skew and quantity skew together.
+
+    For each class c in order 0…K−1: π ~ Dirichlet_m(alpha·1), and the shuffled n_c samples of class c are cut at
+    ⌊cumsum(π)·n_c⌋. Client sizes N_i = Σ_c π_{c,i}·n_c are therefore random, and the more so the smaller alpha. In the variant
+    ``balanced``, before π is normalised, π_i is set to 0 for every client that already holds N/m samples or more; nobody then
+    ends with N/m + max_c n_c samples or more.
+
+    Li, Diao, Chen, He 2021 (NIID-Bench), arXiv:2102.02079; ``balanced`` as in PFLlib, arXiv:2312.04992.
+    """
+
+    alpha: Annotated[float, Gt(0)] = 0.05
+    """Concentration of the Dirichlet draw: 0.05 gives nearly single-class clients of very different sizes, 100 nearly equal shares."""
+
+    variant: Literal["balanced", "plain"] = "balanced"
+    """``balanced`` gives no more to clients that already hold N/m samples; ``plain`` lets sizes fall as they may."""
+
+    min_size: Annotated[int, Ge(0)] = 10
+    """Samples that every client must have at least; draws that leave a client with fewer are repeated."""
+
+    evens_out: ClassVar[str | None] = "alpha"
+
+    def assign(
+        self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
+    ) -> Indices:
+        """One Dirichlet cut per class; see :meth:`Rule.assign`."""
+        clients = np.empty(len(labels), np.int64)
+        held = np.zeros(num_clients, np.int64)
+        samples = _shuffled_by_class(labels, rng)
+        start = 0
+        for n_c in np.bincount(labels).tolist():
+            may_get = held * num_clients < len(labels) if self.variant == "balanced" else np.ones(num_clients, bool)
+            cuts = np.floor(np.cumsum(_dirichlet(self.alpha, may_get, rng)) * n_c).astype(np.int64)
+            cuts[np.flatnonzero(may_get)[-1] :] = n_c  # a sum that falls short of 1 by rounding must not lose a sample
+            counts = np.diff(cuts, prepend=0)
+            clients[samples[start : start + n_c]] = np.repeat(np.arange(num_clients), counts)
+            held += counts
+            start += n_c
+        return clients
+
+
+def _dirichlet(alpha: float, may_get: NDArray[np.bool_], rng: np.random.Generator) -> Values:
+    """Dirichlet(alpha·1) shares [m], with 0 for those who may not get anything and the rest normalised.
+
+    Shares are G_i/ΣG with G_i ~ Gamma(alpha). Below alpha ≈ 0.01 these underflow to 0, all of them at once in the end, so they
+    are drawn as logarithms, log G = log Gamma(alpha + 1) − Exponential/alpha, and scaled by min(alpha, 1) until the largest
+    has been subtracted. The largest share is then exp(0): the redraw "if all become 0" can never be needed.
+    """
+    scale = min(alpha, 1.0)
+    size = len(may_get)
+    logs = scale * np.log(rng.standard_gamma(alpha + 1.0, size)) - scale / alpha * rng.standard_exponential(size)
+    logs -= logs[may_get].max()
+    with np.errstate(over="ignore"):  # −∞ is the right logarithm of a share that is too small
+        shares = np.where(may_get, np.exp(np.minimum(logs, 0.0) / scale), 0.0)
+    return shares / shares.sum()
+
+
+def _shuffled_by_class(labels: Indices, rng: np.random.Generator) -> Indices:
+    """All samples sorted by class, in random order inside each class."""
+    shuffled = rng.permutation(len(labels))
+    return shuffled[np.argsort(labels[shuffled], kind="stable")]
+
+
+PARTITIONS: dict[str, type[Rule]] = {"iid": Iid, "dirichlet_class": DirichletClass}
+"""Name in ``federation.partition.name`` → rule."""
+
+
+# --- what came of it -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionReport:
+    """How unequal the clients of a partition are.
+
+    Attributes:
+        counts: samples of each class at each client, int64 [m, K].
+        sizes: samples of each client N_i, int64 [m].
+        dominant: each client's most frequent class (ties: the lowest), int64 [m]; −1 without samples.
+        dominant_share: its share of the client's samples, float64 [m]; NaN without samples.
+        num_classes: classes of which the client has at least one sample, int64 [m].
+        distance: total-variation distance ½ Σ_c |h_{i,c}/N_i − n_c/N| to the label distribution of all kept samples, float64 [m],
+            from 0 (the same mixture) to 1; NaN without samples.
+    """
+
+    counts: Indices
+    sizes: Indices
+    dominant: Indices
+    dominant_share: Values
+    num_classes: Indices
+    distance: Values
+
+
+def describe(labels: np.ndarray, partition: Partition, num_classes: int) -> PartitionReport:
+    """Count what each client holds.
+
+    Args:
+        labels: class of each sample, integers [N]: those the partition was made of, or other labels of the same samples.
+        partition: who holds what.
+        num_classes: K; a class may have no samples.
+    """
+    labels = _whole_numbers(labels, "labels")
+    if len(labels) and labels.max() >= num_classes:
+        raise UsageError(
+            f"labels: {labels.max()} is among them; with {num_classes} classes the last is {num_classes - 1}"
+        )
+    m, sizes = partition.num_clients, partition.sizes
+    if len(partition.order) and partition.order.max() >= len(labels):
+        raise UsageError(f"labels: {len(labels)} of them, but the partition holds sample {partition.order.max()}")
+    cells = np.repeat(np.arange(m) * num_classes, sizes) + labels[partition.order]
+    counts = np.bincount(cells, minlength=m * num_classes).reshape(m, num_classes).astype(np.int64, copy=False)
+    total = counts.sum(axis=0)
+    size = np.where(sizes > 0, sizes, np.nan)
+    return PartitionReport(
+        counts=counts,
+        sizes=sizes,
+        dominant=np.where(sizes > 0, counts.argmax(axis=1), -1),
+        dominant_share=counts.max(axis=1) / size,
+        num_classes=np.count_nonzero(counts, axis=1).astype(np.int64, copy=False),
+        distance=0.5 * np.abs(counts / size[:, None] - total / max(total.sum(), 1)).sum(axis=1),
+    )

@@ -1,0 +1,90 @@
+"""Parameters of everything that can be plugged in: a strict dataclass whose fields, limits and sentences are read everywhere.
+
+A strategy, an algorithm, a partition, a model or a latency law is a class marked ``@parameters``. Its fields are checked when
+it is made, from Python and from TOML alike; the sentence under each field is what ``fedcohort strategies`` and the docs print.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
+
+from pydantic import ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass as checked_dataclass
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from fedcohort.errors import UsageError, nearest
+
+__all__ = ["Parameter", "describe", "explain", "make", "parameters"]
+
+T = TypeVar("T")
+
+_STRICT = ConfigDict(
+    extra="forbid", strict=True, arbitrary_types_allowed=True, use_attribute_docstrings=True, allow_inf_nan=False
+)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
+def parameters(cls: type[T]) -> type[T]:
+    """Make ``cls`` a dataclass with keyword-only fields that are checked strictly when it is made."""
+    return checked_dataclass(cls, config=_STRICT, kw_only=True)  # type: ignore[return-value]
+
+
+class Parameter(NamedTuple):
+    """One field of a ``@parameters`` class, as the docs show it."""
+
+    name: str
+    type: str
+    default: Any
+    doc: str
+
+
+def describe(cls: type) -> list[Parameter]:
+    """The parameters of a ``@parameters`` class in the order of their definition."""
+    infos: dict[str, FieldInfo] = getattr(cls, "__pydantic_fields__", {})
+    rows = []
+    for name, info in infos.items():
+        default = "required" if info.is_required() else info.get_default(call_default_factory=True)
+        rows.append(Parameter(name, inspect.formatannotation(info.annotation), default, info.description or ""))
+    return rows
+
+
+def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Build ``cls`` from ``values``.
+
+    Raises:
+        UsageError: one line that names the key below ``where``, its value and what would work.
+    """
+    try:
+        return cls(**values)
+    except ValidationError as error:
+        raise explain(error, where, cls) from None
+
+
+def explain(error: ValidationError, where: str, model: type | None = None) -> UsageError:
+    """A pydantic error as one line: the full key, the value, and what would work."""
+    detail = error.errors(include_url=False)[0]
+    key = ".".join([where, *(str(part) for part in detail["loc"])]).strip(".")
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return UsageError(_sentence(key, detail, _model_at(model, detail["loc"][:-1])) + more)
+
+
+def _sentence(key: str, detail: ErrorDetails, model: type | None) -> str:
+    if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        valid = list(getattr(model, "__pydantic_fields__", {})) if model else []
+        return f"{key}: unknown key; {nearest(str(detail['loc'][-1]), valid) if valid else 'it takes no parameters'}"
+    if detail["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        return f"{key}: required, but not given"
+    message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return f"{key} = {detail['input']!r}: {message}"
+
+
+def _model_at(model: type | None, path: tuple[int | str, ...]) -> type | None:
+    for part in path:
+        fields = getattr(model, "__pydantic_fields__", None)
+        if fields is None or part not in fields:
+            return None
+        annotation = fields[part].annotation
+        model = annotation if isinstance(annotation, type) else None
+    return model

@@ -1,0 +1,157 @@
+"""The round: who is available, who is selected, what they learn, what enters the model. Nothing else knows the order.
+
+Nothing flows backwards: a strategy sees a Round and an Outcome, never a client, a model or an engine.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcohort.accounts import Ledger, Stopwatch, Tally, decisions, num_bytes
+from fedcohort.algorithms.base import Algorithm, Members, ModelState
+from fedcohort.arrays import Values
+from fedcohort.engines.base import Engine
+from fedcohort.federation.systems import Clock
+from fedcohort.run import RoundRow
+from fedcohort.selection.base import Cohort, Round, Selector, choose
+from fedcohort.streams import rng
+from fedcohort.training.forward import Evaluation
+
+__all__ = ["Game", "play_round"]
+
+
+@dataclass
+class Game:
+    """Everything that a run consists of while it is played: ``model``, and the parts that have a state of their own."""
+
+    seed: int
+    k: int
+    clock: Clock
+    selector: Selector
+    algorithm: Algorithm
+    engine: Engine
+    model: ModelState
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next round depends on, for the checkpoint."""
+        return {
+            "model": self.model,
+            "selector": self.selector.state_dict(),
+            "algorithm": self.algorithm.state_dict(),
+            "engine": dict(self.engine.state_dict()),
+            "clock": self.clock.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.model = state["model"]
+        self.selector.load_state_dict(state["selector"])
+        self.algorithm.load_state_dict(state["algorithm"])
+        self.engine.load_state_dict(state["engine"])
+        self.clock.load_state_dict(state["clock"])
+
+
+def play_round(game: Game, t: int, *, test: bool) -> RoundRow:
+    """Play round ``t``: changes ``game`` and returns what is recorded; ``test`` says whether the test set is evaluated."""
+    clock, selector, algorithm, engine, start = game.clock, game.selector, game.algorithm, game.engine, game.model
+    watch, before = Stopwatch(), clock.now
+    ledger = Ledger(num_bytes([start]))
+
+    available = clock.available(t)
+    with watch.part("selection"):
+        ask = ledger.asking(lambda question, clients: engine.answer(start, t, question, clients), clock.num_samples)
+        k = min(game.k, len(available))
+        cohort = choose(
+            selector, Round(t, k, available, rng(game.seed, "select", t), before, clock.durations.copy(), ask)
+        )
+
+    tally = Tally(cohort, start, engine.trainable, selector.needs)
+    members = _members(cohort, clock, game.k)
+    with watch.part("aggregation"):
+        updates = watch.watch("training", engine.train(start, t, cohort, algorithm))
+        updates = clock.settle(t, updates)
+        updates = tally.arrived(updates)
+        updates = selector.admit(updates)
+        updates = tally.admitted(updates, algorithm, members)
+        game.model = algorithm.aggregate(start, updates, members)
+    engine.commit([row.client for row in tally.having("admitted")])
+    tally.settle()
+
+    with watch.part("evaluation"):
+        validation = engine.evaluate(game.model, "validation")
+        tested = engine.evaluate(game.model, "test") if test else None
+    with watch.part("selection"):
+        selector.observe(tally.outcome(t, clock.now - before, validation.accuracy, validation.class_accuracy))
+
+    seconds = watch.seconds
+    seconds["aggregation"] -= seconds.get("training", 0.0)
+    down = len(cohort) * num_bytes([start, *algorithm.broadcast().values()])
+    ledger.add(
+        "training", messages=2 * len(cohort), down=down, up=tally.bytes_up, passes=tally.passes,
+        seconds=seconds.get("training", 0.0), discloses="its update and number of samples",
+    )  # fmt: skip
+    return _row(
+        t, len(available), cohort, tally, ledger, clock, before, validation, tested, seconds | {"total": watch.total()}
+    )
+
+
+def _members(cohort: Cohort, clock: Clock, k: int) -> Members:
+    def by_client(values: Any) -> dict[int, Any]:
+        return {} if values is None else dict(zip(cohort.clients.tolist(), np.asarray(values).tolist(), strict=True))
+
+    return Members(
+        num_clients=len(clock.num_samples),
+        total_samples=int(clock.num_samples.sum()),
+        k=k,
+        multiplicity=by_client(cohort.multiplicity),
+        inclusion=by_client(cohort.inclusion),
+        weights=by_client(cohort.weights),
+    )
+
+
+def _row(
+    t: int,
+    available: int,
+    cohort: Cohort,
+    tally: Tally,
+    ledger: Ledger,
+    clock: Clock,
+    before: float,
+    validation: Evaluation,
+    tested: Evaluation | None,
+    seconds: dict[str, float],
+) -> RoundRow:
+    trained = tally.having("admitted", "declined")
+    notes = [cohort.why.note if cohort.why is not None else ""]
+    if available == 0:
+        notes = ["empty round: nobody available"]
+    elif not tally.having("admitted"):
+        notes.append("nobody admitted: the model stays as it was")
+    return RoundRow(
+        round=t,
+        available=available,
+        selected=len(cohort),
+        trained=len(trained),
+        admitted=len(tally.having("admitted")),
+        simulated_time=clock.now,
+        round_time=clock.now - before,
+        steps=sum(row.steps for row in tally.rows),
+        test_accuracy=tested.accuracy if tested else float("nan"),
+        test_loss=tested.loss if tested else float("nan"),
+        validation_accuracy=validation.accuracy,
+        validation_loss=validation.loss,
+        local_accuracy=_mean([row.accuracy for row in trained]),
+        train_loss=_mean([row.loss for row in trained]),
+        class_accuracy=tested.class_accuracy.tolist() if tested else [],
+        note="; ".join(note for note in notes if note),
+        clients=tally.rows,
+        decisions=decisions(cohort),
+        ledger=ledger.rows,
+        wall=seconds,
+    )
+
+
+def _mean(values: list[float]) -> float:
+    known: Values = np.array([value for value in values if np.isfinite(value)])
+    return float(known.mean()) if len(known) else float("nan")

@@ -1,0 +1,443 @@
+"""The run directory: what happened, and where to go on.
+
+    experiment.toml          the resolved description
+    run.sqlite               one transaction a round: metrics, decisions, cost ledger, and which checkpoint belongs to them
+    checkpoint/round-*.safetensors
+    model.safetensors        the final model
+    run.lock                 held by the process that writes
+
+A round is in the database completely or not at all; a process may be killed at any moment. Nothing is pickled.
+"""
+
+import hashlib
+import json
+import math
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedcohort.errors import UsageError
+from fedcohort.states import CorruptState, load_state, save_state
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FORMAT", "ClientRow", "LedgerRow", "RoundRow", "Run", "open_run"]
+
+FORMAT = 1
+"""Version of the directory's layout."""
+
+KEPT = 1000
+"""Candidates of one decision that are kept at most: the selected, then the best scored."""
+
+_TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE rounds (
+  round INTEGER PRIMARY KEY, available INTEGER, selected INTEGER, trained INTEGER, admitted INTEGER,
+  simulated_time REAL, round_time REAL, steps INTEGER,
+  test_accuracy REAL, test_loss REAL, validation_accuracy REAL, validation_loss REAL, local_accuracy REAL, train_loss REAL,
+  class_accuracy TEXT, note TEXT
+);
+CREATE TABLE clients (
+  round INTEGER, position INTEGER, client INTEGER, status TEXT, detail TEXT, num_samples INTEGER, steps INTEGER, duration REAL,
+  weight REAL, loss REAL, accuracy REAL, PRIMARY KEY (round, position)
+);
+CREATE TABLE decisions (round INTEGER, position INTEGER, client INTEGER, selected INTEGER, score REAL, terms TEXT,
+  PRIMARY KEY (round, position));
+CREATE TABLE ledger (
+  round INTEGER, kind TEXT, messages INTEGER, bytes_down INTEGER, bytes_up INTEGER, passes REAL, seconds REAL, discloses TEXT,
+  PRIMARY KEY (round, kind)
+);
+CREATE TABLE wall (round INTEGER PRIMARY KEY, selection REAL, training REAL, aggregation REAL, evaluation REAL, recording REAL,
+  total REAL);
+CREATE TABLE checkpoints (round INTEGER PRIMARY KEY, file TEXT, sha256 TEXT);
+"""
+
+
+# --- what is recorded of a round ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ClientRow:
+    """One selected client of a round. ``status``: admitted, declined, failed or diverged (see ``detail``)."""
+
+    client: int
+    status: str
+    detail: str = ""
+    num_samples: int = 0
+    steps: int = 0
+    duration: float = math.nan
+    weight: float = 0.0
+    loss: float = math.nan
+    accuracy: float = math.nan
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """Cost of one kind of exchange in a round: ``training``, or a question's name.
+
+    Bytes are uncompressed payload; ``passes`` are forward passes over a client's training data, summed over clients; ``seconds`` is
+    wall time of the simulator.
+    """
+
+    kind: str
+    messages: int
+    bytes_down: int
+    bytes_up: int
+    passes: float
+    seconds: float
+    discloses: str
+
+
+@dataclass
+class RoundRow:
+    """Everything that is recorded of one round, besides the checkpoint. Accuracies are fractions, losses mean cross-entropies."""
+
+    round: int
+    available: int
+    selected: int
+    trained: int
+    admitted: int
+    simulated_time: float
+    round_time: float
+    steps: int
+    test_accuracy: float
+    test_loss: float
+    validation_accuracy: float
+    validation_loss: float
+    local_accuracy: float
+    train_loss: float
+    class_accuracy: Sequence[float]
+    note: str
+    clients: list[ClientRow]
+    decisions: Sequence[tuple[int, bool, float, Mapping[str, float]]]
+    ledger: list[LedgerRow]
+    wall: dict[str, float] = field(default_factory=dict)
+
+
+_SCALARS = (
+    "round", "available", "selected", "trained", "admitted", "simulated_time", "round_time", "steps", "test_accuracy", "test_loss",
+    "validation_accuracy", "validation_loss", "local_accuracy", "train_loss",
+)  # fmt: skip
+
+
+# --- the directory -------------------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """One run directory, open for reading; :meth:`writing` opens it for writing.
+
+    Attributes:
+        path: the directory.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._database = self.path / "run.sqlite"
+        if not self._database.is_file():
+            raise UsageError(f"{self.path}: not a run directory (there is no run.sqlite); `fedcohort run` makes one")
+        meta = self._meta()
+        if meta.get("format") != str(FORMAT):
+            raise UsageError(
+                f"{self.path}: written in format {meta.get('format')}, this version of FedCohort reads format {FORMAT}; "
+                "use the version that wrote it, or another --runs directory"
+            )
+
+    @staticmethod
+    def create(path: str | Path, experiment_toml: str, meta: Mapping[str, str]) -> "Run":
+        """Make a new run directory, or open the one that is there.
+
+        Raises:
+            UsageError: the directory cannot be written.
+        """
+        directory = Path(path)
+        try:
+            (directory / "checkpoint").mkdir(parents=True, exist_ok=True)
+            if not (directory / "run.sqlite").exists():
+                fresh = directory / f".run-{os.getpid()}.sqlite"
+                fresh.unlink(missing_ok=True)
+                connection = sqlite3.connect(fresh)
+                with connection:
+                    connection.executescript(_TABLES)
+                    rows = {"format": str(FORMAT), "status": "running", **meta}
+                    connection.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
+                connection.close()
+                (directory / "experiment.toml").write_text(experiment_toml, encoding="utf-8")
+                fresh.rename(directory / "run.sqlite")
+        except (OSError, sqlite3.OperationalError) as error:
+            raise UsageError(f"{directory}: cannot be written ({error}); give another directory with --runs") from None
+        return Run(directory)
+
+    # reading
+
+    @property
+    def experiment(self) -> Any:
+        """The resolved :class:`fedcohort.Experiment`."""
+        from fedcohort.experiment import load
+
+        return load(self.path / "experiment.toml")
+
+    @property
+    def meta(self) -> dict[str, str]:
+        """Label, hash, versions, status and the like."""
+        return self._meta()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done."""
+        return self._meta()["status"] == "finished"
+
+    @property
+    def rounds(self) -> "pd.DataFrame":
+        """One row a round: counts, simulated time, accuracies, losses; ``class_accuracy`` is a list."""
+        frame = self._frame("SELECT * FROM rounds ORDER BY round").set_index("round")
+        frame["class_accuracy"] = [_numbers(text) for text in frame["class_accuracy"]]
+        return frame
+
+    @property
+    def clients(self) -> "pd.DataFrame":
+        """One row for each selected client of each round."""
+        return self._frame("SELECT * FROM clients ORDER BY round, position").drop(columns="position")
+
+    @property
+    def decisions(self) -> "pd.DataFrame":
+        """One row for each candidate of each round: score, whether it was selected, and one column for each term of the score."""
+        import pandas as pd
+
+        frame = self._frame("SELECT * FROM decisions ORDER BY round, position").drop(columns="position")
+        terms = pd.DataFrame([json.loads(text) for text in frame.pop("terms")], index=frame.index, dtype=float)
+        frame["selected"] = frame["selected"].astype(bool)
+        return pd.concat([frame, terms], axis=1)
+
+    @property
+    def ledger(self) -> "pd.DataFrame":
+        """Cost: one row for each kind of exchange in each round."""
+        return self._frame("SELECT * FROM ledger ORDER BY round, kind")
+
+    @property
+    def wall(self) -> "pd.DataFrame":
+        """Seconds of the simulator, by part of a round."""
+        return self._frame("SELECT * FROM wall ORDER BY round").set_index("round")
+
+    @property
+    def last_round(self) -> int:
+        """Last committed round; 0 before the first."""
+        with self._reading() as connection:
+            return int(connection.execute("SELECT COALESCE(MAX(round), 0) FROM rounds").fetchone()[0])
+
+    def digest(self) -> str:
+        """A hash of every result that must not depend on when, where and how fast the run was made: all but wall times."""
+        digest = hashlib.sha256()
+        with self._reading() as connection:
+            for query in (
+                "SELECT * FROM rounds ORDER BY round",
+                "SELECT * FROM clients ORDER BY round, position",
+                "SELECT * FROM decisions ORDER BY round, position",
+                "SELECT round, kind, messages, bytes_down, bytes_up, passes FROM ledger ORDER BY round, kind",
+            ):
+                for row in connection.execute(query):
+                    digest.update(repr(row).encode())
+        model = self.path / "model.safetensors"
+        if model.exists():
+            digest.update(model.read_bytes())
+        return digest.hexdigest()[:16]
+
+    def checkpoint(self) -> tuple[int, dict[str, Any]] | None:
+        """The last checkpoint: its round and state; None before the first.
+
+        Raises:
+            UsageError: its file is missing or damaged.
+        """
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT round, file, sha256 FROM checkpoints ORDER BY round DESC LIMIT 1"
+            ).fetchone()
+        if row is None:
+            return None
+        file = self.path / "checkpoint" / row[1]
+        try:
+            return int(row[0]), load_state(file, sha256=row[2])
+        except (OSError, CorruptState) as error:
+            raise UsageError(
+                f"{file}: the checkpoint of round {row[0]} is damaged ({error}); nothing was overwritten; "
+                "restore the file, or delete the run directory to start again"
+            ) from None
+
+    # writing
+
+    @contextmanager
+    def writing(self) -> Iterator["Writer"]:
+        """Hold the run's lock and write to it.
+
+        Raises:
+            UsageError: another process writes this run.
+        """
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.path / "run.lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise UsageError(
+                f"{self.path}: another process is writing this run; wait for it, or use another --runs directory"
+            ) from None
+        try:
+            writer = Writer(self.path)
+            try:
+                yield writer
+            finally:
+                writer.close()
+        finally:
+            lock.release()
+
+    # inside
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(f"{self._database.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
+        try:
+            yield connection
+        except sqlite3.DatabaseError as error:
+            raise _damaged(self._database, error) from None
+        finally:
+            connection.close()
+
+    def _meta(self) -> dict[str, str]:
+        with self._reading() as connection:
+            return dict(connection.execute("SELECT key, value FROM meta").fetchall())
+
+    def _frame(self, query: str) -> "pd.DataFrame":
+        import pandas as pd
+
+        with self._reading() as connection:
+            try:
+                return pd.read_sql_query(query, connection)
+            except pd.errors.DatabaseError as error:
+                raise _damaged(self._database, error) from None
+
+
+class Writer:
+    """Writes rounds; made by :meth:`Run.writing`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        database = path / "run.sqlite"
+        self._connection = sqlite3.connect(database, timeout=10)
+        try:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            verdict = self._connection.execute("PRAGMA quick_check").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            self._connection.close()
+            raise _damaged(database, error) from None
+        if verdict != "ok":
+            self._connection.close()
+            raise _damaged(database, verdict)
+
+    def rewind(self, last: int) -> None:
+        """Forget rounds after ``last``, which had no checkpoint of their own."""
+        with self._connection:
+            for table in ("rounds", "clients", "decisions", "ledger", "wall"):
+                self._connection.execute(f"DELETE FROM {table} WHERE round > ?", (last,))
+
+    def record(self, row: RoundRow, state: Mapping[str, Any] | None) -> None:
+        """Commit one round: metrics, decisions, ledger, and with ``state`` its checkpoint, in one transaction."""
+        saved = self._save(row.round, state) if state is not None else None
+        with self._connection as db:
+            values = [_plain(getattr(row, name)) for name in _SCALARS]
+            values += [json.dumps([_plain(x) for x in row.class_accuracy]), row.note]
+            db.execute(f"INSERT INTO rounds VALUES ({', '.join('?' * len(values))})", values)
+            db.executemany(
+                "INSERT INTO clients VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (row.round, i, c.client, c.status, c.detail, c.num_samples, c.steps, _plain(c.duration), _plain(c.weight),
+                     _plain(c.loss), _plain(c.accuracy))
+                    for i, c in enumerate(row.clients)
+                ],
+            )  # fmt: skip
+            db.executemany(
+                "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (
+                        row.round,
+                        i,
+                        client,
+                        int(selected),
+                        _plain(score),
+                        json.dumps({k: _plain(v) for k, v in terms.items()}),
+                    )
+                    for i, (client, selected, score, terms) in enumerate(row.decisions)
+                ],
+            )
+            db.executemany(
+                "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (row.round, e.kind, e.messages, e.bytes_down, e.bytes_up, e.passes, e.seconds, e.discloses)
+                    for e in row.ledger
+                ],
+            )
+            wall = [
+                row.wall.get(part, 0.0)
+                for part in ("selection", "training", "aggregation", "evaluation", "recording", "total")
+            ]
+            db.execute("INSERT INTO wall VALUES (?, ?, ?, ?, ?, ?, ?)", [row.round, *wall])
+            if saved is not None:
+                db.execute("DELETE FROM checkpoints")
+                db.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (row.round, *saved))
+        if saved is not None:
+            for file in (self.path / "checkpoint").glob("round-*.safetensors"):
+                if file.name != saved[0]:
+                    file.unlink(missing_ok=True)
+
+    def finish(self, model: Mapping[str, Any], results: Mapping[str, str]) -> None:
+        """Save the final model and mark the run as finished."""
+        from safetensors.torch import save_file
+
+        temporary = self.path / ".model.safetensors"
+        save_file(dict(model), temporary)
+        temporary.rename(self.path / "model.safetensors")
+        with self._connection as db:
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", {**results, "status": "finished"}.items())
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+    def _save(self, round_: int, state: Mapping[str, Any]) -> tuple[str, str]:
+        name = f"round-{round_:06d}.safetensors"
+        temporary = self.path / "checkpoint" / f".{name}"
+        digest = save_state(temporary, state)
+        temporary.rename(self.path / "checkpoint" / name)
+        return name, digest
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run directory for reading: ``.rounds``, ``.clients``, ``.decisions``, ``.ledger`` are DataFrames.
+
+    Raises:
+        UsageError: there is no run, it is of another version, or its database is damaged.
+    """
+    return Run(path)
+
+
+def _damaged(database: Path, error: object) -> UsageError:
+    return UsageError(
+        f"{database}: the run's database is damaged or not one ({error}); nothing was overwritten; "
+        "restore the file, or delete the run directory to start again"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A number as SQLite and JSON keep it: NaN and ±∞ as null."""
+    number = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(number, float) and not math.isfinite(number) else number
+
+
+def _numbers(text: str) -> list[float]:
+    return [math.nan if value is None else float(value) for value in json.loads(text)]

@@ -1,0 +1,20 @@
+"""Client selection strategies, one file each. :data:`STRATEGIES` says where each name comes from; nothing registers itself."""
+
+from fedcohort.plugins import Table
+
+__all__ = ["STRATEGIES"]
+
+STRATEGIES = Table(
+    kind="strategy",
+    group="fedcohort.strategies",
+    builtin={
+        "uniform": "fedcohort.selection.uniform:Uniform",
+        "all": "fedcohort.selection.everyone:All",
+        "ucb": "fedcohort.selection.ucb:UCB",
+        "powd": "fedcohort.selection.power_of_choice:PowerOfChoice",
+        "cpowd": "fedcohort.selection.power_of_choice:ComputationPowerOfChoice",
+        "rpowd": "fedcohort.selection.power_of_choice:CommunicationPowerOfChoice",
+        "select_by_loss": "fedcohort.selection.select_by_loss:SelectByLoss",
+        "utility_time": "fedcohort.selection.utility_time:UtilityTime",
+    },
+)

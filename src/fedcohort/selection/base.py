@@ -1,0 +1,330 @@
+"""What a selection strategy is, what it sees, and what it may ask clients.
+
+A strategy receives a :class:`Census` once, a :class:`Round` every round, returns a :class:`Cohort`, and is told the
+:class:`Outcome`. It never sees a client, a model or an engine; that is why one file serves the simulator, a cluster and a real
+federation. The edge rules that hold for every choice live here, once: too few clients (R1), ties (R2), answers that are not numbers
+(R4). Clients without data are never available (R7, the clock), and repeats carry a multiplicity (R5, the weights).
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcohort.arrays import Indices, Values
+from fedcohort.plugins import Card
+
+__all__ = [
+    "QUESTIONS", "Card", "Census", "Cohort", "Indices", "LocalLoss", "Outcome", "Question", "Reported", "Round", "Selector",
+    "Values", "Why", "choose", "rank_losses", "top",
+]  # fmt: skip
+
+# --- what the server knows -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Census:
+    """What the server knows of the clients before the first round.
+
+    Attributes:
+        num_samples: training samples of each client, int64 [m].
+        num_classes: number of classes K.
+        k: number of clients asked for per round.
+        histogram: label counts, int64 [m, K]; only for strategies that declare ``needs = {"histogram"}``, else None.
+    """
+
+    num_samples: Indices
+    num_classes: int
+    k: int
+    histogram: Indices | None = None
+
+    @property
+    def num_clients(self) -> int:
+        """m."""
+        return len(self.num_samples)
+
+
+# --- what a strategy may ask clients ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something every asked client works out with the current model and answers in a few numbers.
+
+    Class attributes: ``reveals`` says in words what the server learns about the client, ``downloads_model`` whether the model
+    must be sent for it, ``numbers`` how many 4-byte numbers come back, ``passes`` how many forward passes over the
+    client's training data it costs.
+    """
+
+    reveals: ClassVar[str]
+    downloads_model: ClassVar[bool] = True
+    numbers: ClassVar[int] = 1
+
+    @property
+    def kind(self) -> str:
+        """The name under which the question stands in the cost ledger."""
+        return type(self).__name__
+
+    @property
+    def passes(self) -> float:
+        """Forward passes over the client's training data; a gradient counts three."""
+        return 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """A description that crosses a process border; :data:`QUESTIONS` names the class to rebuild."""
+        return {"kind": type(self).__name__, **dataclasses.asdict(self)}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> "Question":
+        """The question that :meth:`to_json` described."""
+        fields = dict(value)
+        return QUESTIONS[fields.pop("kind")](**fields)
+
+
+@dataclass(frozen=True)
+class LocalLoss(Question):
+    """Mean cross-entropy of the current model on the client's training data.
+
+    Attributes:
+        batch: use one random mini-batch of this size instead of all training data; 0 means all.
+    """
+
+    reveals: ClassVar[str] = "the mean loss of the current model on its training data"
+    batch: int = 0
+
+    @property
+    def passes(self) -> float:
+        """One pass, or none worth counting for a single batch."""
+        return 0.0 if self.batch else 1.0
+
+
+QUESTIONS: dict[str, type[Question]] = {"LocalLoss": LocalLoss}
+"""Every question by name. A new one is added here, and its answer in ``training/forward.py``."""
+
+
+# --- one round -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a strategy sees when it chooses.
+
+    Attributes:
+        t: round number, from 1.
+        k: clients to choose, already at most ``len(available)``.
+        available: ids of the clients that can be chosen, ascending, int64.
+        rng: this round's generator; the same in every run with the same seed, whatever happened before.
+        clock: simulated time so far.
+        durations: last known time of each client for a round of nominal work, float64 [m]; NaN where never measured.
+        ask: ``ask(question, clients)`` returns float64 [len(clients)] (or [len(clients), numbers]), NaN where nobody answered.
+    """
+
+    t: int
+    k: int
+    available: Indices
+    rng: np.random.Generator
+    clock: float
+    durations: Values
+    ask: Callable[[Question, Indices], Values]
+
+    def sample(self, count: int, among: Indices | None = None, probabilities: Values | None = None) -> Indices:
+        """Draw ``count`` distinct clients from ``among`` (all available), uniformly or by successive weighted draws."""
+        pool = self.available if among is None else among
+        return self.rng.choice(pool, size=min(count, len(pool)), replace=False, p=probabilities)
+
+    def top(self, scores: Values, count: int | None = None, among: Indices | None = None) -> Indices:
+        """The ``count`` (k) clients of ``among`` (all available) with the highest scores; see :func:`top` for ties and NaN.
+
+        ``scores`` is aligned with ``among``.
+        """
+        pool = self.available if among is None else among
+        return pool[top(scores, self.k if count is None else count, self.rng)]
+
+
+def top(scores: Values, k: int, rng: np.random.Generator) -> Indices:
+    """Positions of the ``k`` highest scores, best first.
+
+    Ties are broken by one random key per position (R2). A NaN score cannot be ranked: that position follows the uniform rule
+    instead, in with probability k/n and out otherwise (R4).
+    """
+    n = len(scores)
+    keys = rng.random(n)
+    if k <= 0:
+        return np.zeros(0, dtype=np.int64)
+    if np.isnan(scores).any():
+        scores = np.where(np.isnan(scores), np.where(rng.random(n) < k / n, np.inf, -np.inf), scores)
+    if k >= n:
+        return np.lexsort((keys, -scores))
+    threshold = np.partition(scores, n - k)[n - k]
+    near = np.flatnonzero(scores >= threshold)
+    return near[np.lexsort((keys[near], -scores[near]))[:k]]
+
+
+def rank_losses(losses: Values) -> Values:
+    """Losses reported by clients, ready for "highest first": NaN and ±∞ rank last (R4)."""
+    return np.where(np.isfinite(losses), losses, -np.inf)
+
+
+# --- what a strategy returns -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Why:
+    """The reasons of one choice, kept for the record.
+
+    Attributes:
+        candidates: the clients that were compared, int64 [n].
+        scores: their scores, float64 [n].
+        terms: what each score is made of, name → float64 [n].
+        note: what kind of choice it was, such as ``"random: first rounds"``.
+    """
+
+    candidates: Indices
+    scores: Values
+    terms: Mapping[str, Values] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients that take part in a round, and how much each does. All arrays are aligned with ``clients``.
+
+    Attributes:
+        clients: distinct client ids, int64 [n], best first where there is an order.
+        multiplicity: how often each was drawn by a sampler with replacement (R5); None means once.
+        inclusion: probability with which each was included; needed by ``weights = "unbiased"``.
+        weights: aggregation weights that replace the weight mode, for samplers that bring their own.
+        epochs: local epochs of each client; None means the experiment's.
+        share: share of the tensors of its update that each client sends; None means all.
+        stop: a rule that ends local training early, as plain data: ``{"rule": name, **settings}``.
+        why: the reasons.
+    """
+
+    clients: Indices
+    multiplicity: Indices | None = None
+    inclusion: Values | None = None
+    weights: Values | None = None
+    epochs: Indices | None = None
+    share: Values | None = None
+    stop: Mapping[str, Any] | None = None
+    why: Why | None = None
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __post_init__(self) -> None:
+        for name in ("multiplicity", "inclusion", "weights", "epochs", "share"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.clients):
+                raise ValueError(f"Cohort.{name} has {len(values)} entries for {len(self.clients)} clients")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a cohort. Arrays are aligned with ``cohort.clients``.
+
+    Attributes:
+        t: round number.
+        cohort: the choice, as it was carried out.
+        trained: True where an update came back, bool [n].
+        admitted: True where the update entered the model, bool [n].
+        reports: what clients sent beside their update, name → float64 [n], NaN where nothing came: ``loss`` (mean over the local
+            steps of the mini-batch cross-entropy), ``square_loss`` (mean of the squared sample losses in the first pass),
+            ``samples`` (distinct samples trained on), ``steps``, ``accuracy`` (running, last epoch); and, for a strategy that declares
+            them in ``needs``, ``update_norm`` and ``update`` (flattened, [n, P]).
+        durations: simulated time of each client, float64 [n].
+        duration: simulated time of the round.
+        accuracy: accuracy of the new model on the server's validation set, in [0, 1]; NaN without one.
+        class_accuracy: the same per class, float64 [K]; NaN where a class has no validation samples.
+    """
+
+    t: int
+    cohort: Cohort
+    trained: NDArray[np.bool_]
+    admitted: NDArray[np.bool_]
+    reports: Mapping[str, Values]
+    durations: Values
+    duration: float
+    accuracy: float
+    class_accuracy: Values
+
+    def report(self, name: str) -> Values:
+        """One report of the cohort's clients; all NaN when nobody sent it."""
+        return self.reports.get(name, np.full(len(self.cohort), np.nan))
+
+
+class Reported(Protocol):
+    """What a strategy may see of an update that it admits or not."""
+
+    client: int
+    report: dict[str, float]
+
+
+U = TypeVar("U", bound=Reported)
+
+
+# --- the strategy ----------------------------------------------------------------------------------------------------------
+
+
+class Selector:
+    """A client selection strategy. Subclasses are ``@parameters`` dataclasses; only :meth:`select` must be written.
+
+    Whatever :meth:`setup` and :meth:`observe` put on ``self`` is the strategy's state: arrays indexed by client, numbers, strings,
+    None, or dictionaries and lists of these. It is saved with every checkpoint and restored on resume.
+    """
+
+    card: ClassVar[Card]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What the strategy cannot do without: ``histogram``, ``validation``, ``update_norm``, ``update``."""
+    variable_size: ClassVar[bool] = False
+    """True for strategies that may choose fewer than the available clients when these are at most k (exception to R1)."""
+
+    def setup(self, census: Census) -> None:
+        """Called once, before the first round and before a state is loaded; call it first when you override it."""
+        self.census = census
+
+    def select(self, round: Round) -> Cohort:
+        """Choose the clients of this round."""
+        raise NotImplementedError
+
+    def admit(self, updates: Iterable[U]) -> Iterator[U]:
+        """Which updates enter the model; everybody's by default. A stream in, a stream out, in the same order."""
+        yield from updates
+
+    def observe(self, outcome: Outcome) -> None:
+        """Learn from what became of the cohort; nothing by default."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything on ``self`` that is neither a parameter nor the census."""
+        fixed = {*getattr(self, "__dataclass_fields__", {}), "census"}
+        return {name: value for name, value in vars(self).items() if name not in fixed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what :meth:`state_dict` gave."""
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+def choose(selector: Selector, round: Round) -> Cohort:
+    """One call of ``selector.select``, with the rules that hold for every strategy.
+
+    Nobody available is an empty cohort (R1). With k or fewer available, all of them take part (R1). What comes back is checked:
+    distinct clients, all of them available.
+    """
+    if len(round.available) == 0:
+        return Cohort(round.available, why=Why(round.available, np.zeros(0), note="nobody available"))
+    cohort = selector.select(round)
+    if len(round.available) <= round.k and not selector.variable_size and len(cohort) < len(round.available):
+        cohort = Cohort(round.available, why=cohort.why)
+    clients = np.asarray(cohort.clients, dtype=np.int64)
+    name = type(selector).__name__
+    if (np.diff(np.sort(clients)) == 0).any():
+        raise ValueError(
+            f"{name}.select returned a client twice in round {round.t}; use Cohort.multiplicity for repeats"
+        )
+    if not np.isin(clients, round.available).all():
+        raise ValueError(f"{name}.select returned clients that are not available in round {round.t}")
+    return dataclasses.replace(cohort, clients=clients)

@@ -1,0 +1,146 @@
+"""Power-of-choice: of d candidates drawn with probability ∝ N_i, take the k with the highest loss.
+
+1. 𝒜 = d available clients by successive draws without replacement, each with probability ∝ N_i;  k ≤ d ≤ |A_t|
+2. L_i for i ∈ 𝒜:
+       powd   F_i(w^t), the mean loss on all training data of client i; asked
+       cpowd  the mean loss on one random mini-batch of b̂ samples; asked
+       rpowd  the mean mini-batch loss over the local steps of i's last participation, +∞ before the first
+3. S_t = the k candidates with the highest L_i, ties random
+
+With d = k the loss does not matter, with d = m the choice is greedy. Native aggregation weights: ``uniform`` (1/k each).
+The highest loss also finds noisy labels. A loss that is missing or not finite ranks last (R4): such a client takes part
+only if fewer than k candidates have a loss.
+
+Cho, Wang, Joshi, "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection
+Strategies", 2020, arXiv:2010.01243. The default d = 2k is ours.
+"""
+
+import warnings
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge
+
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import (
+    Card,
+    Census,
+    Cohort,
+    Indices,
+    LocalLoss,
+    Outcome,
+    Round,
+    Selector,
+    Values,
+    Why,
+    rank_losses,
+)
+
+__all__ = ["CommunicationPowerOfChoice", "ComputationPowerOfChoice", "PowerOfChoice", "highest_loss", "pool_size"]
+
+SOURCE = "Cho, Wang, Joshi 2020, arXiv:2010.01243"
+
+
+def pool_size(d: int | None, round: Round) -> int:
+    """Number of candidates: d, or 2k when d is None, brought into [k, |A_t|]; a d below k is met with a warning."""
+    if d is not None and d < round.k:
+        warnings.warn(f"d = {d} candidates are fewer than k = {round.k} clients to choose; using d = k", stacklevel=3)
+    return min(max(2 * round.k if d is None else d, round.k), len(round.available))
+
+
+def draw_by_size(num_samples: Indices, count: int, round: Round) -> Indices:
+    """``count`` available clients by successive draws without replacement, probability ∝ N_i; ascending ids."""
+    # An exponential race: client i arrives after an exponential time of rate N_i. The first to arrive is i with
+    # probability N_i/ΣN, and the race among the rest starts afresh (no memory), so the first d arrivals follow the law of
+    # d successive draws, in O(m) whatever d is.
+    sizes = np.maximum(num_samples[round.available], 1e-100)  # a client without samples arrives after all others
+    arrivals = round.rng.exponential(size=len(sizes)) / sizes
+    first = np.argpartition(arrivals, count - 1)[:count]
+    return round.available[np.sort(first)]
+
+
+def highest_loss(losses: Values, candidates: Indices, pool: str, round: Round) -> Cohort:
+    """The k ``candidates`` with the highest of the ``losses`` that they reported; ``pool`` says how they were drawn."""
+    scores = rank_losses(losses)
+    missing = np.count_nonzero(np.isneginf(scores))
+    note = f"highest loss of {len(candidates)} candidates, {pool}" + (f"; {missing} without a loss" if missing else "")
+    return Cohort(round.top(scores, among=candidates), why=Why(candidates, scores, {"loss": losses}, note))
+
+
+@parameters
+class PowerOfChoice(Selector):
+    """π_pow-d: of d candidates drawn ∝ N_i, the k with the highest loss on all their data. Native weights: uniform."""
+
+    card: ClassVar[Card] = Card(
+        source=SOURCE,
+        status="paper",
+        asks="d candidates for their loss (d model downloads, d forward passes)",
+        discloses=LocalLoss.reveals,
+        cost="O(m + d log d)",
+    )
+
+    d: Annotated[int, Ge(1)] | None = None
+    """Number of candidates, k ≤ d ≤ m; none given means 2k."""
+
+    def select(self, round: Round) -> Cohort:
+        """Draw, ask for the loss, take the highest."""
+        candidates = draw_by_size(self.census.num_samples, pool_size(self.d, round), round)
+        return highest_loss(round.ask(LocalLoss(), candidates), candidates, "drawn by size", round)
+
+
+@parameters
+class ComputationPowerOfChoice(Selector):
+    """cpow-d: as pow-d, with the loss on one random mini-batch of each candidate. Native weights: uniform."""
+
+    card: ClassVar[Card] = Card(
+        source=SOURCE,
+        status="paper",
+        asks="d candidates for their loss on one mini-batch (d model downloads, d batches)",
+        discloses="the mean loss of the current model on a random mini-batch",
+        cost="O(m + d log d)",
+    )
+
+    d: Annotated[int, Ge(1)] | None = None
+    """Number of candidates, k ≤ d ≤ m; none given means 2k."""
+    batch_size: Annotated[int, Ge(1)] = 32
+    """Samples in the mini-batch of the loss (b̂); the paper takes the batch size of training."""
+
+    def select(self, round: Round) -> Cohort:
+        """Draw, ask for the loss on a batch, take the highest."""
+        candidates = draw_by_size(self.census.num_samples, pool_size(self.d, round), round)
+        losses = round.ask(LocalLoss(batch=self.batch_size), candidates)
+        return highest_loss(losses, candidates, "drawn by size", round)
+
+
+@parameters
+class CommunicationPowerOfChoice(Selector):
+    """rpow-d: as pow-d, with the training loss of each candidate's last participation. Native weights: uniform."""
+
+    card: ClassVar[Card] = Card(
+        source=SOURCE,
+        status="paper",
+        asks="participants for their mean training loss, sent with the update",
+        discloses="its mean training loss in each round it takes part in",
+        cost="O(m + d log d)",
+    )
+
+    d: Annotated[int, Ge(1)] | None = None
+    """Number of candidates, k ≤ d ≤ m; none given means 2k."""
+
+    def setup(self, census: Census) -> None:
+        """No loss received: +∞, so that the clients never heard of come first."""
+        super().setup(census)
+        self.last_loss = np.full(census.num_clients, np.inf)
+
+    def select(self, round: Round) -> Cohort:
+        """Draw, take the highest known loss."""
+        candidates = draw_by_size(self.census.num_samples, pool_size(self.d, round), round)
+        scores = self.last_loss[candidates]
+        unheard = np.count_nonzero(np.isposinf(scores))
+        note = f"highest last loss of {len(candidates)} candidates, drawn by size; {unheard} never heard of"
+        return Cohort(round.top(scores, among=candidates), why=Why(candidates, scores, {"loss": scores}, note))
+
+    def observe(self, outcome: Outcome) -> None:
+        """Keep the loss of every client that came back; one that is not finite ranks last from now on (R4)."""
+        back = outcome.trained
+        self.last_loss[outcome.cohort.clients[back]] = rank_losses(outcome.report("loss")[back])

@@ -1,0 +1,83 @@
+"""UCB with ε-greedy and random first rounds: the upper confidence bound of what a client's participation brings.
+
+Every participant of a round is rewarded with what that round added to the validation accuracy,
+r = clip(acc_t − acc_{t−1}, 0, 1) with acc_0 = 0. For t ≤ initial_rounds, and later with probability ε, the cohort is a
+uniform k-subset; otherwise the top k by
+
+    UCB_i = mean(ρ_i) + c · √(max(0, ln s) / (n_i + 1e-10)),        s = Σ_j n_j + 1e-10
+
+with n_i the selections and ρ_i the rewards of client i (mean 0 without any). A client that was never selected scores
+about 1e5 and so comes first. With c = √2 and rewards of a few per cent the bonus dominates: it is nearly "least selected
+first".
+
+Team Darts report, 2025, Algorithm 1.
+"""
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Ge, Le
+
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, Why
+
+__all__ = ["UCB"]
+
+
+@parameters
+class UCB(Selector):
+    """k clients with the highest upper confidence bound on the gain in validation accuracy."""
+
+    card: ClassVar[Card] = Card(
+        source="Team Darts report, 2025, Algorithm 1", status="paper", cost="O(m) + one validation"
+    )
+    needs: ClassVar[frozenset[str]] = frozenset({"validation"})
+
+    c: Annotated[float, Ge(0)] = math.sqrt(2)
+    """Weight of the exploration bonus; 0 takes the best mean reward only."""
+    epsilon: Annotated[float, Ge(0), Le(1)] = 0.1
+    """Probability of a uniformly random cohort in each round after the first ones."""
+    initial_rounds: Annotated[int, Ge(0)] = 5
+    """Number of first rounds with a uniformly random cohort (R_init)."""
+    reward_norm: Literal["clip", "affine", "raw"] = "clip"
+    """Reward from the accuracy gain Δ: clip is Δ cut to [0, 1], affine (Δ + 1)/2, raw Δ itself."""
+
+    def setup(self, census: Census) -> None:
+        """Nobody selected, nobody rewarded, acc_0 = 0."""
+        super().setup(census)
+        self.selections = np.zeros(census.num_clients, dtype=np.int64)
+        self.reward_counts = np.zeros(census.num_clients, dtype=np.int64)
+        self.reward_sums = np.zeros(census.num_clients)
+        self.previous_accuracy = 0.0
+
+    def select(self, round: Round) -> Cohort:
+        """A uniform k-subset or the top k by UCB; the draw that decides is made first, in every round."""
+        explore = round.rng.random() < self.epsilon
+        i = round.available
+        mean = self.reward_sums[i] / np.maximum(self.reward_counts[i], 1)
+        log_s = max(0.0, math.log(self.selections.sum() + 1e-10))
+        bonus = self.c * np.sqrt(log_s / (self.selections[i] + 1e-10))
+        scores = mean + bonus
+        if round.t <= self.initial_rounds:
+            clients, note = round.sample(round.k), "random: first rounds"
+        elif explore:
+            clients, note = round.sample(round.k), "random: epsilon"
+        else:
+            clients, note = round.top(scores), "highest UCB"
+        return Cohort(clients, why=Why(i, scores, {"mean_reward": mean, "bonus": bonus}, note))
+
+    def observe(self, outcome: Outcome) -> None:
+        """Count the cohort as it was carried out, and reward the clients whose update entered the model (R9)."""
+        self.selections[outcome.cohort.clients] += 1
+        if math.isnan(outcome.accuracy):
+            return
+        rewarded = outcome.cohort.clients[outcome.admitted]
+        self.reward_sums[rewarded] += self._reward(outcome.accuracy - self.previous_accuracy)
+        self.reward_counts[rewarded] += 1
+        self.previous_accuracy = float(outcome.accuracy)
+
+    def _reward(self, gain: float) -> float:
+        if self.reward_norm == "clip":
+            return min(max(gain, 0.0), 1.0)
+        return (gain + 1) / 2 if self.reward_norm == "affine" else gain

@@ -1,0 +1,32 @@
+"""Uniform random selection: every available client is equally likely.
+
+S_t is a uniform k-subset of the available clients, drawn without replacement; each is included with probability k/|A_t|.
+
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017, arXiv:1602.05629.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import Card, Cohort, Round, Selector, Why
+
+__all__ = ["Uniform"]
+
+
+@parameters
+class Uniform(Selector):
+    """k clients at random; the baseline of every comparison."""
+
+    card: ClassVar[Card] = Card(source="McMahan et al. 2017, arXiv:1602.05629", status="paper")
+
+    def select(self, round: Round) -> Cohort:
+        """A uniform k-subset."""
+        clients = round.sample(round.k)
+        chance = np.full(len(round.available), round.k / len(round.available))
+        return Cohort(
+            clients,
+            inclusion=np.full(len(clients), round.k / len(round.available)),
+            why=Why(round.available, chance, note="uniform"),
+        )

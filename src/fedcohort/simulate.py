@@ -1,0 +1,236 @@
+"""Play an experiment on this machine and keep the record: prepare, resume, rounds, finish."""
+
+import copy
+import hashlib
+import platform
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fedcohort.errors import UsageError
+from fedcohort.experiment import Cell, Experiment
+from fedcohort.federation.datasets import Dataset
+from fedcohort.run import RoundRow, Run
+
+__all__ = ["Given", "Interrupted", "Progress", "find_run", "prepare", "run", "run_cell", "run_path"]
+
+Progress = Callable[[Cell, RoundRow], None]
+"""Called after every committed round."""
+
+
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+    """Ctrl-C: the round was finished and recorded; the message says how to go on."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What Python hands over in place of names in the experiment; None leaves it to the experiment.
+
+    Attributes:
+        data: a :class:`fedcohort.Dataset`, see :func:`fedcohort.from_arrays`.
+        model: an ``nn.Module``, a factory of one (called with sample shape and number of classes, or without arguments), or a Model.
+        selector: a strategy; every run gets a copy.
+        algorithm: an algorithm; every run gets a copy.
+        data_dir: a local mirror in the layout of the Hugging Face Hub.
+    """
+
+    data: Dataset | None = None
+    model: Any = None
+    selector: Any = None
+    algorithm: Any = None
+    data_dir: str | Path | None = None
+
+    def key(self) -> str:
+        """What of this decides the results, for the run's hash."""
+        parts = []
+        if self.data is not None:
+            parts.append(self.data.fingerprint)
+        if self.model is not None:
+            parts.append(_identity(self.model))
+        parts += [repr(part) for part in (self.selector, self.algorithm) if part is not None]
+        return "|".join(parts)
+
+
+def run(
+    experiment: Experiment | None = None,
+    *,
+    data: Dataset | None = None,
+    model: Any = None,
+    selector: Any = None,
+    algorithm: Any = None,
+    data_dir: str | Path | None = None,
+    runs: str | Path = "runs",
+    progress: Progress | None = None,
+) -> Run:
+    """Run the base of an experiment under its first seed, or go on where it was interrupted; a finished run is opened, not repeated.
+
+    Args:
+        experiment: what to run; the quickstart by default.
+        data, model, selector, algorithm: objects in place of the experiment's names, see :class:`Given`.
+        data_dir: a local mirror of data sets in Hub layout.
+        runs: folder of run directories.
+        progress: called after every round.
+
+    Raises:
+        UsageError: something in the description, the data or the run directory cannot be used.
+        Interrupted: Ctrl-C; everything up to the last finished round is kept.
+    """
+    experiment = experiment or Experiment()
+    cell = Cell(experiment.label, experiment.seed, experiment.single(experiment.seed))
+    return run_cell(cell, Given(data, model, selector, algorithm, data_dir), runs=runs, progress=progress)
+
+
+def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: Progress | None = None) -> Run:
+    """Run one cell of an experiment; see :func:`run`."""
+    done = find_run(cell, given, runs)
+    if done is not None and done.finished:
+        return done
+    experiment = cell.experiment
+    with prepare(experiment, given) as (game, fingerprint):
+        path = done.path if done is not None else run_path(cell, given, runs)
+        meta = {
+            "name": experiment.name,
+            "label": cell.label,
+            "seed": str(cell.seed),
+            "key": experiment.key(given.key()),
+        }
+        record = Run.create(path, experiment.to_toml(), meta | {"data": fingerprint, **_versions()})
+        if record.meta["data"] != fingerprint:
+            raise UsageError(
+                f"{path}: was begun on other data than {experiment.data.name!r} now gives (fingerprint {record.meta['data'][:12]}, "
+                f"now {fingerprint[:12]}); delete the directory to start again, or use another --runs directory"
+            )
+        with record.writing() as writer, _finish_the_round() as stop:
+            saved = record.checkpoint()
+            first = 1
+            if saved is not None:
+                first = saved[0] + 1
+                game.load_state_dict(saved[1])
+            writer.rewind(first - 1)
+            _play(cell, game, writer, first, stop, progress, path)
+    return Run(path)
+
+
+def _play(
+    cell: Cell, game: Any, writer: Any, first: int, stop: threading.Event, progress: Progress | None, path: Path
+) -> None:
+    from fedcohort.rounds import play_round
+
+    experiment, measures = cell.experiment, cell.experiment.measures
+    for t in range(first, experiment.rounds + 1):
+        last = t == experiment.rounds
+        row = play_round(game, t, test=last or t % measures.evaluate_every == 0)
+        due = last or stop.is_set() or t % measures.checkpoint_every == 0
+        writer.record(row, game.state_dict() if due else None)
+        if progress is not None:
+            progress(cell, row)
+        if stop.is_set() and not last:
+            raise Interrupted(
+                f"stopped after round {t} of {experiment.rounds}; the same command goes on from there ({path})"
+            )
+    writer.finish(game.model, {})
+
+
+@contextmanager
+def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
+    """Everything of one run, ready for its first round: the game, and the fingerprint of its data. Closes the engine at the end."""
+    from fedcohort.engines.local import LocalEngine
+    from fedcohort.federation import datasets
+    from fedcohort.federation.federation import gather
+    from fedcohort.federation.partition import partition
+    from fedcohort.federation.systems import Clock
+    from fedcohort.models import as_model
+    from fedcohort.rounds import Game
+    from fedcohort.selection.base import Census
+
+    seed, data = experiment.seed, experiment.data
+    dataset = given.data or datasets.load(
+        data.name, data_dir=given.data_dir, image_column=data.image_column, label_column=data.label_column
+    )
+    split = partition(
+        experiment.federation.partition.build(),
+        dataset.train_labels,
+        experiment.federation.clients,
+        seed,
+        dataset.writers,
+    )
+    federation = gather(dataset, split, validation=data.validation, seed=seed)
+    selector = copy.deepcopy(given.selector) if given.selector is not None else experiment.selection.build()
+    algorithm = copy.deepcopy(given.algorithm) if given.algorithm is not None else experiment.algorithm.build()
+    model = as_model(given.model) if given.model is not None else experiment.model.build()
+    histogram = federation.histogram() if "histogram" in selector.needs else None
+    selector.setup(Census(federation.num_samples, federation.num_classes, experiment.selection.k, histogram))
+    workers = 1 if experiment.engine.plan == "loop" else experiment.engine.workers
+    engine = LocalEngine(federation, as_model(model), experiment.training, algorithm, seed, workers)
+    try:
+        clock = Clock(experiment.systems, federation.num_samples, seed)
+        game = Game(seed, experiment.selection.k, clock, selector, algorithm, engine, engine.initial_model())
+        yield game, dataset.fingerprint
+    finally:
+        engine.close()
+
+
+def find_run(cell: Cell, given: Given, runs: str | Path) -> Run | None:
+    """The run directory of a cell, whatever name it was made under; None if there is none yet."""
+    folder = Path(runs)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--runs {folder}: is not a directory; give a directory that can be written")
+    for path in sorted(folder.glob(f"*-{cell.experiment.key(given.key())}")):
+        if (path / "run.sqlite").exists():
+            return Run(path)
+    return None
+
+
+def run_path(cell: Cell, given: Given, runs: str | Path) -> Path:
+    """Where a new run of this cell goes: ``<runs>/<name>-<label>-seed<seed>-<hash>``."""
+    words = f"{cell.experiment.name}-{cell.label}-seed{cell.seed}"
+    slug = re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")[:80]
+    return Path(runs) / f"{slug}-{cell.experiment.key(given.key())}"
+
+
+@contextmanager
+def _finish_the_round() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event instead of breaking the round; a second one breaks it."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask_to_stop(number: int, frame: Any) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, ask_to_stop)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _identity(model: Any) -> str:
+    """A name for a model given in Python: its class or function, its structure and its weights."""
+    state = getattr(model, "state_dict", None)
+    if state is None or isinstance(model, type):
+        return f"{getattr(model, '__module__', '')}.{getattr(model, '__qualname__', repr(model))}"
+    digest = hashlib.sha256(repr(model).encode())
+    for name, value in state().items():
+        digest.update(name.encode() + value.detach().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    import numpy
+    import torch
+
+    return {
+        "fedcohort": version("fedcohort"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+    }

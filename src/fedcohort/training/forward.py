@@ -1,0 +1,105 @@
+"""Forward passes without gradients: the server's evaluation, and clients' answers about the current model.
+
+Every result depends only on the samples it is about: blocks have a fixed size and never mix clients, so that one process with
+two threads and ten processes give the same bits.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedcohort.arrays import Indices, Values
+from fedcohort.federation.federation import Federation, Samples
+from fedcohort.selection.base import LocalLoss, Question
+from fedcohort.streams import rng
+
+__all__ = ["BLOCK", "Evaluation", "answer", "blocks", "evaluate_block", "sum_up"]
+
+BLOCK = 128
+"""Samples in one forward pass of the evaluation."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model on a set of samples.
+
+    Attributes:
+        loss: mean cross-entropy; NaN on an empty set.
+        right: correct arg-max predictions per class, int64 [K]; the lowest class wins a tie.
+        total: samples per class, int64 [K].
+    """
+
+    loss: float
+    right: Indices
+    total: Indices
+
+    @property
+    def accuracy(self) -> float:
+        """Fraction of correct predictions; NaN on an empty set."""
+        return float(self.right.sum() / self.total.sum()) if self.total.sum() else float("nan")
+
+    @property
+    def class_accuracy(self) -> Values:
+        """The same per class, float64 [K]; NaN for a class without samples."""
+        return np.where(self.total > 0, self.right / np.maximum(self.total, 1), np.nan)
+
+
+def blocks(samples: Samples) -> Iterator[Samples]:
+    """Consecutive blocks of :data:`BLOCK` samples, as views."""
+    for start in range(0, len(samples), BLOCK):
+        yield Samples(samples.features[start : start + BLOCK], samples.labels[start : start + BLOCK])
+
+
+def evaluate_block(module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples) -> Evaluation:
+    """The model on one block; :func:`sum_up` puts blocks together."""
+    losses, logits = _losses(module, federation, dtype, block)
+    classes = federation.num_classes
+    right = block.labels[logits.argmax(1) == block.labels]
+    return Evaluation(
+        loss=float(losses.double().sum()),
+        right=torch.bincount(right, minlength=classes).cpu().numpy(),
+        total=torch.bincount(block.labels, minlength=classes).cpu().numpy(),
+    )
+
+
+def sum_up(parts: Sequence[Evaluation], num_classes: int) -> Evaluation:
+    """Blocks in their order, as one evaluation; the parts' ``loss`` is a sum, the result's a mean."""
+    right, total = np.zeros(num_classes, dtype=np.int64), np.zeros(num_classes, dtype=np.int64)
+    loss = 0.0
+    for part in parts:
+        loss, right, total = loss + part.loss, right + part.right, total + part.total
+    return Evaluation(loss / int(total.sum()) if total.sum() else float("nan"), right, total)
+
+
+def answer(
+    module: nn.Module, federation: Federation, dtype: torch.dtype, question: Question, t: int, client: int, seed: int
+) -> Values:
+    """What one client answers about the model that is loaded in ``module``: float64 [question.numbers]."""
+    values: Values = _ANSWERS[type(question)](module, federation, dtype, question, t, client, seed)
+    return values
+
+
+def _local_loss(
+    module: nn.Module, federation: Federation, dtype: torch.dtype, question: LocalLoss, t: int, client: int, seed: int
+) -> Values:
+    data = federation.client(client)
+    if question.batch:
+        index = rng(seed, "question", t, client).permutation(len(data))[: question.batch]
+        chosen = torch.from_numpy(index).to(data.labels.device)
+        data = Samples(data.features[chosen], data.labels[chosen])
+    total = sum(float(_losses(module, federation, dtype, block)[0].double().sum()) for block in blocks(data))
+    return np.array([total / len(data)])
+
+
+def _losses(module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples) -> tuple[Tensor, Tensor]:
+    with torch.no_grad():
+        logits = module(federation.prepare(block.features, dtype))
+        return functional.cross_entropy(logits, block.labels, reduction="none"), logits
+
+
+_ANSWERS: dict[type[Question], Callable[..., Any]] = {LocalLoss: _local_loss}

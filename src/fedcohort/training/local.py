@@ -1,0 +1,193 @@
+"""The local training of one client: the innermost loop, which is where the user's time goes.
+
+A :class:`Trainer` owns one copy of the model and trains one client after another on it. Given the same client, model and round it does
+the same arithmetic on one intra-op thread, whatever trained before and whatever runs beside it.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms.local import Training
+from fedcohort.federation.federation import Federation, Samples
+from fedcohort.streams import rng
+
+__all__ = ["CHUNK", "DTYPES", "Trainer", "state_of"]
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+CHUNK = 256
+"""Samples in one forward pass at most: a larger batch is summed over chunks, so that full-batch steps fit into memory."""
+
+
+def state_of(module: nn.Module) -> ModelState:
+    """A contiguous copy of the module's state dictionary."""
+    return {
+        name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in module.state_dict().items()
+    }
+
+
+class Trainer:
+    """Trains clients of a federation, one at a time.
+
+    Args:
+        federation: whose data.
+        module: a model of its own, changed in place.
+        training: settings, as the algorithm wants them.
+        algorithm: its client half.
+        seed: of the experiment.
+    """
+
+    def __init__(
+        self, federation: Federation, module: nn.Module, training: Training, algorithm: Algorithm, seed: int
+    ) -> None:
+        self.federation = federation
+        self.algorithm = algorithm
+        self.training = algorithm.local_training(training)
+        self.seed = seed
+        self.dtype = DTYPES[training.precision]
+        self.module = module.to(dtype=self.dtype)
+        if len(federation.sample_shape) == 3:
+            self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.entries: ModelState = self.module.state_dict()
+        self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+        self.optimizer = _optimizer(self.training, list(self.parameters.values()))
+
+    def load(self, model: ModelState) -> None:
+        """Start from ``model``."""
+        with torch.no_grad():
+            for name, value in self.entries.items():
+                value.copy_(model[name])
+
+    def train(
+        self,
+        model: ModelState,
+        t: int,
+        client: int,
+        *,
+        epochs: int | None = None,
+        received: Mapping[str, Tensors] | None = None,
+        memory: Mapping[str, Tensors] | None = None,
+    ) -> tuple[Update, dict[str, Tensors]]:
+        """Train ``client`` in round ``t`` from ``model``; returns its update and its new memory.
+
+        ``epochs`` replaces the experiment's number; ``received`` and ``memory`` are the algorithm's.
+        """
+        settings = self.training
+        data = self.federation.client(client)
+        nominal = settings.epochs
+        epochs = nominal if epochs is None else epochs
+        self.load(model)
+        self.module.train()
+        self.optimizer.state.clear()
+        problem = _Problem(self, model, data, received or {}, memory or {})
+        order = rng(self.seed, "batches", t, client)
+        size = settings.batch_size or len(data)
+        step_losses: list[Tensor] = []
+        first_pass = torch.empty(len(data), dtype=self.dtype, device=data.labels.device)
+        right = torch.zeros((), dtype=torch.int64, device=data.labels.device)
+        for epoch in range(epochs):
+            shuffled = torch.from_numpy(order.permutation(len(data))).to(data.labels.device)
+            right.zero_()
+            for start in range(0, len(data), size):
+                problem.batch = shuffled[start : start + size]
+                losses, hits = problem.backward()
+                if self.algorithm.corrects:
+                    self.algorithm.correct(problem, problem.gradients)
+                self.optimizer.step()
+                problem.steps += 1
+                right += hits
+                step_losses.append(losses.mean())
+                if epoch == 0:
+                    first_pass[start : start + size] = losses
+        extra, kept = self.algorithm.finish(problem)
+        means = torch.stack(step_losses).double()
+        report = {
+            "loss": float(means.mean()),
+            "square_loss": float(first_pass.double().square().mean()),
+            "samples": float(len(data)),
+            "steps": float(problem.steps),
+            "accuracy": float(right) / len(data),
+        }
+        update = Update(
+            client=client,
+            num_samples=len(data),
+            steps=problem.steps,
+            state=state_of(self.module),
+            extra=extra,
+            report={name: value for name, value in report.items() if math.isfinite(value)},
+            work=epochs / nominal,
+        )
+        return update, kept
+
+
+class _Problem:
+    """What the client half of an algorithm may touch (:class:`fedcohort.algorithms.base.Problem`), for one client."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        model: ModelState,
+        data: Samples,
+        received: Mapping[str, Tensors],
+        memory: Mapping[str, Tensors],
+    ) -> None:
+        self.parameters = trainer.parameters
+        self.anchor = {name: model[name] for name in trainer.parameters}
+        self.received = received
+        self.memory = memory
+        self.lr = trainer.training.lr
+        self.steps: int | Any = 0
+        self.batch: Tensor = torch.empty(0, dtype=torch.int64)
+        self._trainer = trainer
+        self._data = data
+
+    @property
+    def gradients(self) -> Tensors:
+        """Gradients of the last :meth:`backward`, by parameter name."""
+        return {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
+
+    def backward(self) -> tuple[Tensor, Tensor]:
+        """Gradients of the mean loss on the batch into ``.grad``; the sample losses and the number of right predictions."""
+        self._trainer.optimizer.zero_grad(set_to_none=True)
+        losses, right = [], torch.zeros((), dtype=torch.int64, device=self.batch.device)
+        for index in torch.split(self.batch, CHUNK):
+            features = self._trainer.federation.prepare(self._data.features[index], self._trainer.dtype)
+            labels = self._data.labels[index]
+            logits = self._trainer.module(features)
+            sample_losses = functional.cross_entropy(logits, labels, reduction="none")
+            (sample_losses.sum() / len(self.batch)).backward()  # type: ignore[no-untyped-call]
+            losses.append(sample_losses.detach())
+            right += (logits.detach().argmax(1) == labels).sum()
+        return torch.cat(losses) if len(losses) > 1 else losses[0], right
+
+    def gradient(self, at: Tensors | None = None) -> Tensors:
+        """The gradient on the current batch, here or ``at`` other parameters; ``.grad`` keeps what it had."""
+        point = self.parameters if at is None else at
+        point = {name: value.detach().requires_grad_() for name, value in point.items()}
+        total = {name: torch.zeros_like(value) for name, value in point.items()}
+        for index in torch.split(self.batch, CHUNK):
+            features = self._trainer.federation.prepare(self._data.features[index], self._trainer.dtype)
+            logits = torch.func.functional_call(self._trainer.module, point, (features,))
+            loss = functional.cross_entropy(logits, self._data.labels[index], reduction="sum") / len(self.batch)
+            for name, value in zip(point, torch.autograd.grad(loss, list(point.values())), strict=True):
+                total[name] += value
+        return total
+
+
+def _optimizer(training: Training, parameters: list[Tensor]) -> torch.optim.Optimizer:
+    """The fused optimiser of the settings."""
+    match training.optimizer:
+        case "sgd":
+            return torch.optim.SGD(
+                parameters, training.lr, momentum=training.momentum, weight_decay=training.weight_decay, fused=True
+            )
+        case "adam":
+            return torch.optim.Adam(parameters, training.lr, weight_decay=training.weight_decay, fused=True)
+        case "adamw":
+            return torch.optim.AdamW(parameters, training.lr, weight_decay=training.weight_decay, fused=True)

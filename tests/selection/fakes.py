@@ -1,0 +1,83 @@
+"""Rounds, censuses and outcomes made by hand, for tests of strategies without a federation."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fedcohort.selection.base import Census, Cohort, Indices, LocalLoss, Outcome, Question, Round, Values, Why
+from fedcohort.streams import rng as stream
+
+
+def a_census(
+    num_samples: Sequence[int] | Indices, k: int, histogram: Sequence[Sequence[int]] | Indices | None = None
+) -> Census:
+    """A census; two classes when no histogram says otherwise."""
+    counts = None if histogram is None else np.array(histogram, dtype=np.int64)
+    return Census(np.array(num_samples, dtype=np.int64), 2 if counts is None else counts.shape[1], k, counts)
+
+
+def a_round(
+    k: int,
+    available: int | Sequence[int] | Indices,
+    *,
+    m: int | None = None,
+    t: int = 1,
+    seed: int = 0,
+    rng: np.random.Generator | None = None,
+    losses: Sequence[float] | Values | None = None,
+    durations: Sequence[float] | Values | None = None,
+    asked: list[tuple[Question, list[int]]] | None = None,
+) -> Round:
+    """Round ``t``; ``available`` is a list of ids or a number of clients, ``losses`` answers ``LocalLoss`` by client id.
+
+    ``m`` is the number of all clients, when it is not the highest available id plus one. Without ``rng`` the generator is
+    the one that a run with ``seed`` would use. Questions are noted down in ``asked``.
+    """
+    ids = np.arange(available) if isinstance(available, int) else np.array(available, dtype=np.int64)
+
+    def ask(question: Question, clients: Indices) -> Values:
+        assert isinstance(question, LocalLoss)
+        assert losses is not None
+        if asked is not None:
+            asked.append((question, clients.tolist()))
+        return np.asarray(losses, dtype=np.float64)[clients]
+
+    m = int(ids.max(initial=-1)) + 1 if m is None else m
+    known = np.full(m, np.nan) if durations is None else np.asarray(durations, dtype=np.float64)
+    return Round(t, min(k, len(ids)), ids, rng or stream(seed, "select", round=t), 0.0, known, ask)
+
+
+def an_outcome(
+    clients: Cohort | Sequence[int] | Indices,
+    *,
+    t: int = 1,
+    accuracy: float = np.nan,
+    class_accuracy: Sequence[float] = (),
+    trained: Sequence[bool] | None = None,
+    admitted: Sequence[bool] | None = None,
+    reports: Mapping[str, Sequence[float] | Values] | None = None,
+) -> Outcome:
+    """What became of a cohort; everybody trained and was admitted unless said otherwise."""
+    cohort = clients if isinstance(clients, Cohort) else Cohort(np.array(clients, dtype=np.int64))
+    n = len(cohort)
+    came_back = np.ones(n, dtype=bool) if trained is None else np.array(trained, dtype=bool)
+    return Outcome(
+        t=t,
+        cohort=cohort,
+        trained=came_back,
+        admitted=came_back if admitted is None else np.array(admitted, dtype=bool),
+        reports={name: np.array(values, dtype=np.float64) for name, values in (reports or {}).items()},
+        durations=np.ones(n),
+        duration=1.0,
+        accuracy=accuracy,
+        class_accuracy=np.array(class_accuracy, dtype=np.float64),
+    )
+
+
+def the_why(cohort: Cohort) -> Why:
+    """The reasons of a cohort, which must be complete: one score and one value of each term for every candidate."""
+    assert cohort.why is not None
+    assert cohort.why.note
+    assert len(cohort.why.scores) == len(cohort.why.candidates)
+    assert all(len(values) == len(cohort.why.candidates) for values in cohort.why.terms.values())
+    return cohort.why

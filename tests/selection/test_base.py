@@ -1,0 +1,198 @@
+"""What holds for every strategy: the top k, the edge rules, the record of reasons, the size of a federation."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedcohort.parameters import describe, make
+from fedcohort.selection import STRATEGIES
+from fedcohort.selection.base import Cohort, Indices, Outcome, Round, Selector, Values, choose, rank_losses, top
+from fedcohort.selection.everyone import All
+from fedcohort.selection.uniform import Uniform
+from tests.selection.fakes import a_census, a_round, an_outcome, the_why
+
+NAMES = ["uniform", "all", "ucb", "powd", "cpowd", "rpowd", "select_by_loss", "utility_time"]
+
+
+def ready(name: str, m: int, k: int) -> Selector:
+    """A strategy with its defaults that knows m clients of 1, 2, 3, … samples."""
+    selector: Selector = make(STRATEGIES.find(name, "strategy.name"), {}, "strategy")
+    sizes = np.arange(1, m + 1)
+    selector.setup(a_census(sizes, k, np.stack([sizes // 2, sizes - sizes // 2], axis=1)))
+    return selector
+
+
+def what_became(cohort: Cohort, t: int) -> Outcome:
+    """An outcome with everything that the strategies listen to."""
+    n = len(cohort)
+    return an_outcome(
+        cohort, t=t, accuracy=0.5 + t / 1000, class_accuracy=(0.3, 0.7), reports={"loss": np.linspace(0, 1, n)}
+    )
+
+
+# --- top -------------------------------------------------------------------------------------------------------------
+
+SCORES = st.lists(
+    st.one_of(st.integers(-3, 3).map(float), st.floats(allow_nan=False, allow_infinity=True)), min_size=1, max_size=40
+)
+
+
+@given(scores=SCORES, k=st.integers(1, 45), seed=st.integers(0, 2**32))
+def test_top_is_a_sort_by_score_and_one_random_key_a_position(scores: list[float], k: int, seed: int) -> None:
+    keys = np.random.default_rng(seed).random(len(scores)).tolist()
+    naive = sorted(range(len(scores)), key=lambda i: (-scores[i], keys[i]))[:k]
+    assert top(np.array(scores), k, np.random.default_rng(seed)).tolist() == naive
+
+
+@given(
+    scores=st.lists(st.one_of(st.just(math.nan), st.floats(-5, 5)), min_size=1, max_size=40),
+    k=st.integers(1, 45),
+    seed=st.integers(0, 2**32),
+)
+def test_top_with_nan_is_distinct_and_keeps_the_order_of_the_others(scores: list[float], k: int, seed: int) -> None:
+    picked = top(np.array(scores), k, np.random.default_rng(seed)).tolist()
+    assert len(picked) == len(set(picked)) == min(k, len(scores))
+    ranked = [scores[i] for i in picked if not math.isnan(scores[i])]
+    assert ranked == sorted(ranked, reverse=True)
+    left_out = [score for i, score in enumerate(scores) if i not in picked and not math.isnan(score)]
+    assert not ranked or not left_out or min(ranked) >= max(left_out)
+
+
+def test_top_breaks_ties_at_random() -> None:
+    rng = np.random.default_rng(0)
+    counts = np.bincount([top(np.array([1.0, 2.0, 1.0, 1.0]), 2, rng)[1] for _ in range(3000)], minlength=4)
+    assert counts[1] == 0
+    assert stats.chisquare(counts[[0, 2, 3]]).pvalue > 1e-6
+
+
+def test_top_takes_a_nan_as_often_as_a_uniform_choice() -> None:
+    rng = np.random.default_rng(0)
+    scores = np.array([5.0, 4.0, 3.0, math.nan, 2.0, 1.0])
+    hits = sum(3 in top(scores, 2, rng) for _ in range(3000))
+    assert stats.binomtest(hits, 3000, 2 / 6).pvalue > 1e-6
+
+
+def test_losses_that_are_not_finite_rank_last() -> None:
+    assert rank_losses(np.array([1.0, math.nan, math.inf, -math.inf])).tolist() == [
+        1.0,
+        -math.inf,
+        -math.inf,
+        -math.inf,
+    ]
+
+
+def test_the_top_of_a_round_speaks_of_clients() -> None:
+    round = a_round(2, [3, 5, 8])
+    assert round.top(np.array([0.1, 0.3, 0.2])).tolist() == [5, 8]
+    assert round.top(np.array([0.1, 0.3]), count=1, among=np.array([8, 3])).tolist() == [3]
+
+
+# --- the sample of a round -------------------------------------------------------------------------------------------
+
+
+def test_uniform_includes_every_available_client_equally_often() -> None:
+    available, k, rounds = [0, 2, 3, 5, 7, 8, 9, 11], 3, 5_000
+    selector = Uniform()
+    selector.setup(a_census([1] * 12, k))
+    rng, counts = np.random.default_rng(0), np.zeros(12)
+    for t in range(1, rounds + 1):
+        cohort = selector.select(a_round(k, available, t=t, rng=rng))
+        counts[cohort.clients] += 1
+    assert cohort.inclusion is not None
+    assert cohort.inclusion.tolist() == [k / len(available)] * k
+    n, chance = len(available), k / len(available)
+    assert counts.sum() == counts[available].sum() == k * rounds
+    # counts of draws without replacement: covariance rounds · chance (1 − chance) n/(n − 1) (I − 11ᵀ/n)
+    statistic = ((counts[available] - rounds * chance) ** 2).sum() * (n - 1) / (n * rounds * chance * (1 - chance))
+    assert stats.chi2.sf(statistic, n - 1) > 1e-6
+
+
+def test_all_is_everybody_available() -> None:
+    selector = All()
+    selector.setup(a_census([1] * 5, 2))
+    assert choose(selector, a_round(2, [0, 3, 4])).clients.tolist() == [0, 3, 4]
+
+
+# --- choose ----------------------------------------------------------------------------------------------------------
+
+
+class Fixed(Selector):
+    """Returns what it was told to."""
+
+    def __init__(self, clients: list[int]) -> None:
+        self.clients = np.array(clients, dtype=np.int64)
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(self.clients)
+
+
+class FixedSize(Fixed):
+    variable_size = True
+
+
+def test_choose_takes_all_when_k_or_fewer_are_available() -> None:
+    assert choose(Fixed([4]), a_round(3, [1, 4])).clients.tolist() == [1, 4]
+    assert choose(FixedSize([4]), a_round(3, [1, 4])).clients.tolist() == [4]
+    assert choose(Fixed([4]), a_round(1, [1, 4])).clients.tolist() == [4]
+
+
+def test_choose_refuses_repeats_and_strangers() -> None:
+    with pytest.raises(ValueError, match=r"Fixed.select returned a client twice in round 1"):
+        choose(Fixed([1, 1]), a_round(2, [0, 1, 2]))
+    with pytest.raises(ValueError, match=r"Fixed.select returned clients that are not available in round 1"):
+        choose(Fixed([1, 3]), a_round(2, [0, 1, 2]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_edge_rules(name: str) -> None:
+    selector = ready(name, m=12, k=3)
+    losses = np.linspace(0, 1, 12)
+    nobody = choose(selector, a_round(3, [], losses=losses))
+    assert len(nobody) == 0
+    selector.observe(what_became(nobody, 1))
+    for t, available in enumerate([[5], [2, 7], [0, 4, 11], [1, 2, 3, 4, 10], list(range(12))] * 4, start=1):
+        cohort = choose(selector, a_round(3, available, m=12, t=t, losses=losses))
+        assert set(cohort.clients.tolist()) <= set(available)
+        assert len(cohort) == (len(available) if name == "all" else min(3, len(available)))
+        why = the_why(cohort)
+        assert set(cohort.clients.tolist()) <= set(why.candidates.tolist()) <= set(available)
+        assert not np.isnan(why.scores).any()
+        selector.observe(what_became(cohort, t))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_cohorts(name: str) -> None:
+    def run() -> list[list[int]]:
+        selector, cohorts = ready(name, m=12, k=3), []
+        for t in range(1, 21):
+            cohort = choose(selector, a_round(3, 12, t=t, losses=np.linspace(0, 1, 12)))
+            selector.observe(what_became(cohort, t))
+            cohorts.append(cohort.clients.tolist())
+        return cohorts
+
+    assert run() == run()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_strategy_says_what_it_is(name: str) -> None:
+    strategy = STRATEGIES.find(name, "strategy.name")
+    assert strategy.card.source
+    assert all(row.doc for row in describe(strategy))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_million_clients(name: str) -> None:
+    m, k = 1_000_000, 100
+    selector: Selector = make(STRATEGIES.find(name, "strategy.name"), {}, "strategy")
+    sizes: Indices = np.random.default_rng(0).integers(1, 100, m)
+    losses: Values = np.random.default_rng(1).random(m)
+    histogram = np.stack([sizes // 2, sizes - sizes // 2], axis=1)
+    selector.setup(a_census(sizes, k, histogram))
+    for t in (1, 6, 7):
+        cohort = choose(selector, a_round(k, m, t=t, losses=losses))
+        assert len(cohort) == (m if name == "all" else k)
+        selector.observe(what_became(cohort, t))
