@@ -7,13 +7,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedcohort.compare import Comparison, compare
+    from fedcohort.comparison import Comparison, compare
     from fedcohort.errors import UsageError
     from fedcohort.experiment import Experiment
     from fedcohort.experiment import load as load_experiment
     from fedcohort.federation.datasets import Dataset, from_arrays
     from fedcohort.federation.datasets import load as load_dataset
-    from fedcohort.run import Run, open_run
+    from fedcohort.record import Run, open_run
     from fedcohort.simulate import run
 
 __all__ = [
@@ -22,16 +22,16 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "Comparison": "compare:Comparison",
+    "Comparison": "comparison:Comparison",
     "Dataset": "federation.datasets:Dataset",
     "Experiment": "experiment:Experiment",
-    "Run": "run:Run",
+    "Run": "record:Run",
     "UsageError": "errors:UsageError",
-    "compare": "compare:compare",
+    "compare": "comparison:compare",
     "from_arrays": "federation.datasets:from_arrays",
     "load_dataset": "federation.datasets:load",
     "load_experiment": "experiment:load",
-    "open_run": "run:open_run",
+    "open_run": "record:open_run",
     "run": "simulate:run",
 }
 

@@ -11,7 +11,7 @@ import torch
 
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Tensors, Update, is_finite
 from fedcohort.arrays import Indices, Values
-from fedcohort.run import KEPT, ClientRow, LedgerRow
+from fedcohort.record import KEPT, ClientRow, LedgerRow
 from fedcohort.selection.base import Cohort, Outcome, Question
 
 __all__ = ["Ledger", "Stopwatch", "Tally", "decisions", "num_bytes"]

@@ -13,7 +13,7 @@ from fedcohort.algorithms.base import Algorithm, Members, ModelState
 from fedcohort.arrays import Values
 from fedcohort.engines.base import Engine
 from fedcohort.federation.systems import Clock
-from fedcohort.run import RoundRow
+from fedcohort.record import RoundRow
 from fedcohort.selection.base import Cohort, Round, Selector, choose
 from fedcohort.streams import rng
 from fedcohort.training.forward import Evaluation

@@ -16,7 +16,7 @@ from typing import Any
 from fedcohort.errors import UsageError
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.federation.datasets import Dataset
-from fedcohort.run import RoundRow, Run
+from fedcohort.record import RoundRow, Run
 
 __all__ = ["Given", "Interrupted", "Progress", "find_run", "prepare", "run", "run_cell", "run_path"]
 

@@ -553,23 +553,18 @@ def test_a_damaged_entry_is_made_again(tmp_path, own_cache, file, damage):
     assert path.read_bytes() == content
 
 
-def test_what_a_killed_process_left_is_cleared_away(tmp_path, own_cache, monkeypatch):
+def test_what_a_killed_process_left_is_cleared_away(tmp_path, own_cache):
     folder = str(image_folder(tmp_path / "pets"))
-
-    class Killed(BaseException):
-        pass
-
-    def killed(cell, where):
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_image", killed)
-        patch.setattr(module.shutil, "rmtree", lambda *args, **kwargs: None)  # a killed process clears nothing away
-        with pytest.raises(Killed):
-            load(folder)
-    assert [p.name for p in own_cache.iterdir() if p.is_dir() and not p.name.startswith(".")] == []
+    code = (
+        "import os, signal, sys; from fedcohort.federation import datasets as module;"
+        "module._image = lambda *args: os.kill(os.getpid(), signal.SIGKILL); module.load(sys.argv[1])"
+    )
+    assert subprocess.run([sys.executable, "-c", code, folder], timeout=120).returncode == -9
+    (left_over,) = (p for p in own_cache.iterdir() if p.is_dir())
+    assert left_over.name.startswith(".")  # not an entry
     assert load(folder).num_train == 10
-    assert len([p for p in own_cache.iterdir() if p.is_dir()]) == 1
+    (entry,) = (p for p in own_cache.iterdir() if p.is_dir())
+    assert f".{entry.name}" == left_over.name
 
 
 def test_processes_may_race(tmp_path, own_cache):

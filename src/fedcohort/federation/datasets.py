@@ -111,9 +111,7 @@ def load(
     entry = _cache_entry(source, image_column, label_column)
     if (cached := _open(entry, name)) is not None:
         return cached
-    with FileLock(
-        f"{entry}.lock"
-    ):  # the second of two processes waits, then finds the entry; a killed one frees the lock
+    with FileLock(f"{entry}.lock"):  # the second of two processes waits, then finds the entry; a killed one lets go
         if _open(entry, name) is None:
             _build(entry, source, name, image_column, label_column)
     if (built := _open(entry, name)) is None:

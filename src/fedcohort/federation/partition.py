@@ -31,9 +31,8 @@ Values = NDArray[np.float64]
 TRIES = 1_000
 """Redraws before a setting counts as infeasible."""
 
-HOPELESS = 50
-"""A setting counts as infeasible at once when each of its first three draws leaves more clients than this below ``min_size``."""
-
+HOPELESS = {3: 50, 10: 10}
+"""Redraws end early after that many draws if each of them left more clients than that below ``min_size``: none ever will."""
 
 EVEN = 1e6
 """Where the search for a value that works ends: shares are equal to a thousandth there, and more would not help."""
@@ -151,7 +150,7 @@ def _draw(
         if best >= rule.min_size:
             return clients, best
         fewest_short = min(fewest_short, int(np.count_nonzero(sizes < rule.min_size)))
-        if attempt >= 3 and fewest_short > HOPELESS:
+        if any(attempt >= after and fewest_short > short for after, short in HOPELESS.items()):
             break
     return None, best
 
@@ -181,9 +180,9 @@ def _evener(
     doublings = max(1, math.ceil(math.log2(EVEN) - math.log2(value)))
 
     def works(doubling: int) -> float | None:
-        more = float(f"{value * 2.0**doubling:.2g}")
+        more = float(f"{math.ldexp(value, doubling):.2g}")
         wider = dataclasses.replace(rule, **{name: more})  # type: ignore[type-var]  # rules are dataclasses
-        return more if _draw(wider, labels, num_clients, seed, writers, 20)[0] is not None else None
+        return more if _draw(wider, labels, num_clients, seed, writers, 3)[0] is not None else None
 
     low, high, found = 0, doublings, works(doublings)
     while found is not None and high - low > 1:
@@ -300,7 +299,8 @@ def _dirichlet(alpha: float, may_get: NDArray[np.bool_], rng: np.random.Generato
     logs -= logs[may_get].max()
     with np.errstate(over="ignore"):  # −∞ is the right logarithm of a share that is too small
         shares = np.where(may_get, np.exp(np.minimum(logs, 0.0) / scale), 0.0)
-    return shares / shares.sum()
+    normalised: Values = shares / shares.sum()
+    return normalised
 
 
 def _shuffled_by_class(labels: Indices, rng: np.random.Generator) -> Indices:

@@ -1,4 +1,4 @@
-"""The run directory: what happened, and where to go on.
+"""The record of a run, a directory: what happened, and where to go on.
 
     experiment.toml          the resolved description
     run.sqlite               one transaction a round: metrics, decisions, cost ledger, and which checkpoint belongs to them

@@ -1,0 +1,180 @@
+"""The experiment: one schema for TOML and Python, strict, complete, stable hashes, rows and sweeps."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcohort.errors import UsageError
+from fedcohort.experiment import Experiment, load
+
+QUICKSTART = Path(__file__).parents[1] / "experiments" / "quickstart.toml"
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "e.toml"
+    path.write_text(text)
+    return path
+
+
+def test_every_default_is_the_quickstarts_value() -> None:
+    quickstart, default = load(QUICKSTART).to_dict(), Experiment().to_dict()
+    quickstart.pop("variants")
+    assert quickstart == default
+
+
+def test_toml_round_trip_is_the_same_experiment(tmp_path: Path) -> None:
+    experiment = load(QUICKSTART, ["rounds=7", "sweep={ 'selection.k' = [2, 3] }"])
+    again = load(write(tmp_path, experiment.to_toml()))
+    assert again == experiment
+    assert again.to_toml() == experiment.to_toml()
+
+
+def test_python_and_toml_build_the_same(tmp_path: Path) -> None:
+    text = 'rounds = 5\n[selection]\nname = "ucb"\nk = 2\nc = 0.5\n[federation]\nclients = 6\npartition = "iid"\n'
+    from_python = Experiment(
+        rounds=5, selection={"name": "ucb", "k": 2, "c": 0.5}, federation={"clients": 6, "partition": "iid"}
+    )
+    from_file = load(write(tmp_path, text))
+    assert from_file == from_python
+    assert from_file.key() == from_python.key()
+
+
+def test_the_hash_is_stable() -> None:
+    """Changing any of these strings renames every run that people have; do it knowingly."""
+    assert Experiment().single(0).key() == Experiment(name="other", seeds=9).single(0).key()
+    assert len({Experiment().single(seed).key() for seed in range(5)}) == 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rounds": 21}, {"seed": 1}, {"selection": {"k": 4}}, {"selection": "ucb"}, {"algorithm": {"server_lr": 0.5}},
+        {"training": {"lr": 0.1}}, {"model": {"hidden": 65}}, {"federation": {"clients": 13}}, {"data": {"validation": 0.2}},
+        {"federation": {"partition": {"alpha": 0.06}}}, {"systems": {"dropout": 0.1}}, {"measures": {"evaluate_every": 2}},
+    ],
+)  # fmt: skip
+def test_whatever_decides_results_changes_the_hash(change: dict[str, Any]) -> None:
+    assert Experiment().with_overrides(change).key() != Experiment().key()
+
+
+@pytest.mark.parametrize(
+    "change", [{"engine": {"workers": 1}}, {"engine": {"plan": "loop"}}, {"name": "x"}, {"measures": {"checkpoint_every": 5}}]
+)
+def test_what_changes_no_result_does_not(change: dict[str, Any]) -> None:
+    assert Experiment().with_overrides(change).key() == Experiment().key()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("round = 3", r"^round: unknown key; did you mean 'rounds'\?"),
+        ("[training]\nlearning_rate = 0.1", r"^training\.learning_rate: unknown key; "),
+        ("[training]\nepoch = 1", r"^training\.epoch: unknown key; did you mean 'epochs'\?"),
+        ("[federation]\nclient = 3", r"^federation\.client: unknown key; did you mean 'clients'\?"),
+        ("[selection]\nname = 'ucd'", r"^selection\.name = 'ucd': no such strategy; did you mean 'ucb'\?"),
+        ("[selection]\nname = 'ucb'\nepsilonn = 0.1", r"^selection\.epsilonn: unknown key for 'ucb'; did you mean 'epsilon'\?"),
+        ("[selection]\nname = 'ucb'\nepsilon = 2.0", r"^selection\.epsilon = 2\.0: should be less than or equal to 1"),
+        ("[algorithm]\nname = 'fedavgg'", r"^algorithm\.name = 'fedavgg': no such algorithm; did you mean 'fedavg'\?"),
+        ("[algorithm]\nserver_lr = 0.0", r"^algorithm\.server_lr = 0\.0: should be greater than 0"),
+        ("[algorithm]\nweights = 'n_select'", r"^algorithm\.weights = 'n_select': should be 'n_selected', 'uniform'"),
+        ("[model]\nname = 'cnn'", r"^model\.name = 'cnn': no such model; did you mean 'cnn_a'\?"),
+        ("[federation]\npartition = {name = 'dirichlet_class', alpha = 0.0}", r"^federation\.partition\.alpha = 0\.0: should be gre"),
+        ("[federation]\npartition = {name = 'dirichlet'}", r"^federation\.partition\.name = 'dirichlet': no such partition; did you"),
+        ("rounds = '3'", r"^rounds = '3': should be a valid integer"),
+        ("rounds = 0", r"^rounds = 0: should be greater than or equal to 1"),
+        ("rounds = 2.5", r"^rounds = 2\.5: should be a valid integer"),
+        ("seed = -1", r"^seed = -1: should be greater than or equal to 0"),
+        ("[selection]\nk = 0", r"^selection\.k = 0: should be greater than or equal to 1"),
+        ("[selection]\nk = 13", r"^selection\.k = 13: more than federation\.clients = 12; use 1 to 12"),
+        ("[training]\nlr = nan", r"^training\.lr = nan: should be a finite number"),
+        ("training = 3", r"^training = 3: should be "),
+        ("selection = 3", r"^selection = 3: should be "),
+        ("[data]\nvalidation = 1.0", r"^data\.validation = 1\.0: should be less than 1"),
+        ("[data]\nvalidation = 0.0\n[selection]\nname = 'ucb'", r"^data\.validation = 0: 'ucb' needs a validation set"),
+        ("[[variants]]\nselection = {name = 'ucb'}", r"^variants\.0\.label: required"),
+        ("[[variants]]\nlabel = 'a'\nselection = {name = 'nope'}", r"selection\.name = 'nope': no such strategy"),
+        ("[[variants]]\nlabel = 'a'\nseed = 3", r"^variants\.a\.seed: cannot differ between rows"),
+        ("[[variants]]\nlabel = 'a'\n[[variants]]\nlabel = 'a'", r"^variants\.a: the label stands twice"),
+        ("[sweep]\n'selection.k' = []", r"^sweep\.selection\.k = \[\]: give at least one value"),
+        ("[sweep]\n'selection.kk' = [1]", r"selection\.kk: unknown key"),
+        ("[sweep]\n'selection.k' = 3", r"^sweep\.selection\.k = 3: should be a valid list"),
+        ("x = ", r"e\.toml: not valid TOML: "),
+    ],
+)  # fmt: skip
+def test_bad_files_are_one_line_errors(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        load(write(tmp_path, text))
+    assert "\n" not in str(error.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such experiment file"):
+        load(tmp_path / "none.toml")
+
+
+def test_overrides_are_toml_or_words() -> None:
+    experiment = load(
+        QUICKSTART, ["selection.name=powd", "selection.d=5", "training.lr=0.5", 'data.name="digits"', "federation.partition=iid"]
+    )
+    assert (experiment.selection.name, experiment.selection.k, experiment.selection.parameters) == ("powd", 3, {"d": 5})
+    assert experiment.training.lr == 0.5
+    assert experiment.federation.partition.name == "iid"
+    with pytest.raises(UsageError, match=r"--set 'rounds': write section\.key=value"):
+        load(QUICKSTART, ["rounds"])
+
+
+def test_variants_change_what_they_name_and_keep_the_rest() -> None:
+    rows = dict(load(QUICKSTART).rows())
+    assert list(rows) == ["uniform", "UCB", "select-by-loss, damped"]
+    damped = rows["select-by-loss, damped"]
+    assert (damped.selection.name, damped.selection.k) == ("select_by_loss", 3)
+    assert (damped.algorithm.name, damped.algorithm.parameters["server_lr"]) == ("fedavg", 0.5)
+    assert damped.variants == ()
+
+
+def test_a_new_name_drops_the_old_ones_parameters() -> None:
+    experiment = Experiment(
+        selection={"name": "ucb", "k": 4, "c": 2.0},
+        algorithm={"weights": "uniform"},
+        variants=[
+            {"label": "pow", "selection": {"name": "powd"}, "algorithm": {"name": "fedsgd"}},
+            {"label": "wide", "selection": {"c": 9.0}},
+        ],
+    )
+    rows = dict(experiment.rows())
+    assert (rows["pow"].selection.k, rows["pow"].selection.parameters) == (4, {"d": None})
+    assert (rows["pow"].algorithm.name, rows["pow"].algorithm.parameters["weights"]) == ("fedsgd", "uniform")
+    assert rows["wide"].selection.parameters["c"] == 9.0
+
+
+def test_a_sweep_is_a_grid_over_every_row() -> None:
+    experiment = Experiment(
+        seeds=2, variants=[{"label": "UCB", "selection": "ucb"}], sweep={"selection.k": [2, 3], "training.lr": [0.1, 0.2]}
+    )
+    cells = experiment.cells()
+    assert len(cells) == 2 * 4 * 2
+    assert [label for label, _ in experiment.rows()][:2] == ["uniform, k=2, lr=0.1", "uniform, k=2, lr=0.2"]
+    assert len({cell.experiment.key() for cell in cells}) == len(cells)
+    assert {cell.experiment.seed for cell in cells} == {0, 1}
+
+
+def test_a_strategy_from_a_users_own_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from fedcohort.selection.base import Cohort, Selector\n"
+        "from fedcohort.parameters import parameters\n"
+        "@parameters\n"
+        "class First(Selector):\n"
+        "    '''The first k.'''\n"
+        "    skip: int = 0\n"
+        "    def select(self, round):\n"
+        "        return Cohort(round.available[self.skip : self.skip + round.k])\n"
+    )
+    experiment = Experiment(selection={"name": f"{tmp_path}/mine.py:First", "skip": 2})
+    assert experiment.selection.parameters == {"skip": 2}
+    assert dataclasses.asdict(experiment.selection.build()) == {"skip": 2}
+    with pytest.raises(UsageError, match="defines no Second"):
+        Experiment(selection={"name": f"{tmp_path}/mine.py:Second"})
+    with pytest.raises(UsageError, match="there is no file"):
+        Experiment(selection={"name": f"{tmp_path}/none.py:First"})

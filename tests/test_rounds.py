@@ -1,0 +1,150 @@
+"""One round, looked at from inside: what is recorded, what it costs, and what happens to clients that fail."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedcohort.algorithms.base import Update
+from fedcohort.record import ClientRow, RoundRow
+from fedcohort.rounds import Game, play_round
+from tests.games import a_game
+
+MLP_PARAMETERS = 64 * 64 + 64 + 64 * 10 + 10
+
+
+def poison(game: Game, clients: set[int], value: float = float("nan")) -> None:
+    """Make these clients send back an update with one bad entry."""
+    train = game.engine.train
+
+    def poisoned(*args: Any) -> Iterator[Update]:
+        for update in train(*args):
+            if update.client in clients:
+                next(iter(update.state.values())).view(-1)[0] = value
+            yield update
+
+    game.engine.train = poisoned  # type: ignore[method-assign]
+
+
+def status(row: RoundRow) -> dict[int, str]:
+    return {client.client: client.status for client in row.clients}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_diverged_client_is_dropped_and_recorded_and_the_run_goes_on(value: float) -> None:
+    with a_game(selection={"name": "all"}) as game, a_game(selection={"name": "all"}) as healthy:
+        poison(game, {3, 7}, value)
+        row = play_round(game, 1, test=True)
+        assert {client for client, what in status(row).items() if what == "diverged"} == {3, 7}
+        assert row.selected == 12
+        assert row.trained == row.admitted == 10
+        assert all("NaN or infinite" in client.detail for client in row.clients if client.status == "diverged")
+        assert all(torch.isfinite(value).all() for value in game.model.values())
+        expected = _mean_without(healthy, {3, 7})
+        assert all(torch.equal(game.model[name], value) for name, value in expected.items())
+        assert np.isfinite(play_round(game, 2, test=True).test_accuracy)
+
+
+def _mean_without(game: Game, left_out: set[int]) -> dict[str, torch.Tensor]:
+    """The round's average over the other clients, by hand in numpy float64."""
+    from fedcohort.selection.base import Cohort
+
+    updates = [u for u in game.engine.train(game.model, 1, Cohort(np.arange(12)), game.algorithm) if u.client not in left_out]
+    mean = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in game.model.items()}
+    total = 0.0
+    for update in updates:
+        total += update.num_samples
+        for name, value in update.state.items():
+            mean[name] += (value.double() - mean[name]) * (update.num_samples / total)
+    return {name: value.float() for name, value in mean.items()}
+
+
+def test_everybody_diverged_leaves_the_model_as_it_was() -> None:
+    with a_game() as game:
+        poison(game, set(range(12)))
+        before = {name: value.clone() for name, value in game.model.items()}
+        row = play_round(game, 1, test=True)
+        assert row.admitted == 0
+        assert "the model stays as it was" in row.note
+        assert all(torch.equal(game.model[name], value) for name, value in before.items())
+
+
+def test_nobody_available_is_an_empty_round_that_counts() -> None:
+    with a_game(selection={"name": "ucb"}, systems={"availability": 1e-9}) as game:
+        row = play_round(game, 1, test=True)
+        assert (row.available, row.selected, row.admitted) == (0, 0, 0)
+        assert row.note == "empty round: nobody available"
+        assert row.simulated_time == 0
+
+
+def test_dropouts_are_selected_but_do_not_take_part() -> None:
+    with a_game(selection={"name": "all"}, systems={"dropout": 0.5}) as game:
+        row = play_round(game, 1, test=False)
+        failed = [client for client in row.clients if client.status == "failed"]
+        assert 0 < len(failed) < 12
+        assert all(client.detail == "dropped out before its update arrived" for client in failed)
+        assert row.round_time == max(client.duration for client in row.clients if client.status == "admitted")
+        assert sum(client.weight for client in row.clients) == pytest.approx(1)
+
+
+def test_the_ledger_counts_messages_bytes_and_passes() -> None:
+    """Select-by-loss with k = 3 asks d = 6 clients, then trains 3: cost table 0.3."""
+    model = 4 * MLP_PARAMETERS
+    with a_game(selection={"name": "select_by_loss"}) as game:
+        ledger = {entry.kind: entry for entry in play_round(game, 1, test=False).ledger}
+    asked, training = ledger["LocalLoss"], ledger["training"]
+    assert (asked.messages, asked.bytes_down, asked.bytes_up, asked.passes) == (12, 6 * model, 6 * 4, 6.0)
+    assert (training.messages, training.bytes_down, training.bytes_up, training.passes) == (6, 3 * model, 3 * model, 9.0)
+    assert "loss of the current model" in asked.discloses
+
+
+@pytest.mark.parametrize("name", ["uniform", "rpowd", "ucb"])
+def test_strategies_that_ask_nothing_cost_nothing(name: str) -> None:
+    with a_game(selection={"name": name}) as game:
+        assert [entry.kind for entry in play_round(game, 1, test=False).ledger] == ["training"]
+
+
+def test_the_reported_losses_are_those_of_an_independent_loop() -> None:
+    """Loss over steps, squared loss of the first pass, running accuracy of the last epoch, by a plain loop over the same batches."""
+    from fedcohort.streams import rng
+
+    with a_game(selection={"name": "all"}, training={"epochs": 2, "batch_size": 10, "lr": 0.1}) as game:
+        start = {name: value.clone() for name, value in game.model.items()}
+        row = play_round(game, 1, test=False)
+        client: ClientRow = row.clients[4]
+        federation = game.engine.federation  # type: ignore[attr-defined]
+        data = federation.client(client.client)
+    weights = {name: value.clone().requires_grad_() for name, value in start.items()}
+    velocity = {name: torch.zeros_like(value) for name, value in start.items()}
+    features = ((data.features.double() - federation.shift) * federation.scale).float().flatten(1)
+    order, losses, right = rng(0, "batches", 1, client.client), [], 0
+    for epoch in range(2):
+        shuffled = torch.from_numpy(order.permutation(len(data)))
+        for begin in range(0, len(data), 10):
+            index = shuffled[begin : begin + 10]
+            hidden = torch.relu(features[index] @ weights["1.weight"].T + weights["1.bias"])
+            logits = hidden @ weights["3.weight"].T + weights["3.bias"]
+            loss = -torch.log_softmax(logits, 1)[torch.arange(len(index)), data.labels[index]].mean()
+            gradients = torch.autograd.grad(loss, list(weights.values()))
+            losses.append(loss.item())
+            right += int((logits.argmax(1) == data.labels[index]).sum()) if epoch == 1 else 0
+            with torch.no_grad():
+                for (name, value), gradient in zip(weights.items(), gradients, strict=True):
+                    velocity[name] = 0.9 * velocity[name] + gradient
+                    value -= 0.1 * velocity[name]
+    assert client.steps == 2 * -(-len(data) // 10)
+    assert client.loss == pytest.approx(np.mean(losses), rel=1e-4)
+    assert client.accuracy == pytest.approx(right / len(data))
+
+
+def test_strategies_cannot_reach_the_test_set() -> None:
+    """Rewards come from the validation set: the two are disjoint and make up the data's test part."""
+    with a_game() as game:
+        federation = game.engine.federation  # type: ignore[attr-defined]
+        assert len(federation.validation) == 40  # round(10 %) of every class
+        assert len(federation.test) == 320
+        rows = {tuple(row.flatten().tolist()) for row in federation.validation.features}
+        shared = [row for row in federation.test.features if tuple(row.flatten().tolist()) in rows]
+    assert not shared
