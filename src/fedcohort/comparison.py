@@ -1,0 +1,340 @@
+"""Several strategies on the same federations: run what is missing, then say who did better, by how much, and at what cost."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedcohort import measures
+from fedcohort.arrays import Values
+from fedcohort.errors import UsageError
+from fedcohort.experiment import Experiment
+from fedcohort.federation.datasets import Dataset
+from fedcohort.record import Run
+from fedcohort.simulate import Given, Progress, run_cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console, ConsoleOptions, RenderableType
+
+__all__ = ["Comparison", "Result", "Row", "Target", "compare", "read", "result"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run came to. Accuracies are fractions on the test set unless they say otherwise; NaN is unknown.
+
+    Attributes:
+        seed: its seed.
+        path: its directory.
+        rounds: rounds played.
+        accuracy: after the last round.
+        best_accuracy: the highest of all rounds.
+        early_stop_accuracy: in the round with the best validation accuracy.
+        local_accuracy: mean over the clients of the last round of their training accuracy.
+        simulated_time: of all rounds; the unit is one pass over one sample.
+        jain: Jain's index of how often each client was selected.
+        jain_random: its mean under uniform selection of as many clients.
+        bytes: sent and received.
+        client_passes: forward passes over a client's training data, summed over clients.
+        wall_seconds: of the simulator, all rounds.
+    """
+
+    seed: int
+    path: Path
+    rounds: int
+    accuracy: float
+    best_accuracy: float
+    early_stop_accuracy: float
+    local_accuracy: float
+    simulated_time: float
+    jain: float
+    jain_random: float
+    bytes: float
+    client_passes: float
+    wall_seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; what is unknown is None."""
+        return {key: _plain(value) for key, value in asdict(self).items()}
+
+
+def result(run: Run) -> Result:
+    """Read off a run what it came to.
+
+    Raises:
+        UsageError: it has no finished round, or its database is damaged.
+    """
+    experiment, rounds, ledger = run.experiment, run.rounds, run.ledger
+    if rounds.empty:
+        raise UsageError(f"{run.path}: has no finished round yet; start it again with `fedcohort run`")
+    tested, validated = _array(rounds["test_accuracy"]), _array(rounds["validation_accuracy"])
+    local = _array(rounds["local_accuracy"])
+    clients = experiment.federation.clients
+    counts = np.bincount(run.clients["client"].to_numpy(np.int64), minlength=clients)
+    per_round = max(1, round(float(rounds["selected"].mean())))
+    return Result(
+        seed=experiment.seed,
+        path=run.path,
+        rounds=len(rounds),
+        accuracy=measures.final_accuracy(tested),
+        best_accuracy=measures.best_accuracy(tested),
+        early_stop_accuracy=(
+            measures.early_stop(validated, tested, experiment.measures.patience).accuracy
+            if np.isfinite(validated).any()
+            else math.nan
+        ),
+        local_accuracy=measures.final_accuracy(local) if np.isfinite(local).any() else math.nan,
+        simulated_time=float(rounds["simulated_time"].iloc[-1]),
+        jain=measures.jain(counts),
+        jain_random=_chance(clients, per_round, len(rounds)),
+        bytes=float(ledger["bytes_down"].sum() + ledger["bytes_up"].sum()),
+        client_passes=float(ledger["passes"].sum()),
+        wall_seconds=float(run.wall["total"].sum()),
+    )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One strategy of a comparison: its label, what it ran, and its runs by seed."""
+
+    label: str
+    experiment: Experiment
+    runs: dict[int, Run]
+
+
+@dataclass(frozen=True)
+class Target:
+    """The test accuracy that rounds and time are counted to, and how it came about."""
+
+    accuracy: float
+    chosen: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Rows of finished runs, side by side. Printing it shows the table; ``.table`` and ``.rounds`` are DataFrames.
+
+    Attributes:
+        name: of the experiment.
+        rows: one a strategy, in the order of the file; the first is the one that differences are taken to.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+
+    @cached_property
+    def results(self) -> dict[str, list[Result]]:
+        """What every run came to, by label, in the order of the seeds."""
+        return {row.label: [result(row.runs[seed]) for seed in sorted(row.runs)] for row in self.rows}
+
+    @cached_property
+    def target(self) -> Target:
+        """``measures.target_accuracy`` of the first row.
+
+        Without one, the lowest of the rows' mean best test accuracy, rounded down to two decimals: the highest round number that every
+        row reaches on average. A run below its row's mean may miss it, which ``reached`` tells.
+        """
+        given = self.rows[0].experiment.measures.target_accuracy
+        if given is not None:
+            return Target(given, "measures.target_accuracy")
+        lowest = min(float(np.mean([run.best_accuracy for run in runs])) for runs in self.results.values())
+        return Target(
+            math.floor(round(lowest * 100, 6)) / 100, "the lowest of the rows' mean best test accuracy, rounded down"
+        )
+
+    @property
+    def seeds(self) -> list[int]:
+        """All seeds of all rows, ascending."""
+        return sorted({seed for row in self.rows for seed in row.runs})
+
+    @property
+    def folders(self) -> list[Path]:
+        """Where the runs lie: the folders of their directories."""
+        return sorted({run.path.parent for row in self.rows for run in row.runs.values()})
+
+    @cached_property
+    def table(self) -> "pd.DataFrame":
+        """One row a strategy; means are over its seeds, and NaN is unknown.
+
+        ``label``, ``selection``, ``algorithm``, ``seeds`` (how many); ``accuracy``, ``accuracy_sd``, ``best_accuracy``,
+        ``early_stop_accuracy``, ``local_accuracy``: as in :class:`Result`; ``difference``, ``difference_low``,
+        ``difference_high``: mean of the accuracy minus the first row's over the seeds that both have, with its paired 95 %
+        interval; ``target_accuracy``, ``rounds_to_target``, ``time_to_target`` (simulated), ``bytes_to_target``: means over the
+        ``reached`` seeds that reached the target; ``jain``, ``jain_random``, ``bytes``, ``client_passes``, ``simulated_time``,
+        ``wall_seconds``: as in :class:`Result`.
+        """
+        import pandas as pd
+
+        return pd.DataFrame([self._summary(row) for row in self.rows])
+
+    @cached_property
+    def rounds(self) -> "pd.DataFrame":
+        """One row for each round of each run: ``label``, ``seed``, ``round``, then the columns of :attr:`fedcohort.Run.rounds`."""
+        import pandas as pd
+
+        frames = []
+        for row in self.rows:
+            for seed in sorted(row.runs):
+                frame = row.runs[seed].rounds.reset_index()
+                frame.insert(0, "label", row.label)
+                frame.insert(1, "seed", seed)
+                frames.append(frame)
+        return pd.concat(frames, ignore_index=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """The table, the target and every run's result as plain values; what is unknown is None."""
+        summaries = [
+            {str(key): _plain(value) for key, value in record.items()} for record in self.table.to_dict("records")
+        ]
+        for summary, row in zip(summaries, self.rows, strict=True):
+            summary["runs"] = [one.to_json() for one in self.results[row.label]]
+        return {"name": self.name, "seeds": self.seeds, "target": asdict(self.target), "rows": summaries}
+
+    def __repr__(self) -> str:
+        from fedcohort import show
+
+        return show.as_text(self, width=100)
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
+        from fedcohort import show
+
+        yield show.comparison(self, options.max_width)
+
+    def _summary(self, row: Row) -> dict[str, Any]:
+        results = self.results[row.label]
+        accuracy, sd = measures.mean_sd([one.accuracy for one in results])
+        values = {name: float(np.mean([getattr(one, name) for one in results])) for name in _AVERAGED}
+        return {
+            "label": row.label,
+            "selection": row.experiment.selection.name,
+            "algorithm": row.experiment.algorithm.name,
+            "seeds": len(results),
+            "accuracy": accuracy,
+            "accuracy_sd": sd,
+            **{name: values.pop(name) for name in ("best_accuracy", "early_stop_accuracy", "local_accuracy")},
+            **self._difference(results),
+            **self._to_target(row),
+            **values,
+        }
+
+    def _difference(self, results: Sequence[Result]) -> dict[str, float]:
+        first = {one.seed: one.accuracy for one in self.results[self.rows[0].label]}
+        pairs = [(one.accuracy, first[one.seed]) for one in results if one.seed in first]
+        if not pairs:
+            return dict.fromkeys(("difference", "difference_low", "difference_high"), math.nan)
+        mean, low, high = measures.paired_interval(*zip(*pairs, strict=True))
+        return {"difference": mean, "difference_low": low, "difference_high": high}
+
+    def _to_target(self, row: Row) -> dict[str, float]:
+        target, reached = self.target.accuracy, []
+        for run in row.runs.values():
+            rounds, ledger = run.rounds, run.ledger
+            tested = _array(rounds["test_accuracy"])
+            cost = (ledger["bytes_down"] + ledger["bytes_up"]).groupby(ledger["round"]).sum()
+            spent = cost.reindex(rounds.index, fill_value=0)
+            needed = (
+                measures.rounds_to(tested, target),
+                measures.time_to(tested, _array(rounds["simulated_time"]), target),
+                measures.bytes_to(tested, _array(spent), target),
+            )
+            if math.isfinite(needed[0]):
+                reached.append(needed)
+        means = np.mean(reached, axis=0).tolist() if reached else [math.nan] * 3
+        names = ("rounds_to_target", "time_to_target", "bytes_to_target")
+        return {"target_accuracy": target, **dict(zip(names, means, strict=True)), "reached": len(reached)}
+
+
+_AVERAGED = tuple(field.name for field in fields(Result) if field.name not in ("seed", "path", "rounds", "accuracy"))
+
+
+def compare(
+    experiment: Experiment,
+    *,
+    data: Dataset | None = None,
+    model: Any = None,
+    data_dir: str | Path | None = None,
+    runs: str | Path = "runs",
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run every row of an experiment under every seed, as far as that was not done before, and set the rows side by side.
+
+    Args:
+        experiment: its base is the first row, its variants (for every point of its sweep) are the others.
+        data, model: objects in place of the experiment's names, as for :func:`fedcohort.run`.
+        data_dir: a local mirror of data sets in Hub layout.
+        runs: folder of run directories.
+        progress: called after every round.
+
+    Raises:
+        UsageError: something in the description, the data or a run directory cannot be used.
+        Interrupted: Ctrl-C; everything up to the last finished round is kept.
+    """
+    given = Given(data=data, model=model, data_dir=data_dir)
+    found: dict[str, dict[int, Run]] = {}
+    for cell in experiment.cells():
+        found.setdefault(cell.label, {})[cell.seed] = run_cell(cell, given, runs=runs, progress=progress)
+    return Comparison(experiment.name, tuple(Row(label, row, found[label]) for label, row in experiment.rows()))
+
+
+def read(paths: Iterable[str | Path]) -> Comparison:
+    """Set finished run directories side by side; runs that differ in nothing but the seed are one row. Nothing is run.
+
+    Raises:
+        UsageError: a directory is not a run or not finished, or two are the same run.
+    """
+    rows: dict[tuple[str, str], Row] = {}
+    for path in paths:
+        run = Run(path)
+        meta, experiment = run.meta, run.experiment
+        if not run.finished:
+            raise UsageError(
+                f"{run.path}: stopped after round {run.last_round} of {experiment.rounds}; finish it first, with "
+                f"`fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}`"
+            )
+        row = rows.setdefault(
+            (meta["label"], experiment.single(0).key(meta["data"])), Row(meta["label"], experiment, {})
+        )
+        before = row.runs.setdefault(experiment.seed, run)
+        if before is not run:
+            raise UsageError(
+                f"{run.path}: the same run as {before.path}, {row.label!r} under seed {experiment.seed}; give one"
+            )
+    if not rows:
+        raise UsageError("no run directories to compare; give at least one")
+    return Comparison("runs", _distinct(list(rows.values())))
+
+
+def _distinct(rows: list[Row]) -> tuple[Row, ...]:
+    """Rows with distinct labels: where two are alike, the experiment's name goes before, then a number."""
+    labels = [row.label for row in rows]
+    named = [
+        f"{row.experiment.name}: {row.label}" if labels.count(row.label) > 1 else row.label for row in rows
+    ]
+    numbered = [
+        f"{label} ({named[: i + 1].count(label)})" if named.count(label) > 1 else label
+        for i, label in enumerate(named)
+    ]
+    return tuple(Row(label, row.experiment, row.runs) for label, row in zip(numbered, rows, strict=True))
+
+
+def _chance(clients: int, k: int, rounds: int) -> float:
+    """Mean of Jain's index under uniform selection. Its spread shrinks with the number of selections, so large cases need few draws."""
+    draws = 2_000 if clients * rounds <= 100_000 else 200
+    return measures.jain_random(clients, k, rounds, draws=draws).mean
+
+
+def _array(column: "pd.Series[Any]") -> Values:
+    return column.to_numpy(np.float64)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Path):
+        return str(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
