@@ -103,7 +103,9 @@ def main() -> None:
         busy.kill()
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     floor = medians["bare loop, 1 intra-op thread"]
-    print(f"{platform.machine()}, torch {torch.__version__}, {next(iter(steps.values()))} steps of batch {args.batch} a round")
+    print(
+        f"{platform.machine()}, torch {torch.__version__}, {next(iter(steps.values()))} steps of batch {args.batch} a round"
+    )
     for name, median in medians.items():
         print(f"{name:32s} {median:7.2f} s   {floor / median:5.2f} × the bare loop with one thread")
 

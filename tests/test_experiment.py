@@ -60,7 +60,8 @@ def test_whatever_decides_results_changes_the_hash(change: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(
-    "change", [{"engine": {"workers": 1}}, {"engine": {"plan": "loop"}}, {"name": "x"}, {"measures": {"checkpoint_every": 5}}]
+    "change",
+    [{"engine": {"workers": 1}}, {"engine": {"plan": "loop"}}, {"name": "x"}, {"measures": {"checkpoint_every": 5}}],
 )
 def test_what_changes_no_result_does_not(change: dict[str, Any]) -> None:
     assert Experiment().with_overrides(change).key() == Experiment().key()
@@ -116,7 +117,8 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def test_overrides_are_toml_or_words() -> None:
     experiment = load(
-        QUICKSTART, ["selection.name=powd", "selection.d=5", "training.lr=0.5", 'data.name="digits"', "federation.partition=iid"]
+        QUICKSTART,
+        ["selection.name=powd", "selection.d=5", "training.lr=0.5", 'data.name="digits"', "federation.partition=iid"],
     )
     assert (experiment.selection.name, experiment.selection.k, experiment.selection.parameters) == ("powd", 3, {"d": 5})
     assert experiment.training.lr == 0.5
@@ -151,7 +153,9 @@ def test_a_new_name_drops_the_old_ones_parameters() -> None:
 
 def test_a_sweep_is_a_grid_over_every_row() -> None:
     experiment = Experiment(
-        seeds=2, variants=[{"label": "UCB", "selection": "ucb"}], sweep={"selection.k": [2, 3], "training.lr": [0.1, 0.2]}
+        seeds=2,
+        variants=[{"label": "UCB", "selection": "ucb"}],
+        sweep={"selection.k": [2, 3], "training.lr": [0.1, 0.2]},
     )
     cells = experiment.cells()
     assert len(cells) == 2 * 4 * 2

@@ -51,7 +51,9 @@ def _mean_without(game: Game, left_out: set[int]) -> dict[str, torch.Tensor]:
     """The round's average over the other clients, by hand in numpy float64."""
     from fedcohort.selection.base import Cohort
 
-    updates = [u for u in game.engine.train(game.model, 1, Cohort(np.arange(12)), game.algorithm) if u.client not in left_out]
+    updates = [
+        u for u in game.engine.train(game.model, 1, Cohort(np.arange(12)), game.algorithm) if u.client not in left_out
+    ]
     mean = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in game.model.items()}
     total = 0.0
     for update in updates:
@@ -96,7 +98,12 @@ def test_the_ledger_counts_messages_bytes_and_passes() -> None:
         ledger = {entry.kind: entry for entry in play_round(game, 1, test=False).ledger}
     asked, training = ledger["LocalLoss"], ledger["training"]
     assert (asked.messages, asked.bytes_down, asked.bytes_up, asked.passes) == (12, 6 * model, 6 * 4, 6.0)
-    assert (training.messages, training.bytes_down, training.bytes_up, training.passes) == (6, 3 * model, 3 * model, 9.0)
+    assert (training.messages, training.bytes_down, training.bytes_up, training.passes) == (
+        6,
+        3 * model,
+        3 * model,
+        9.0,
+    )
     assert "loss of the current model" in asked.discloses
 
 

@@ -6,8 +6,9 @@ it is made, from Python and from TOML alike; the sentence under each field is wh
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar, dataclass_transform
+from collections.abc import Iterable, Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
@@ -46,8 +47,29 @@ def describe(cls: type) -> list[Parameter]:
     rows = []
     for name, info in infos.items():
         default = "required" if info.is_required() else info.get_default(call_default_factory=True)
-        rows.append(Parameter(name, inspect.formatannotation(info.annotation), default, info.description or ""))
+        rows.append(Parameter(name, _type(info.annotation, info.metadata), default, _sentence_of(cls, name)))
     return rows
+
+
+def _sentence_of(cls: type, name: str) -> str:
+    """The docstring under a field, where the class or one that it extends has it."""
+    found = (getattr(base, "__pydantic_fields__", {}).get(name) for base in cls.__mro__)
+    return next((" ".join(info.description.split()) for info in found if info is not None and info.description), "")
+
+
+def _type(annotation: Any, limits: Iterable[Any] = ()) -> str:
+    """A type in a reader's words: ``float > 0``, ``int ≥ 1 or none``, ``clip | affine``."""
+    if get_origin(annotation) is Annotated:
+        annotation, *limits = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        words = " | ".join(map(str, get_args(annotation)))
+    elif get_origin(annotation) in (Union, UnionType):
+        words = " or ".join("none" if part is NoneType else _type(part) for part in get_args(annotation))
+    else:
+        words = inspect.formatannotation(annotation)
+    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+    bounds = [f"{sign} {getattr(limit, key)}" for limit in limits for key, sign in signs.items() if hasattr(limit, key)]
+    return " ".join([words, ", ".join(bounds)]).strip()
 
 
 def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:

@@ -6,6 +6,7 @@ import platform
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -123,11 +124,15 @@ def _play(
     from fedcohort.rounds import play_round
 
     experiment, measures = cell.experiment, cell.experiment.measures
+    recording = 0.0  # a round's own recording is only known once it is recorded: the next round's row carries it
     for t in range(first, experiment.rounds + 1):
         last = t == experiment.rounds
         row = play_round(game, t, test=last or t % measures.evaluate_every == 0)
         due = last or stop.is_set() or t % measures.checkpoint_every == 0
+        row.wall["recording"] = recording
+        begin = time.perf_counter()
         writer.record(row, game.state_dict() if due else None)
+        recording = time.perf_counter() - begin
         if progress is not None:
             progress(cell, row)
         if stop.is_set() and not last:

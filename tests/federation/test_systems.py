@@ -40,7 +40,9 @@ def test_slow_clients_stay_slow_unless_redrawn() -> None:
     kept, fresh = clock([10] * 50), clock([10] * 50, latency_redraw="round")
     assert np.array_equal(kept.nominal(1), kept.nominal(2))
     assert not np.array_equal(fresh.nominal(1), fresh.nominal(2))
-    assert np.array_equal(fresh.nominal(2), clock([10] * 50, latency_redraw="round").nominal(2))  # a function of the round
+    assert np.array_equal(
+        fresh.nominal(2), clock([10] * 50, latency_redraw="round").nominal(2)
+    )  # a function of the round
 
 
 def test_work_scales_time_and_the_slowest_ends_the_round() -> None:

@@ -177,7 +177,9 @@ def test_a_damaged_checkpoint_is_named_and_left_alone(damage: str, tmp_path: Pat
     file.write_bytes(bytes(data[:-100] if damage == "cut" else data))
     if damage == "gone":
         file.unlink()
-    with pytest.raises(UsageError, match=r"round-000002\.safetensors: the checkpoint of round 2 is damaged.*nothing was"):
+    with pytest.raises(
+        UsageError, match=r"round-000002\.safetensors: the checkpoint of round 2 is damaged.*nothing was"
+    ):
         fedcohort.run(small(), runs=tmp_path)
     assert Run(path).last_round == 2
 

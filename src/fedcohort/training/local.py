@@ -32,6 +32,9 @@ def state_of(module: nn.Module) -> ModelState:
     }
 
 
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
 class Trainer:
     """Trains clients of a federation, one at a time.
 
@@ -54,6 +57,8 @@ class Trainer:
         self.module = module.to(dtype=self.dtype)
         if len(federation.sample_shape) == 3:
             self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # batch statistics of a single sample do not exist: batches of one are left out (they would raise an error)
+        self.smallest_batch = 2 if any(isinstance(part, _BATCH_NORMS) for part in self.module.modules()) else 1
         self.entries: ModelState = self.module.state_dict()
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         self.optimizer = _optimizer(self.training, list(self.parameters.values()))
@@ -89,13 +94,15 @@ class Trainer:
         order = rng(self.seed, "batches", t, client)
         size = settings.batch_size or len(data)
         step_losses: list[Tensor] = []
-        first_pass = torch.empty(len(data), dtype=self.dtype, device=data.labels.device)
+        first_pass = torch.zeros(len(data), dtype=self.dtype, device=data.labels.device)
         right = torch.zeros((), dtype=torch.int64, device=data.labels.device)
         for epoch in range(epochs):
             shuffled = torch.from_numpy(order.permutation(len(data))).to(data.labels.device)
             right.zero_()
             for start in range(0, len(data), size):
                 problem.batch = shuffled[start : start + size]
+                if len(problem.batch) < self.smallest_batch:
+                    continue
                 losses, hits = problem.backward()
                 if self.algorithm.corrects:
                     self.algorithm.correct(problem, problem.gradients)
@@ -106,9 +113,8 @@ class Trainer:
                 if epoch == 0:
                     first_pass[start : start + size] = losses
         extra, kept = self.algorithm.finish(problem)
-        means = torch.stack(step_losses).double()
         report = {
-            "loss": float(means.mean()),
+            "loss": float(torch.stack(step_losses).double().mean()) if step_losses else math.nan,
             "square_loss": float(first_pass.double().square().mean()),
             "samples": float(len(data)),
             "steps": float(problem.steps),

@@ -1,0 +1,166 @@
+"""Running from Python: own data, own models, own strategies; the record as DataFrames."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import fedcohort
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.engines.base import ClientError
+from fedcohort.errors import UsageError
+from fedcohort.selection.base import Cohort, Round, Selector
+from fedcohort.selection.ucb import UCB
+from tests.experiments import small
+
+
+IID = {"federation": {"clients": 4, "partition": "iid"}}
+
+
+def blobs(samples: int = 240, classes: int = 3) -> fedcohort.Dataset:
+    """Three separable Gaussian blobs in four dimensions."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(samples) % classes
+    features = rng.normal(size=(samples, 4)).astype(np.float32) + 3 * np.eye(classes, 4, dtype=np.float32)[labels]
+    return fedcohort.from_arrays((features[60:], labels[60:]), (features[:60], labels[:60]))
+
+
+def test_own_data_and_module(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=8, **IID), data=blobs(), model=nn.Linear(4, 3), runs=tmp_path)
+    assert run.finished
+    assert run.rounds["test_accuracy"].iloc[-1] > 0.9
+
+
+def test_a_factory_is_told_shape_and_classes(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def factory(shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        seen.append((shape, num_classes))
+        return nn.Linear(shape[0], num_classes)
+
+    fedcohort.run(small(rounds=1, **IID), data=blobs(), model=factory, runs=tmp_path)
+    assert set(seen) == {((4,), 3)}
+
+
+def test_data_and_weights_given_in_python_name_the_run(tmp_path: Path) -> None:
+    module = nn.Linear(4, 3)
+    first = fedcohort.run(small(rounds=1, **IID), data=blobs(), model=module, runs=tmp_path)
+    same = fedcohort.run(small(rounds=1, **IID), data=blobs(), model=module, runs=tmp_path)
+    other_data = fedcohort.run(small(rounds=1, **IID), data=blobs(300), model=module, runs=tmp_path)
+    with torch.no_grad():
+        module.weight[0, 0] += 1
+    other_weights = fedcohort.run(small(rounds=1, **IID), data=blobs(), model=module, runs=tmp_path)
+    assert first.path == same.path
+    assert len({first.path, other_data.path, other_weights.path}) == 3
+
+
+def test_a_selector_object_is_copied_for_every_run(tmp_path: Path) -> None:
+    mine = UCB(c=0.1)
+    fedcohort.run(small(), selector=mine, runs=tmp_path / "a")
+    assert not hasattr(mine, "selections")
+
+
+def test_double_precision(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1, training={"precision": "float64"}), runs=tmp_path)
+    from safetensors.torch import load_file
+
+    assert {value.dtype for value in load_file(run.path / "model.safetensors").values()} == {torch.float64}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_every_optimiser_learns(optimizer: str, tmp_path: Path) -> None:
+    lr = 0.05 if optimizer == "sgd" else 0.005
+    run = fedcohort.run(
+        small(rounds=8, selection="all", **IID, training={"optimizer": optimizer, "lr": lr}), runs=tmp_path
+    )
+    assert run.rounds["test_accuracy"].iloc[-1] > 0.75
+
+
+def test_batch_norm_buffers_are_averaged_and_counters_kept(tmp_path: Path) -> None:
+    def factory(shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, num_classes))
+
+    from safetensors.torch import load_file
+
+    run = fedcohort.run(small(rounds=3), model=factory, runs=tmp_path)
+    state = load_file(run.path / "model.safetensors")  # clients with a last batch of one left it out
+    assert state["1.num_batches_tracked"].dtype == torch.int64
+    assert state["1.running_mean"].abs().sum() > 0
+
+
+class Failing(nn.Module):
+    """Refuses batches that hold class 3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        if self.training:
+            raise ZeroDivisionError("no such thing")
+        return self.layer(x.flatten(1))
+
+
+def test_an_error_in_a_clients_code_names_the_client_and_keeps_its_traceback(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match=r"^client \d+: ZeroDivisionError: no such thing$") as error:
+        fedcohort.run(small(), model=lambda: Failing(), runs=tmp_path)
+    assert isinstance(error.value.__cause__, ZeroDivisionError)
+
+
+def test_a_strategy_that_breaks_its_contract_is_told_so(tmp_path: Path) -> None:
+    class Twice(Selector):
+        def select(self, round: Round) -> Cohort:
+            return Cohort(np.array([1, 1, 2]))
+
+    with pytest.raises(ValueError, match=r"Twice\.select returned a client twice in round 1"):
+        fedcohort.run(small(), selector=Twice(), runs=tmp_path)
+
+
+def test_weights_that_the_strategy_cannot_give(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"algorithm\.weights = 'unbiased': the selection strategy gives no inclusion"):
+        fedcohort.run(small(selection="ucb", algorithm={"weights": "unbiased"}), runs=tmp_path)
+    assert fedcohort.run(
+        small(algorithm=FedAvg(weights="unbiased").card and {"weights": "unbiased"}), runs=tmp_path
+    ).finished
+
+
+def test_the_record_as_dataframes(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=4, selection={"name": "ucb", "initial_rounds": 1}), runs=tmp_path)
+    assert list(run.rounds.index) == [1, 2, 3, 4]
+    assert (run.rounds["selected"] == 3).all()
+    assert run.rounds["simulated_time"].is_monotonic_increasing
+    assert run.clients.groupby("round").size().tolist() == [3, 3, 3, 3]
+    assert run.clients.groupby("round")["weight"].sum().tolist() == pytest.approx([1.0] * 4)
+    decisions = run.decisions
+    assert decisions.groupby("round").size().tolist() == [12] * 4
+    assert decisions.groupby("round")["selected"].sum().tolist() == [3] * 4
+    assert np.allclose(decisions["score"], decisions["mean_reward"] + decisions["bonus"])
+    assert set(run.ledger["kind"]) == {"training"}
+    assert isinstance(run.wall, pd.DataFrame)
+    chosen = run.clients.groupby("round")["client"].apply(set)
+    said = decisions[decisions["selected"]].groupby("round")["client"].apply(set)
+    assert chosen.equals(said)
+
+
+def test_the_run_keeps_its_description(tmp_path: Path) -> None:
+    experiment = small(selection={"name": "powd", "d": 5})
+    run = fedcohort.run(experiment, runs=tmp_path)
+    assert run.experiment == experiment.single(0)
+    assert {"fedcohort", "python", "torch", "numpy", "label", "key", "data"} <= set(run.meta)
+
+
+def test_test_set_every_so_many_rounds_and_after_the_last(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=5, measures={"evaluate_every": 2}), runs=tmp_path)
+    assert run.rounds["test_accuracy"].notna().tolist() == [False, True, False, True, True]
+    assert run.rounds["validation_accuracy"].notna().all()
+
+
+def test_nothing_is_pickled(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=2, selection="ucb"), runs=tmp_path)
+    names = sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file())
+    kinds = {"experiment.toml", "run.sqlite", "model.safetensors", "run.lock", "checkpoint/round-000002.safetensors"}
+    assert set(names) - {"run.sqlite-wal", "run.sqlite-shm"} <= kinds
