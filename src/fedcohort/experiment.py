@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedcohort.algorithms import ALGORITHMS
+from fedcohort.algorithms import ALGORITHMS, LOSSES
 from fedcohort.algorithms.local import Training
 from fedcohort.errors import UsageError, nearest
 from fedcohort.federation.systems import Systems
@@ -73,6 +73,13 @@ class Model(Choice):
 
     table: ClassVar[Table] = MODELS
     name: str = "mlp"
+
+
+class Loss(Choice):
+    """What clients minimise."""
+
+    table: ClassVar[Table] = LOSSES
+    name: str = "ce"
 
 
 class Algorithm(Choice):
@@ -324,10 +331,17 @@ def _complete(values: Mapping[str, Any]) -> dict[str, Any]:
             parent[path[-1]] = _plug(choice, given, where)
     for name, kind in (("systems", Systems), ("training", Training)):
         if isinstance(complete.get(name), Mapping):
-            complete[name] = make(kind, complete[name], name)
+            complete[name] = make(kind, _with_loss(complete[name]) if name == "training" else complete[name], name)
     if "variants" in complete:
         complete["variants"] = tuple(_variant(row, i) for i, row in enumerate(complete["variants"]))
     return complete
+
+
+def _with_loss(training: Mapping[str, Any]) -> dict[str, Any]:
+    """``[training]`` with the loss's name and parameters complete."""
+    given = training.get("loss", "ce")
+    flat = {"name": given} if isinstance(given, str) else given
+    return {**training, "loss": _flat(_plug(Loss, flat, "training.loss")) if isinstance(flat, Mapping) else flat}
 
 
 def _plug(choice: type[Choice], given: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -141,7 +141,7 @@ class RunningMean:
         for name, value in state.items():
             if name not in self.mean:
                 self._dtypes[name] = value.dtype
-                self.mean[name] = value.double() if value.is_floating_point() else value.clone()
+                self.mean[name] = value.to(torch.float64, copy=True) if value.is_floating_point() else value.clone()
             elif value.is_floating_point():
                 self.mean[name].lerp_(value.double(), share)
             else:

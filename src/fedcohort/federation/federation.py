@@ -1,6 +1,8 @@
 """The federation: who the clients are. All samples in one tensor, sorted by client, one offset per client.
 
-A million clients cost a million integers. A client's data is the slice ``offsets[i]:offsets[i + 1]``.
+A million clients cost a million integers. A client's data is the slice ``offsets[i]:offsets[i + 1]``: first its training part, then its
+held-out part, for strategies and algorithms that validate or calibrate on the client. Everything called "the client's data" elsewhere
+(sizes, histograms, latency, questions) is the training part.
 """
 
 from dataclasses import dataclass
@@ -12,10 +14,12 @@ from torch import Tensor
 from fedcohort.arrays import Indices
 from fedcohort.errors import UsageError
 from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.featureshift import FeatureShift, NoFeatureShift, Space, shift_features, shift_test
+from fedcohort.federation.labelnoise import LabelNoise, NoLabelNoise, Noise, corrupt
 from fedcohort.federation.partition import Partition
 from fedcohort.streams import rng
 
-__all__ = ["Federation", "Samples", "gather"]
+__all__ = ["Federation", "Samples", "gather", "split_locally"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +43,15 @@ class Federation:
     """Packed training data of all clients, and the server's validation and test sets.
 
     Attributes:
-        train: training samples of all clients, sorted by client.
-        offsets: int64 [m + 1].
+        train: samples of all clients, sorted by client; each client's training part first, then its held-out part.
+        offsets: where each client's samples begin and end, both parts together, int64 [m + 1].
         validation: the server's validation set, for rewards and early stopping; may be empty.
         test: the server's test set, for reporting only.
         classes: names of the K classes.
         shift, scale: a feature x enters the model as (x − shift)·scale; per channel for images, per column for tables.
+        held: samples in each client's held-out part, int64 [m]; None for none.
+        noise: what label noise did, with the clean labels, aligned with ``train``; None without noise. For analysis only: nothing of it
+            reaches a strategy, an algorithm or a client.
     """
 
     train: Samples
@@ -54,6 +61,8 @@ class Federation:
     classes: tuple[str, ...]
     shift: Tensor
     scale: Tensor
+    held: Indices | None = None
+    noise: Noise | None = None
 
     @property
     def num_clients(self) -> int:
@@ -67,8 +76,14 @@ class Federation:
 
     @property
     def num_samples(self) -> Indices:
-        """N_i, int64 [m]."""
-        return np.diff(self.offsets)
+        """N_i, the samples each client trains on, int64 [m]."""
+        sizes = np.diff(self.offsets)
+        return sizes if self.held is None else sizes - self.held
+
+    @property
+    def num_held_out(self) -> Indices:
+        """Samples in the held-out part of each client, int64 [m]."""
+        return np.zeros(self.num_clients, dtype=np.int64) if self.held is None else self.held.copy()
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -77,7 +92,17 @@ class Federation:
 
     def client(self, client: int) -> Samples:
         """The training samples of one client, as views."""
-        start, stop = int(self.offsets[client]), int(self.offsets[client + 1])
+        return self._slice(int(self.offsets[client]), self._cut(client))
+
+    def held_out(self, client: int) -> Samples:
+        """The samples that one client keeps for validation or calibration, as views; no samples where there is no such part."""
+        return self._slice(self._cut(client), int(self.offsets[client + 1]))
+
+    def _cut(self, client: int) -> int:
+        """Where a client's training part ends."""
+        return int(self.offsets[client + 1]) - (0 if self.held is None else int(self.held[client]))
+
+    def _slice(self, start: int, stop: int) -> Samples:
         return Samples(self.train.features[start:stop], self.train.labels[start:stop])
 
     def prepare(self, features: Tensor, dtype: torch.dtype) -> Tensor:
@@ -87,39 +112,94 @@ class Federation:
         return values.contiguous(memory_format=torch.channels_last) if values.dim() == 4 else values
 
     def histogram(self) -> Indices:
-        """Label counts, int64 [m, K]."""
-        owner = np.repeat(np.arange(self.num_clients), self.num_samples)
-        flat = owner * self.num_classes + self.train.labels.cpu().numpy()
+        """Label counts of the training parts, noise included, as clients would count them, int64 [m, K]."""
+        labels = self.train.labels.cpu().numpy()
+        if self.held is not None:
+            parts = np.stack([self.num_samples, self.held], axis=1)
+            labels = labels[np.repeat(np.tile([True, False], self.num_clients), parts.ravel())]
+        flat = np.repeat(np.arange(self.num_clients), self.num_samples) * self.num_classes + labels
         return np.bincount(flat, minlength=self.num_clients * self.num_classes).reshape(self.num_clients, -1)
 
 
-def gather(dataset: Dataset, partition: Partition, *, validation: float, seed: int, device: str = "cpu") -> Federation:
-    """Pack a data set that was partitioned over clients.
+def gather(
+    dataset: Dataset,
+    partition: Partition,
+    *,
+    validation: float,
+    seed: int,
+    label_noise: LabelNoise | NoLabelNoise | None = None,
+    holdout: float = 0.0,
+    feature_shift: FeatureShift | NoFeatureShift | None = None,
+    device: str = "cpu",
+) -> Federation:
+    """Pack a data set that was partitioned over clients: partition → label noise → local split → feature shift.
 
     Args:
         dataset: the data.
         partition: which training sample belongs to whom.
         validation: share of the test set that becomes the server's validation set, stratified by class; never reported on.
-        seed: decides that split.
+        seed: decides everything random in here.
+        label_noise: wrong labels in the clients' data, in both parts of it; the server's sets stay clean.
+        holdout: share of each client's data that it keeps for validation or calibration, see :func:`split_locally`.
+        feature_shift: changes the samples in both parts of the clients' data.
         device: where the tensors live.
+
+    Raises:
+        UsageError: a share, a noise or a shift that these data cannot have.
     """
     held, kept = _split(dataset.test_labels, validation, seed)
     shift, scale = _standardise(dataset.train_features)
+    features, labels = np.take(dataset.train_features, partition.order, axis=0), dataset.train_labels
+    test = np.take(dataset.test_features, kept, axis=0)
 
-    def samples(features: np.ndarray, labels: np.ndarray, index: np.ndarray) -> Samples:
-        return Samples(
-            torch.from_numpy(np.take(features, index, axis=0)).to(device), torch.from_numpy(labels[index]).to(device)
+    noise = None
+    if label_noise is not None and not isinstance(label_noise, NoLabelNoise):
+        noise = corrupt(
+            label_noise, labels, partition.order, partition.offsets, num_classes=len(dataset.classes), seed=seed
         )
+    held_locally = split_locally(partition.sizes, holdout) if holdout else None
+    if feature_shift is not None and not isinstance(feature_shift, NoFeatureShift):
+        space = Space(features.shape[1:], _unit(dataset.train_features, scale), partition.num_clients)
+        shift_features(feature_shift, features, partition.offsets, space, seed=seed, purpose="train")
+        if feature_shift.matched_test:
+            shift_test(feature_shift, test, partition.sizes, space, seed=seed)
+
+    def samples(features: np.ndarray, labels: np.ndarray) -> Samples:
+        return Samples(torch.from_numpy(features).to(device), torch.from_numpy(labels).to(device))
 
     return Federation(
-        train=samples(dataset.train_features, dataset.train_labels, partition.order),
+        train=samples(features, labels[partition.order] if noise is None else noise.noisy),
         offsets=partition.offsets,
-        validation=samples(dataset.test_features, dataset.test_labels, held),
-        test=samples(dataset.test_features, dataset.test_labels, kept),
+        validation=samples(np.take(dataset.test_features, held, axis=0), dataset.test_labels[held]),
+        test=samples(test, dataset.test_labels[kept]),
         classes=dataset.classes,
         shift=torch.from_numpy(shift).to(device),
         scale=torch.from_numpy(scale).to(device),
+        held=held_locally,
+        noise=noise,
     )
+
+
+def split_locally(sizes: Indices, holdout: float) -> Indices:
+    """Held-out samples of each client, int64 [m]: round(holdout·n) of its n samples, but at least 1 stays for training.
+
+    These are the last of the client's samples, which the partition has shuffled: a random part, the same whatever the noise, and
+    part of what a larger share would hold out.
+
+    >>> split_locally(np.array([0, 1, 2, 7, 100]), 0.2)
+    array([ 0,  0,  0,  1, 20])
+    """
+    if not 0 <= holdout < 1:
+        raise UsageError(f"federation.holdout = {holdout}: is a share of each client's data, from 0 to below 1")
+    return np.minimum(np.rint(holdout * sizes).astype(np.int64), np.maximum(sizes - 1, 0))
+
+
+def _unit(features: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """What a feature shift counts as 1, see :class:`Space`."""
+    if features.ndim != 4:
+        return np.asarray(1.0 / scale)
+    span = float(features.max()) - float(features.min())
+    return np.asarray(span if span > 0 else 1.0)
 
 
 def _split(labels: np.ndarray, share: float, seed: int) -> tuple[Indices, Indices]:

@@ -29,10 +29,13 @@ Indices = NDArray[np.int64]
 Values = NDArray[np.float64]
 
 TRIES = 1_000
-"""Redraws before a setting counts as infeasible."""
+"""Draws after which a setting counts as infeasible ..."""
+
+PLACED = 300_000_000
+"""... or, with many samples, as soon as they have placed this many samples: a minute or so, not an hour."""
 
 HOPELESS = {3: 50, 10: 10}
-"""Redraws end early after that many draws if each of them left more clients than that below ``min_size``: none ever will."""
+"""Redraws end early after that many draws if each of them left more clients than that below ``min_size``: no draw ever will do."""
 
 EVEN = 1e6
 """Where the search for a value that works ends: shares are equal to a thousandth there, and more would not help."""
@@ -126,7 +129,8 @@ def partition(
             f"{len(labels)} samples; {len(labels) // num_clients} at most works, or at most "
             f"{len(labels) // rule.min_size} federation.clients"
         )
-    clients, smallest = _draw(rule, labels, num_clients, seed, writers, TRIES)
+    tries = min(TRIES, max(PLACED // len(labels), 3))
+    clients, smallest = _draw(rule, labels, num_clients, seed, writers, tries)
     if clients is None:
         raise _infeasible(rule, labels, num_clients, seed, writers, smallest)
     shuffled = streams.rng(seed, "partition-order").permutation(len(labels))

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.streams import rng
 
@@ -52,6 +53,7 @@ class Trainer:
         self.federation = federation
         self.algorithm = algorithm
         self.training = algorithm.local_training(training)
+        self.loss = self.training.build_loss()
         self.seed = seed
         self.dtype = DTYPES[training.precision]
         self.module = module.to(dtype=self.dtype)
@@ -90,7 +92,9 @@ class Trainer:
         self.load(model)
         self.module.train()
         self.optimizer.state.clear()
-        problem = _Problem(self, model, data, received or {}, memory or {})
+        for group in self.optimizer.param_groups:
+            group["lr"] = settings.lr_at(t)
+        problem = _Problem(self, model, data, received or {}, memory or {}, settings.lr_at(t))
         order = rng(self.seed, "batches", t, client)
         size = settings.batch_size or len(data)
         step_losses: list[Tensor] = []
@@ -104,6 +108,8 @@ class Trainer:
                 if len(problem.batch) < self.smallest_batch:
                     continue
                 losses, hits = problem.backward()
+                if settings.clip_norm:
+                    torch.nn.utils.clip_grad_norm_(self.parameters.values(), settings.clip_norm)
                 if self.algorithm.corrects:
                     self.algorithm.correct(problem, problem.gradients)
                 self.optimizer.step()
@@ -142,16 +148,18 @@ class _Problem:
         data: Samples,
         received: Mapping[str, Tensors],
         memory: Mapping[str, Tensors],
+        lr: float,
     ) -> None:
         self.parameters = trainer.parameters
         self.anchor = {name: model[name] for name in trainer.parameters}
         self.received = received
         self.memory = memory
-        self.lr = trainer.training.lr
+        self.lr = lr
         self.steps: int | Any = 0
         self.batch: Tensor = torch.empty(0, dtype=torch.int64)
         self._trainer = trainer
         self._data = data
+        self._outputs = self._received_outputs() if trainer.loss.needs_outputs else None
 
     @property
     def gradients(self) -> Tensors:
@@ -159,16 +167,16 @@ class _Problem:
         return {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
 
     def backward(self) -> tuple[Tensor, Tensor]:
-        """Gradients of the mean loss on the batch into ``.grad``; the sample losses and the number of right predictions."""
+        """Gradients of the mean loss on the batch into ``.grad``; the cross-entropy of each sample and the number of right ones."""
         self._trainer.optimizer.zero_grad(set_to_none=True)
         losses, right = [], torch.zeros((), dtype=torch.int64, device=self.batch.device)
         for index in torch.split(self.batch, CHUNK):
             features = self._trainer.federation.prepare(self._data.features[index], self._trainer.dtype)
             labels = self._data.labels[index]
             logits = self._trainer.module(features)
-            sample_losses = functional.cross_entropy(logits, labels, reduction="none")
-            (sample_losses.sum() / len(self.batch)).backward()  # type: ignore[no-untyped-call]
-            losses.append(sample_losses.detach())
+            objective = self._objective(logits, labels, index)
+            (objective.sum() / len(self.batch)).backward()  # type: ignore[no-untyped-call]
+            losses.append(objective.detach() if self._plain else _cross_entropy(logits.detach(), labels))
             right += (logits.detach().argmax(1) == labels).sum()
         return torch.cat(losses) if len(losses) > 1 else losses[0], right
 
@@ -180,10 +188,34 @@ class _Problem:
         for index in torch.split(self.batch, CHUNK):
             features = self._trainer.federation.prepare(self._data.features[index], self._trainer.dtype)
             logits = torch.func.functional_call(self._trainer.module, point, (features,))
-            loss = functional.cross_entropy(logits, self._data.labels[index], reduction="sum") / len(self.batch)
+            loss = self._objective(logits, self._data.labels[index], index).sum() / len(self.batch)
             for name, value in zip(point, torch.autograd.grad(loss, list(point.values())), strict=True):
                 total[name] += value
         return total
+
+    @property
+    def _plain(self) -> bool:
+        return isinstance(self._trainer.loss, CrossEntropy)
+
+    def _objective(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
+        outputs = None if self._outputs is None else self._outputs[index]
+        return self._trainer.loss.samples(logits, labels, outputs)
+
+    def _received_outputs(self) -> Tensor:
+        """Softmax outputs of the received model on all training samples: pseudo-labels are fixed when the model arrives."""
+        trainer, data = self._trainer, self._data
+        trainer.module.eval()
+        with torch.no_grad():
+            parts = [
+                functional.softmax(trainer.module(trainer.federation.prepare(part, trainer.dtype)), dim=1)
+                for part in data.features.split(CHUNK)  # type: ignore[no-untyped-call]
+            ]
+        trainer.module.train()
+        return torch.cat(parts)
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(logits, labels, reduction="none")
 
 
 def _optimizer(training: Training, parameters: list[Tensor]) -> torch.optim.Optimizer:
@@ -191,8 +223,9 @@ def _optimizer(training: Training, parameters: list[Tensor]) -> torch.optim.Opti
     match training.optimizer:
         case "sgd":
             return torch.optim.SGD(
-                parameters, training.lr, momentum=training.momentum, weight_decay=training.weight_decay, fused=True
-            )
+                parameters, training.lr, momentum=training.momentum, nesterov=training.nesterov,
+                weight_decay=training.weight_decay, fused=True,
+            )  # fmt: skip
         case "adam":
             return torch.optim.Adam(parameters, training.lr, weight_decay=training.weight_decay, fused=True)
         case "adamw":

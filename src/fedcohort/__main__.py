@@ -1,0 +1,5 @@
+"""``python -m fedcohort``."""
+
+from fedcohort.cli import main
+
+main()

@@ -1,0 +1,112 @@
+"""Local losses: what a client minimises. All give one number a sample.
+
+With p the softmax of the logits and y the label (G11 of the literature's notation):
+
+    ce              −log p_y
+    robust          CE + α·CE(z) + β·RCE, z the model's outputs when the client received it (FLASH, arXiv:2402.08769)
+    sl              0.1·CE + RCE with A = ln 1e-4 (RHFL; symmetric cross-entropy of Wang et al. 2019, arXiv:1908.06112)
+    sce             α·CE + β·RCE (the same, general)
+    double_softmax  cross-entropy of softmax outputs taken for logits; a known mistake, to reproduce it
+
+For one-hot labels the reverse cross-entropy is RCE = −A·(1 − p_y), where A stands for log 0.
+"""
+
+import math
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge, Lt
+from torch import Tensor
+from torch.nn import functional
+
+from fedcohort.parameters import parameters
+
+__all__ = ["CrossEntropy", "DoubleSoftmax", "Loss", "Robust", "SymmetricCrossEntropy", "SymmetricLearning"]
+
+
+class Loss:
+    """A local loss; :meth:`samples` is its mathematics."""
+
+    needs_outputs: ClassVar[bool] = False
+    """True for losses that use the received model's outputs on the batch."""
+
+    def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+        """Loss of each sample, [B].
+
+        Args:
+            logits: of the model in training, [B, K].
+            labels: int64 [B].
+            outputs: softmax outputs of the received model, without gradient, [B, K]; only if :attr:`needs_outputs`.
+        """
+        raise NotImplementedError
+
+
+@parameters
+class CrossEntropy(Loss):
+    """Cross-entropy, −log p_y."""
+
+    def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+        """See :class:`Loss`."""
+        return functional.cross_entropy(logits, labels, reduction="none")
+
+
+@parameters
+class Robust(Loss):
+    """FLASH's noise-robust loss: cross-entropy, cross-entropy to the received model's outputs, and reverse cross-entropy."""
+
+    alpha: Annotated[float, Ge(0)] = 0.1
+    """Weight of the cross-entropy to the received model's outputs (α_rob)."""
+    beta: Annotated[float, Ge(0)] = 4.0
+    """Weight of the reverse cross-entropy (β_rob)."""
+    log_zero: Annotated[float, Lt(0)] = -4.0
+    """What stands for log 0 in the reverse cross-entropy (A_rob)."""
+
+    needs_outputs: ClassVar[bool] = True
+
+    def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+        """See :class:`Loss`."""
+        assert outputs is not None
+        log_p = functional.log_softmax(logits, dim=-1)
+        ce = functional.nll_loss(log_p, labels, reduction="none")
+        return ce - self.alpha * (outputs * log_p).sum(-1) + self.beta * reverse_cross_entropy(ce, self.log_zero)
+
+
+@parameters
+class SymmetricCrossEntropy(Loss):
+    """α·CE + β·RCE."""
+
+    alpha: Annotated[float, Ge(0)] = 0.1
+    """Weight of the cross-entropy."""
+    beta: Annotated[float, Ge(0)] = 1.0
+    """Weight of the reverse cross-entropy."""
+    log_zero: Annotated[float, Lt(0)] = -4.0
+    """What stands for log 0 (A)."""
+
+    def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+        """See :class:`Loss`."""
+        ce = functional.cross_entropy(logits, labels, reduction="none")
+        return self.alpha * ce + self.beta * reverse_cross_entropy(ce, self.log_zero)
+
+
+@parameters
+class SymmetricLearning(Loss):
+    """RHFL's loss: 0.1·CE + RCE with one-hot labels clamped at 1e-4."""
+
+    def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+        """See :class:`Loss`."""
+        ce = functional.cross_entropy(logits, labels, reduction="none")
+        return 0.1 * ce + reverse_cross_entropy(ce, math.log(1e-4))
+
+
+@parameters
+class DoubleSoftmax(Loss):
+    """Cross-entropy applied to softmax outputs as if they were logits; never below ln(e + K − 1) − 1."""
+
+    def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+        """See :class:`Loss`."""
+        return functional.cross_entropy(functional.softmax(logits, dim=-1), labels, reduction="none")
+
+
+def reverse_cross_entropy(ce: Tensor, log_zero: float) -> Tensor:
+    """−A·(1 − p_y), from the cross-entropy −log p_y."""
+    return log_zero * torch.expm1(-ce)

@@ -1,0 +1,379 @@
+"""The commands: parse, call, print. Everything heavy is imported inside the command that needs it."""
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fedcohort.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from fedcohort.experiment import Cell, Experiment
+    from fedcohort.plugins import Table
+    from fedcohort.simulate import Progress
+
+__all__ = ["cli", "main"]
+
+
+def main() -> None:
+    """The ``fedcohort`` command."""
+    warnings.showwarning = _warn
+    cli(prog_name="fedcohort")
+
+
+class _Stop(click.ClickException):
+    """One line on standard error, and an exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"fedcohort: {self.message}", err=True)
+
+
+class _Commands(click.Group):
+    """Commands in the order of their definition; what users can get wrong is one line and exit code 2."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            raise _Stop(f"error: {error}", 2) from None
+        except KeyboardInterrupt:
+            raise _Stop("interrupted; finished rounds are kept, and the same command goes on from there", 130) from None
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+_set: Callable[[F], F] = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the base, such as selection.k=5; repeatable."
+)
+_variant: Callable[[F], F] = click.option("--variant", metavar="LABEL", help="Take this row instead of the base.")
+_runs: Callable[[F], F] = click.option(
+    "--runs", default="runs", show_default=True, metavar="DIR", help="Folder of run directories."
+)
+_data_dir: Callable[[F], F] = click.option(
+    "--data-dir", metavar="DIR", help="Local mirror of data sets in the layout of the Hugging Face Hub.  [default: $FEDCOHORT_DATA]"
+)
+_quiet: Callable[[F], F] = click.option("--quiet", "-q", is_flag=True, help="No progress.")
+_json: Callable[[F], F] = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="fedcohort", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Which clients should take part in the next federated round, and what did that choice cost and buy?"""
+
+
+@cli.command()
+@click.argument("file", required=False)
+@_options(_variant, _set, _runs, _data_dir, _quiet, _json)
+def run(
+    file: str | None, variant: str | None, settings: tuple[str, ...], runs: str, data_dir: str | None, quiet: bool, as_json: bool
+) -> None:
+    """Run one row of an experiment under all its seeds.
+
+    FILE is an experiment in TOML; without it the quickstart is run. A run that was interrupted goes on after its last round, and one
+    that is finished is not repeated.
+    """
+    import dataclasses
+
+    from fedcohort import show
+    from fedcohort.comparison import result
+    from fedcohort.simulate import Given, find_run, run_cell
+
+    label, experiment = _row(_experiment(file, settings), variant)
+    cells = [dataclasses.replace(cell, label=label) for cell in experiment.cells()]
+    given = Given(data_dir=data_dir)
+    done = []
+    with _watching(cells, quiet) as progress:
+        for cell in cells:
+            before = find_run(cell, given, runs)
+            finished, last = (before.finished, before.last_round) if before is not None else (False, 0)
+            note = "was finished already" if finished else f"went on after round {last}" if last else ""
+            done.append((result(run_cell(cell, given, runs=runs, progress=progress)), note))
+    if as_json:
+        rows = [one.to_json() | {"note": note} for one, note in done]
+        click.echo(show.as_json({"name": experiment.name, "label": label, "runs": rows}))
+    else:
+        screen = show.screen()
+        screen.print(show.results(label, done, screen.width))
+
+
+@cli.command()
+@click.argument("paths", nargs=-1, required=True, metavar="FILE | RUN…")
+@_options(_set, _runs, _data_dir, _quiet, _json)
+def compare(
+    paths: tuple[str, ...], settings: tuple[str, ...], runs: str, data_dir: str | None, quiet: bool, as_json: bool
+) -> None:
+    """Compare the rows of an experiment; run what is missing.
+
+    FILE is an experiment in TOML: its base and its variants are the rows. Or give the directories of finished RUNs, which are only
+    read.
+    """
+    from pathlib import Path
+
+    folders = [path for path in paths if Path(path).is_dir()]
+    if not folders and len(paths) == 1:
+        _compare(_experiment(paths[0], settings), runs, data_dir, quiet, as_json)
+        return
+    if len(folders) < len(paths):
+        odd = next(path for path in paths if path not in folders)
+        raise UsageError(f"{odd}: not a run directory; give one experiment file, or run directories only")
+    if settings:
+        raise UsageError(f"--set {settings[0]!r}: run directories are only read; leave it out, or give an experiment file")
+    from fedcohort.comparison import read
+
+    _print_comparison(read(folders), as_json)
+
+
+@cli.command()
+@click.argument("file", required=False)
+@click.option(
+    "--over", multiple=True, metavar="KEY=[V, …]", help="Add a setting to the grid, such as 'selection.k=[1, 3, 6]'; repeatable."
+)
+@_options(_set, _runs, _data_dir, _quiet, _json)
+def sweep(
+    file: str | None,
+    over: tuple[str, ...],
+    settings: tuple[str, ...],
+    runs: str,
+    data_dir: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run every row of an experiment for every point of its grid.
+
+    The grid is the [sweep] table of FILE and what --over adds; every row is run for every combination, under every seed. Without FILE
+    the quickstart is swept.
+    """
+    experiment = _experiment(file, settings)
+    if over:
+        from fedcohort.experiment import Experiment
+
+        grid = {**experiment.sweep, **_grid(over)}
+        experiment = Experiment(**(experiment.to_dict() | {"sweep": grid}))
+    if not experiment.sweep:
+        raise UsageError("nothing to sweep: give --over 'selection.k=[1, 3, 6]', or a [sweep] table in an experiment file")
+    _compare(experiment, runs, data_dir, quiet, as_json)
+
+
+@cli.group()
+def data() -> None:
+    """Data sets, and how they are spread over clients."""
+
+
+@data.command("describe")
+@click.argument("file", required=False)
+@_options(_variant, _set, _data_dir, _json)
+def describe_data(
+    file: str | None, variant: str | None, settings: tuple[str, ...], data_dir: str | None, as_json: bool
+) -> None:
+    """Show who holds what: clients × classes, sizes, dominant classes.
+
+    FILE is an experiment in TOML; without it the quickstart's federation is shown, under its first seed.
+    """
+    from fedcohort import show
+    from fedcohort.federation import datasets
+    from fedcohort.federation.partition import describe, partition
+
+    _, experiment = _row(_experiment(file, settings), variant)
+    wanted = experiment.data
+    dataset = datasets.load(
+        wanted.name, data_dir=data_dir, image_column=wanted.image_column, label_column=wanted.label_column
+    )
+    rule, clients = experiment.federation.partition.build(), experiment.federation.clients
+    split = partition(rule, dataset.train_labels, clients, experiment.seed, dataset.writers)
+    report = describe(dataset.train_labels, split, dataset.num_classes)
+    if as_json:
+        click.echo(show.as_json(_partition_json(experiment, dataset, report, show.quantiles(report))))
+    else:
+        screen = show.screen()
+        screen.print(show.partition(experiment, dataset, report, screen.width))
+
+
+@data.command("list")
+@_options(_data_dir, _json)
+def list_data(data_dir: str | None, as_json: bool) -> None:
+    """Show the data sets that have a name."""
+    import os
+    from pathlib import Path
+
+    from fedcohort import show
+    from fedcohort.federation.datasets import EMBEDDED, SOURCES
+
+    mirror = data_dir or os.environ.get("FEDCOHORT_DATA")
+    known = [{"name": name, "from": "scikit-learn, embedded", "here": "yes"} for name in EMBEDDED]
+    for name, sources in SOURCES.items():
+        local = [source for source in sources if mirror and (Path(mirror) / source).is_dir()]
+        where = f"mirror, {local[0]}" if local else "not in a mirror"
+        known.append({"name": name, "from": f"Hugging Face Hub, {sources[-1]}", "here": where})
+    if as_json:
+        click.echo(show.as_json(known))
+    else:
+        show.screen().print(show.known_data(known))
+
+
+@cli.command()
+@click.argument("name", required=False)
+@_json
+def strategies(name: str | None, as_json: bool) -> None:
+    """Show strategies, algorithms, partitions and models.
+
+    Each with its parameters, defaults, source, status, what it asks of clients, what they disclose and what it costs; only those
+    called NAME where one is given.
+    """
+    from fedcohort import show
+    from fedcohort.experiment import Algorithm, Model, Partition, Selection
+
+    choices = {"strategies": Selection, "algorithms": Algorithm, "partitions": Partition, "models": Model}
+    sections = {kind: _entries(choice.table, name) for kind, choice in choices.items()}
+    sections = {kind: entries for kind, entries in sections.items() if entries or name is None}
+    if not sections:
+        known = {known for choice in choices.values() for known in choice.table}
+        raise UsageError(f"{name}: no strategy, algorithm, partition or model has this name; {nearest(str(name), known)}")
+    if as_json:
+        click.echo(show.as_json(sections))
+    else:
+        show.screen().print(show.plug_ins(sections))
+
+
+# --- what the commands share -------------------------------------------------------------------------------------------------
+
+
+def _experiment(file: str | None, settings: Sequence[str]) -> "Experiment":
+    from fedcohort.experiment import Experiment, load, parse_overrides
+
+    if file is not None:
+        return load(file, settings)
+    return Experiment().with_overrides(parse_overrides(settings))
+
+
+def _row(experiment: "Experiment", variant: str | None) -> "tuple[str, Experiment]":
+    """The base, or the row called ``variant``, with all seeds."""
+    from fedcohort.experiment import Experiment
+
+    plain = Experiment(**(experiment.to_dict() | {"sweep": {}}))
+    rows = dict(experiment.rows()) | dict(plain.rows())
+    label = plain.label if variant is None else variant
+    if label not in rows:
+        raise UsageError(f"--variant {label!r}: the experiment has no such row; {nearest(label, rows)}")
+    return label, rows[label]
+
+
+def _grid(over: Sequence[str]) -> dict[str, Any]:
+    from fedcohort.experiment import parse_overrides
+
+    grid: dict[str, Any] = {}
+    for text in over:
+        values: Any = parse_overrides([text])
+        key = text.partition("=")[0].strip()
+        for part in key.split("."):
+            values = values[part]
+        if not isinstance(values, list):
+            raise UsageError(f"--over {text!r}: give a list of values, such as 'selection.k=[1, 3, 6]'")
+        grid[key] = values
+    return grid
+
+
+def _compare(experiment: "Experiment", runs: str, data_dir: str | None, quiet: bool, as_json: bool) -> None:
+    from fedcohort.comparison import compare
+
+    with _watching(experiment.cells(), quiet) as progress:
+        compared = compare(experiment, data_dir=data_dir, runs=runs, progress=progress)
+    _print_comparison(compared, as_json)
+
+
+def _print_comparison(compared: Any, as_json: bool) -> None:
+    from fedcohort import show
+
+    if as_json:
+        click.echo(show.as_json(compared.to_json()))
+    else:
+        screen = show.screen()
+        screen.print(show.comparison(compared, screen.width))
+
+
+@contextmanager
+def _watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None]":
+    """Show how the runs get on; Ctrl-C ends them with exit code 130."""
+    from fedcohort import show
+    from fedcohort.simulate import Interrupted
+
+    try:
+        with show.watching(cells, quiet=quiet) as progress:
+            yield progress
+    except Interrupted as stopped:
+        raise _Stop(str(stopped), 130) from None
+
+
+def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:
+    """What is known of each plug-in of a table, or of the one called ``name``."""
+    import dataclasses
+    import inspect
+
+    from fedcohort.parameters import describe
+
+    entries = []
+    for known in table:
+        if name not in (None, known):
+            continue
+        found = table.find(known, "name")
+        card = getattr(found, "card", None)
+        entries.append(
+            {
+                "name": known,
+                "summary": " ".join((inspect.getdoc(found) or "").partition("\n\n")[0].split()).replace("``", ""),
+                **(dataclasses.asdict(card) if card is not None else {}),
+                **({"needs": sorted(found.needs)} if hasattr(found, "needs") else {}),
+                "parameters": [parameter._asdict() for parameter in describe(found)],
+            }
+        )
+    return entries
+
+
+def _partition_json(experiment: "Experiment", dataset: Any, report: Any, quantiles: Mapping[str, Any]) -> dict[str, Any]:
+    section = experiment.to_dict()["federation"]["partition"]
+    clients = [
+        {
+            "client": i,
+            "samples": report.sizes[i],
+            "counts": report.counts[i],
+            "classes_held": report.num_classes[i],
+            "largest_class": report.dominant[i] if report.dominant[i] >= 0 else None,
+            "largest_class_share": report.dominant_share[i],
+            "distance": report.distance[i],
+        }
+        for i in range(len(report.sizes))
+    ]
+    return {
+        "data": dataset.name,
+        "classes": list(dataset.classes),
+        "train_samples": dataset.num_train,
+        "test_samples": len(dataset.test_labels),
+        "partition": section,
+        "seed": experiment.seed,
+        "clients": clients,
+        "quantiles": quantiles,
+    }
+
+
+def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    print(f"fedcohort: warning: {' '.join(str(message).split())}", file=sys.stderr)

@@ -1,0 +1,192 @@
+"""What an algorithm must hold."""
+
+import copy
+import dataclasses
+import math
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from typing import Literal
+
+import numpy as np
+import torch
+
+from fedcohort.algorithms.base import Algorithm, ModelState, Update
+from fedcohort.algorithms.local import Training
+from fedcohort.engines.base import Engine
+from fedcohort.engines.local import LocalEngine
+from fedcohort.models import Mlp
+from fedcohort.selection.base import Cohort
+from fedcohort.states import pack, unpack
+from fedcohort.testing.base import (
+    HEALTHY,
+    bits,
+    check_card,
+    check_described,
+    check_model_state,
+    clone,
+    during,
+    everybody,
+    require,
+    small_federation,
+)
+
+__all__ = ["check_algorithm"]
+
+Precision = Literal["float32", "float64"]
+
+
+def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) -> None:
+    """An algorithm holds the contract of :class:`fedcohort.algorithms.base.Algorithm`.
+
+    A round without updates changes nothing (R10); a round in which nobody learned anything leaves the model as it is; inputs are not
+    changed; updates are not hoarded unless it ``keeps_models``; resumed from its saved state it goes on to the same bits.
+
+    Args:
+        make: gives a new algorithm.
+        averages: the new model is a weighted mean of the clients' models (server_lr = 1); then that mean is checked too.
+    """
+    algorithm = make()
+    check_described(algorithm)
+    check_card(algorithm)
+    _check_local_training(algorithm)
+    precisions: tuple[Precision, ...] = ("float32", "float64")
+    for precision in precisions:
+        _check_rounds(make, precision)
+        _check_merging(make, precision)
+    if averages:
+        for dtype in (torch.float32, torch.float64):
+            _check_mean(make, dtype)
+
+
+def _check_local_training(algorithm: Algorithm) -> None:
+    where = f"{type(algorithm).__name__}.local_training"
+    training = Training(batch_size=4)
+    with during(where):
+        wanted = algorithm.local_training(training)
+        require(isinstance(wanted, Training), f"{where}: must return a Training")
+        require(training == Training(batch_size=4), f"{where}: changed what it was given; use dataclasses.replace")
+        require(algorithm.local_training(training) == wanted, f"{where}: two calls, two results")
+
+
+def _an_engine(algorithm: Algorithm, precision: Precision) -> LocalEngine:
+    training = Training(batch_size=4, precision=precision)
+    return LocalEngine(small_federation(), Mlp(hidden=4), training, algorithm, 1, workers=1)
+
+
+def _learn(
+    algorithm: Algorithm, engine: Engine, model: ModelState, rounds: Iterable[int]
+) -> tuple[ModelState, list[Update]]:
+    """Play rounds of three healthy clients; the model, and the updates of the last round."""
+    updates: list[Update] = []
+    for t in rounds:
+        where = f"{type(algorithm).__name__}, round {t}"
+        clients = [HEALTHY[(t + i) % len(HEALTHY)] for i in range(3)]
+        with during(where):
+            updates = list(engine.train(model, t, Cohort(np.array(clients)), algorithm))
+            new = algorithm.aggregate(model, iter(copy.deepcopy(updates)), everybody(clients))
+            engine.commit(clients)
+            pack(algorithm.broadcast())
+        check_model_state(new, model, where)
+        model = new
+    return model, updates
+
+
+def _check_rounds(make: Callable[[], Algorithm], precision: Precision) -> None:
+    """Four rounds straight; two, saved, and two more; a round without updates in between."""
+    straight = make()
+    name = type(straight).__name__
+    with closing(_an_engine(straight, precision)) as engine:
+        model, _ = _learn(straight, engine, engine.initial_model(), [1, 2])
+        with during(f"{name}: saving its state"):
+            saved = pack({"model": model, "algorithm": straight.state_dict(), "engine": engine.state_dict()})
+        same = straight.aggregate(model, iter(()), everybody([]))
+        require(bits(same) == bits(model), f"{name}: nobody was admitted, but the model changed (R10)")
+        state = pack({"": straight.state_dict()})
+        require(
+            state == pack({"": unpack(saved)["algorithm"]}), f"{name}: nobody was admitted, but its state changed (R10)"
+        )
+        expected, _ = _learn(straight, engine, model, [3, 4])
+    resumed = make()
+    with closing(_an_engine(resumed, precision)) as engine:
+        loaded = unpack(saved)
+        with during(f"{name}: loading its state"):
+            resumed.load_state_dict(loaded["algorithm"])
+            engine.load_state_dict(loaded["engine"])
+        found, _ = _learn(resumed, engine, loaded["model"], [3, 4])
+    require(bits(found) == bits(expected), f"{name}: resumed after round 2 it comes to another model")
+    ends = pack({"": resumed.state_dict()}) == pack({"": straight.state_dict()})
+    require(ends, f"{name}: resumed after round 2 it ends in another state")
+
+
+def _check_merging(make: Callable[[], Algorithm], precision: Precision) -> None:
+    """Nothing learned; inputs unchanged; a client of weight 0; a single client; nothing hoarded."""
+    algorithm = make()
+    name = f"{type(algorithm).__name__}, {precision}"
+    with closing(_an_engine(algorithm, precision)) as engine:
+        model = engine.initial_model()
+        _, updates = _learn(algorithm, engine, model, [1])
+    members = everybody([update.client for update in updates])
+
+    def inputs() -> list[bytes]:
+        return [bits(model), *(bits(update.state) for update in updates), *(pack(update.extra) for update in updates)]
+
+    before = inputs()
+    expected = make().aggregate(model, iter(updates), members)
+    require(inputs() == before, f"{name}: aggregate changed the model or the updates that it was given")
+
+    if algorithm.weights != "n_total_model":
+        idle = [dataclasses.replace(update, state=clone(model)) for update in updates]
+        merged = make().aggregate(model, iter(idle), members)
+        require(bits(merged) == bits(model), f"{name}: every client sent the model back, but it changed")
+
+    garbage = {key: torch.full_like(value, math.nan) for key, value in model.items()}
+    nobody = dataclasses.replace(updates[0], num_samples=0, state=garbage)
+    if make().weigh(nobody, members) == 0:
+        merged = make().aggregate(model, iter([nobody, *updates]), members)
+        require(bits(merged) == bits(expected), f"{name}: an update of weight 0 changed the result")
+
+    check_model_state(make().aggregate(model, iter(updates[:1]), members), model, f"{name}, a single client")
+    if not algorithm.keeps_models:
+        _check_streaming(make(), model, updates[0])
+
+
+def _check_streaming(algorithm: Algorithm, model: ModelState, update: Update) -> None:
+    alive: list[weakref.ref[torch.Tensor]] = []
+
+    def stream() -> Iterator[Update]:
+        for _ in range(12):
+            one = copy.deepcopy(update)
+            alive.append(weakref.ref(next(iter(one.state.values()))))
+            held = sum(reference() is not None for reference in alive)
+            complaint = f"{type(algorithm).__name__}: holds {held} updates; fold them one by one, or say keeps_models"
+            require(held <= 4, complaint)
+            yield one
+
+    algorithm.aggregate(model, stream(), everybody([update.client]))
+
+
+def _check_mean(make: Callable[[], Algorithm], dtype: torch.dtype) -> None:
+    """Identical models, one client, order, integer entries."""
+    name = f"{type(make()).__name__}, {dtype}"
+    draw = torch.Generator().manual_seed(0)
+    start: ModelState = {"w": torch.zeros(50, dtype=dtype), "seen": torch.tensor(0)}
+    updates = [
+        Update(
+            i, n, 1, {"w": torch.randn(50, generator=draw, dtype=torch.float64).to(dtype), "seen": torch.tensor(seen)}
+        )
+        for i, (n, seen) in enumerate(((7, 3), (100, 9), (31, 5)))
+    ]
+
+    def merge(updates: Iterable[Update]) -> ModelState:
+        return make().aggregate(start, iter(updates), everybody([0, 1, 2]))
+
+    one = updates[0].state
+    alike = [dataclasses.replace(update, state=clone(one)) for update in updates * 4]
+    require(bits(merge(alike)) == bits(one), f"{name}: the mean of identical models is not that model")
+    require(bits(merge(updates[:1])) == bits(one), f"{name}: the mean of one model is not that model")
+    mean, back = merge(updates), merge(updates[::-1])
+    require(torch.allclose(mean["w"], back["w"], rtol=1e-6, atol=1e-7), f"{name}: the order of updates matters")
+    counter = mean["seen"]
+    fine = counter.dtype == torch.int64 and int(counter) == 9
+    require(fine, f"{name}: integer entries stay integers and take the maximum, 9; got {counter}")

@@ -1,0 +1,181 @@
+"""What the checks share: how they complain, and a small federation with one client of each kind of trouble."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, RunningMean, Tensors, Update, WeightMode
+from fedcohort.algorithms.local import Training
+from fedcohort.federation.federation import Federation, Samples
+from fedcohort.parameters import describe, parameters
+from fedcohort.plugins import Card
+from fedcohort.states import pack
+from fedcohort.streams import rng
+
+__all__ = [
+    "BROKEN", "HEALTHY", "NAN", "SIZES", "ControlVariates", "bits", "check_card", "check_described", "check_model_state", "clone",
+    "during", "everybody", "require", "small_federation",
+]  # fmt: skip
+
+
+def require(condition: object, complaint: str) -> None:
+    """Unlike ``assert``, also under ``python -O``."""
+    if not condition:
+        raise AssertionError(complaint)
+
+
+@contextmanager
+def during(what: str) -> Iterator[None]:
+    """An error raised inside is a broken contract; say where it happened."""
+    try:
+        yield
+    except AssertionError:
+        raise
+    except Exception as error:
+        raise AssertionError(f"{what}: raised {type(error).__name__}: {error}") from error
+
+
+def check_described(thing: object) -> None:
+    """Parameters are declared, and each has its sentence."""
+    cls = type(thing)
+    require(hasattr(cls, "__pydantic_fields__"), f"{cls.__name__}: mark the class with @parameters")
+    for parameter in describe(cls):
+        where = f"{cls.__name__}.{parameter.name}"
+        require(parameter.doc.strip(), f"{where}: write a sentence under the field; the docs print it")
+
+
+def check_card(thing: Any) -> None:
+    """The card is there and complete."""
+    where = f"{type(thing).__name__}.card"
+    card = getattr(thing, "card", None)
+    if not isinstance(card, Card):
+        raise AssertionError(f"{where}: give the class a Card with its source and status")
+    for field in dataclasses.fields(Card):
+        require(getattr(card, field.name).strip(), f"{where}.{field.name}: is empty")
+    require(card.status in ("paper", "code", "ours"), f"{where}.status = {card.status!r}: use paper, code or ours")
+
+
+# --- models as data --------------------------------------------------------------------------------------------------------
+
+
+def bits(state: Mapping[str, Any]) -> bytes:
+    """The exact content of a state, whatever the order of its entries."""
+    return pack({key: state[key] for key in sorted(state)})
+
+
+def clone(state: ModelState) -> ModelState:
+    """A copy."""
+    return {key: value.clone() for key, value in state.items()}
+
+
+def check_model_state(state: ModelState, like: ModelState, where: str) -> None:
+    """The same entries, types and shapes as ``like``, contiguous and finite."""
+    require(list(state) == list(like), f"{where}: other entries than the model: {sorted(set(state) ^ set(like))}")
+    for key, value in state.items():
+        found, wanted = f"{value.dtype} {list(value.shape)}", f"{like[key].dtype} {list(like[key].shape)}"
+        require(found == wanted, f"{where}: {key} is {found}, not {wanted}")
+        require(value.is_contiguous(), f"{where}: {key} is not contiguous")
+        require(torch.isfinite(value).all(), f"{where}: {key} has NaN or infinite entries")
+
+
+# --- a federation ----------------------------------------------------------------------------------------------------------
+
+SIZES = (9, 16, 5, 23, 12, 0, 30, 7, 8, 6)
+HEALTHY = (6, 0, 3, 1, 7, 2, 4)
+"""Clients that train well, in no order. Client 5 has no data."""
+NAN, BROKEN = 8, 9
+"""A client whose numbers overflow, and one whose data raise an error."""
+
+
+def small_federation(sizes: Sequence[int] = SIZES, *, trouble: bool = True) -> Federation:
+    """Three classes in six dimensions; with ``trouble``, clients 8 and 9 are made ill."""
+    draw = rng(0, "contract-data")
+
+    def samples(n: int) -> Samples:
+        labels = draw.integers(0, 3, n)
+        features = draw.normal(size=(n, 6)) + 2.0 * np.eye(3, 6)[labels]
+        return Samples(torch.from_numpy(features.astype(np.float32)), torch.from_numpy(labels))
+
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    train = samples(int(offsets[-1]))
+    if trouble:
+        train.features[offsets[NAN] : offsets[NAN + 1]] = torch.inf
+        train.labels[offsets[BROKEN]] = 99
+    shift, scale = torch.zeros(6, dtype=torch.float64), torch.ones(6, dtype=torch.float64)
+    return Federation(train, offsets, samples(40), samples(150), ("a", "b", "c"), shift, scale)
+
+
+def everybody(clients: Sequence[int]) -> Members:
+    """What the server knows of a round of these clients; all that any weight mode needs."""
+    return Members(
+        num_clients=len(SIZES),
+        total_samples=sum(SIZES),
+        k=len(clients),
+        inclusion=dict.fromkeys(clients, len(clients) / len(SIZES)),
+        weights={client: 1.0 + client for client in clients},
+    )
+
+
+# --- an algorithm that uses every hook -------------------------------------------------------------------------------------
+
+
+@parameters
+class ControlVariates(Algorithm):
+    """SCAFFOLD for plain SGD, without its options: small, and all hooks of an algorithm are in use."""
+
+    weights: WeightMode = "uniform"
+    """How models are weighted; changes of the control variates never are."""
+    card: ClassVar[Card] = Card(source="Karimireddy et al. 2020, arXiv:1910.06378", status="paper", cost="O(kP)")
+    corrects: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        self.c: Tensors = {}
+
+    def local_training(self, training: Training) -> Training:
+        """Plain SGD."""
+        return dataclasses.replace(training, optimizer="sgd", momentum=0.0)
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        """g − c_i + c."""
+        c, c_i = problem.received.get("c", {}), problem.memory.get("c", {})
+        for name, gradient in gradients.items():
+            if name in c_i:
+                gradient.sub_(c_i[name])
+            if name in c:
+                gradient.add_(c[name])
+
+    def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
+        """c_i⁺ = c_i − c + (w − y)/(H·η), or c_i without a step; sends c_i⁺ − c_i, keeps c_i⁺."""
+        c, c_i = problem.received.get("c", {}), problem.memory.get("c", {})
+        kept, sent = {}, {}
+        for name, y in problem.parameters.items():
+            zero = torch.zeros_like(y, memory_format=torch.contiguous_format)
+            sent[name] = zero
+            if problem.steps:
+                sent[name] = (problem.anchor[name] - y.detach()) / (problem.steps * problem.lr) - c.get(name, zero)
+            kept[name] = c_i.get(name, zero) + sent[name]
+        return {"c": sent}, {"c": kept}
+
+    def broadcast(self) -> dict[str, Tensors]:
+        """c; nothing as long as it is 0."""
+        return {"c": self.c} if self.c else {}
+
+    def begin(self, model: ModelState, members: Members) -> tuple[RunningMean, RunningMean]:
+        """One mean of models, one of changes."""
+        return super().begin(model, members), RunningMean()
+
+    def add(self, fold: tuple[RunningMean, RunningMean], update: Update, weight: float) -> None:
+        """Models are weighted, changes are not."""
+        super().add(fold[0], update, weight)
+        fold[1].add(update.extra["c"], 1.0)
+
+    def end(self, fold: tuple[RunningMean, RunningMean], model: ModelState, members: Members) -> ModelState:
+        """c ← c + |R_t|/m · mean(Δc_i)."""
+        share = fold[1].total / members.num_clients
+        change = fold[1].result()
+        self.c = {name: share * value + self.c.get(name, 0.0) for name, value in change.items()}
+        return super().end(fold[0], model, members)

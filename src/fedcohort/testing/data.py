@@ -1,0 +1,66 @@
+"""What a partition rule and a model must hold."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from fedcohort.engines.local import build_module
+from fedcohort.federation.federation import Samples
+from fedcohort.federation.partition import Rule, describe, partition
+from fedcohort.models import Model
+from fedcohort.streams import rng
+from fedcohort.testing.base import bits, check_described, during, require, small_federation
+
+__all__ = ["check_model", "check_partition"]
+
+
+def check_partition(make: Callable[[], Rule], *, complete: bool = True) -> None:
+    """Every sample has at most one owner, every client at least ``min_size`` samples, and a seed always gives the same lists.
+
+    Args:
+        make: gives a new rule.
+        complete: every sample goes to somebody.
+    """
+    rule = make()
+    check_described(rule)
+    labels = rng(0, "contract-labels").permutation(np.repeat(np.arange(10), 60))
+    writers = np.arange(len(labels)) % 24
+    for m, seed in ((1, 0), (6, 0), (6, 1), (12, 2)):
+        where = f"{type(rule).__name__}, {m} clients, seed {seed}"
+        with during(where):
+            split = partition(make(), labels, m, seed, writers)
+            again = partition(make(), labels.copy(), m, seed, writers.copy())
+        same = np.array_equal(split.order, again.order) and np.array_equal(split.offsets, again.offsets)
+        require(same, f"{where}: the same seed gave other lists; draw from rng only")
+        require(len(np.unique(split.order)) == len(split.order), f"{where}: a sample has two owners")
+        lost = len(labels) - len(split.order)
+        require(lost == 0 or not complete, f"{where}: {lost} samples lost")
+        require(split.num_clients == m, f"{where}: {split.num_clients} clients")
+        require(split.sizes.min() >= rule.min_size, f"{where}: a client has {split.sizes.min()} samples")
+        held = np.stack([np.bincount(labels[split.samples(i)], minlength=10) for i in range(m)])
+        require(np.array_equal(describe(labels, split, 10).counts, held), f"{where}: counts do not match the lists")
+
+
+def check_model(make: Callable[[], Model], *, shape: tuple[int, ...] = (1, 8, 8), num_classes: int = 5) -> None:
+    """The module gives finite logits [batch, classes] for samples of ``shape`` and can learn; a seed decides its weights."""
+    name = type(make()).__name__
+    check_described(make())
+    features = torch.randn(7, *shape, generator=torch.Generator().manual_seed(0))
+    samples = Samples(features, torch.zeros(7, dtype=torch.int64))
+    classes = tuple(str(c) for c in range(num_classes))
+    federation = dataclasses.replace(small_federation(), train=samples, classes=classes)
+    with during(f"{name}, samples of {shape}"):
+        module, again, other = (build_module(make(), federation, seed) for seed in (0, 0, 1))
+        require(bits(module.state_dict()) == bits(again.state_dict()), f"{name}: one seed, two initial models")
+        require(bits(module.state_dict()) != bits(other.state_dict()), f"{name}: two seeds, one initial model")
+        for dtype in (torch.float32, torch.float64):
+            logits = module.to(dtype)(features.to(dtype))
+            found, wanted = f"{logits.dtype} {list(logits.shape)}", f"{dtype} {[7, num_classes]}"
+            require(found == wanted, f"{name}: logits are {found}, not {wanted}")
+            require(torch.isfinite(logits).all(), f"{name}: logits are not finite")
+        logits.square().sum().backward()
+        idle = [key for key, value in module.named_parameters() if value.requires_grad and value.grad is None]
+        require(not idle, f"{name}: no gradient reaches {idle}")
+        require(module.eval()(features[:1].double()).shape == (1, num_classes), f"{name}: fails on a single sample")

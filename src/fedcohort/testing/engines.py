@@ -1,0 +1,301 @@
+"""What an engine must hold."""
+
+import copy
+import dataclasses
+import math
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from fedcohort.algorithms.base import Algorithm, ModelState, Problem, Tensors, Update, is_finite
+from fedcohort.algorithms.local import Training
+from fedcohort.engines.base import ClientError, Engine
+from fedcohort.engines.local import LocalEngine
+from fedcohort.errors import UsageError
+from fedcohort.federation.federation import Federation
+from fedcohort.models import Mlp, Model
+from fedcohort.parameters import parameters
+from fedcohort.plugins import Card
+from fedcohort.selection.base import Cohort, LocalLoss
+from fedcohort.states import pack, unpack
+from fedcohort.testing.base import (
+    BROKEN,
+    HEALTHY,
+    NAN,
+    SIZES,
+    ControlVariates,
+    bits,
+    check_model_state,
+    during,
+    everybody,
+    require,
+    small_federation,
+)
+
+__all__ = ["Footprints", "MakeEngine", "check_engine"]
+
+TRAINING = Training(batch_size=4, epochs=2)
+AHEAD = 64
+"""Clients that may be trained before their updates are asked for."""
+
+
+class MakeEngine(Protocol):
+    """Builds an engine; :class:`fedcohort.engines.local.LocalEngine` is one."""
+
+    def __call__(
+        self, federation: Federation, model: Model, training: Training, algorithm: Algorithm, seed: int, workers: int, /
+    ) -> Engine:
+        """A new engine with this many threads or processes."""
+        ...
+
+
+def check_engine(make: MakeEngine) -> None:
+    """An engine holds the contract of :class:`fedcohort.engines.base.Engine`: above all, the bits of the local engine.
+
+    The same story (three rounds with client memory, commits, answers, evaluations) is told by the local engine and by engines with
+    one, two and three workers. Then: updates stream in cohort order; a client with NaN disturbs nobody; a client's error names it;
+    memory is kept for admitted clients only and survives a resume; closing twice is harmless.
+    """
+    double = dataclasses.replace(TRAINING, precision="float64")
+    with ExitStack() as stack:
+
+        def build(
+            make: MakeEngine = make,
+            workers: int = 2,
+            *,
+            seed: int = 3,
+            training: Training = TRAINING,
+            algorithm: Algorithm | None = None,
+            federation: Federation | None = None,
+        ) -> Engine:
+            people = federation or small_federation()
+            engine = make(people, Mlp(hidden=8), training, algorithm or ControlVariates(), seed, workers)
+            stack.callback(engine.close)
+            return engine
+
+        expected = _story(build(LocalEngine, 1))
+        for workers in (1, 2, 3):
+            _compare(_story(build(workers=workers)), expected, f"with {workers} workers")
+        expected = _story(build(LocalEngine, 1, training=double))
+        _compare(_story(build(training=double)), expected, "in double precision")
+
+        engine, other = build(), build(workers=3, seed=4)
+        differ = bits(other.initial_model()) != bits(engine.initial_model())
+        require(differ, "initial_model: two seeds, one model")
+        _check_cohorts(engine)
+        _check_overflow(engine)
+        _check_errors(engine)
+        _check_memory(engine, build(workers=3))
+        _check_answers(engine)
+        _check_evaluation(engine)
+        with tempfile.TemporaryDirectory() as folder:
+            many = small_federation([4] * 150, trouble=False)
+            _check_streaming(build(algorithm=Footprints(folder=folder), federation=many), Path(folder))
+        for _ in range(2):
+            with during("close, twice"):
+                engine.close()
+
+
+# --- the same results on all engines ---------------------------------------------------------------------------------------
+
+
+def _story(engine: Engine) -> dict[str, Any]:
+    """Three rounds of an algorithm that uses every hook, and everything else an engine can be asked, as plain data."""
+    algorithm = ControlVariates()
+    model = engine.initial_model()
+    story: dict[str, Any] = {"initial model": model, "trainable": sorted(engine.trainable)}
+    rounds = ((HEALTHY[:4], HEALTHY[:2]), (HEALTHY[1:6], HEALTHY[1:6]), (HEALTHY[::-1], HEALTHY[2:3]))
+    for t, (clients, admitted) in enumerate(rounds, start=1):
+        asked = np.sort(HEALTHY)
+        story[f"round {t}, losses"] = engine.answer(model, t, LocalLoss(), asked)
+        story[f"round {t}, losses on a batch"] = engine.answer(model, t, LocalLoss(batch=3), asked[::-1].copy())
+        updates = list(engine.train(model, t, Cohort(np.array(clients)), algorithm))
+        story[f"round {t}, updates"] = [_plain(update) for update in updates]
+        model = algorithm.aggregate(model, (u for u in updates if u.client in admitted), everybody(admitted))
+        engine.commit(admitted)
+        story[f"round {t}, model"] = model
+        for split in ("validation", "test"):
+            found = engine.evaluate(model, split)
+            story[f"round {t}, {split}"] = {"loss": found.loss, "right": found.right, "total": found.total}
+    memories = engine.state_dict()
+    story["memories"] = {key: memories[key] for key in sorted(memories)}
+    return story
+
+
+def _compare(story: dict[str, Any], expected: dict[str, Any], where: str) -> None:
+    for part, value in expected.items():
+        require(pack({"": story[part]}) == pack({"": value}), f"{where}: {part}: not the bits of the local engine")
+
+
+def _plain(update: Update) -> dict[str, Any]:
+    values = {field.name: copy.deepcopy(getattr(update, field.name)) for field in dataclasses.fields(Update)}
+    values["sent"] = None if update.sent is None else sorted(update.sent)
+    values["report"] = dict(sorted(update.report.items()))
+    return values
+
+
+def _train(
+    engine: Engine, model: ModelState, t: int, clients: Sequence[int], epochs: Sequence[int] | None = None
+) -> list[dict[str, Any]]:
+    """The updates of a round as plain data."""
+    cohort = Cohort(np.array(clients, dtype=np.int64), epochs=None if epochs is None else np.array(epochs))
+    return [_plain(update) for update in engine.train(model, t, cohort, ControlVariates())]
+
+
+# --- training --------------------------------------------------------------------------------------------------------------
+
+
+def _check_cohorts(engine: Engine) -> None:
+    """Order, counts, work; a client's result depends on client, round and model only; the model given is left alone."""
+    model, clients = engine.initial_model(), list(HEALTHY)
+    before = bits(model)
+    updates = _train(engine, model, 1, clients)
+    order = [u["client"] for u in updates]
+    require(order == clients, f"train: cohort {clients}, but updates of {order}")
+    for u in updates:
+        where, n = f"train, client {u['client']}", SIZES[u["client"]]
+        require(u["num_samples"] == n, f"{where}: {u['num_samples']} samples, not {n}")
+        require(u["steps"] == 2 * math.ceil(n / 4), f"{where}: {u['steps']} steps in 2 epochs of {n} samples by 4")
+        require(u["work"] == 1.0 and u["failure"] is None, f"{where}: work {u['work']}, failure {u['failure']}")
+        missing = {"loss", "square_loss", "samples", "steps", "accuracy"} - set(u["report"])
+        require(not missing, f"{where}: does not report {sorted(missing)}")
+        check_model_state(u["state"], model, where)
+
+    backwards = _train(engine, model, 1, clients[::-1])[::-1]
+    require(_alike(backwards, updates), "train: a client's place in the cohort changes its result")
+    require(_alike(_train(engine, model, 1, clients[2:3]), updates[2:3]), "train: a client alone has another result")
+    require(not _alike(_train(engine, model, 2, clients), updates), "train: rounds 1 and 2 have the same batches")
+    require(_train(engine, model, 1, []) == [], "train: an empty cohort has no updates")
+
+    uneven = _train(engine, model, 1, clients[:4], epochs=[1, 4, 2, 0])
+    require(_alike(uneven[2:3], updates[2:3]), "train: the epochs of one client change the result of another")
+    for u, epochs in zip(uneven, (1, 4, 2, 0), strict=True):
+        steps = epochs * math.ceil(SIZES[u["client"]] / 4)
+        fine = u["steps"] == steps and u["work"] == epochs / 2
+        require(fine, f"train, {epochs} epochs instead of 2: {u['steps']} steps of {steps}, work {u['work']}")
+    idle = uneven[3]
+    require(
+        bits(idle["state"]) == before and "loss" not in idle["report"], "train, 0 epochs: not the model it was given"
+    )
+    require(bits(model) == before, "train: changed the model that it was given")
+
+
+def _alike(one: list[dict[str, Any]], two: list[dict[str, Any]]) -> bool:
+    return pack({"": one}) == pack({"": two})
+
+
+def _check_overflow(engine: Engine) -> None:
+    """NaN stays with its client."""
+    model = engine.initial_model()
+    healthy = _train(engine, model, 1, HEALTHY[:3])
+    cohort = Cohort(np.array([HEALTHY[0], NAN, *HEALTHY[1:3]]))
+    first, ill, *rest = engine.train(model, 1, cohort, ControlVariates())
+    require(not is_finite(ill), f"train: client {NAN} overflows, but its update is finite")
+    require(all(map(math.isfinite, ill.report.values())), f"train: client {NAN} reports {ill.report}")
+    complaint = f"train: client {NAN} has NaN, and others suffer"
+    require(_alike([_plain(update) for update in (first, *rest)], healthy), complaint)
+    losses = engine.answer(model, 1, LocalLoss(), np.array([HEALTHY[0], NAN, HEALTHY[1]]))
+    require(np.isfinite(losses).tolist() == [True, False, True], f"answer: client {NAN} overflows; losses {losses}")
+
+
+def _check_errors(engine: Engine) -> None:
+    """An error in a client's work names the client, its own error first, and the engine works on."""
+    model, asked = engine.initial_model(), np.array([HEALTHY[0], BROKEN, HEALTHY[1]])
+    healthy = _train(engine, model, 1, HEALTHY[:3])
+    works: dict[str, Callable[[], object]] = {
+        "train": lambda: _train(engine, model, 1, [HEALTHY[0], BROKEN, *HEALTHY[1:]]),
+        "answer": lambda: engine.answer(model, 1, LocalLoss(), asked),
+    }
+    for what, work in works.items():
+        try:
+            work()
+        except ClientError as error:
+            begins = str(error).startswith(f"client {BROKEN}: IndexError: ")
+            require(begins, f"{what}: an error begins with client and cause, not {str(error)[:80]!r}")
+            require(error.__cause__ is not None, f"{what}: a ClientError must chain its cause")
+        else:
+            raise AssertionError(f"{what}: client {BROKEN} raises an error, but no ClientError came out")
+        require(_alike(_train(engine, model, 1, HEALTHY[:3]), healthy), f"{what}: broken after a client's error")
+
+
+def _check_memory(engine: Engine, fresh: Engine) -> None:
+    """Memory is kept for admitted clients only, and travels in the state."""
+    model, clients = engine.initial_model(), HEALTHY[:2]
+    before = _train(engine, model, 1, clients)
+    engine.commit([])
+    require(
+        _alike(_train(engine, model, 1, clients), before), "commit: a client that was not admitted has a new memory"
+    )
+    engine.commit(clients[:1])
+    after = _train(engine, model, 1, clients)
+    require(not _alike(after[:1], before[:1]), "commit: an admitted client has no new memory")
+    require(_alike(after[1:], before[1:]), "commit: a client that was not admitted has a new memory")
+    known = sorted(engine.state_dict())
+    require(known == [str(clients[0])], f"state_dict: memories of {known}, not of client {clients[0]} only")
+    with during("state_dict and load_state_dict"):
+        fresh.load_state_dict(unpack(pack(engine.state_dict())))
+    require(_alike(_train(fresh, model, 1, clients), after), "load_state_dict: a memory was lost or changed")
+    engine.load_state_dict({})
+    require(
+        _alike(_train(engine, model, 1, clients), before), "load_state_dict: memory that was not loaded is still there"
+    )
+
+
+@parameters
+class Footprints(Algorithm):
+    """FedAvg that leaves a file for every client trained, so that it shows across processes how far an engine runs ahead."""
+
+    folder: str
+    """Where the files go."""
+    card: ClassVar[Card] = Card(source="the contract suite", status="ours")
+
+    def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
+        """Leave a file."""
+        tempfile.NamedTemporaryFile(dir=self.folder, delete=False).close()
+        return {}, {}
+
+
+def _check_streaming(engine: Engine, folder: Path) -> None:
+    """A slow reader is not buried under updates; a stream that is given up leaves the engine usable."""
+    model = engine.initial_model()
+    stream = iter(engine.train(model, 1, Cohort(np.arange(150)), Footprints(folder=str(folder))))
+    first = _plain(next(stream))
+    time.sleep(0.5)
+    ahead = len(list(folder.iterdir()))
+    require(ahead <= AHEAD, f"train: {ahead} of 150 clients were trained before the second update was taken")
+    del stream
+    again = _train(engine, model, 1, [0, 1])
+    require(_alike(again[:1], [first]), "train: broken after a stream was given up")
+
+
+# --- forward passes --------------------------------------------------------------------------------------------------------
+
+
+def _check_answers(engine: Engine) -> None:
+    model, clients = engine.initial_model(), np.array(HEALTHY)
+    losses = engine.answer(model, 1, LocalLoss(), clients)
+    fine = losses.dtype == np.float64 and losses.shape == clients.shape
+    require(fine, f"answer: {losses.dtype} {list(losses.shape)}, not float64 {list(clients.shape)}")
+    alone = engine.answer(model, 1, LocalLoss(), clients[3:4])
+    require(alone.tolist() == losses[3:4].tolist(), "answer: a client asked alone answers something else")
+    require(engine.answer(model, 1, LocalLoss(), clients[:0]).shape == (0,), "answer: nobody was asked")
+    batch, later = (engine.answer(model, t, LocalLoss(batch=3), clients) for t in (1, 2))
+    require(batch.tolist() != later.tolist(), "answer: rounds 1 and 2 drew the same mini-batches")
+
+
+def _check_evaluation(engine: Engine) -> None:
+    model = engine.initial_model()
+    for split, size in (("validation", 40), ("test", 150)):
+        found = engine.evaluate(model, split)
+        fine = found.total.shape == (3,) and found.total.sum() == size and (found.right <= found.total).all()
+        require(fine and math.isfinite(found.loss), f"evaluate({split!r}) of {size} samples: {found}")
+    try:
+        engine.evaluate(model, "train")
+    except UsageError:
+        return
+    raise AssertionError("evaluate('train'): must be a UsageError; only 'validation' and 'test' exist")

@@ -1,0 +1,248 @@
+"""What a selection strategy must hold."""
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Indices, Values
+from fedcohort.selection.base import Census, Cohort, Outcome, Question, Round, Selector, Why, choose
+from fedcohort.selection.everyone import All
+from fedcohort.states import pack, unpack
+from fedcohort.streams import rng
+from fedcohort.testing.base import check_card, check_described, during, require
+
+__all__ = ["check_selector"]
+
+ROUNDS = 12
+HALF = ROUNDS // 2
+NEEDS = {"histogram", "validation", "update_norm", "update"}
+
+
+@dataclass(frozen=True)
+class World:
+    """A federation that a strategy plays against; all of it is a function of the round, so that a resumed run meets the same."""
+
+    name: str
+    m: int = 12
+    k: int = 3
+    present: Callable[[int, int], Iterable[int]] = lambda t, m: (i for i in range(m) if (i + t) % 5)
+    """Available clients of round t out of m."""
+    fails: Callable[[int], bool] = lambda client: False
+    """Clients that never come back."""
+    silent: bool = False
+    """Answers, reports and accuracies are NaN or infinite."""
+    alike: bool = False
+    """Nothing distinguishes one client or round from another."""
+
+
+WORLDS = (
+    World("an ordinary run"),
+    World("few clients available", present=lambda t, m: range(t % 5) if t % 3 else range(m)),
+    World("nobody answers", silent=True),
+    World("all clients alike", alike=True),
+    World("client 0 always fails", fails=lambda client: client == 0, present=lambda t, m: range(m)),
+    World("everybody always fails", fails=lambda client: True),
+    World("k = m", k=12, present=lambda t, m: range(m)),
+    World("one client", m=1, k=1, present=lambda t, m: range(m)),
+)
+
+
+def check_selector(make: Callable[[], Selector]) -> None:
+    """A strategy holds the contract of :class:`fedcohort.selection.base.Selector`.
+
+    Against eight small federations (few available, no answers, ties, failures, k = m, one client) it returns distinct available
+    clients in the right number, with reasons; the same generator gives the same picks; after a resume it goes on as if it had never
+    stopped; it changes nothing that it was given.
+    """
+    selector = make()
+    check_described(selector)
+    check_card(selector)
+    unknown = sorted(selector.needs - NEEDS)
+    require(not unknown, f"{type(selector).__name__}.needs: {unknown} unknown; known are {sorted(NEEDS)}")
+    for world in WORLDS:
+        where = f"{type(selector).__name__}, {world.name}"
+        straight = _play(_ready(make, world), world, range(1, ROUNDS + 1))
+        again = _play(_ready(make, world), world, range(1, ROUNDS + 1))
+        require(again == straight, f"{where}: the same generators gave other picks; draw from round.rng only")
+        half = _ready(make, world)
+        _play(half, world, range(1, HALF + 1))
+        resumed = _ready(make, world)
+        with during(f"{where}: saving and loading its state"):
+            saved = pack(half.state_dict())
+            resumed.load_state_dict(unpack(saved))
+            require(pack(resumed.state_dict()) == saved, f"{where}: loading its state and saving it again changes it")
+        rest = _play(resumed, world, range(HALF + 1, ROUNDS + 1))
+        complaint = f"{where}: resumed after round {HALF} it picks {rest}, otherwise {straight[HALF:]}"
+        require(rest == straight[HALF:], f"{complaint}; state_dict() must hold all that select() uses")
+
+
+def _ready(make: Callable[[], Selector], world: World) -> Selector:
+    selector = make()
+    sizes = np.full(world.m, 20) if world.alike else rng(0, "contract-sizes").integers(10, 60, world.m)
+    histogram = np.stack([sizes // 2, sizes - sizes // 2, np.zeros_like(sizes)], axis=1)
+    if not world.alike:
+        histogram[::2] = histogram[::2, ::-1]
+    shown = _frozen(histogram) if "histogram" in selector.needs else None
+    with during(f"{type(selector).__name__}, {world.name}: setup"):
+        selector.setup(Census(_frozen(sizes), 3, world.k, shown))
+    return selector
+
+
+def _play(selector: Selector, world: World, rounds: Iterable[int]) -> list[list[int]]:
+    """The picks of these rounds, each checked."""
+    picks = []
+    for t in rounds:
+        where = f"{type(selector).__name__}, {world.name}, round {t}"
+        available = _frozen(np.array([*world.present(t, world.m)], dtype=np.int64))
+        durations = rng(0, "contract-durations", t).uniform(1, 9, world.m)
+        durations[:: 1 if t == 1 else 3] = np.nan
+        if world.alike:
+            durations[:] = 5.0
+        asked: list[Question] = []
+        ask = _asking(world, t, available, asked, where)
+        k = min(world.k, len(available))
+        round_ = Round(t, k, available, rng(0, "select", t), 10.0 * t, _frozen(durations), ask)
+        with during(f"{where}: select"):
+            cohort = choose(selector, round_)
+        _check_size(cohort, round_, selector, where)
+        _check_aligned(cohort, where)
+        _check_why(cohort, available, where)
+        silent = asked and "nothing" in (selector.card.asks, selector.card.discloses)
+        require(not silent, f"{where}: it asks clients, but its card says that it asks or discloses nothing")
+        selector.observe(_outcome(selector, world, t, cohort, where))
+        picks.append(cohort.clients.tolist())
+    return picks
+
+
+def _asking(
+    world: World, t: int, available: Indices, asked: list[Question], where: str
+) -> Callable[[Question, Indices], Values]:
+    def ask(question: Question, clients: Indices) -> Values:
+        who = f"{where}: ask({question!r})"
+        require(np.isin(clients, available).all(), f"{who}: asks clients that are not available")
+        carried = Question.from_json(json.loads(json.dumps(question.to_json())))
+        require(carried == question, f"{who}: the question does not survive to_json and from_json")
+        asked.append(question)
+        values: Values = rng(0, f"contract-{question.kind}", t).uniform(0, 3, (world.m, question.numbers))[clients]
+        if world.alike:
+            values[:] = 1.0
+        if world.silent:
+            values[:] = np.resize([np.nan, np.inf, np.nan, -np.inf], values.shape)
+        elif t % 4 == 0:
+            values[:1] = np.nan
+        answers: Values = _frozen(values[:, 0] if question.numbers == 1 else values)
+        return answers
+
+    return ask
+
+
+class _Reply:
+    """All that a strategy may see of an update."""
+
+    __slots__ = ("client", "report")
+
+    def __init__(self, client: int, report: dict[str, float]) -> None:
+        self.client = client
+        self.report = report
+
+
+def _outcome(selector: Selector, world: World, t: int, cohort: Cohort, where: str) -> Outcome:
+    n = len(cohort)
+    trained = np.array([not world.fails(int(client)) for client in cohort.clients], dtype=bool)
+    draw = rng(0, "contract-outcome", t)
+    reports = {name: draw.uniform(0, 2, world.m)[cohort.clients] for name in ("loss", "square_loss", "accuracy")}
+    reports |= {"samples": np.full(n, 20.0), "steps": np.full(n, 5.0)}
+    if "update_norm" in selector.needs:
+        reports["update_norm"] = draw.uniform(0, 2, world.m)[cohort.clients]
+    if "update" in selector.needs:
+        reports["update"] = draw.normal(size=(world.m, 7))[cohort.clients]
+    for values in reports.values():
+        if world.alike:
+            values[:] = 1.0
+        values[~trained] = np.nan
+    if world.silent:
+        reports = {}
+    accuracy = 0.5 if world.alike else math.nan if world.silent else float(draw.uniform())
+    admitted = _admitted(selector, cohort, trained, reports, where)
+    return Outcome(
+        t=t,
+        cohort=cohort,
+        trained=_frozen(trained),
+        admitted=_frozen(np.isin(cohort.clients, admitted)),
+        reports={name: _frozen(values) for name, values in reports.items()},
+        durations=_frozen(np.full(n, 5.0) if world.alike else draw.uniform(1, 9, n)),
+        duration=9.0,
+        accuracy=accuracy,
+        class_accuracy=_frozen(np.array([accuracy, accuracy / 2, np.nan])),
+    )
+
+
+def _admitted(
+    selector: Selector, cohort: Cohort, trained: np.ndarray, reports: dict[str, Values], where: str
+) -> list[int]:
+    """Clients that the strategy admits, in order."""
+    replies = [
+        _Reply(int(client), {name: float(v[i]) for name, v in reports.items() if v.ndim == 1 and np.isfinite(v[i])})
+        for i, client in enumerate(cohort.clients)
+        if trained[i]
+    ]
+    with during(f"{where}: admit"):
+        admitted = list(selector.admit(iter(replies)))
+    positions = [next((i for i, reply in enumerate(replies) if reply is one), -1) for one in admitted]
+    fine = -1 not in positions and positions == sorted(set(positions))
+    require(fine, f"{where}: admit must pass on updates that it was given, in their order")
+    return [reply.client for reply in admitted]
+
+
+def _check_size(cohort: Cohort, round_: Round, selector: Selector, where: str) -> None:
+    n, available = len(cohort), len(round_.available)
+    if isinstance(selector, All):
+        require(n == available, f"{where}: {n} of {available} available clients")
+    elif cohort.multiplicity is not None and available > round_.k:
+        draws = int(cohort.multiplicity.sum())
+        require(draws == round_.k or selector.variable_size, f"{where}: {draws} draws instead of k = {round_.k}")
+    elif not selector.variable_size:
+        require(n == round_.k, f"{where}: {n} clients, not min(k, available) = {round_.k}; is it of variable_size?")
+
+
+def _check_aligned(cohort: Cohort, where: str) -> None:
+    limits = {
+        "multiplicity": ("iu", 1, math.inf),
+        "inclusion": ("f", 1e-12, 1 + 1e-9),
+        "weights": ("f", 0, math.inf),
+        "epochs": ("iu", 1, math.inf),
+        "share": ("f", 0, 1),
+    }
+    for name, (kinds, low, high) in limits.items():
+        values = getattr(cohort, name)
+        if values is not None:
+            fine = values.dtype.kind in kinds and bool((np.isfinite(values) & (values >= low) & (values <= high)).all())
+            require(fine, f"{where}: Cohort.{name} = {values}: must lie within {low:g} and {high:g}")
+    if cohort.stop is not None:
+        with during(f"{where}: Cohort.stop = {cohort.stop}: must be plain data"):
+            require("rule" in json.loads(json.dumps(dict(cohort.stop))), f"{where}: Cohort.stop names no rule")
+
+
+def _check_why(cohort: Cohort, available: Indices, where: str) -> None:
+    if not isinstance(cohort.why, Why):
+        raise AssertionError(f"{where}: say why: Cohort(…, why=Why(candidates, scores, terms, note))")
+    why, candidates = cohort.why, cohort.why.candidates
+    require(why.note.strip(), f"{where}: Why.note is empty; say what kind of choice it was")
+    require(len(np.unique(candidates)) == len(candidates), f"{where}: Why.candidates names a client twice")
+    require(np.isin(candidates, available).all(), f"{where}: Why.candidates names clients that are not available")
+    require(np.isin(cohort.clients, candidates).all(), f"{where}: Why.candidates lacks clients that were selected")
+    for name, values in {"scores": why.scores, **why.terms}.items():
+        fine = values.shape == candidates.shape and values.dtype.kind == "f"
+        found = f"{values.dtype} {list(values.shape)}"
+        require(fine, f"{where}: Why {name} is {found}; must be one float for each of {len(candidates)} candidates")
+
+
+def _frozen(array: Any) -> Any:
+    """A read-only copy: a strategy changes nothing that it was given."""
+    array = np.array(array)
+    array.setflags(write=False)
+    return array

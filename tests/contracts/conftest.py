@@ -1,0 +1,15 @@
+"""Worker processes that the tests of this folder share: each imports torch once."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engines.process_engine import Pool
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[Pool]:
+    """Three processes."""
+    pool = Pool(3)
+    yield pool
+    pool.close()

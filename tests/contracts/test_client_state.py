@@ -1,0 +1,71 @@
+"""The hooks of an algorithm are enough for SCAFFOLD: its worked example (spec G6), with losses that need no data."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from fedcohort.algorithms.base import Algorithm, Members, ModelState, Tensors, Update
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.testing.base import ControlVariates
+
+Gradient = Callable[[torch.Tensor], torch.Tensor]
+
+GRADIENTS: dict[int, Gradient] = {0: lambda x: x - 1, 1: lambda x: 4 * (x + 3)}
+"""F₁ = ½(x − 1)², F₂ = 2(x + 3)²."""
+
+
+@dataclass
+class OneNumber:
+    """The local problem of a client whose model is one number; see :class:`fedcohort.algorithms.base.Problem`."""
+
+    own: Gradient
+    parameters: Tensors
+    anchor: Tensors
+    received: dict[str, Tensors]
+    memory: dict[str, Tensors]
+    lr: float = 0.2
+    steps: int = 0
+    gradients: Tensors = field(default_factory=dict)
+
+    def gradient(self, at: Tensors | None = None) -> Tensors:
+        return {"x": self.own((at or self.parameters)["x"])}
+
+
+def play(algorithm: Algorithm, rounds: int, steps: int = 5) -> tuple[ModelState, dict[int, dict[str, Tensors]]]:
+    """Both clients in every round, from 0; the model and the clients' memories."""
+    model = {"x": torch.zeros(1, dtype=torch.float64)}
+    memories: dict[int, dict[str, Tensors]] = {0: {}, 1: {}}
+    for _ in range(rounds):
+        received, updates = algorithm.broadcast(), []
+        for client, own in GRADIENTS.items():
+            y = {"x": model["x"].clone()}
+            problem = OneNumber(own, y, model, received, memories[client])
+            for _ in range(steps):
+                gradients = problem.gradient()
+                if algorithm.corrects:
+                    algorithm.correct(problem, gradients)
+                y["x"] -= problem.lr * gradients["x"]
+                problem.steps += 1
+            extra, memories[client] = algorithm.finish(problem)
+            updates.append(Update(client, 1, problem.steps, y, extra))
+        model = algorithm.aggregate(model, updates, Members(num_clients=2, total_samples=2, k=2))
+    return model, memories
+
+
+def test_control_variates_find_the_optimum_and_fedavg_does_not() -> None:
+    assert play(ControlVariates(), 500)[0]["x"].item() == pytest.approx(-2.2, abs=1e-9)
+    assert play(FedAvg(), 500)[0]["x"].item() == pytest.approx(-1.391579, abs=1e-6)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 7])
+def test_with_everybody_the_servers_variate_is_the_mean_of_the_clients(rounds: int) -> None:
+    algorithm = ControlVariates()
+    _, memories = play(algorithm, rounds)
+    mean = (memories[0]["c"]["x"] + memories[1]["c"]["x"]) / 2
+    assert algorithm.c["x"].item() == pytest.approx(mean.item(), rel=1e-12)
+
+
+def test_the_first_round_is_fedavg_with_equal_weights() -> None:
+    assert torch.equal(play(ControlVariates(), 1)[0]["x"], play(FedAvg(weights="uniform"), 1)[0]["x"])

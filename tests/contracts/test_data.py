@@ -1,0 +1,49 @@
+"""Every partition and every model holds its contract."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from fedcohort.federation.partition import PARTITIONS, DirichletClass, Iid, Indices, Rule
+from fedcohort.models import MODELS
+from fedcohort.parameters import parameters
+from fedcohort.testing import check_model, check_partition
+
+RULES: dict[str, Callable[[], Rule]] = {
+    **PARTITIONS,
+    "iid, stratified": partial(Iid, stratified=True),
+    "dirichlet_class, plain": partial(DirichletClass, variant="plain", alpha=0.5, min_size=1),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_partition_holds_the_contract(name: str) -> None:
+    check_partition(RULES[name])
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32)])
+def test_every_model_holds_the_contract(name: str, shape: tuple[int, ...]) -> None:
+    check_model(MODELS.find(name, "model.name"), shape=shape)
+
+
+def test_models_of_tables() -> None:
+    for name in ("logistic", "mlp"):
+        check_model(MODELS.find(name, "model.name"), shape=(30,), num_classes=2)
+
+
+@parameters
+class Lossy(Iid):
+    """Drops a sample."""
+
+    def assign(self, labels: Indices, num_clients: int, rng: object, writers: Indices | None = None) -> Indices:
+        clients = super().assign(labels, num_clients, rng, writers)  # type: ignore[arg-type]
+        clients[0] = -1
+        return clients
+
+
+def test_the_check_notices_lost_samples() -> None:
+    check_partition(Lossy, complete=False)
+    with pytest.raises(AssertionError, match="1 samples lost"):
+        check_partition(Lossy)

@@ -1,0 +1,120 @@
+"""Both engines hold the contract, and whole runs on them are the same, bit for bit."""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.local import Training
+from fedcohort.engines.base import ClientError
+from fedcohort.engines.local import LocalEngine
+from fedcohort.models import Logistic
+from fedcohort.record import RoundRow
+from fedcohort.rounds import Game, play_round
+from fedcohort.selection.base import Cohort
+from fedcohort.simulate import Given
+from fedcohort.states import pack, unpack
+from fedcohort.testing import check_engine
+from fedcohort.testing.base import BROKEN, ControlVariates, bits, small_federation
+from tests.engines.process_engine import Pool, ProcessEngine
+from tests.experiments import small
+from tests.games import a_game
+
+SELECTIONS: list[dict[str, Any]] = [
+    {"name": "uniform"},
+    {"name": "ucb", "initial_rounds": 1},
+    {"name": "select_by_loss"},
+    {"name": "cpowd"},
+    {"name": "utility_time"},
+]
+SYSTEMS = {"dropout": 0.25, "availability": 0.8}
+ROUNDS = 4
+
+
+def test_the_local_engine_holds_the_contract() -> None:
+    check_engine(LocalEngine)
+
+
+def test_the_process_engine_holds_the_contract(pool: Pool) -> None:
+    check_engine(partial(ProcessEngine, pool=pool))
+
+
+@contextmanager
+def on(pool: Pool | None, algorithm: Algorithm | None = None, **values: Any) -> Iterator[Game]:
+    """The small experiment on the process engine, or on the local one."""
+    with a_game(Given(algorithm=algorithm), **values) as game:
+        if pool is None:
+            yield game
+            return
+        experiment, local = small(**values), game.engine
+        assert isinstance(local, LocalEngine)
+        engine = ProcessEngine(
+            local.federation, experiment.model.build(), experiment.training, game.algorithm, game.seed, 2, pool=pool
+        )
+        with closing(engine):
+            game.engine = engine
+            game.model = engine.initial_model()
+            yield game
+            game.engine = local
+
+
+def plain(row: RoundRow) -> str:
+    """All that is recorded of a round, except wall time; NaN equals NaN."""
+    ledger = [dataclasses.replace(line, seconds=0.0) for line in row.ledger]
+    return repr(dataclasses.replace(row, wall={}, ledger=ledger))
+
+
+def play(game: Game, rounds: range) -> list[RoundRow]:
+    return [play_round(game, t, test=t % 2 == 0) for t in rounds]
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn_a"])
+@pytest.mark.parametrize("selection", SELECTIONS, ids=lambda selection: selection["name"])
+def test_a_run_is_the_same_on_both_engines(selection: dict[str, Any], model: str, pool: Pool) -> None:
+    values = {"selection": selection, "model": model, "systems": SYSTEMS}
+    with on(None, **values) as here, on(pool, **values) as there:
+        for t in range(1, ROUNDS + 1):
+            assert plain(play_round(there, t, test=True)) == plain(play_round(here, t, test=True))
+            assert bits(there.model) == bits(here.model)
+        assert pack(there.state_dict()) == pack(here.state_dict())
+
+
+def test_client_memory_survives_dropouts_and_a_move_to_another_engine(pool: Pool) -> None:
+    values = {"selection": {"name": "uniform", "k": 5}, "systems": SYSTEMS, "training": {"lr": 0.01}}
+    with on(None, ControlVariates(), **values) as straight:
+        rows = play(straight, range(1, 7))
+    failed = {client.client for row in rows for client in row.clients if client.status == "failed"}
+    admitted = {client.client for row in rows for client in row.clients if client.status == "admitted"}
+    assert failed, "the test needs drop-outs"
+    assert {int(client) for client in straight.engine.state_dict()} == admitted
+
+    moved: list[RoundRow] = []
+    state: dict[str, Any] | None = None
+    for house, rounds in ((pool, range(1, 3)), (None, range(3, 5)), (pool, range(5, 7))):
+        with on(house, ControlVariates(), **values) as game:
+            if state is not None:
+                game.load_state_dict(state)
+            moved += play(game, rounds)
+            state = unpack(pack(game.state_dict()))
+    assert [plain(row) for row in moved] == [plain(row) for row in rows]
+    assert bits(game.model) == bits(straight.model)
+    assert bits(state["engine"]) == bits(straight.engine.state_dict())
+    assert bits(state["algorithm"]["c"]) == bits(straight.state_dict()["algorithm"]["c"])
+
+
+def test_processes_of_its_own_end_with_the_engine_and_errors_show_the_clients_traceback() -> None:
+    pool = Pool(1)
+    engine = ProcessEngine(small_federation(), Logistic(), Training(), FedAvg(), 0, 1, pool=pool)
+    with pytest.raises(ClientError, match=rf"^client {BROKEN}: IndexError: ") as caught:
+        list(engine.train(engine.initial_model(), 1, Cohort(np.array([BROKEN])), FedAvg()))
+    assert "cross_entropy" in str(caught.value.__cause__)
+    engine.close()
+    engine.close()
+    pool.close()
+    assert [process.exitcode for process in pool.processes] == [0]

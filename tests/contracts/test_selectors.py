@@ -1,0 +1,137 @@
+"""Every strategy holds the contract, and the check notices those that do not."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from fedcohort.parameters import make, parameters
+from fedcohort.selection import STRATEGIES
+from fedcohort.selection.base import Card, Census, Cohort, LocalLoss, Outcome, Round, Selector, Why
+from fedcohort.testing import check_selector
+
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "ucb": [{"initial_rounds": 0, "epsilon": 0.0}, {"initial_rounds": 3, "epsilon": 0.5, "reward_norm": "affine"}],
+    "powd": [{"d": 7}],
+    "cpowd": [{"d": 7, "batch_size": 1}],
+    "rpowd": [{"d": 7}],
+    "select_by_loss": [{"d": 7}],
+    "utility_time": [{"weakest_w": 5, "strength": "count"}, {"use_time": False}],
+}
+"""Beside the defaults."""
+
+CASES = [(name, values) for name in STRATEGIES for values in [{}, *SETTINGS.get(name, [])]]
+
+
+@pytest.mark.parametrize(("name", "values"), CASES, ids=[f"{name}-{values}" for name, values in CASES])
+def test_every_strategy_holds_the_contract(name: str, values: dict[str, Any]) -> None:
+    check_selector(partial(make, STRATEGIES.find(name, "selection.name"), values, "selection"))
+
+
+CARD = Card(source="a test", status="ours")
+
+
+@parameters
+class Fine(Selector):
+    """Least selected first."""
+
+    card: ClassVar[Card] = CARD
+
+    def setup(self, census: Census) -> None:
+        super().setup(census)
+        self.counts = np.zeros(census.num_clients)
+
+    def select(self, round: Round) -> Cohort:
+        scores = -self.counts[round.available]
+        return Cohort(round.top(scores), why=Why(round.available, scores, note="least selected"))
+
+    def observe(self, outcome: Outcome) -> None:
+        self.counts[outcome.cohort.clients] += 1
+
+
+class Forgetful(Fine):
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
+class Reckless(Fine):
+    def select(self, round: Round) -> Cohort:
+        return Cohort(np.arange(round.k), why=Why(round.available, np.zeros(len(round.available)), note="first"))
+
+
+class TooFew(Fine):
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.sample(2), why=Why(round.available, np.zeros(len(round.available)), note="two"))
+
+
+class Global(Fine):
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[np.random.permutation(len(round.available))[: round.k]], why=None)  # noqa: NPY002
+
+
+class Stubborn(Fine):
+    def select(self, round: Round) -> Cohort:
+        scores = np.random.random(len(round.available))  # noqa: NPY002
+        return Cohort(round.top(scores), why=Why(round.available, scores, note="global generator"))
+
+
+class Vandal(Fine):
+    def select(self, round: Round) -> Cohort:
+        round.durations[:] = 0
+        return super().select(round)
+
+
+class Unreadable(Fine):
+    def observe(self, outcome: Outcome) -> None:
+        self.last = outcome
+
+
+class Curious(Fine):
+    def select(self, round: Round) -> Cohort:
+        losses = np.nan_to_num(round.ask(LocalLoss(), round.available))
+        return Cohort(round.top(losses), why=Why(round.available, losses, note="loss"))
+
+
+class Intruder(Fine):
+    def admit(self, updates: Any) -> Any:
+        return (update for update in updates if update.state)
+
+
+class Crooked(Fine):
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.sample(round.k), why=Why(round.available, np.zeros(1), note="?"))
+
+
+@parameters
+class Silent(Fine):
+    width: int = 3
+
+
+@parameters
+class Nameless(Fine):
+    card: ClassVar[Card] = Card(source=" ", status="ours")
+
+
+@pytest.mark.parametrize(
+    ("selector", "complaint"),
+    [
+        (Forgetful, "resumed after round 6"),
+        (Reckless, "not available"),
+        (TooFew, "2 clients, not min"),
+        (Global, "say why"),
+        (Stubborn, "draw from round.rng only"),
+        (Vandal, "read-only"),
+        (Unreadable, "saving and loading its state: raised TypeError"),
+        (Curious, "its card says"),
+        (Intruder, "'_Reply' object has no attribute 'state'"),
+        (Crooked, "one float for each of"),
+        (Silent, "Silent.width: write a sentence"),
+        (Nameless, "card.source: is empty"),
+    ],
+)
+def test_the_check_notices(selector: Callable[[], Selector], complaint: str) -> None:
+    check_selector(Fine)
+    with pytest.raises(AssertionError, match=complaint):
+        check_selector(selector)

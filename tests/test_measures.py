@@ -1,0 +1,375 @@
+"""Measures: numbers worked by hand, the printed values of the literature, and properties that hold for every input."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedcohort import measures
+from fedcohort.errors import UsageError
+from fedcohort.measures import (
+    accuracy,
+    best_accuracy,
+    bytes_to,
+    coverage,
+    early_stop,
+    entropy,
+    final_accuracy,
+    forgetting,
+    gini,
+    hindsight_regret,
+    jain,
+    jain_random,
+    largest_drop,
+    macro_accuracy,
+    mean_sd,
+    overall_accuracy,
+    paired_interval,
+    regret,
+    rounds_to,
+    tail_sd,
+    time_to,
+)
+
+NAN, INF = math.nan, math.inf
+COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
+
+# --- accuracy (D1) ---------------------------------------------------------------------------------------------------------
+
+
+def test_accuracy_per_class_and_its_means():
+    correct, total = [9, 0, 0, 1], [10, 5, 0, 2]
+    assert accuracy(correct, total) == pytest.approx([0.9, 0.0, NAN, 0.5], nan_ok=True)
+    assert macro_accuracy(correct, total) == pytest.approx(1.4 / 3)
+    assert overall_accuracy(correct, total) == pytest.approx(10 / 17)
+
+
+def test_accuracy_of_nothing_is_nan():
+    assert math.isnan(macro_accuracy([0, 0], [0, 0]))
+    assert math.isnan(overall_accuracy([0, 0], [0, 0]))
+
+
+def test_accuracy_of_rounds_and_classes_keeps_its_shape():
+    assert accuracy([[1, 2], [3, 4]], [[2, 2], [4, 4]]).tolist() == [[0.5, 1.0], [0.75, 1.0]]
+
+
+@pytest.mark.parametrize(("correct", "total"), [([3], [2]), ([-1], [2]), ([1], [1, 1]), ([NAN], [1])])
+def test_accuracy_of_impossible_counts_is_an_error(correct, total):
+    for function in (accuracy, macro_accuracy, overall_accuracy):
+        with pytest.raises(UsageError, match="correct"):
+            function(correct, total)
+
+
+def test_best_and_final_pass_over_rounds_without_measurement():
+    assert best_accuracy([NAN, 0.3, 0.7, 0.5, NAN]) == 0.7
+    assert final_accuracy([NAN, 0.3, 0.7, 0.5, NAN]) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("validation", "patience", "min_delta", "round", "stopped"),
+    [
+        ([0.1, 0.5, 0.4, 0.3], 100, 0.0, 2, 4),  # never out of patience
+        ([0.1, 0.5, 0.4, 0.3, 0.9], 2, 0.0, 2, 4),  # stops before it would have got better
+        ([0.1, 0.5, 0.4, 0.6, 0.3], 2, 0.0, 4, 5),  # the last moment
+        ([0.5, 0.5, 0.5], 100, 0.0, 1, 3),  # ties: the first
+        ([0.5, 0.5, 0.5], 2, 0.0, 1, 3),
+        ([0.5, 0.4, 0.9], 1, 0.0, 1, 2),
+        ([0.50, 0.51, 0.52, 0.53, 0.54], 2, 0.05, 3, 3),  # better, but not by enough: stops, and keeps the best it saw
+        ([0.50, 0.53, 0.56, 0.53, 0.54], 2, 0.05, 3, 5),  # two small steps make an improvement
+        ([NAN, 0.2, NAN, 0.1], 2, 0.0, 2, 4),  # rounds that were not measured count as rounds
+        ([NAN, NAN, NAN, 0.1], 2, 0.0, 4, 4),  # but patience begins with the first measurement
+    ],
+)
+def test_early_stop(validation, patience, min_delta, round, stopped):
+    test = np.arange(1, len(validation) + 1) / 10
+    result = early_stop(validation, test, patience, min_delta)
+    assert result == (pytest.approx(round / 10), round, stopped)
+
+
+def test_early_stop_looks_at_validation_only():
+    assert early_stop([0.1, 0.9, 0.2], [0.99, 0.40, 0.98]).accuracy == 0.40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0.1], [0.1, 0.2]), "validation has 1 entries, test 2"),
+        (([], []), "validation has the shape"),
+        (([NAN], [0.1]), "validation is NaN throughout"),
+        (([0.1], [0.1], 0), "patience = 0"),
+        (([0.1], [0.1], 1, -0.1), "min_delta = -0.1"),
+    ],
+)
+def test_early_stop_names_what_is_wrong(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        early_stop(*arguments)
+
+
+# --- who was selected (D2, D3) ---------------------------------------------------------------------------------------------
+
+
+def test_jain_of_the_printed_result():
+    counts = [8, 8, 2, 2, *[5] * 8]
+    assert sum(counts) == 60
+    assert jain(counts) == pytest.approx(25 / 28, abs=1e-15)
+    assert jain(counts) == pytest.approx(0.892857, abs=1e-6)
+    assert 1 / jain(counts) == pytest.approx(1.12)  # the fraction upside down, as the source prints it
+
+
+@pytest.mark.parametrize(
+    ("counts", "value"), [([0, 0, 0], 1.0), ([4, 4], 1.0), ([7, 0, 0, 0], 0.25), ([3, 3, 3, 0, 0], 0.6), ([5], 1.0)]
+)
+def test_jain_by_hand(counts, value):
+    assert jain(counts) == pytest.approx(value)
+
+
+def test_jain_of_large_counts_does_not_overflow():
+    assert jain(np.full(1000, 2**40)) == pytest.approx(1.0)
+
+
+def test_random_selection_reference():
+    reference = jain_random(12, 3, 20)
+    # J takes few values: Σx² is even, so neighbouring quantiles are 3600/(12·Σx²) apart by about 0.006
+    assert reference.mean == pytest.approx(0.871, abs=0.004)
+    assert reference.q05 == pytest.approx(0.789, abs=0.007)
+    assert reference.q50 == pytest.approx(0.877, abs=0.007)
+    assert reference.q95 == pytest.approx(0.938, abs=0.007)
+
+
+def test_random_selection_has_the_exact_mean_of_squares():
+    # E Σ(x − mean)² = rounds · k (1 − k/m), whatever the way of simulating
+    m, k, rounds = 40, 7, 25
+    expected = (k * rounds) ** 2 / m + rounds * k * (1 - k / m)
+    by_client = measures._squares_by_client(m, k, rounds, 4000, np.random.default_rng(0))
+    by_count = measures._squares_by_count(m, k, rounds, 4000, np.random.default_rng(1))
+    for squares in (by_client, by_count):
+        assert squares.mean() == pytest.approx(expected, abs=4.5 * squares.std() / math.sqrt(4000))
+    assert stats.ks_2samp(by_client, by_count).pvalue > 1e-4
+
+
+def test_random_selection_of_a_million_clients_takes_no_memory_per_client():
+    reference = jain_random(1_000_000, 10_000, 20, draws=200)
+    # counts are nearly Poisson(λ = 0.2): J ≈ λ²/(λ² + λ)
+    assert reference.mean == pytest.approx(0.2 / 1.2, rel=0.02)
+    assert reference.q05 <= reference.q50 <= reference.q95
+
+
+def test_random_selection_is_a_function_of_its_seed():
+    first = jain_random(12, 3, 20, seed=1)
+    jain_random.cache_clear()
+    assert jain_random(12, 3, 20, seed=1) == first
+    assert jain_random(12, 3, 20, seed=2) != first
+
+
+@pytest.mark.parametrize("arguments", [(5, 5, 10), (5, 9, 10), (5, 2, 0)])
+def test_random_selection_of_everybody_or_nobody_is_fair(arguments):
+    assert jain_random(*arguments) == (1.0, 1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("arguments", [(0, 1, 1), (3, 0, 1), (3, 1, -1)])
+def test_random_selection_of_impossible_sizes_is_an_error(arguments):
+    with pytest.raises(UsageError, match="jain_random"):
+        jain_random(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected_gini", "expected_entropy", "expected_coverage"),
+    [
+        ([0, 0, 0], 0.0, 0.0, 0.0),
+        ([2, 2, 2, 2], 0.0, math.log(4), 1.0),
+        ([8, 0, 0, 0], 0.75, 0.0, 0.25),
+        ([1, 3], 0.25, 0.25 * math.log(4) + 0.75 * math.log(4 / 3), 1.0),
+        ([3, 0, 1], 0.5, 0.25 * math.log(4) + 0.75 * math.log(4 / 3), 2 / 3),
+    ],
+)
+def test_diversity_by_hand(counts, expected_gini, expected_entropy, expected_coverage):
+    assert gini(counts) == pytest.approx(expected_gini, abs=1e-15)
+    assert entropy(counts) == pytest.approx(expected_entropy)
+    assert coverage(counts) == pytest.approx(expected_coverage)
+
+
+def test_entropy_of_one_client_is_plus_zero():
+    assert math.copysign(1, entropy([3])) == 1
+
+
+@given(COUNTS, st.randoms())
+def test_fairness_stays_in_its_range_and_ignores_order(counts, random):
+    m, shuffled = len(counts), random.sample(counts, len(counts))
+    for function, low, high in ((jain, 1 / m, 1), (gini, 0, 1 - 1 / m), (entropy, 0, math.log(m)), (coverage, 0, 1)):
+        assert low - 1e-12 <= function(counts) <= high + 1e-12
+        assert function(shuffled) == pytest.approx(function(counts), abs=1e-12)
+
+
+@given(COUNTS)
+def test_gini_is_half_the_mean_difference(counts):
+    x = np.array(counts)
+    if x.any():
+        assert gini(counts) == pytest.approx(np.abs(x[:, None] - x).sum() / (2 * len(x) * x.sum()), abs=1e-12)
+
+
+@pytest.mark.parametrize("counts", [[], [[1, 2]], [-1, 2], [NAN], [INF]])
+@pytest.mark.parametrize("function", [jain, gini, entropy, coverage])
+def test_counts_are_checked(function, counts):
+    with pytest.raises(UsageError, match="counts"):
+        function(counts)
+
+
+# --- cost of a target (D4) -------------------------------------------------------------------------------------------------
+
+
+def test_cost_of_a_target_by_hand():
+    series, clock, round_bytes = [0.2, NAN, 0.5, 0.4, 0.6], [1.5, 2.0, 10.0, 10.0, 12.0], [10, 0, 30, 5, 20]
+    for target, t, seconds, total in ((0.2, 1, 1.5, 10), (0.5, 3, 10.0, 40), (0.55, 5, 12.0, 65), (0.7, INF, INF, INF)):
+        assert rounds_to(series, target) == t
+        assert time_to(series, clock, target) == seconds
+        assert bytes_to(series, round_bytes, target) == total
+
+
+def test_cost_of_a_target_names_what_is_wrong():
+    with pytest.raises(UsageError, match="series has 2 entries, clock 1"):
+        time_to([0.1, 0.2], [1.0], 0.1)
+    with pytest.raises(UsageError, match="series has 2 entries, round_bytes 1"):
+        bytes_to([0.1, 0.2], [1], 0.1)
+    with pytest.raises(UsageError, match="not its duration"):
+        time_to([0.1, 0.2], [2.0, 1.0], 0.1)
+    with pytest.raises(UsageError, match="series has the shape"):
+        rounds_to([], 0.1)
+
+
+# --- regret (D5) -----------------------------------------------------------------------------------------------------------
+
+REWARDS = [[1.0, 2.0, 3.0, 0.0], [4.0, 0.0, NAN, 1.0], [0.0, 0.0, 5.0, 1.0]]
+
+
+def test_full_information_regret_by_hand():
+    # round 1: (3 + 2) − (1 + 3); round 2: 4 − 0, client 2 was absent; round 3: (5 + 1) − (5 + 1)
+    assert regret(REWARDS, [[0, 2], [1], [3, 2]]).tolist() == [1.0, 5.0, 5.0]
+    assert regret(REWARDS, [[0, 2, 2], [], [3]]).tolist() == [1.0, 1.0, 5.0]
+
+
+def test_hindsight_regret_by_hand():
+    # seen: client 0: 1; client 1: 0; client 2: 3 and 5; client 3: 1; μ = 1, 0, 4, 1
+    # best of size 2: 4 + 1; round 1: 5 − 4; round 2 (size 1): 4 − 0; round 3: 5 − 6
+    assert hindsight_regret(REWARDS, [[0, 2], [1], [3, 2]]).tolist() == [1.0, 5.0, 4.0]
+
+
+def test_hindsight_regret_leaves_out_clients_without_a_reward_and_reads_nothing_else():
+    selections = [[0, 2], [1, 2], [3, 2]]  # client 2 drops out in round 2
+    assert hindsight_regret(REWARDS, selections).tolist() == [1.0, 5.0, 4.0]
+    observed = np.full((3, 4), NAN)
+    for t, clients in enumerate(selections):
+        observed[t, clients] = np.array(REWARDS)[t, clients]
+    assert hindsight_regret(observed, selections).tolist() == [1.0, 5.0, 4.0]
+    assert hindsight_regret(np.full((2, 3), NAN), [[0], []]).tolist() == [0.0, 0.0]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 5))
+def test_regret_never_falls_and_the_oracle_has_none(seed, m, n):
+    rng = np.random.default_rng(seed)
+    rewards = rng.normal(size=(n, m))
+    k = rng.integers(1, m + 1)
+    assert np.diff(regret(rewards, [rng.permutation(m)[:k] for _ in range(n)]), prepend=0.0).min() >= 0
+    assert not regret(rewards, np.argsort(-rewards, axis=1)[:, :k]).any()
+
+
+def test_the_best_fixed_set_has_no_hindsight_regret_at_the_end():
+    rewards = np.random.default_rng(0).normal(size=(50, 6)) + np.arange(6)
+    assert hindsight_regret(rewards, [[4, 5]] * 50)[-1] == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("function", [regret, hindsight_regret])
+def test_regret_names_what_is_wrong(function):
+    with pytest.raises(UsageError, match="selections: 1 rounds, but rewards has 3"):
+        function(REWARDS, [[0]])
+    with pytest.raises(UsageError, match=r"selections: round 2 names a client outside 0…3"):
+        function(REWARDS, [[0], [4], [0]])
+    with pytest.raises(UsageError, match="rewards has the shape"):
+        function([1.0], [[0]])
+    with pytest.raises(UsageError, match="client 2 was selected in round 2, but has no reward"):
+        regret(REWARDS, [[0], [1, 2], [0]])
+
+
+# --- stability (D8) --------------------------------------------------------------------------------------------------------
+
+
+def test_tail_sd_takes_the_last_fifth():
+    series = [0.0] * 8 + [0.6, 0.8]
+    assert tail_sd(series) == pytest.approx(math.sqrt(0.02))
+    assert tail_sd([*[0.0] * 8, 0.5, 0.6, 0.7]) == pytest.approx(0.1)  # ⌈11/5⌉ = 3
+    assert tail_sd([*[0.0] * 12, 0.5, 0.7, 0.9]) == pytest.approx(0.2)  # 15/5 = 3, not 4
+    assert math.isnan(tail_sd([0.1] * 5))  # one round has no spread
+    assert math.isnan(tail_sd([*[0.0] * 8, NAN, 0.8]))
+    assert math.isnan(tail_sd([*[0.0] * 8, NAN, NAN]))
+
+
+def test_largest_drop_by_hand():
+    assert largest_drop([0.1, 0.5, 0.2, 0.6, 0.5]) == pytest.approx(0.3)
+    assert largest_drop([0.5, NAN, 0.1]) == pytest.approx(0.4)
+    assert largest_drop([0.1, 0.2]) == 0.0
+    assert largest_drop([0.1]) == 0.0
+
+
+def test_forgetting_by_hand():
+    per_class = [[0.5, 0.0], [0.3, 0.8], [0.6, 0.4]]
+    assert forgetting(per_class) == pytest.approx([0.0, 0.1, 0.2])
+
+
+def test_forgetting_leaves_out_classes_that_were_not_measured():
+    per_class = [[0.5, NAN, 0.9], [0.3, NAN, NAN], [NAN, NAN, NAN], [0.4, NAN, 0.5]]
+    assert forgetting(per_class) == pytest.approx([0.0, 0.2, NAN, 0.25], nan_ok=True)
+
+
+def test_stability_of_nothing_is_an_error():
+    for function in (tail_sd, largest_drop, best_accuracy, final_accuracy):
+        with pytest.raises(UsageError, match="series"):
+            function([])
+    with pytest.raises(UsageError, match="per_class"):
+        forgetting([])
+
+
+# --- several seeds ---------------------------------------------------------------------------------------------------------
+
+
+def test_mean_and_sample_sd():
+    assert mean_sd([1.0, 2.0, 3.0, 4.0]) == pytest.approx((2.5, math.sqrt(5 / 3)))
+    assert mean_sd([0.7]) == pytest.approx((0.7, NAN), nan_ok=True)
+    with pytest.raises(UsageError, match="values"):
+        mean_sd([])
+
+
+def test_paired_interval_by_hand():
+    # differences 1, 2, 3: mean 2, sd 1, t_{2, 0.975} = 4.302653
+    mean, low, high = paired_interval([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
+    assert (mean, low, high) == pytest.approx((2.0, 2 - 4.302653 / math.sqrt(3), 2 + 4.302653 / math.sqrt(3)), abs=1e-6)
+
+
+def test_paired_interval_agrees_with_scipy_and_covers():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(400):
+        a, b = rng.normal(0.3, 1, 5), rng.normal(0.0, 1, 5)
+        mean, low, high = paired_interval(a, b, confidence=0.9)
+        assert (low, high) == pytest.approx(tuple(stats.ttest_rel(a, b).confidence_interval(0.9)))
+        assert low <= mean <= high
+        covered += low <= 0.3 <= high
+    assert covered / 400 == pytest.approx(0.9, abs=4 * math.sqrt(0.09 / 400))
+
+
+def test_paired_interval_edges():
+    assert paired_interval([1.0], [0.5]) == pytest.approx((0.5, NAN, NAN), nan_ok=True)
+    assert paired_interval([1.0, 2.0], [1.0, 2.0]) == (0.0, 0.0, 0.0)
+    with pytest.raises(UsageError, match="a has 1 entries, b 2"):
+        paired_interval([1.0], [1.0, 2.0])
+    with pytest.raises(UsageError, match="confidence = 95"):
+        paired_interval([1.0, 2.0], [1.0, 2.0], confidence=95)
+
+
+def test_importing_measures_is_light():
+    code = "import sys, fedcohort.measures; print([m for m in ('scipy', 'torch', 'pandas') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
