@@ -3,32 +3,36 @@
     python docs/generate.py            write what is out of date
     python docs/generate.py --check    write nothing; exit with 1 and the names of the pages that are out of date
 
-A page keeps its prose by hand. What stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced by ``BLOCKS[NAME]()``.
+A page keeps its prose by hand. ``BLOCKS[NAME]()`` replaces what stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``.
 """
 
 import argparse
+import ast
 import inspect
 import json
 import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedcohort import experiment as schema
-from fedcohort.algorithms import ALGORITHMS
-from fedcohort.algorithms.base import Algorithm
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms import ALGORITHMS, LOSSES
+from fedcohort.algorithms.base import Algorithm, Problem
+from fedcohort.engines.base import Engine
 from fedcohort.federation.datasets import NAMES
-from fedcohort.federation.systems import Systems
-from fedcohort.models import MODELS
+from fedcohort.federation.partition import Rule
+from fedcohort.models import Model
 from fedcohort.parameters import Parameter, describe
 from fedcohort.plugins import Card, Table
 from fedcohort.selection import STRATEGIES
+from fedcohort.selection.base import QUESTIONS, Census, Cohort, Outcome, Round, Selector, Why
 
 DOCS = Path(__file__).parent
-PAGES = ("experiment-file.md", "strategies.md")
+SOURCE = Path(schema.__file__).parent
+PAGES = ("experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md")
 STATUS = {
     "paper": "`paper`: as its source says",
     "code": "`code`: checked against a public implementation",
@@ -40,20 +44,26 @@ STATUS = {
 
 
 def prose(text: str) -> str:
-    """A docstring's words as Markdown: single backticks."""
-    return re.sub(r"``(.+?)``", r"`\1`", text)
+    """A docstring's words as Markdown: single backticks, no roles, no section numbers of the literature's notation."""
+    text = re.sub(r" \([DEGHS]\d+\)", "", text)
+    return re.sub(r":\w+:`~?(.+?)`", r"`\1`", re.sub(r"``(.+?)``", r"`\1`", text))
 
 
 def toml_value(value: Any) -> str:
     """A default as it would stand in the file."""
-    return "not set" if value is None else f"`{json.dumps(value, ensure_ascii=False)}`"
+    if isinstance(value, dict):
+        return "`{ " + ", ".join(f"{key} = {json.dumps(inner)}" for key, inner in value.items()) + " }`"
+    if value in (None, "required"):
+        return value or "not set"
+    return f"`{json.dumps(value, ensure_ascii=False)}`"
 
 
 def kind(words: str) -> str:
     """A type for a table cell, where a bar would end the cell: ``clip | affine`` becomes two quoted words."""
     if " | " in words:
         return ", ".join(f'`"{word}"`' for word in words.split(" | "))
-    return re.sub(r"\bstr\b", "string", words.removesuffix(" or none"))
+    words = words.removesuffix(" or none")
+    return {"str": "string", "dict[str, typing.Any]": "table"}.get(words, words)
 
 
 def table(rows: Iterable[Parameter], key: str = "key") -> str:
@@ -83,21 +93,49 @@ def explained(docstring: str) -> str:
 # --- the experiment file -----------------------------------------------------------------------------------------------------
 
 
-def own(section: type) -> str:
-    """The keys of a section that belong to it, whatever is plugged into it; not the sections inside."""
-    nested = (*SECTIONS, "parameters", "partition", "variants", "sweep")
-    return table(row for row in describe(section) if row.name not in nested)
+def section(name: str) -> str:
+    """The keys of a section, and what can be plugged into it."""
+    found = schema.Experiment.model_fields[name].annotation
+    assert isinstance(found, type)
+    if issubclass(found, schema.Choice):
+        return f"{plugs(found.table, '###')}" if found is schema.Model else _linked(found)
+    parts = [table(row for row in describe(found) if not isinstance(row.default, schema.Choice))]
+    for row in describe(found):
+        if isinstance(row.default, schema.Choice):
+            choice = type(row.default)
+            parts.append(f"### {row.name}\n\n{first_sentence(choice.__doc__ or '')} Default: `{row.default.name}`.")
+            parts.append(plugs(choice.table, "####"))
+    return "\n\n".join(parts)
 
 
-def plugs(names: Table) -> str:
-    """What can be plugged into a section, each with its parameters."""
+def other_sections() -> str:
+    """The sections that nobody has written a heading and a word of explanation for."""
+    page = (DOCS / "experiment-file.md").read_text(encoding="utf-8")
+    missing = [name for name in SECTIONS if f"<!-- begin section {name} -->" not in page]
+    return "\n\n".join(f"## {name}\n\n{SECTIONS[name]}\n\n{section(name)}" for name in missing)
+
+
+def _linked(choice: type[schema.Choice]) -> str:
+    """The names of a section whose plug-ins have a page of their own, and what all of them have in common."""
+    links = ", ".join(f"[`{name}`](strategies.md#{name})" for name in choice.table.builtin)
+    common = describe(Algorithm) if choice is schema.Algorithm else describe(choice)
+    return f"`name` is one of {links}.\n\n{table(row for row in common if row.name not in ('name', 'parameters'))}"
+
+
+def plugs(names: Table, heading: str) -> str:
+    """What can be plugged in, each with its explanation and its parameters."""
     parts = []
     for name in names.builtin:
         found = names.find(name, name)
-        parts.append(f"### {name}\n\n{explained(found.__doc__)}")
+        parts.append(f"{heading} {name}\n\n{explained(found.__doc__)}")
         if rows := describe(found):
             parts.append(table(rows))
     return "\n\n".join(parts)
+
+
+def top_level() -> str:
+    """The keys that stand before the first section."""
+    return table(row for row in describe(schema.Experiment) if row.name not in (*SECTIONS, "variants", "sweep"))
 
 
 def sections() -> str:
@@ -106,11 +144,6 @@ def sections() -> str:
     for name, doc in SECTIONS.items():
         lines.append(f"| [`[{name}]`](#{name}) | {doc} |")
     return "\n".join(lines)
-
-
-def names_of(names: Table) -> str:
-    """The valid names of a plugged section, as links to the page that describes them."""
-    return ", ".join(f"[`{name}`](strategies.md#{name})" for name in names.builtin)
 
 
 def _says(cls: type) -> str:
@@ -133,7 +166,9 @@ def overview(names: Table) -> str:
     lines = ["| name | what it does | source | status |", "|---|---|---|---|"]
     for name in names.builtin:
         cls = names.find(name, name)
-        lines.append(f"| [`{name}`](#{name}) | {first_sentence(cls.__doc__)} | {cls.card.source} | `{cls.card.status}` |")
+        lines.append(
+            f"| [`{name}`](#{name}) | {first_sentence(cls.__doc__)} | {cls.card.source} | `{cls.card.status}` |"
+        )
     return "\n".join(lines)
 
 
@@ -164,30 +199,85 @@ def _card(card: Card) -> str:
     return "\n".join(lines)
 
 
+# --- contracts -------------------------------------------------------------------------------------------------------------------
+
+
+def attributes(cls: type) -> str:
+    """The ``Attributes:`` of a docstring as a table."""
+    text = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2]
+    entries = re.findall(r"^    (\w[\w, ]*): ((?:.*\n?)(?:^      +.*\n?)*)", text, re.MULTILINE)
+    lines = [f"| `{cls.__name__}` | |", "|---|---|"]
+    lines += [f"| `{name}` | {prose(' '.join(words.split()))} |" for name, words in entries]
+    return "\n".join(lines)
+
+
+def contract(*classes: type) -> str:
+    """The public methods of classes, with their signatures and the first sentence about each."""
+    parts = []
+    for cls in classes:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        assert isinstance(tree, ast.ClassDef)
+        lines = [f"class {cls.__name__}:"]
+        for node in tree.body:
+            if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+                continue
+            said = first_sentence(ast.get_docstring(node) or "").partition(". ")[0].rstrip(".")
+            returns = ast.unparse(node.returns or ast.Constant(None))
+            is_property = any(ast.unparse(mark) == "property" for mark in node.decorator_list)
+            says = (
+                f"{node.name}: {returns}"
+                if is_property
+                else f"def {node.name}({ast.unparse(node.args)}) -> {returns}: ..."
+            )
+            lines += textwrap.wrap(said, 110, initial_indent="    # ", subsequent_indent="    # ")
+            lines.append(f"    {says}")
+        parts.append("\n".join(lines))
+    return "```python\n" + "\n\n\n".join(parts) + "\n```"
+
+
+def rooms() -> str:
+    """Every module, with the first sentence of its docstring."""
+    lines = ["| module | what it is |", "|---|---|"]
+    for path in sorted(SOURCE.rglob("*.py"), key=lambda path: (path.parent != SOURCE, path)):
+        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        if said and not path.name.startswith("__"):
+            name = path.relative_to(SOURCE).as_posix()
+            lines.append(f"| `{name}` | {first_sentence(said).partition('. ')[0].rstrip('.')} |")
+    return "\n".join(lines)
+
+
+def questions() -> str:
+    """What a strategy may ask."""
+    lines = ["| question | what the server learns | answers per client | forward passes |", "|---|---|---|---|"]
+    for name, cls in QUESTIONS.items():
+        lines.append(f"| `{name}()` | {cls.reveals} | {cls.numbers} | {cls().passes:g} |")
+    return "\n".join(lines)
+
+
 # --- pages ---------------------------------------------------------------------------------------------------------------------
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "sections": sections,
-    "top": lambda: own(schema.Experiment),
-    "data": lambda: own(schema.Data),
+    "top level": top_level,
+    **{f"section {name}": partial(section, name) for name in SECTIONS},
+    "other sections": other_sections,
     "datasets": lambda: ", ".join(f"`{name}`" for name in NAMES),
-    "federation": lambda: own(schema.FederationSection),
-    "partitions": lambda: plugs(schema.Partition.table),
-    "systems": lambda: table(describe(Systems)),
-    "models": lambda: plugs(MODELS),
-    "training": lambda: table(describe(Training)),
-    "algorithm names": lambda: names_of(ALGORITHMS),
-    "algorithm": lambda: table(describe(Algorithm)),
-    "selection names": lambda: names_of(STRATEGIES),
-    "selection": lambda: table(row for row in describe(schema.Selection) if row.name == "k"),
-    "engine": lambda: own(schema.Engine),
-    "measures": lambda: own(schema.Measures),
+    "losses": lambda: plugs(LOSSES, "####"),
     "complete": lambda: f"```toml\n{schema.Experiment().to_toml().strip()}\n```",
     "strategy overview": lambda: overview(STRATEGIES),
     "strategies": lambda: catalogue(STRATEGIES),
     "algorithm overview": lambda: overview(ALGORITHMS),
     "algorithms": lambda: catalogue(ALGORITHMS, Algorithm),
     "weights": lambda: table(describe(Algorithm), "parameter"),
+    "seen": lambda: "\n\n".join(attributes(cls) for cls in (Census, Round, Outcome)),
+    "returned": lambda: "\n\n".join(attributes(cls) for cls in (Cohort, Why)),
+    "card": lambda: attributes(Card),
+    "rooms": rooms,
+    "questions": questions,
+    "contract of a strategy": lambda: contract(Selector),
+    "contract of an algorithm": lambda: contract(Algorithm, Problem),
+    "contract of an engine": lambda: contract(Engine),
+    "contracts of the federation": lambda: contract(Rule, Model),
 }
 
 

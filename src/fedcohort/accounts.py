@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Tensors, Update, is_finite
+from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update, is_finite
 from fedcohort.arrays import Indices, Values
 from fedcohort.record import KEPT, ClientRow, LedgerRow
 from fedcohort.selection.base import Cohort, Outcome, Question
@@ -123,7 +123,7 @@ class Tally:
         self._start, self._trainable, self._needs = start, sorted(trainable), needs
 
     def arrived(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """Let finite results pass; write down clients that failed, and drop updates with NaN or ±∞ (R4)."""
+        """Let finite results pass; write down clients that failed or were late, and drop updates with NaN or ±∞ (R4)."""
         for update in updates:
             row = self.rows[self._position[update.client]]
             row.num_samples, row.steps, row.duration = update.num_samples, update.steps, update.duration
@@ -131,7 +131,10 @@ class Tally:
             if update.failure is not None:
                 row.status, row.detail = "failed", update.failure
                 continue
-            self.bytes_up += num_bytes([self._sent(update), *update.extra.values()])
+            if update.late is not None:
+                row.status, row.detail = "late", update.late
+                continue
+            self.bytes_up += update.num_bytes
             if not is_finite(update):
                 row.status, row.detail = "diverged", "its update has NaN or infinite entries and was dropped"
                 continue
@@ -177,7 +180,7 @@ class Tally:
             trained=np.array([row.status in ("admitted", "declined") for row in self.rows], dtype=bool),
             admitted=np.array([row.status == "admitted" for row in self.rows], dtype=bool),
             reports=reports,
-            durations=np.array([row.duration for row in self.rows], dtype=np.float64),
+            durations=np.array([_known(row, duration) for row in self.rows], dtype=np.float64),
             duration=duration,
             accuracy=accuracy,
             class_accuracy=class_accuracy,
@@ -201,10 +204,12 @@ class Tally:
         ]
         return np.concatenate(parts)
 
-    def _sent(self, update: Update) -> Tensors:
-        if update.sent is None:
-            return update.state
-        return {name: value for name, value in update.state.items() if name in update.sent}
+
+def _known(row: ClientRow, waited: float) -> float:
+    """What the server knows of a client's time: nothing if it failed; at least as long as it waited if the client was late."""
+    if row.status == "failed":
+        return math.nan
+    return waited if row.status == "late" else row.duration
 
 
 def decisions(cohort: Cohort) -> list[tuple[int, bool, float, dict[str, float]]]:

@@ -11,6 +11,7 @@ import click
 from fedcohort.errors import UsageError, nearest
 
 if TYPE_CHECKING:
+    from fedcohort.comparison import Comparison
     from fedcohort.experiment import Cell, Experiment
     from fedcohort.plugins import Table
     from fedcohort.simulate import Progress
@@ -24,19 +25,26 @@ def main() -> None:
     cli(prog_name="fedcohort")
 
 
-class _Stop(click.ClickException):
-    """One line on standard error, and an exit code."""
+class _Wrong(click.ClickException):
+    """What users can get wrong: one line on standard error."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"fedcohort: error: {self.message}", err=True)
+
+
+class _Stopped(click.ClickException):
+    """Ctrl-C, which nobody got wrong."""
+
+    exit_code = 130
 
     def show(self, file: Any = None) -> None:
         click.echo(f"fedcohort: {self.message}", err=True)
 
 
 class _Commands(click.Group):
-    """Commands in the order of their definition; what users can get wrong is one line and exit code 2."""
+    """Commands in the order of their definition; a :class:`UsageError` ends them in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -45,9 +53,9 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except UsageError as error:
-            raise _Stop(f"error: {error}", 2) from None
+            raise _Wrong(str(error)) from None
         except KeyboardInterrupt:
-            raise _Stop("interrupted; finished rounds are kept, and the same command goes on from there", 130) from None
+            raise _Stopped("interrupted; finished rounds are kept, and the same command goes on from there") from None
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,17 +71,25 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 _set: Callable[[F], F] = click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the base, such as selection.k=5; repeatable."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Replace a setting of the base, such as selection.k=5; repeatable.",
 )
 _variant: Callable[[F], F] = click.option("--variant", metavar="LABEL", help="Take this row instead of the base.")
 _runs: Callable[[F], F] = click.option(
     "--runs", default="runs", show_default=True, metavar="DIR", help="Folder of run directories."
 )
 _data_dir: Callable[[F], F] = click.option(
-    "--data-dir", metavar="DIR", help="Local mirror of data sets in the layout of the Hugging Face Hub.  [default: $FEDCOHORT_DATA]"
+    "--data-dir",
+    metavar="DIR",
+    help="Local mirror of data sets in the layout of the Hugging Face Hub.  [default: $FEDCOHORT_DATA]",
 )
 _quiet: Callable[[F], F] = click.option("--quiet", "-q", is_flag=True, help="No progress.")
-_json: Callable[[F], F] = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
+_json: Callable[[F], F] = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."
+)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -86,7 +102,13 @@ def cli() -> None:
 @click.argument("file", required=False)
 @_options(_variant, _set, _runs, _data_dir, _quiet, _json)
 def run(
-    file: str | None, variant: str | None, settings: tuple[str, ...], runs: str, data_dir: str | None, quiet: bool, as_json: bool
+    file: str | None,
+    variant: str | None,
+    settings: tuple[str, ...],
+    runs: str,
+    data_dir: str | None,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Run one row of an experiment under all its seeds.
 
@@ -114,7 +136,9 @@ def run(
         click.echo(show.as_json({"name": experiment.name, "label": label, "runs": rows}))
     else:
         screen = show.screen()
-        screen.print(show.results(label, done, screen.width))
+        screen.print(show.results(label, [one for one, _ in done], screen.width))
+        for one, note in done:
+            click.echo(f"seed {one.seed}: {one.path}" + (f"  ({note})" if note else ""))
 
 
 @cli.command()
@@ -138,7 +162,9 @@ def compare(
         odd = next(path for path in paths if path not in folders)
         raise UsageError(f"{odd}: not a run directory; give one experiment file, or run directories only")
     if settings:
-        raise UsageError(f"--set {settings[0]!r}: run directories are only read; leave it out, or give an experiment file")
+        raise UsageError(
+            f"--set {settings[0]!r}: run directories are only read; leave it out, or give an experiment file"
+        )
     from fedcohort.comparison import read
 
     _print_comparison(read(folders), as_json)
@@ -147,7 +173,10 @@ def compare(
 @cli.command()
 @click.argument("file", required=False)
 @click.option(
-    "--over", multiple=True, metavar="KEY=[V, …]", help="Add a setting to the grid, such as 'selection.k=[1, 3, 6]'; repeatable."
+    "--over",
+    multiple=True,
+    metavar="KEY=[V, …]",
+    help="Add a setting to the grid, such as 'selection.k=[1, 3, 6]'; repeatable.",
 )
 @_options(_set, _runs, _data_dir, _quiet, _json)
 def sweep(
@@ -171,7 +200,9 @@ def sweep(
         grid = {**experiment.sweep, **_grid(over)}
         experiment = Experiment(**(experiment.to_dict() | {"sweep": grid}))
     if not experiment.sweep:
-        raise UsageError("nothing to sweep: give --over 'selection.k=[1, 3, 6]', or a [sweep] table in an experiment file")
+        raise UsageError(
+            "nothing to sweep: give --over 'selection.k=[1, 3, 6]', or a [sweep] table in an experiment file"
+        )
     _compare(experiment, runs, data_dir, quiet, as_json)
 
 
@@ -220,6 +251,8 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     from fedcohort.federation.datasets import EMBEDDED, SOURCES
 
     mirror = data_dir or os.environ.get("FEDCOHORT_DATA")
+    if mirror and not Path(mirror).is_dir():
+        raise UsageError(f"{'--data-dir' if data_dir else 'FEDCOHORT_DATA'} = {mirror!r}: no such folder")
     known = [{"name": name, "from": "scikit-learn, embedded", "here": "yes"} for name in EMBEDDED]
     for name, sources in SOURCES.items():
         local = [source for source in sources if mirror and (Path(mirror) / source).is_dir()]
@@ -235,20 +268,20 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
 @click.argument("name", required=False)
 @_json
 def strategies(name: str | None, as_json: bool) -> None:
-    """Show strategies, algorithms, partitions and models.
+    """Show strategies, algorithms and everything else with a name.
 
     Each with its parameters, defaults, source, status, what it asks of clients, what they disclose and what it costs; only those
     called NAME where one is given.
     """
     from fedcohort import show
-    from fedcohort.experiment import Algorithm, Model, Partition, Selection
+    from fedcohort.experiment import Algorithm, Choice, Selection
 
-    choices = {"strategies": Selection, "algorithms": Algorithm, "partitions": Partition, "models": Model}
-    sections = {kind: _entries(choice.table, name) for kind, choice in choices.items()}
-    sections = {kind: entries for kind, entries in sections.items() if entries or name is None}
+    choices = sorted(Choice.__subclasses__(), key=lambda choice: (choice is not Selection, choice is not Algorithm))
+    sections = {choice.table.kind: _entries(choice.table, name) for choice in choices}
+    sections = {kind: entries for kind, entries in sections.items() if entries}
     if not sections:
-        known = {known for choice in choices.values() for known in choice.table}
-        raise UsageError(f"{name}: no strategy, algorithm, partition or model has this name; {nearest(str(name), known)}")
+        known = {known for choice in choices for known in choice.table}
+        raise UsageError(f"{name}: nothing has this name; {nearest(str(name), known)}")
     if as_json:
         click.echo(show.as_json(sections))
     else:
@@ -301,7 +334,7 @@ def _compare(experiment: "Experiment", runs: str, data_dir: str | None, quiet: b
     _print_comparison(compared, as_json)
 
 
-def _print_comparison(compared: Any, as_json: bool) -> None:
+def _print_comparison(compared: "Comparison", as_json: bool) -> None:
     from fedcohort import show
 
     if as_json:
@@ -309,6 +342,7 @@ def _print_comparison(compared: Any, as_json: bool) -> None:
     else:
         screen = show.screen()
         screen.print(show.comparison(compared, screen.width))
+        click.echo(compared.place)
 
 
 @contextmanager
@@ -321,7 +355,7 @@ def _watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None
         with show.watching(cells, quiet=quiet) as progress:
             yield progress
     except Interrupted as stopped:
-        raise _Stop(str(stopped), 130) from None
+        raise _Stopped(str(stopped)) from None
 
 
 def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:
@@ -349,7 +383,9 @@ def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:
     return entries
 
 
-def _partition_json(experiment: "Experiment", dataset: Any, report: Any, quantiles: Mapping[str, Any]) -> dict[str, Any]:
+def _partition_json(
+    experiment: "Experiment", dataset: Any, report: Any, quantiles: Mapping[str, Any]
+) -> dict[str, Any]:
     section = experiment.to_dict()["federation"]["partition"]
     clients = [
         {

@@ -153,9 +153,10 @@ class Comparison:
         return sorted({seed for row in self.rows for seed in row.runs})
 
     @property
-    def folders(self) -> list[Path]:
-        """Where the runs lie: the folders of their directories."""
-        return sorted({run.path.parent for row in self.rows for run in row.runs.values()})
+    def place(self) -> str:
+        """Where the runs lie, in words."""
+        folders = sorted({str(run.path.parent) for row in self.rows for run in row.runs.values()})
+        return f"Runs: {', '.join(folders)}"
 
     @cached_property
     def table(self) -> "pd.DataFrame":
@@ -198,12 +199,15 @@ class Comparison:
     def __repr__(self) -> str:
         from fedcohort import show
 
-        return show.as_text(self, width=100)
+        return f"{show.as_text(show.comparison(self, 100), 100)}\n{self.place}"
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
+        from rich.text import Text
+
         from fedcohort import show
 
         yield show.comparison(self, options.max_width)
+        yield Text(self.place, overflow="fold")
 
     def _summary(self, row: Row) -> dict[str, Any]:
         results = self.results[row.label]
@@ -227,7 +231,8 @@ class Comparison:
         pairs = [(one.accuracy, first[one.seed]) for one in results if one.seed in first]
         if not pairs:
             return dict.fromkeys(("difference", "difference_low", "difference_high"), math.nan)
-        mean, low, high = measures.paired_interval(*zip(*pairs, strict=True))
+        own, reference = zip(*pairs, strict=True)
+        mean, low, high = measures.paired_interval(own, reference)
         return {"difference": mean, "difference_low": low, "difference_high": high}
 
     def _to_target(self, row: Row) -> dict[str, float]:
@@ -312,18 +317,15 @@ def read(paths: Iterable[str | Path]) -> Comparison:
 def _distinct(rows: list[Row]) -> tuple[Row, ...]:
     """Rows with distinct labels: where two are alike, the experiment's name goes before, then a number."""
     labels = [row.label for row in rows]
-    named = [
-        f"{row.experiment.name}: {row.label}" if labels.count(row.label) > 1 else row.label for row in rows
-    ]
+    named = [f"{row.experiment.name}: {row.label}" if labels.count(row.label) > 1 else row.label for row in rows]
     numbered = [
-        f"{label} ({named[: i + 1].count(label)})" if named.count(label) > 1 else label
-        for i, label in enumerate(named)
+        f"{label} ({named[: i + 1].count(label)})" if named.count(label) > 1 else label for i, label in enumerate(named)
     ]
     return tuple(Row(label, row.experiment, row.runs) for label, row in zip(numbered, rows, strict=True))
 
 
 def _chance(clients: int, k: int, rounds: int) -> float:
-    """Mean of Jain's index under uniform selection. Its spread shrinks with the number of selections, so large cases need few draws."""
+    """Mean of Jain's index under uniform selection; large cases, which spread little, get fewer draws."""
     draws = 2_000 if clients * rounds <= 100_000 else 200
     return measures.jain_random(clients, k, rounds, draws=draws).mean
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedcohort.algorithms import ALGORITHMS, LOSSES
 from fedcohort.algorithms.local import Training
 from fedcohort.errors import UsageError, nearest
-from fedcohort.federation.systems import Systems
+from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.models import MODELS
 from fedcohort.parameters import explain, make
 from fedcohort.plugins import Table
@@ -57,15 +57,41 @@ class Choice(_Section):
 class Partition(Choice):
     """How training samples are spread over clients."""
 
+    table: ClassVar[Table] = PARTITIONS
+    name: str = "dirichlet_class"
+
+
+class LabelNoise(Choice):
+    """Wrong labels in the clients' data."""
+
     table: ClassVar[Table] = Table(
-        "partition",
-        "fedcohort.partitions",
+        "label noise",
+        "fedcohort.label_noises",
         {
-            "iid": "fedcohort.federation.partition:Iid",
-            "dirichlet_class": "fedcohort.federation.partition:DirichletClass",
+            "none": "fedcohort.federation.labelnoise:NoLabelNoise",
+            "beta": "fedcohort.federation.labelnoise:Beta",
+            "constant": "fedcohort.federation.labelnoise:Constant",
+            "some_clients": "fedcohort.federation.labelnoise:SomeClients",
         },
     )
-    name: str = "dirichlet_class"
+    name: str = "none"
+
+
+class FeatureShift(Choice):
+    """Clients whose samples look different."""
+
+    table: ClassVar[Table] = Table(
+        "feature shift",
+        "fedcohort.feature_shifts",
+        {
+            "none": "fedcohort.federation.featureshift:NoFeatureShift",
+            "gauss": "fedcohort.federation.featureshift:Gauss",
+            "rotate": "fedcohort.federation.featureshift:Rotate",
+            "brightness_contrast": "fedcohort.federation.featureshift:BrightnessContrast",
+            "dead_pixels": "fedcohort.federation.featureshift:DeadPixels",
+        },
+    )
+    name: str = "none"
 
 
 class Model(Choice):
@@ -111,19 +137,101 @@ class Data(_Section):
     """Column with the label, where the data set has several."""
 
 
+class Public(_Section):
+    """Unlabelled samples at the server, for algorithms whose models teach each other on them."""
+
+    name: str = "none"
+    """none; holdout: a random part of the training samples, which no client gets, whatever the algorithm; or another data set (a name,
+    a Hub id or a folder) with samples of the same shape, whose training part is used. Labels are discarded."""
+    share: Annotated[float, Gt(0), Lt(1)] = 0.1
+    """Size of the holdout, as a share of the training samples."""
+
+    @property
+    def words(self) -> str:
+        """What the record says of it."""
+        if self.name == "none":
+            return "none"
+        if self.name == "holdout":
+            return f"holdout: a random {self.share:.4g} of the training samples, taken from the clients, labels discarded"
+        return f"proxy: {self.name}, labels discarded"
+
+
 class FederationSection(_Section):
     """Who the clients are."""
 
     clients: Annotated[int, Ge(1)] = 12
     """Number of clients (m)."""
     partition: Partition = Partition()
+    label_noise: LabelNoise = LabelNoise()
+    holdout: Annotated[float, Ge(0), Lt(1)] = 0.0
+    """Share of each client's data that it keeps for validation or calibration and never trains on; drawn once, after label noise."""
+    feature_shift: FeatureShift = FeatureShift()
+
+
+class Latency(Choice):
+    """How long clients compute."""
+
+    table: ClassVar[Table] = Table(
+        "latency law",
+        "fedcohort.latencies",
+        {"shifted_exponential": "fedcohort.federation.latency:ShiftedExponential"},
+    )
+    name: str = "shifted_exponential"
+
+
+class Availability(Choice):
+    """Which clients are there in which round."""
+
+    table: ClassVar[Table] = Table(
+        "availability law",
+        "fedcohort.availabilities",
+        {
+            "always": "fedcohort.federation.availability:Always",
+            "bernoulli": "fedcohort.federation.availability:Bernoulli",
+            "markov": "fedcohort.federation.availability:Markov",
+            "diurnal": "fedcohort.federation.availability:Diurnal",
+            "trace": "fedcohort.federation.availability:Trace",
+        },
+    )
+    name: str = "always"
+
+
+class Network(Choice):
+    """How much of a client's time is communication."""
+
+    table: ClassVar[Table] = Table(
+        "network law",
+        "fedcohort.networks",
+        {
+            "share": "fedcohort.federation.latency:Share",
+            "lognormal": "fedcohort.federation.latency:LogNormalBandwidth",
+        },
+    )
+    name: str = "share"
+
+
+class Systems(_Section):
+    """How fast clients are, whether they are there, and for whom the server waits."""
+
+    latency: Latency = Latency()
+    availability: Availability = Availability()
+    network: Network = Network()
+    dropout: Annotated[float, Ge(0), Le(1)] = 0.0
+    """Probability with which a selected client fails before it sends its update."""
+    deadline: Annotated[float, Gt(0)] | None = None
+    """Simulated time after which the server waits no longer (T_max): slower clients are late, and the round lasts that long."""
+    overcommit: Annotated[float, Ge(1)] = 1.0
+    """Clients invited per client wanted (c): ⌈c·k⌉ take part, the k fastest count, and the others are late."""
+    idle_time: Annotated[float, Ge(0)] = 0.0
+    """Simulated time that passes in a round in which nobody is available."""
 
 
 class Engine(_Section):
     """Where the work runs; none of this changes a result except ``plan`` and ``device``."""
 
-    plan: Literal["auto", "loop", "threads"] = "auto"
-    """loop: one client after another; threads: one client per thread; auto: threads. Same bits."""
+    plan: Literal["auto", "loop", "threads", "stacked"] = "auto"
+    """loop: one client after another; threads: one client per thread, the same bits; stacked: a group of clients in each call, the same
+    to rounding, for perceptrons and softmax regression; auto: threads."""
     workers: Annotated[int, Ge(0)] = 0
     """Threads; 0 means one per core."""
     device: Literal["cpu"] = "cpu"
@@ -166,6 +274,7 @@ class Experiment(_Section):
     seeds: Annotated[int, Ge(1)] = 3
     """Repetitions, with seeds seed, seed + 1, …"""
     data: Data = Data()
+    public: Public = Public()
     federation: FederationSection = FederationSection()
     systems: Systems = Systems()
     model: Model = Model()
@@ -187,24 +296,45 @@ class Experiment(_Section):
         k, m = self.selection.k, self.federation.clients
         if k > m:
             raise UsageError(f"selection.k = {k}: more than federation.clients = {m}; use 1 to {m}")
-        needs = self.selection.table.find(self.selection.name, "selection.name").needs
-        if "validation" in needs and self.data.validation == 0:
-            raise UsageError(f"data.validation = 0: {self.selection.name!r} needs a validation set; use 0.1, say")
+        for section in ("selection", "algorithm"):
+            choice: Choice = getattr(self, section)
+            self.meet(choice.table.find(choice.name, f"{section}.name").needs, repr(choice.name))
         for key, choices in self.sweep.items():
             if not choices:
                 raise UsageError(f"sweep.{key} = []: give at least one value")
+            if key.partition(".")[0] == "public":
+                raise UsageError(f"sweep.{key}: cannot differ between rows; set it once for the experiment")
         if self.variants or self.sweep:
             self.rows()
 
+    def meet(self, needs: frozenset[str], who: str) -> None:
+        """Check that there is what a strategy or an algorithm says it needs.
+
+        Raises:
+            UsageError: there is not; names the parameter, and ``who`` needs it.
+        """
+        if "validation" in needs and self.data.validation == 0:
+            raise UsageError(f"data.validation = 0: {who} needs a validation set; use 0.1, say")
+        if "holdout" in needs and self.federation.holdout == 0:
+            raise UsageError(f"federation.holdout = 0: {who} needs a held-out part of each client's data; use 0.2, say")
+        if "public" in needs and self.public.name == "none":
+            raise UsageError(
+                f"public.name = 'none': {who} needs public samples; use 'holdout', or another data set of the same shape"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """The complete description as plain values, in the shape of the TOML file."""
-        values = self.model_dump(exclude={"variants", "systems", "training"})
-        values["systems"], values["training"] = asdict(self.systems), asdict(self.training)
+        values = self.model_dump(exclude={"variants", "training"})
+        values["training"] = asdict(self.training)
         for section in ("model", "algorithm", "selection"):
             values[section] = _flat(values[section])
-        values["federation"]["partition"] = _flat(values["federation"]["partition"])
+        for section in ("partition", "label_noise", "feature_shift"):
+            values["federation"][section] = _flat(values["federation"][section])
+        for section in ("latency", "availability", "network"):
+            values["systems"][section] = _flat(values["systems"][section])
         values["variants"] = [{"label": row.label, **copy.deepcopy(row.overrides)} for row in self.variants]
-        return {key: value for key, value in values.items() if value or key not in ("variants", "sweep")}
+        ordered = {key: values[key] for key in type(self).model_fields}
+        return {key: value for key, value in ordered.items() if value or key not in ("variants", "sweep")}
 
     def to_toml(self) -> str:
         """The complete description as TOML; reading it back gives an equal experiment."""
@@ -234,7 +364,11 @@ class Experiment(_Section):
             where = f"variants.{variant.label}"
             if any(variant.label == label for label, _ in named):
                 raise UsageError(f"{where}: the label stands twice; the base row is called {self.label!r}")
-            named.append((variant.label, Experiment(**_merge(base, variant.overrides, where))))
+            values = _merge(base, variant.overrides, where)
+            try:
+                named.append((variant.label, Experiment(**values)))
+            except UsageError as error:
+                raise UsageError(f"{where}: {error}") from None
         if not self.sweep:
             return named
         rows = []
@@ -258,8 +392,9 @@ class Experiment(_Section):
         values = self.to_dict()
         for name in ("name", "seeds", "variants", "sweep"):
             values.pop(name, None)
-        for name in ("workers", "plan"):
-            values["engine"].pop(name)
+        values["engine"].pop("workers")
+        if values["engine"]["plan"] != "stacked":  # the others give the same bits
+            values["engine"].pop("plan")
         for name in ("target_accuracy", "patience", "checkpoint_every"):
             values["measures"].pop(name)
         text = json.dumps([values, extra], sort_keys=True)
@@ -306,6 +441,11 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
 
 _PLUGS: dict[tuple[str, ...], type[Choice]] = {
     ("federation", "partition"): Partition,
+    ("federation", "label_noise"): LabelNoise,
+    ("federation", "feature_shift"): FeatureShift,
+    ("systems", "latency"): Latency,
+    ("systems", "availability"): Availability,
+    ("systems", "network"): Network,
     ("model",): Model,
     ("algorithm",): Algorithm,
     ("selection",): Selection,
@@ -318,21 +458,19 @@ def _complete(values: Mapping[str, Any]) -> dict[str, Any]:
     for path, choice in _PLUGS.items():
         where = ".".join(path)
         parent = complete
-        for part in path[:-1]:
-            inner = parent.get(part, {})
+        if len(path) == 2:
+            inner = complete.get(path[0], {})
             if not isinstance(inner, Mapping):
-                break
-            parent[part] = dict(inner)
-            parent = parent[part]
+                continue
+            parent = complete[path[0]] = dict(inner)
         given = parent.get(path[-1], {})
         if isinstance(given, str):
             given = {"name": given}
         if isinstance(given, Mapping):
             parent[path[-1]] = _plug(choice, given, where)
-    for name, kind in (("systems", Systems), ("training", Training)):
-        if isinstance(complete.get(name), Mapping):
-            complete[name] = make(kind, _with_loss(complete[name]) if name == "training" else complete[name], name)
-    if "variants" in complete:
+    if isinstance(complete.get("training"), Mapping):
+        complete["training"] = make(Training, _with_loss(complete["training"]), "training")
+    if isinstance(complete.get("variants"), list | tuple):
         complete["variants"] = tuple(_variant(row, i) for i, row in enumerate(complete["variants"]))
     return complete
 
@@ -390,7 +528,7 @@ def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any], where: str) ->
     return merged
 
 
-_NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep")
+_NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep", "public")
 _KEPT = {"selection": ("k",), "algorithm": ("weights", "server_lr"), "data": ("validation",)}
 """What a section keeps when a row names another plug-in: what does not belong to the one that goes."""
 
@@ -422,7 +560,7 @@ def _nested(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def _flat(section: dict[str, Any]) -> dict[str, Any]:
     own = {key: value for key, value in section.items() if key != "parameters"}
-    return own | copy.deepcopy(section["parameters"])
+    return {**own, **copy.deepcopy(section["parameters"])}
 
 
 def _without_none(value: Any) -> Any:

@@ -16,9 +16,11 @@ from fedcohort import streams
 from fedcohort.errors import UsageError
 
 __all__ = [
-    "EarlyStop", "JainReference", "PairedInterval", "accuracy", "best_accuracy", "bytes_to", "coverage", "early_stop", "entropy",
-    "final_accuracy", "forgetting", "gini", "hindsight_regret", "jain", "jain_random", "largest_drop", "macro_accuracy", "mean_sd",
-    "overall_accuracy", "paired_interval", "regret", "rounds_to", "tail_sd", "time_to",
+    "EarlyStop", "JainReference", "PairedInterval", "Participation", "PredictionSets", "accuracy", "best_accuracy", "bytes_to",
+    "coverage", "coverage_range", "early_stop", "entropy", "final_accuracy", "forgetting", "gini", "hindsight_regret", "jain",
+    "jain_random", "largest_drop", "macro_accuracy", "mean_sd", "overall_accuracy", "paired_interval", "participation",
+    "participation_random", "prediction_sets", "regret", "rounds_since", "rounds_to", "selection_counts", "tail_sd", "time_to",
+    "worst_accuracy",
 ]  # fmt: skip
 
 Values = NDArray[np.float64]
@@ -64,6 +66,19 @@ def best_accuracy(series: ArrayLike) -> float:
 def final_accuracy(series: ArrayLike) -> float:
     """acc_t of the last round that was measured."""
     return float(_measured(series, "series")[-1])
+
+
+def worst_accuracy(per_client: ArrayLike, share: float = 0.1) -> float:
+    """Mean accuracy of the ⌈share·m⌉ clients that the model serves worst: a federation's fairness in one number.
+
+    Args:
+        per_client: accuracy of each client on its own data [m]; clients with NaN have none and are left out, of m too.
+        share: share of clients that counts as the worst, in (0, 1].
+    """
+    values = _measured(per_client, "per_client")
+    if not 0 < share <= 1:
+        raise UsageError(f"share = {share}: above 0 and at most 1, such as 0.1")
+    return float(np.sort(values)[: math.ceil(round(share * len(values), 9))].mean())  # 0.1·30 is not 4
 
 
 class EarlyStop(NamedTuple):
@@ -129,11 +144,20 @@ class JainReference(NamedTuple):
     q95: float
 
 
+SIMULATED = 12_000_000
+"""Up to this many draws × clients × rounds, a reference is simulated client by client: in 0.2 s or so."""
+
+
 @lru_cache(maxsize=256)
 def jain_random(num_clients: int, k: int, rounds: int, *, draws: int = 2_000, seed: int = 0) -> JainReference:
     """Law of J when each of ``rounds`` rounds selects min(k, m) of m clients uniformly: mean and 5, 50, 95 % quantiles.
 
-    Simulated: ``draws`` independent runs.
+    Small cases are simulated by ``draws`` independent runs: those with draws·m·n ≤ 12 million, with n ≤ 30 rounds, or with so few
+    selections (kn ≤ 300 and ≤ 4m) that J takes few values. Others follow from the limit for many rounds, in a millisecond: with
+    T = Σx = kn, J = 1/(1 + m·Q/T²), and the spread Q = Σ(x − T/m)² has exactly the mean n·k(m − k)/m and the variance
+    2n(n − 1)·k²(m − k)²/(m²(m − 1)); its law, a multiple of χ² with m − 1 degrees of freedom in the limit, is taken to be the Gamma
+    law with these moments. Against simulation the mean of J is off by less than 0.1 %, its quantiles by less than 0.5 % (measured for
+    12 to a million clients and 31 to 600 rounds); 2,000 draws leave an error of that order, too.
     """
     if num_clients < 1 or k < 1 or rounds < 0 or draws < 1:
         raise UsageError(
@@ -142,11 +166,26 @@ def jain_random(num_clients: int, k: int, rounds: int, *, draws: int = 2_000, se
     k = min(k, num_clients)
     if k == num_clients or rounds == 0:
         return JainReference(1.0, 1.0, 1.0, 1.0)
+    small = draws * num_clients * rounds <= SIMULATED
+    if not small and rounds > 30 and k * rounds > min(300, 4 * num_clients):
+        return _jain_limit(num_clients, k, rounds)
     rng = streams.rng(seed, "jain-reference")
-    simulate = _squares_by_client if num_clients <= 300 else _squares_by_count
+    simulate = _squares_by_client if small else _squares_by_count
     values = (k * rounds) ** 2 / (num_clients * simulate(num_clients, k, rounds, draws, rng))
     q05, q50, q95 = np.quantile(values, [0.05, 0.5, 0.95]).tolist()
     return JainReference(float(values.mean()), q05, q50, q95)
+
+
+def _jain_limit(m: int, k: int, rounds: int) -> JainReference:
+    """The law of J for many rounds, see :func:`jain_random`."""
+    from scipy.special import gammaincinv  # slow to import
+
+    mean = rounds * k * (m - k) / m
+    variance = 2 * rounds * (rounds - 1) * (k * (m - k) / m) ** 2 / (m - 1)
+    levels = np.concatenate([[0.95, 0.5, 0.05], (np.arange(2_000) + 0.5) / 2_000])  # a large spread is a small J
+    spread = gammaincinv(mean**2 / variance, levels) * variance / mean
+    values = 1 / (1 + m * spread / (k * rounds) ** 2)
+    return JainReference(float(values[3:].mean()), *values[:3].tolist())
 
 
 def _squares_by_client(m: int, k: int, rounds: int, draws: int, rng: np.random.Generator) -> Values:
@@ -162,17 +201,17 @@ def _squares_by_client(m: int, k: int, rounds: int, draws: int, rng: np.random.G
 def _squares_by_count(m: int, k: int, rounds: int, draws: int, rng: np.random.Generator) -> Values:
     """Σx² of each draw, of the same law: how many of the k fall on clients selected x times so far. Memory and work free of m."""
     clients_with = np.zeros((rounds + 1, draws), np.int64)
-    clients_with[0] = m
-    for t in range(rounds):
+    clients_with[0], highest = m, 0
+    for _ in range(rounds):
         to_select, left = np.full(draws, k), np.full(draws, m)
-        for x in range(t, -1, -1):  # downwards: who moves up to x + 1 is not met again
+        for x in range(highest, -1, -1):  # downwards: who moves up to x + 1 is not met again
             here = clients_with[x].copy()
-            if here.any():
-                left -= here
-                chosen = rng.hypergeometric(here, left, to_select)
-                to_select -= chosen
-                clients_with[x] -= chosen
-                clients_with[x + 1] += chosen
+            left -= here
+            chosen = rng.hypergeometric(here, left, to_select)
+            to_select -= chosen
+            clients_with[x] -= chosen
+            clients_with[x + 1] += chosen
+        highest += bool(clients_with[highest + 1].any())
     levels = np.arange(rounds + 1.0)
     squares: Values = levels**2 @ clients_with
     return squares
@@ -195,6 +234,73 @@ def entropy(counts: ArrayLike) -> float:
 def coverage(counts: ArrayLike) -> float:
     """|{i: x_i > 0}| / m."""
     return float((_counts(counts) > 0).mean())
+
+
+class Participation(NamedTuple):
+    """How evenly clients were selected, or took part."""
+
+    jain: float
+    gini: float
+    entropy: float
+    coverage: float
+
+
+def participation(counts: ArrayLike) -> Participation:
+    """All four measures of how often each client was selected; print them next to :func:`participation_random`."""
+    return Participation(jain(counts), gini(counts), entropy(counts), coverage(counts))
+
+
+@lru_cache(maxsize=256)
+def participation_random(num_clients: int, k: int, rounds: int) -> Participation:
+    """What :func:`participation` is on average when each round selects min(k, m) of m clients uniformly.
+
+    Coverage, entropy and Gini are exact: a client's count x is Binomial(n, k/m) and Σx = kn is fixed, so that
+    E coverage = 1 − (1 − k/m)^n, E entropy = −m E[(x/kn) ln(x/kn)] and E Gini = (m − 1)·E|x_1 − x_2|/(2kn), where x_1 − x_2 is a
+    symmetric random walk that moves in a round with probability 2·(k/m)·(m − k)/(m − 1). Jain: see :func:`jain_random`.
+    """
+    fair = jain_random(num_clients, k, rounds).mean
+    m, k, n = num_clients, min(k, num_clients), rounds
+    if n == 0:
+        return Participation(fair, 0.0, 0.0, 0.0)
+    from scipy.stats import binom  # slow to import
+
+    x = np.arange(n + 1)
+    p = x[1:] / (k * n)
+    entropy_mean = -m * float(binom.pmf(x[1:], n, k / m) @ (p * np.log(p)))
+    gini_mean = 0.0
+    if k < m:
+        pairs = np.cumprod(np.concatenate([[1.0], 1 - 0.5 / np.arange(1, n // 2 + 2)]))  # C(2j, j)/4^j
+        steps = (x + 1) // 2 * 2
+        distance = steps * pairs[steps // 2]  # E|walk of x steps|, the same for 2j − 1 and 2j
+        moves = 2 * (k / m) * (m - k) / (m - 1)
+        gini_mean = (m - 1) * float(binom.pmf(x, n, min(moves, 1.0)) @ distance) / (2 * k * n)
+    return Participation(fair, gini_mean, entropy_mean + 0.0, 1 - (1 - k / m) ** n)
+
+
+def selection_counts(selections: Sequence[ArrayLike], num_clients: int) -> NDArray[np.int64]:
+    """How many rounds each client was in, int64 [m]. A client named twice in a round counts once.
+
+    Args:
+        selections: the clients of each round, n lists.
+        num_clients: m.
+    """
+    counts = np.zeros(num_clients, np.int64)
+    for clients in _rounds(selections, num_clients):
+        counts[clients] += 1
+    return counts
+
+
+def rounds_since(selections: Sequence[ArrayLike], num_clients: int) -> Values:
+    """Rounds since each client was last in one, as of the last round: 0 if it was in that; inf if it never was, float64 [m].
+
+    Args:
+        selections: the clients of each round, n lists.
+        num_clients: m.
+    """
+    last = np.full(num_clients, -np.inf)
+    for t, clients in enumerate(_rounds(selections, num_clients), start=1):
+        last[clients] = t
+    return len(selections) - last
 
 
 # --- cost of a target (D4) -------------------------------------------------------------------------------------------------
@@ -286,6 +392,64 @@ def hindsight_regret(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> Val
     means = np.sort((got.sum(axis=0)[times > 0]) / times[times > 0])[::-1]
     best = np.concatenate([[0.0], np.cumsum(means)])
     return np.cumsum(best[observed.sum(axis=1)] - got.sum(axis=1))
+
+
+# --- conformal prediction (D6) ---------------------------------------------------------------------------------------------
+
+
+class PredictionSets(NamedTuple):
+    """What prediction sets are worth."""
+
+    coverage: float
+    """Share of samples whose label is in their set."""
+    size: float
+    """Mean number of classes in a set."""
+    empty: float
+    """Share of sets that are empty."""
+
+
+def prediction_sets(members: ArrayLike, labels: ArrayLike) -> PredictionSets:
+    """Coverage |{j: y_j ∈ C(x_j)}|/n, mean size and share of empty sets.
+
+    Measure it on samples that neither trained nor calibrated the model: a calibration set that decided when to stop is no longer
+    exchangeable with new samples, and :func:`coverage_range` no longer holds for it.
+
+    Args:
+        members: which classes are in the set of each sample, booleans [n, K].
+        labels: the right classes, integers [n].
+    """
+    sets, right = np.asarray(members), np.asarray(labels)
+    if sets.ndim != 2 or not sets.size or sets.dtype != np.bool_:
+        raise UsageError(
+            f"members is {sets.dtype} {list(sets.shape)}; it must be booleans [samples, classes] and not empty"
+        )
+    if right.shape != sets.shape[:1] or right.dtype.kind not in "iu":
+        raise UsageError(
+            f"labels is {right.dtype} {list(right.shape)}; it must be one integer for each of {len(sets)} samples"
+        )
+    if right.min() < 0 or right.max() >= sets.shape[1]:
+        raise UsageError(
+            f"labels: {right.min()} to {right.max()} with {sets.shape[1]} classes; they are counted from 0"
+        )
+    sizes = sets.sum(axis=1)
+    covered = sets[np.arange(len(right)), right]
+    return PredictionSets(float(covered.mean()), float(sizes.mean()), float((sizes == 0).mean()))
+
+
+def coverage_range(alpha: float, num_calibration: int) -> tuple[float, float]:
+    """Where expected coverage lies: 1 − alpha to 1 − alpha + 1/(n_c + 1), at most 1.
+
+    For exchangeable samples, n_c of which calibrate, once, and scores without ties. Vovk, Gammerman, Shafer 2005; Lei et al. 2018.
+
+    Args:
+        alpha: the error rate that was asked for, in (0, 1).
+        num_calibration: n_c ≥ 0.
+    """
+    if not 0 < alpha < 1:
+        raise UsageError(f"alpha = {alpha}: between 0 and 1, such as 0.1")
+    if num_calibration < 0:
+        raise UsageError(f"num_calibration = {num_calibration}: at least 0")
+    return 1 - alpha, min(1.0, 1 - alpha + 1 / (num_calibration + 1))
 
 
 # --- stability (D8) --------------------------------------------------------------------------------------------------------
@@ -398,8 +562,13 @@ def _rewards(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> tuple[Value
         raise UsageError(f"rewards has the shape {matrix.shape}; it must be [rounds, clients] and not empty")
     if len(selections) != len(matrix):
         raise UsageError(f"selections: {len(selections)} rounds, but rewards has {len(matrix)}")
+    return matrix, _rounds(selections, matrix.shape[1])
+
+
+def _rounds(selections: Sequence[ArrayLike], num_clients: int) -> list[NDArray[np.int64]]:
+    """The distinct clients of each round."""
     chosen = [np.unique(np.asarray(clients, np.int64)) for clients in selections]
     for t, clients in enumerate(chosen, start=1):
-        if len(clients) and not (clients[0] >= 0 and clients[-1] < matrix.shape[1]):
-            raise UsageError(f"selections: round {t} names a client outside 0…{matrix.shape[1] - 1}")
-    return matrix, chosen
+        if len(clients) and not (clients[0] >= 0 and clients[-1] < num_clients):
+            raise UsageError(f"selections: round {t} names a client outside 0…{num_clients - 1}")
+    return chosen

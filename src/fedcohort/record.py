@@ -65,7 +65,7 @@ CREATE TABLE checkpoints (round INTEGER PRIMARY KEY, file TEXT, sha256 TEXT);
 
 @dataclass
 class ClientRow:
-    """One selected client of a round. ``status``: admitted, declined, failed or diverged (see ``detail``)."""
+    """One selected client of a round. ``status``: admitted, declined, failed, late or diverged (see ``detail``)."""
 
     client: int
     status: str

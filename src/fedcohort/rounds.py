@@ -61,21 +61,24 @@ def play_round(game: Game, t: int, *, test: bool) -> RoundRow:
     available = clock.available(t)
     with watch.part("selection"):
         ask = ledger.asking(lambda question, clients: engine.answer(start, t, question, clients), clock.num_samples)
-        k = min(game.k, len(available))
-        cohort = choose(
-            selector, Round(t, k, available, rng(game.seed, "select", t), before, clock.durations.copy(), ask)
-        )
+        k = min(clock.invited(game.k), len(available))
+        seen = Round(
+            t, k, available, rng(game.seed, "select", t), before, clock.durations.copy(), ask,
+            clock.compute_times.copy(), clock.upload_times.copy(),
+        )  # fmt: skip
+        cohort = choose(selector, seen)
 
     tally = Tally(cohort, start, engine.trainable, selector.needs)
-    members = _members(cohort, clock, game.k)
+    members = _members(cohort, clock, game.k, t, engine.trainable)
+    sent = num_bytes([start, *algorithm.broadcast().values()])
     with watch.part("aggregation"):
         updates = watch.watch("training", engine.train(start, t, cohort, algorithm))
-        updates = clock.settle(t, updates)
+        updates = clock.settle(t, updates, bytes_down=sent, wanted=clock.wanted(len(cohort), game.k))
         updates = tally.arrived(updates)
         updates = selector.admit(updates)
         updates = tally.admitted(updates, algorithm, members)
         game.model = algorithm.aggregate(start, updates, members)
-    engine.commit([row.client for row in tally.having("admitted")])
+    engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
     tally.settle()
 
     with watch.part("evaluation"):
@@ -86,9 +89,8 @@ def play_round(game: Game, t: int, *, test: bool) -> RoundRow:
 
     seconds = watch.seconds
     seconds["aggregation"] -= seconds.get("training", 0.0)
-    down = len(cohort) * num_bytes([start, *algorithm.broadcast().values()])
     ledger.add(
-        "training", messages=2 * len(cohort), down=down, up=tally.bytes_up, passes=tally.passes,
+        "training", messages=2 * len(cohort), down=len(cohort) * sent, up=tally.bytes_up, passes=tally.passes,
         seconds=seconds.get("training", 0.0), discloses="its update and number of samples",
     )  # fmt: skip
     return _row(
@@ -96,7 +98,7 @@ def play_round(game: Game, t: int, *, test: bool) -> RoundRow:
     )
 
 
-def _members(cohort: Cohort, clock: Clock, k: int) -> Members:
+def _members(cohort: Cohort, clock: Clock, k: int, t: int, trainable: frozenset[str]) -> Members:
     def by_client(values: Any) -> dict[int, Any]:
         return {} if values is None else dict(zip(cohort.clients.tolist(), np.asarray(values).tolist(), strict=True))
 
@@ -107,6 +109,8 @@ def _members(cohort: Cohort, clock: Clock, k: int) -> Members:
         multiplicity=by_client(cohort.multiplicity),
         inclusion=by_client(cohort.inclusion),
         weights=by_client(cohort.weights),
+        t=t,
+        trainable=trainable,
     )
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from fedcohort.comparison import Comparison, Result
-    from fedcohort.experiment import Cell, Experiment
+    from fedcohort.experiment import Cell, Choice, Experiment
     from fedcohort.federation.datasets import Dataset
     from fedcohort.federation.partition import PartitionReport
     from fedcohort.record import RoundRow
@@ -42,7 +43,7 @@ LINES = 40
 def screen() -> Console:
     """Standard output; names that users gave are never read as markup."""
     console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal and "COLUMNS" not in console._environ:
+    if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDE
     return console
 
@@ -163,7 +164,7 @@ def _label_width(width: int) -> int:
 
 def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     """The table of a comparison, and what its numbers mean."""
-    rows = compared.table.to_dict("records")
+    rows = [{str(key): value for key, value in row.items()} for row in compared.table.to_dict("records")]
     target = compared.target.accuracy
     goal = f"{100 * target:g} %"
     several = len({row["algorithm"] for row in rows}) > 1
@@ -211,7 +212,6 @@ def _explained(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Ite
     chance = sorted({index(row["jain_random"]) for row in rows})
     per = chance[0] if len(chance) == 1 else ", ".join(f"{row['label']} {index(row['jain_random'])}" for row in rows)
     yield f"Time is simulated; 1 is one pass over one sample. Jain: 1 is even; uniform chance gives {per} on average."
-    yield f"Runs: {', '.join(map(str, compared.folders))}"
 
 
 def _spread(mean: float, sd: float) -> str:
@@ -229,7 +229,7 @@ def _difference(row: Mapping[str, Any], first: bool) -> Text:
 
 def _reached(row: Mapping[str, Any]) -> str:
     mean = row["rounds_to_target"]
-    rounds = count(mean, 0 if mean >= 9.95 or mean == round(mean) else 1)
+    rounds = count(mean, 0 if mean >= 9.95 or mean % 1 == 0 else 1)
     return f"{rounds} ({row['reached']}/{row['seeds']})" if 0 < row["reached"] < row["seeds"] else rounds
 
 
@@ -241,9 +241,8 @@ def _ids(numbers: Sequence[int]) -> str:
 # --- the results of one row --------------------------------------------------------------------------------------------------
 
 
-def results(label: str, done: "Sequence[tuple[Result, str]]", width: int = WIDE) -> Group:
-    """What each seed came to; the string says what was not done anew, such as ``"was finished already"``."""
-    runs = [one for one, _ in done]
+def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
+    """What each seed came to."""
     columns = [
         Column("seed", [str(one.seed) for one in runs]),
         Column("final\naccuracy", [percent(one.accuracy) for one in runs]),
@@ -258,10 +257,6 @@ def results(label: str, done: "Sequence[tuple[Result, str]]", width: int = WIDE)
     ]
     table, _ = _fitting(columns, width)
     rounds = sorted({one.rounds for one in runs})
-    places = [
-        Text.assemble((f"seed {one.seed}: ", "dim"), str(one.path), (f"  ({note})" if note else "", "yellow"), overflow="fold")
-        for one, note in done
-    ]
     return Group(
         Text.assemble((label, "bold"), f", {_ids(rounds)} rounds"),
         "",
@@ -271,7 +266,6 @@ def results(label: str, done: "Sequence[tuple[Result, str]]", width: int = WIDE)
             "Accuracies in %: on the test set; local: of the last round's clients on their own training data.",
             "Jain index of who was selected: 1 is even; beside it what uniform chance gives on average.",
         ),
-        *places,
     )
 
 
@@ -282,14 +276,18 @@ def partition(experiment: "Experiment", data: "Dataset", report: "PartitionRepor
     """Who holds what: clients × classes for the first clients, and quantiles over all where there are more."""
     m, shown = len(report.sizes), min(len(report.sizes), SHOWN_CLIENTS)
     chosen = experiment.federation.partition
-    settings = ", ".join(f"{key} = {value}" for key, value in chosen.parameters.items())
+    changes = (
+        ("Label noise", experiment.federation.label_noise),
+        ("Feature shift", experiment.federation.feature_shift),
+    )
     kept = int(report.sizes.sum())
     parts: list[RenderableType] = [
         Text.assemble(
             (data.name, "bold"),
             f": {data.num_train:,} training and {len(data.test_labels):,} test samples, {data.num_classes} classes",
         ),
-        Text(f"{m:,} clients by {chosen.name}({settings}), seed {experiment.seed}"),
+        Text(f"{m:,} clients by {_called(chosen)}, seed {experiment.seed}"),
+        *[Text(f"{what}: {_called(c)}; counts below are before it") for what, c in changes if c.name != "none"],
         "",
     ]
     if m > shown:
@@ -299,13 +297,18 @@ def partition(experiment: "Experiment", data: "Dataset", report: "PartitionRepor
     lost = data.num_train - kept
     named = any(name != str(i) for i, name in enumerate(data.classes))
     notes = [
-        "" if "distance" in hidden else "distance: total variation between the client's class mixture and everybody's, "
-        "from 0 (the same) to 1.",
+        ""
+        if "distance" in hidden
+        else "distance: total variation between the client's class mixture and everybody's, from 0 (the same) to 1.",
         f"{lost:,} training samples belong to no client." if lost else "",
         "Classes: " + ", ".join(f"{i} {name}" for i, name in enumerate(data.classes)) if named else "",
         _wider(hidden),
     ]
     return Group(*parts, *_notes(*notes))
+
+
+def _called(choice: "Choice") -> str:
+    return f"{choice.name}({', '.join(f'{key} = {_value(value)}' for key, value in choice.parameters.items())})"
 
 
 def _matrix(data: "Dataset", report: "PartitionReport", shown: int, width: int) -> tuple[Table, list[str]]:
@@ -463,7 +466,7 @@ def watching(cells: "Sequence[Cell]", *, quiet: bool) -> "Iterator[Told | None]"
 
 
 class _Course:
-    """How far all runs together are. Runs are played in the order of ``cells``; those that were finished before are skipped silently."""
+    """How far all runs together are. They are played in the order of ``cells``; those finished before are passed over."""
 
     def __init__(self, cells: "Sequence[Cell]", clock: Callable[[], float] = time.monotonic) -> None:
         self._number = {(cell.label, cell.seed): i for i, cell in enumerate(cells)}
@@ -511,7 +514,9 @@ class _Bar:
         ]
         if wide and self._course.runs > 1:
             facts.insert(0, f"run {step.run}/{self._course.runs}")
-        self._bar.update(self._task, completed=step.done, description=f"{label}, seed {cell.seed}", facts=" · ".join(facts))
+        self._bar.update(
+            self._task, completed=step.done, description=f"{label}, seed {cell.seed}", facts=" · ".join(facts)
+        )
 
 
 class _Lines:

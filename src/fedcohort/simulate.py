@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from fedcohort.errors import UsageError
-from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment import Cell, Experiment, Systems
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import RoundRow, Run
 
@@ -100,6 +101,7 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
             "label": cell.label,
             "seed": str(cell.seed),
             "key": experiment.key(given.key()),
+            "public": experiment.public.words,
         }
         record = Run.create(path, experiment.to_toml(), meta | {"data": fingerprint, **_versions()})
         if record.meta["data"] != fingerprint:
@@ -145,38 +147,90 @@ def _play(
 @contextmanager
 def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
     """Everything of one run, ready for its first round: the game, and the fingerprint of its data. Closes the engine at the end."""
-    from fedcohort.engines.local import LocalEngine
+    from fedcohort.accounts import num_bytes
+    from fedcohort.algorithms.server import ServerTools
+    from fedcohort.engines.local import LocalEngine, build_module
     from fedcohort.federation import datasets
     from fedcohort.federation.federation import gather
     from fedcohort.federation.partition import partition
+    from fedcohort.federation.pooled import pooled
+    from fedcohort.federation.public import choose_public
     from fedcohort.federation.systems import Clock
     from fedcohort.models import as_model
     from fedcohort.rounds import Game
     from fedcohort.selection.base import Census
+    from fedcohort.selection.everyone import All
 
     seed, data = experiment.seed, experiment.data
     dataset = given.data or datasets.load(
         data.name, data_dir=given.data_dir, image_column=data.image_column, label_column=data.label_column
     )
+    public = choose_public(
+        experiment.public.name,
+        experiment.public.share,
+        dataset,
+        seed,
+        load=lambda name: datasets.load(name, data_dir=given.data_dir),
+    )
     split = partition(
         experiment.federation.partition.build(),
-        dataset.train_labels,
+        dataset.train_labels[public.rest],
         experiment.federation.clients,
         seed,
-        dataset.writers,
+        None if dataset.writers is None else dataset.writers[public.rest],
     )
-    federation = gather(dataset, split, validation=data.validation, seed=seed)
+    split = replace(split, order=public.rest[split.order])
+    federation = gather(
+        dataset,
+        split,
+        validation=data.validation,
+        seed=seed,
+        label_noise=experiment.federation.label_noise.build(),
+        holdout=experiment.federation.holdout,
+        feature_shift=experiment.federation.feature_shift.build(),
+    )
     selector = copy.deepcopy(given.selector) if given.selector is not None else experiment.selection.build()
     algorithm = copy.deepcopy(given.algorithm) if given.algorithm is not None else experiment.algorithm.build()
+    for part in (selector, algorithm):
+        experiment.meet(part.needs, type(part).__name__)
+    systems, k = experiment.systems, experiment.selection.k
+    if algorithm.pools:
+        federation, selector, systems, k = pooled(federation), All(), Systems(), 1
     model = as_model(given.model) if given.model is not None else experiment.model.build()
+    algorithm.prepare(
+        ServerTools(
+            build=partial(build_module, as_model(model), federation, seed),
+            prepared=federation.prepare,
+            num_classes=federation.num_classes,
+            public=public.features() if "public" in algorithm.needs else federation.test.features[:0],
+            validation=(federation.validation.features, federation.validation.labels),
+            seed=seed,
+        )
+    )
     histogram = federation.histogram() if "histogram" in selector.needs else None
-    selector.setup(Census(federation.num_samples, federation.num_classes, experiment.selection.k, histogram))
     workers = 1 if experiment.engine.plan == "loop" else experiment.engine.workers
-    engine = LocalEngine(federation, as_model(model), experiment.training, algorithm, seed, workers)
+    stacked = experiment.engine.plan == "stacked"
+    engine = LocalEngine(federation, as_model(model), experiment.training, algorithm, seed, workers, stacked=stacked)
     try:
-        clock = Clock(experiment.systems, federation.num_samples, seed)
-        game = Game(seed, experiment.selection.k, clock, selector, algorithm, engine, engine.initial_model())
-        yield game, dataset.fingerprint
+        start = engine.initial_model()
+        clock = Clock(
+            federation.num_samples,
+            seed,
+            systems.latency.build(),
+            systems.availability.build(),
+            systems.network.build(),
+            rounds=experiment.rounds,
+            dropout=systems.dropout,
+            deadline=systems.deadline,
+            overcommit=systems.overcommit,
+            idle_time=systems.idle_time,
+            model_bytes=num_bytes([start]),
+            epochs=algorithm.local_training(experiment.training).epochs,
+        )
+        invited = min(clock.invited(k), federation.num_clients)
+        selector.setup(Census(federation.num_samples, federation.num_classes, invited, histogram))
+        game = Game(seed, k, clock, selector, algorithm, engine, start)
+        yield game, public.fingerprint
     finally:
         engine.close()
 

@@ -13,3 +13,4 @@ def pool() -> Iterator[Pool]:
     pool = Pool(3)
     yield pool
     pool.close()
+    assert [process.exitcode for process in pool.processes] == [0, 0, 0]

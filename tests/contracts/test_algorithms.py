@@ -7,7 +7,7 @@ from typing import Any, ClassVar, get_args
 import pytest
 
 from fedcohort.algorithms import ALGORITHMS
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update, WeightMode
+from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, Tensors, Update, WeightMode
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.parameters import parameters
@@ -19,7 +19,7 @@ AVERAGES = {"fedsgd", "fedavg"}
 """Those whose result is a weighted mean of models."""
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_every_algorithm_holds_the_contract(name: str) -> None:
     check_algorithm(ALGORITHMS.find(name, "algorithm.name"), averages=name in AVERAGES)
 
@@ -59,6 +59,18 @@ class Forgetful(ControlVariates):
         return {}
 
 
+class Leaning(FedAvg):
+    corrects: ClassVar[bool] = True
+
+    def end(self, fold: Any, model: ModelState, members: Members) -> ModelState:
+        self.rounds = getattr(self, "rounds", 0) + 1
+        return super().end(fold, model, members)
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        for gradient in gradients.values():
+            gradient.mul_(getattr(self, "rounds", 0))
+
+
 class Drifting(FedAvg):
     def end(self, fold: Any, model: ModelState, members: Members) -> ModelState:
         return {name: value * 1.001 for name, value in super().end(fold, model, members).items()}
@@ -92,6 +104,7 @@ class Nameless(FedAvg):
         (Vandal, "changed the model or the updates"),
         (Counting, r"nobody was admitted, but its state changed \(R10\)"),
         (Forgetful, "resumed after round 2"),
+        (Leaning, r"what clients need travels in broadcast\(\)"),
         (Drifting, "every client sent the model back"),
         (Widening, "is torch.float64"),
         (Careless, "use dataclasses.replace"),

@@ -1,7 +1,7 @@
 """Both engines hold the contract, and whole runs on them are the same, bit for bit."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms.base import Algorithm, ModelState, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
+from fedcohort.arrays import Indices, Values
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Logistic
 from fedcohort.record import RoundRow
 from fedcohort.rounds import Game, play_round
-from fedcohort.selection.base import Cohort
+from fedcohort.selection.base import Cohort, Question
 from fedcohort.simulate import Given
 from fedcohort.states import pack, unpack
 from fedcohort.testing import check_engine
 from fedcohort.testing.base import BROKEN, ControlVariates, bits, small_federation
+from fedcohort.training.forward import Evaluation
 from tests.engines.process_engine import Pool, ProcessEngine
 from tests.experiments import small
 from tests.games import a_game
@@ -33,7 +35,7 @@ SELECTIONS: list[dict[str, Any]] = [
     {"name": "cpowd"},
     {"name": "utility_time"},
 ]
-SYSTEMS = {"dropout": 0.25, "availability": 0.8}
+SYSTEMS = {"dropout": 0.25}
 ROUNDS = 4
 
 
@@ -43,6 +45,64 @@ def test_the_local_engine_holds_the_contract() -> None:
 
 def test_the_process_engine_holds_the_contract(pool: Pool) -> None:
     check_engine(partial(ProcessEngine, pool=pool))
+
+
+class Eager(LocalEngine):
+    def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
+        yield from list(super().train(model, t, cohort, algorithm))
+
+
+class Backwards(LocalEngine):
+    def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
+        yield from reversed(list(super().train(model, t, cohort, algorithm)))
+
+
+class Generous(LocalEngine):
+    def commit(self, admitted: Iterable[int]) -> None:
+        super().commit(self.memories.proposed)
+
+
+class Forgetful(LocalEngine):
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        pass
+
+
+class Anonymous(LocalEngine):
+    def answer(self, model: ModelState, t: int, question: Question, clients: Indices) -> Values:
+        try:
+            return super().answer(model, t, question, clients)
+        except ClientError as error:
+            raise RuntimeError("a client failed") from error
+
+
+class Worn(LocalEngine):
+    def evaluate(self, model: ModelState, split: str) -> Evaluation:
+        return super().evaluate(model, "validation")
+
+
+class OnceOnly(LocalEngine):
+    def close(self) -> None:
+        if getattr(self, "closed", False):
+            raise RuntimeError("closed already")
+        self.closed = True
+        super().close()
+
+
+@pytest.mark.parametrize(
+    ("engine", "complaint"),
+    [
+        (Eager, "150 of 150 clients were trained before the second update"),
+        (Backwards, "updates: not the bits of the local engine"),
+        (Generous, "updates: not the bits of the local engine"),
+        (Forgetful, "a memory was lost or changed"),
+        (Anonymous, "answer: client 9 raises an error, but RuntimeError came out"),
+        (Worn, "test: not the bits of the local engine"),
+        (OnceOnly, "raised RuntimeError: closed already"),
+    ],
+)
+def test_the_check_notices(engine: type[LocalEngine], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_engine(engine)
 
 
 @contextmanager
@@ -108,13 +168,8 @@ def test_client_memory_survives_dropouts_and_a_move_to_another_engine(pool: Pool
     assert bits(state["algorithm"]["c"]) == bits(straight.state_dict()["algorithm"]["c"])
 
 
-def test_processes_of_its_own_end_with_the_engine_and_errors_show_the_clients_traceback() -> None:
-    pool = Pool(1)
+def test_an_error_in_another_process_shows_the_clients_traceback(pool: Pool) -> None:
     engine = ProcessEngine(small_federation(), Logistic(), Training(), FedAvg(), 0, 1, pool=pool)
-    with pytest.raises(ClientError, match=rf"^client {BROKEN}: IndexError: ") as caught:
+    with closing(engine), pytest.raises(ClientError, match=rf"^client {BROKEN}: IndexError: ") as caught:
         list(engine.train(engine.initial_model(), 1, Cohort(np.array([BROKEN])), FedAvg()))
     assert "cross_entropy" in str(caught.value.__cause__)
-    engine.close()
-    engine.close()
-    pool.close()
-    assert [process.exitcode for process in pool.processes] == [0]

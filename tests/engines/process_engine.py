@@ -9,6 +9,7 @@ import importlib
 import itertools
 import json
 import multiprocessing
+import os
 import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -85,9 +86,15 @@ def open_site(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Site:
     features, labels = arrays["features"], arrays["labels"]
     nothing = Samples(features[:0], labels[:0])
     federation = Federation(
-        Samples(features, labels), arrays["offsets"], nothing, nothing, tuple(words["classes"]), arrays["shift"],
-        arrays["scale"],
-    )  # fmt: skip
+        train=Samples(features, labels),
+        offsets=arrays["offsets"],
+        validation=nothing,
+        test=nothing,
+        classes=tuple(words["classes"]),
+        shift=arrays["shift"],
+        scale=arrays["scale"],
+        held=arrays["held"],
+    )
     module = build_module(follow(words["model"]), federation, words["seed"])
     training = make(Training, words["training"], "training")
     return Site(
@@ -102,9 +109,9 @@ def train(site: Site, client: int, epochs: int | None) -> tuple[dict[str, Any], 
     )
     if memory:
         site.pending[client] = memory
-    words = {
-        name: getattr(update, name) for name in ("client", "num_samples", "steps", "report", "work", "failure")
-    } | {"sent": None if update.sent is None else sorted(update.sent)}
+    apart = ("state", "extra", "sent", "duration")  # arrays; a set; simulated time, which the server adds
+    words = {f.name: getattr(update, f.name) for f in dataclasses.fields(update) if f.name not in apart}
+    words["sent"] = None if update.sent is None else sorted(update.sent)
     return words, {"state": update.state, "extra": update.extra}
 
 
@@ -116,7 +123,7 @@ def serve(connection: Connection) -> None:
         try:
             words, arrays = receive(connection)
         except EOFError:
-            return
+            os._exit(0)  # nothing to tidy up, and torch takes its time
         client = words.get("client")
         try:
             reply: tuple[Any, Any] = handle(sites, words, arrays)
@@ -199,8 +206,8 @@ class ProcessEngine:
 
     Args:
         federation, model, training, algorithm, seed: as for :class:`fedcohort.engines.local.LocalEngine`.
-        workers: processes.
-        pool: processes to use in place of one's own.
+        workers: processes used.
+        pool: where the workers are; it stays when the engine is closed.
     """
 
     _ids = itertools.count()
@@ -214,13 +221,11 @@ class ProcessEngine:
         seed: int,
         workers: int = 2,
         *,
-        pool: Pool | None = None,
+        pool: Pool,
     ) -> None:
         self.workers = workers
         self._id = next(self._ids)
-        house = pool or Pool(workers)
-        self._own_pool = house if pool is None else None
-        self._connections = house.connections[:workers]
+        self._connections = pool.connections[:workers]
         self._server = LocalEngine(_without_clients(federation), model, training, algorithm, seed, workers=1)
         self.trainable = self._server.trainable
         self._open = True
@@ -231,8 +236,10 @@ class ProcessEngine:
             "seed": seed,
             "classes": federation.classes,
         }
+        for worker in range(workers):  # all at once: the first engine of a process waits for torch
+            self._request(worker, {"do": "open", **words}, self._slice(federation, worker))
         for worker in range(workers):
-            self._exchange(worker, {"do": "open", **words}, self._slice(federation, worker))
+            self._reply(worker)
 
     def initial_model(self) -> ModelState:
         return self._server.initial_model()
@@ -281,8 +288,6 @@ class ProcessEngine:
         for worker in range(self.workers):
             self._exchange(worker, {"do": "close"})
         self._server.close()
-        if self._own_pool is not None:
-            self._own_pool.close()
 
     # requests and replies
 
@@ -323,11 +328,13 @@ class ProcessEngine:
     def _slice(self, federation: Federation, worker: int) -> dict[str, Any]:
         """The arrays of a worker's clients; the ids stay, the others have no samples."""
         here = np.arange(federation.num_clients) % self.workers == worker
-        index = torch.from_numpy(np.flatnonzero(np.repeat(here, federation.num_samples)))
+        sizes = np.diff(federation.offsets)
+        index = torch.from_numpy(np.flatnonzero(np.repeat(here, sizes)))
         return {
             "features": federation.train.features[index],
             "labels": federation.train.labels[index],
-            "offsets": np.concatenate([[0], np.cumsum(np.where(here, federation.num_samples, 0))]),
+            "offsets": np.concatenate([[0], np.cumsum(np.where(here, sizes, 0))]),
+            "held": np.where(here, federation.num_held_out, 0),
             "shift": federation.shift,
             "scale": federation.scale,
         }
@@ -336,4 +343,5 @@ class ProcessEngine:
 def _without_clients(federation: Federation) -> Federation:
     """What the server knows: its own two sets."""
     train = Samples(federation.train.features[:0], federation.train.labels[:0])
-    return dataclasses.replace(federation, train=train, offsets=np.zeros_like(federation.offsets))
+    nobody = np.zeros_like(federation.offsets)
+    return dataclasses.replace(federation, train=train, offsets=nobody, held=None, noise=None)

@@ -1,7 +1,9 @@
 """Partitions: what holds for every rule, the numbers of each paper's rule, and messages that say what would work."""
 
+import dataclasses
 import math
 import re
+import time
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.errors import UsageError
-from fedcohort.federation.partition import PARTITIONS, DirichletClass, Iid, Partition, Rule, describe, partition
+from fedcohort.federation.partition import DirichletClass, Iid, Partition, Rule, describe, effective_alpha, partition
+from fedcohort.federation.partitions import PARTITIONS
+from fedcohort.federation.partitions.dirichlet_client import DirichletClient
+from fedcohort.federation.partitions.dominant_class import DominantClass
+from fedcohort.federation.partitions.natural import Natural
+from fedcohort.federation.partitions.quantity import Quantity
+from fedcohort.federation.partitions.random_fractions import RandomFractions
+from fedcohort.federation.partitions.shards import Shards
 from fedcohort.parameters import make, parameters
 
 BALANCED_10 = np.arange(50_000) % 10  # the class sizes of CIFAR-10
@@ -24,55 +33,90 @@ def sizes_without_redraw(rule, labels, num_clients, seeds):
 
 # --- every rule ------------------------------------------------------------------------------------------------------------
 
+ALPHA, MIN_SIZE, SHARE = st.floats(1e-7, 1e4), st.integers(0, 12), st.floats(0, 1)
 RULES = st.one_of(
     st.builds(Iid, stratified=st.booleans()),
+    st.builds(DirichletClass, alpha=ALPHA, variant=st.sampled_from(["balanced", "plain"]), min_size=MIN_SIZE),
     st.builds(
-        DirichletClass,
-        alpha=st.floats(1e-7, 1e4),
-        variant=st.sampled_from(["balanced", "plain"]),
-        min_size=st.integers(0, 12),
+        DirichletClient,
+        alpha=ALPHA,
+        convention=st.sampled_from(["alpha_total", "alpha_each"]),
+        sizes=st.sampled_from(["equal", "dirichlet", "lognormal"]),
+        size_beta=ALPHA,
+        size_sigma=st.floats(1e-6, 20),
+        min_size=MIN_SIZE,
+    ),
+    st.builds(Shards, shards=st.integers(1, 20), min_size=MIN_SIZE),
+    st.builds(RandomFractions, law=st.sampled_from(["uniform", "exp"]), min_size=MIN_SIZE),
+    st.builds(DominantClass, frac=SHARE, share=st.floats(0.01, 1), natural=st.booleans(), min_size=MIN_SIZE),
+    st.builds(Natural, min_size=MIN_SIZE),
+    st.builds(
+        Quantity,
+        law=st.sampled_from(["dirichlet", "lognormal"]),
+        beta=ALPHA,
+        sigma=st.floats(1e-6, 20),
+        min_size=MIN_SIZE,
     ),
 )
 
 
-@settings(max_examples=150, deadline=None)
+def expected_samples(rule, num_samples, num_clients):
+    """How many samples somebody gets; None where that depends on the writers."""
+    if isinstance(rule, Natural) or getattr(rule, "natural", False):
+        return None
+    parts = {Shards: lambda: num_clients * rule.shards, DominantClass: lambda: num_clients}.get(type(rule), lambda: 1)()
+    return num_samples // parts * parts
+
+
+@settings(max_examples=400, deadline=None)
 @given(
     rule=RULES,
-    labels=st.lists(st.integers(0, 6), min_size=1, max_size=200).map(np.array),
+    samples=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), min_size=1, max_size=200).map(np.array),
     num_clients=st.integers(1, 12),
     seed=st.integers(0, 2**32),
 )
-def test_every_sample_has_one_client_or_the_error_names_a_parameter(rule, labels, num_clients, seed):
+def test_every_sample_has_one_client_or_the_error_names_a_parameter(rule, samples, num_clients, seed):
+    labels, writers = samples.T
     try:
-        split, message = partition(rule, labels, num_clients, seed), ""
+        split, message = partition(rule, labels, num_clients, seed, writers), ""
     except UsageError as error:
         split, message = None, str(error)
     if split is None:
-        assert re.match(r"federation\.(clients|partition\.(alpha|min_size)) = .* (works|at most)", message)
+        fields = "|".join(type(rule).__pydantic_fields__)
+        assert re.match(rf"federation\.(clients|partition\.({fields})) = .* (works|at most|use) ", message), message
+        assert "\n" not in message
         return
     assert split.order.dtype == split.offsets.dtype == np.int64
     assert split.offsets[0] == 0
     assert split.offsets[-1] == len(split.order)
-    assert np.array_equal(np.sort(split.order), np.arange(len(labels)))  # disjoint, and nobody is missing
+    kept = np.sort(split.order)
+    assert (np.diff(kept) > 0).all()  # disjoint
+    expected = expected_samples(rule, len(labels), num_clients)
+    if expected is not None:
+        assert len(kept) == expected  # nobody is missing
     assert split.num_clients == num_clients
     assert split.sizes.min() >= rule.min_size
-    again = partition(rule, labels, num_clients, seed)
+    again = partition(rule, labels, num_clients, seed, writers)
     assert np.array_equal(split.order, again.order)
     assert np.array_equal(split.offsets, again.offsets)
     report = describe(labels, split, 7)
     for client in range(num_clients):
         assert np.array_equal(report.counts[client], np.bincount(labels[split.samples(client)], minlength=7))
-    assert np.array_equal(report.counts.sum(axis=0), np.bincount(labels, minlength=7))
+    assert np.array_equal(report.counts.sum(axis=0), np.bincount(labels[kept], minlength=7))
+    assert report.dropped == len(labels) - len(kept)
+    assert math.isnan(report.effective_alpha) or report.effective_alpha >= -1e-9
 
 
-@pytest.mark.parametrize("name", PARTITIONS)
+@pytest.mark.parametrize("name", list(PARTITIONS))
 def test_another_seed_gives_another_partition(name):
-    rule = PARTITIONS[name]()
-    first, second = (partition(rule, BALANCED_10[:1000], 5, seed) for seed in (0, 1))
+    rule = PARTITIONS.find(name, "federation.partition.name")()
+    first, second = (partition(rule, BALANCED_10[:1000], 5, seed, np.arange(1000) % 20) for seed in (0, 1))
     assert not np.array_equal(first.order, second.order)
 
 
-@pytest.mark.parametrize("rule", [Iid(), Iid(stratified=True), DirichletClass(alpha=1.0)])
+@pytest.mark.parametrize(
+    "rule", [Iid(), Iid(stratified=True), DirichletClass(alpha=1.0), DirichletClient(), Shards(), DominantClass()]
+)
 def test_samples_are_shuffled_inside_a_client(rule):
     split = partition(rule, np.sort(BALANCED_10[:5000]), 5, seed=0)
     for client in range(5):
@@ -360,6 +404,34 @@ def test_an_infeasible_alpha_is_named_and_what_is_proposed_works(rule, num_sampl
         assert partition(fewer, labels, num_clients, seed=0).sizes.min() >= int(other[1])
 
 
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        (Quantity(beta=0.05), "beta"),
+        (Quantity(law="lognormal", sigma=5.0), "sigma"),
+        (DirichletClient(sizes="dirichlet", size_beta=0.05), "size_beta"),
+        (DirichletClient(sizes="lognormal", size_sigma=5.0), "size_sigma"),
+    ],
+)
+def test_infeasible_sizes_are_named_and_what_is_proposed_works(rule, name):
+    labels = BALANCED_10[:2000]
+    with pytest.raises(
+        UsageError, match=rf"federation\.partition\.{name} = {getattr(rule, name):g}: no draw"
+    ) as caught:
+        partition(rule, labels, 50, seed=0)
+    works = float(re.search(rf"what works: {name} = (\S+)", str(caught.value))[1])
+    assert (works < getattr(rule, name)) == name.endswith("sigma")
+    assert partition(dataclasses.replace(rule, **{name: works}), labels, 50, seed=0).sizes.min() >= 10
+
+
+def test_an_infeasible_partition_of_many_samples_is_refused_soon():
+    begin = time.process_time()
+    for rule in (DirichletClass(), Quantity(), RandomFractions(), DirichletClient(sizes="lognormal")):
+        with pytest.raises(UsageError, match=r"no draw gives each of 50000 clients"):
+            partition(rule, np.arange(600_000) % 10, 50_000, seed=0)
+    assert time.process_time() - begin < 30
+
+
 def test_min_size_is_named_where_no_alpha_would_help():
     with pytest.raises(UsageError, match=r"federation\.partition\.min_size = 10: no draw"):
         partition(DirichletClass(alpha=0.5, variant="plain"), np.arange(1000) % 10, 100, seed=0)
@@ -394,7 +466,44 @@ def test_describe_counts_by_hand():
     assert report.num_classes.tolist() == [2, 3, 0]
     # kept: 3, 2, 2 of 7; client 0: ½(|2/3 − 3/7| + |1/3 − 2/7| + 2/7) = 2/7; client 1: ½(5/28 + 1/28 + 6/28) = 3/14
     assert report.distance == pytest.approx([2 / 7, 3 / 14, math.nan], nan_ok=True)
-    assert {array.dtype.name for array in vars(report).values()} == {"int64", "float64"}
+    assert {array.dtype.name for array in vars(report).values() if isinstance(array, np.ndarray)} == {
+        "int64",
+        "float64",
+    }
+    assert report.dropped == 1
+    # pairs of one class: client 0: 1 of 3, client 1: 1 of 6, together 3 + 1 + 1 of 21
+    rho = ((1 / 3 + 1 / 6) / 2 - 5 / 21) / (1 - 5 / 21)
+    assert report.effective_alpha == pytest.approx(1 / rho - 1)
+
+
+def test_effective_alpha_of_extremes():
+    assert effective_alpha(np.eye(4, dtype=int) * 50) == pytest.approx(0)
+    assert effective_alpha(np.full((4, 5), 20)) == math.inf  # more alike than chance
+    assert math.isnan(effective_alpha(np.array([[3, 0], [5, 0]])))
+    assert math.isnan(effective_alpha(np.array([[1, 0], [0, 1]])))  # nobody has two samples
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 3.0])
+def test_effective_alpha_finds_the_alpha_of_independent_clients(alpha):
+    prior = np.array([0.4, 0.3, 0.2, 0.1])
+    rng = np.random.default_rng(0)
+    for size in (5, 300):  # the estimate is not moved by sampling noise
+        mixtures = rng.dirichlet(alpha * prior, 8000)
+        assert effective_alpha(rng.multinomial(size, mixtures)) == pytest.approx(alpha, rel=0.06)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.5])
+def test_effective_alpha_compares_the_two_dirichlet_partitions(alpha):
+    per_class = describe(
+        BALANCED_10, partition(DirichletClass(alpha=alpha, variant="plain", min_size=0), BALANCED_10, 500, 0), 10
+    )
+    per_client = describe(BALANCED_10, partition(DirichletClient(alpha=10 * alpha), BALANCED_10, 500, 0), 10)
+    assert per_class.effective_alpha / 10 == pytest.approx(alpha, rel=0.2)
+    assert per_client.effective_alpha / 10 == pytest.approx(alpha, rel=0.2)
+
+
+def test_effective_alpha_of_a_random_split_is_beyond_any_skew():
+    assert describe(BALANCED_10, partition(Iid(), BALANCED_10, 50, 0), 10).effective_alpha > 1_000
 
 
 def test_describe_names_what_does_not_fit():

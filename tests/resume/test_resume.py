@@ -34,7 +34,9 @@ def stop_after(rounds: int) -> Any:
 @pytest.mark.parametrize("selection", ["uniform", UCB, "rpowd", "utility_time", "select_by_loss"], ids=str)
 @pytest.mark.parametrize("stop", [1, 3])
 def test_resumed_equals_straight(selection: Any, stop: int, tmp_path: Path) -> None:
-    experiment = small(selection=selection, systems={"dropout": 0.2, "availability": 0.7})
+    experiment = small(
+        selection=selection, systems={"dropout": 0.2, "availability": {"name": "bernoulli", "probability": 0.7}}
+    )
     straight = fedcohort.run(experiment, runs=tmp_path / "straight")
     with pytest.raises(KeyboardInterrupt):
         fedcohort.run(experiment, runs=tmp_path / "broken", progress=stop_after(stop))

@@ -11,6 +11,17 @@ ALGORITHMS = Table(
     builtin={
         "fedsgd": "fedcohort.algorithms.fedsgd:FedSGD",
         "fedavg": "fedcohort.algorithms.fedavg:FedAvg",
+        "fedprox": "fedcohort.algorithms.fedprox:FedProx",
+        "fednova": "fedcohort.algorithms.fednova:FedNova",
+        "scaffold": "fedcohort.algorithms.scaffold:Scaffold",
+        "fedavgm": "fedcohort.algorithms.fedavgm:FedAvgM",
+        "fedadagrad": "fedcohort.algorithms.fedadagrad:FedAdagrad",
+        "fedadam": "fedcohort.algorithms.fedadam:FedAdam",
+        "fedyogi": "fedcohort.algorithms.fedyogi:FedYogi",
+        "feddf": "fedcohort.algorithms.feddf:FedDF",
+        "fedbio": "fedcohort.algorithms.fedbio:FedBiO",
+        "rhfl": "fedcohort.algorithms.rhfl:RHFL",
+        "centralised": "fedcohort.algorithms.centralised:Centralised",
     },
 )
 

@@ -6,15 +6,18 @@ dictionaries of a :class:`Problem`. The server half is a fold over updates: ``be
 another, in cohort order, and need not be kept.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
+import numpy as np
 import torch
 from annotated_types import Gt, Le
 from torch import Tensor
 
 from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.server import ServerTools
 from fedcohort.errors import UsageError
 from fedcohort.parameters import parameters
 from fedcohort.plugins import Card
@@ -30,6 +33,7 @@ __all__ = [
     "WeightMode",
     "blend",
     "is_finite",
+    "per_client",
 ]
 
 Tensors = dict[str, Tensor]
@@ -56,6 +60,7 @@ class Update:
         work: work done over nominal work (epochs of the experiment); 1 unless a strategy changed it.
         sent: names of the tensors that were sent; None means all.
         failure: why there is no result, in words; None if there is one.
+        late: why the server did not wait for the result, in words; None if it did. Set by the clock.
         duration: simulated time the client needed; set by the clock.
     """
 
@@ -68,7 +73,15 @@ class Update:
     work: float = 1.0
     sent: frozenset[str] | None = None
     failure: str | None = None
+    late: str | None = None
     duration: float = float("nan")
+
+    @property
+    def num_bytes(self) -> int:
+        """Uncompressed bytes that the client sends: the model, or the tensors named in ``sent``, and ``extra``."""
+        model = (t for name, t in self.state.items() if self.sent is None or name in self.sent)
+        tensors = itertools.chain(model, *(group.values() for group in self.extra.values()))
+        return sum(t.numel() * t.element_size() for t in tensors)
 
 
 def is_finite(update: Update) -> bool:
@@ -84,20 +97,65 @@ class Problem(Protocol):
         parameters: the trainable parameters y, changed in place by the optimiser.
         anchor: the parameters w^t that the client received; same names.
         received: what the server sent beside the model, as the algorithm's :meth:`Algorithm.broadcast` made it.
-        memory: the client's own state, as the algorithm's :meth:`Algorithm.finish` left it at its last admitted update; empty at first.
-        lr: learning rate of this round.
-        steps: optimiser steps done so far (one number a client of a stack).
+        memory: the client's own state, as the algorithm's :meth:`Algorithm.finish` left it at its last admitted update; empty at first
+            (in a stack: zeros for a client that has none yet, unless none has).
+        training: the settings of local training, as the algorithm wants them; the same for all clients of a stack.
+        lr: learning rate of this round (in a stack, a number or [clients]).
+        steps: optimiser steps done so far (in a stack, int64 [clients]); see :func:`per_client`.
+        t: round, from 1.
+        num_samples: N_i, the client's training samples.
+        batch: the current batch, as positions in the client's training samples, int64 [B].
+        held_out: (features, labels) of the client's held-out part, as stored; empty where there is none, or too little for batch norm.
+        notes: what the algorithm wants to find again at the next step of this training; empty at first. (In a stack, tensors in it
+            have the client axis too, and clients that are done leave it together with the parameters.)
+        rng: the algorithm's own randomness in this training, keyed by round and client.
     """
 
     parameters: Tensors
     anchor: Tensors
     received: Mapping[str, Tensors]
     memory: Mapping[str, Tensors]
-    lr: float
+    training: Training
+    lr: float | Tensor
     steps: int | Tensor
+    t: int
+    num_samples: int
+    batch: Tensor
+    notes: dict[str, Any]
+
+    @property
+    def held_out(self) -> tuple[Tensor, Tensor]:
+        """See above."""
+        ...
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """See above."""
+        ...
+
+    def backward(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The objective's gradient on the current batch into ``.grad`` of the parameters, samples weighted by ``weights`` [B] (and
+        still divided by B); what is reported of the step: the cross-entropy of each sample, and the number of right ones."""
+        ...
 
     def gradient(self, at: Tensors | None = None) -> Tensors:
         """The objective's gradient on the current batch, at the current parameters or ``at`` others."""
+        ...
+
+    def full_gradient(self, at: Tensors) -> Tensors:
+        """The objective's gradient over all the client's training samples, ``at`` these parameters: one more pass."""
+        ...
+
+    def losses_and_gradient(self, at: Tensors, weights: Tensor | None = None) -> tuple[Tensor, Tensors]:
+        """The objective of each sample of the batch [B], and the gradient of its (weighted) mean, ``at`` other parameters."""
+        ...
+
+    def cross_entropy_gradient(self, features: Tensor, labels: Tensor) -> Tensors:
+        """The gradient of the mean cross-entropy on other samples, as stored, at the current parameters."""
+        ...
+
+    def received_loss(self) -> float:
+        """The mean objective of the received model over the client's training samples, in evaluation mode: one forward pass."""
         ...
 
 
@@ -113,6 +171,8 @@ class Members:
         total_samples: N over all clients.
         k: clients asked for.
         multiplicity, inclusion, weights: of the cohort, by client id; empty where the cohort has none.
+        t: the round, from 1.
+        trainable: names of the trainable parameters, which is what server optimisers move; None takes all floating-point entries.
     """
 
     num_clients: int
@@ -121,6 +181,12 @@ class Members:
     multiplicity: Mapping[int, int] = field(default_factory=dict)
     inclusion: Mapping[int, float] = field(default_factory=dict)
     weights: Mapping[int, float] = field(default_factory=dict)
+    t: int = 1
+    trainable: frozenset[str] | None = None
+
+    def trains(self, name: str, value: Tensor) -> bool:
+        """Whether an entry of the model is trained; batch-norm statistics and counters are not."""
+        return value.is_floating_point() if self.trainable is None else name in self.trainable
 
 
 class RunningMean:
@@ -169,6 +235,13 @@ def blend(start: ModelState, end: ModelState, share: float) -> ModelState:
     }
 
 
+def per_client(value: float | Tensor, like: Tensor) -> float | Tensor:
+    """A number, or one number a client of a stack [clients], in a shape that multiplies ``like`` [clients, …]."""
+    if isinstance(value, Tensor) and value.dim():
+        return value.reshape(value.shape + (1,) * (like.dim() - value.dim()))
+    return value
+
+
 # --- the algorithm ---------------------------------------------------------------------------------------------------------
 
 
@@ -184,16 +257,32 @@ class Algorithm:
     """Server damping s: the new model is (1 − s)·old + s·merged."""
 
     card: ClassVar[Card]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What the algorithm cannot do without: ``holdout``, ``public``."""
     keeps_models: ClassVar[bool] = False
     """True for algorithms whose server half needs every admitted model at once."""
     corrects: ClassVar[bool] = False
     """True for algorithms that change gradients; :meth:`correct` is not called otherwise."""
+    stacks: ClassVar[bool] = True
+    """False for algorithms whose client half works on one client at a time, not on a stack of them."""
+    pools: ClassVar[bool] = False
+    """True for algorithms that train one client which holds everybody's data; selection and systems then have nothing to say."""
+    tools: ClassVar["ServerTools | None"] = None
+    """What the server half works with, see :meth:`prepare`; no part of the state."""
+
+    def title(self, training: Training) -> str:
+        """What tables call the algorithm under these settings; it says so if that is no longer its source's algorithm."""
+        return type(self).__name__
 
     # the client half
 
     def local_training(self, training: Training) -> Training:
         """The settings of local training under this algorithm; the experiment's by default."""
         return training
+
+    def backward(self, problem: Problem) -> tuple[Tensor, Tensor]:
+        """Put the gradients of what is minimised on the current batch into the parameters; see :meth:`Problem.backward`."""
+        return problem.backward()
 
     def correct(self, problem: Problem, gradients: Tensors) -> None:
         """Change ``gradients`` in place before the optimiser's step; only called if :attr:`corrects`."""
@@ -203,6 +292,10 @@ class Algorithm:
         return {}, {}
 
     # the server half
+
+    def prepare(self, tools: ServerTools) -> None:
+        """Called once before the first round of a run, and again when it is resumed: what the server half may work with."""
+        vars(self)["tools"] = tools
 
     def broadcast(self) -> dict[str, Tensors]:
         """What every selected client receives beside the model."""
@@ -239,17 +332,22 @@ class Algorithm:
         fold.add(update.state, weight)
 
     def end(self, fold: Any, model: ModelState, members: Members) -> ModelState:
-        """The merged model; at least one update was folded in. State of the algorithm changes here only."""
-        merged: ModelState = fold.result()
+        """The merged model; at least one update was folded in. State of the algorithm changes here and in :meth:`step` only."""
+        return self.scale(model, fold.result(), fold.total)
+
+    def scale(self, model: ModelState, mean: ModelState, total: float) -> ModelState:
+        """The merged model that the weight mode makes of a weighted mean of models and the sum of its weights."""
         match self.weights:
             case "n_selected" | "uniform":
-                return merged
+                return mean
             case "n_total_model":
-                return {
-                    name: value * fold.total if value.is_floating_point() else value for name, value in merged.items()
-                }
+                return {name: value * total if value.is_floating_point() else value for name, value in mean.items()}
             case _:
-                return blend(model, merged, fold.total)
+                return blend(model, mean, total)
+
+    def step(self, model: ModelState, merged: ModelState, members: Members) -> ModelState:
+        """How the server goes from the old model towards the merged one: damping, or a server optimiser of its own."""
+        return blend(model, merged, self.server_lr)
 
     def aggregate(self, model: ModelState, updates: Iterable[Update], members: Members) -> ModelState:
         """Merge a round's admitted updates into ``model``; ``model`` itself if there is none (R10)."""
@@ -259,11 +357,11 @@ class Algorithm:
             if weight > 0:
                 self.add(fold, update, weight)
                 empty = False
-        return model if empty else blend(model, self.end(fold, model, members), self.server_lr)
+        return model if empty else self.step(model, self.end(fold, model, members), members)
 
     def state_dict(self) -> dict[str, Any]:
-        """The server's state: everything on ``self`` that is not a parameter."""
-        fixed = set(getattr(self, "__dataclass_fields__", {}))
+        """The server's state: everything on ``self`` that is neither a parameter nor its tools."""
+        fixed = {"tools", *getattr(self, "__dataclass_fields__", {})}
         return {name: value for name, value in vars(self).items() if name not in fixed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

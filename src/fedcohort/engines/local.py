@@ -1,5 +1,7 @@
 """All clients in this process: one client per thread, one intra-op thread each.
 
+Plan ``stacked`` advances a group of clients in each call instead, where the model allows it.
+
 Two intra-op threads on one small convolution collapse when another process uses a core; two clients side by side do not. Plan
 ``loop`` is plan ``threads`` with one worker: the same kernels, the same layout, the same bits.
 """
@@ -15,20 +17,26 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms.base import Algorithm, ModelState, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.arrays import Indices, Values
 from fedcohort.engines.base import ClientError, check_split
+from fedcohort.errors import UsageError
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection.base import Cohort, Question
 from fedcohort.streams import integer
 from fedcohort.training.forward import Evaluation, answer, blocks, evaluate_block, sum_up
 from fedcohort.training.local import Trainer, state_of
+from fedcohort.training.stacked import Stack, cannot_stack
+from fedcohort.training.memories import Memories
 
 __all__ = ["LocalEngine", "build_module"]
 
 T = TypeVar("T")
+
+GROUP = 10
+"""Clients of one stack: their parameters stay in the processor's cache."""
 
 
 def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
@@ -49,6 +57,11 @@ class LocalEngine:
         algorithm: the run's algorithm.
         seed: of the experiment.
         workers: threads; 0 means one per core this process may use.
+        memories: where the clients' memories are kept; in this process, and beyond 1 GiB in a file, by default.
+        stacked: train :data:`GROUP` clients at a time with :class:`fedcohort.training.stacked.Stack`.
+
+    Raises:
+        UsageError: ``stacked``, and this model or algorithm cannot be.
     """
 
     def __init__(
@@ -59,17 +72,25 @@ class LocalEngine:
         algorithm: Algorithm,
         seed: int,
         workers: int = 0,
+        memories: Memories | None = None,
+        stacked: bool = False,
     ) -> None:
         self.federation = federation
         self.seed = seed
         self.workers = workers or len(os.sched_getaffinity(0))
-        self._memories: dict[int, dict[str, Tensors]] = {}
-        self._pending: dict[int, dict[str, Tensors]] = {}
+        self.memories = Memories() if memories is None else memories
         self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
         for _ in range(self.workers):
             module = build_module(model, federation, seed)
             self._trainers.put(Trainer(federation, module, training, algorithm, seed))
         self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
+        self._stack: Stack | None = None
+        if stacked:
+            settings = algorithm.local_training(training)
+            reason = cannot_stack(module, settings, algorithm)
+            if reason is not None:
+                raise UsageError(f"engine.plan = 'stacked': {reason}; use 'threads' or 'auto'")
+            self._stack = Stack(federation, module, settings, seed)
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="client")
 
     def initial_model(self) -> ModelState:
@@ -79,28 +100,40 @@ class LocalEngine:
 
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         """See :class:`Engine`. At most a window of finished updates waits for its turn, so memory does not grow with the cohort."""
+        if self._stack is not None:
+            yield from self._train_stacked(self._stack, model, t, cohort)
+            return
         received = algorithm.broadcast()
-        self._pending = {}
+        this_round = self.memories.begin()
 
         def work(position: int) -> Update:
             client = int(cohort.clients[position])
             epochs = None if cohort.epochs is None else int(cohort.epochs[position])
             with self._trainer() as trainer, _named(client):
                 update, memory = trainer.train(
-                    model, t, client, epochs=epochs, received=received, memory=self._memories.get(client)
+                    model, t, client, epochs=epochs, received=received, memory=self.memories.get(client)
                 )
             if memory:
-                self._pending[client] = memory
+                self.memories.propose(this_round, client, memory)
             return update
 
         yield from self._in_order(work, self._costs(cohort))
 
+    def _train_stacked(self, stack: Stack, model: ModelState, t: int, cohort: Cohort) -> Iterator[Update]:
+        groups = [slice(start, start + GROUP) for start in range(0, len(cohort), GROUP)]
+
+        def work(position: int) -> list[Update]:
+            part = groups[position]
+            epochs = None if cohort.epochs is None else cohort.epochs[part].tolist()
+            return stack.train(model, t, cohort.clients[part].tolist(), epochs)
+
+        costs = self._costs(cohort)
+        for updates in self._in_order(work, np.array([costs[part].sum() for part in groups])):
+            yield from updates
+
     def commit(self, admitted: Iterable[int]) -> None:
         """See :class:`Engine`."""
-        for client in admitted:
-            if client in self._pending:
-                self._memories[client] = self._pending[client]
-        self._pending = {}
+        self.memories.commit(admitted)
 
     def answer(self, model: ModelState, t: int, question: Question, clients: Indices) -> Values:
         """See :class:`Engine`."""
@@ -134,11 +167,11 @@ class LocalEngine:
 
     def state_dict(self) -> Mapping[str, Any]:
         """See :class:`Engine`."""
-        return {str(client): memory for client, memory in self._memories.items()}
+        return self.memories.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See :class:`Engine`."""
-        self._memories = {int(client): memory for client, memory in state.items()}
+        self.memories.load_state_dict(state)
 
     def close(self) -> None:
         """See :class:`Engine`."""

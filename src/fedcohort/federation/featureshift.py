@@ -1,10 +1,10 @@
 """Clients whose pixels differ: noise, turned cameras, other light, dead pixels (H13).
 
-A rule is a ``@parameters`` class that extends :class:`FeatureShift`: what it draws for each client, and how that changes samples. It is
-applied once, in place, to the clients' packed samples (training part and held-out part alike), a block at a time, so that no second copy
-of the images is made and no batch pays for it. uint8 images stay uint8: values are rounded and clipped to 0…255, as a
-sensor saturates (noise on a black background therefore shows its upper half only); floats are not clipped. The server's sets
-stay as they are, and so do shift and scale of the standardisation, which come from the data set.
+A rule is a ``@parameters`` class that extends :class:`FeatureShift`: what it draws for each client, and how that changes samples.
+It is applied once, in place, to the clients' packed samples (training part and held-out part alike), a block at a time, so that
+no second copy of the images is made and no batch pays for it. uint8 images stay uint8: values are rounded and clipped to 0…255, as
+a sensor saturates (noise on a black background therefore shows its upper half only); floats are not clipped. The server's sets
+stay as they are, and so do shift and scale of the standardisation, which come from the data set as it is loaded.
 
 With ``matched_test`` the server's test set is changed as well: every test sample as a client drawn with probability N_i/N would
 have it, so that the test measures what clients meet. The validation set is the server's own in any case.
@@ -23,7 +23,10 @@ from fedcohort.arrays import Indices, Values
 from fedcohort.errors import UsageError
 from fedcohort.parameters import parameters
 
-__all__ = ["BrightnessContrast", "DeadPixels", "FeatureShift", "Gauss", "NoFeatureShift", "Rotate", "Space", "shift_features", "shift_test"]
+__all__ = [
+    "BrightnessContrast", "DeadPixels", "FeatureShift", "Gauss", "NoFeatureShift", "Rotate", "Space", "shift_features",
+    "shift_test",
+]  # fmt: skip
 
 Array = NDArray[Any]
 
@@ -181,7 +184,9 @@ class DeadPixels(FeatureShift):
         return samples
 
 
-def shift_features(rule: FeatureShift, features: Array, offsets: Indices, space: Space, *, seed: int, purpose: str) -> None:
+def shift_features(
+    rule: FeatureShift, features: Array, offsets: Indices, space: Space, *, seed: int, purpose: str
+) -> None:
     """Change packed samples in place.
 
     Args:

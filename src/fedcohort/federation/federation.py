@@ -1,8 +1,8 @@
 """The federation: who the clients are. All samples in one tensor, sorted by client, one offset per client.
 
-A million clients cost a million integers. A client's data is the slice ``offsets[i]:offsets[i + 1]``: first its training part, then its
-held-out part, for strategies and algorithms that validate or calibrate on the client. Everything called "the client's data" elsewhere
-(sizes, histograms, latency, questions) is the training part.
+A million clients cost a million integers. A client's data is the slice ``offsets[i]:offsets[i + 1]``: first its training part,
+then its held-out part, for strategies and algorithms that validate or calibrate on the client. Whatever counts or uses "the
+client's data" elsewhere (sizes, histograms, latency, questions) means the training part.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from fedcohort.arrays import Indices
 from fedcohort.errors import UsageError
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.featureshift import FeatureShift, NoFeatureShift, Space, shift_features, shift_test
-from fedcohort.federation.labelnoise import LabelNoise, NoLabelNoise, Noise, corrupt
+from fedcohort.federation.labelnoise import LabelNoise, Noise, NoLabelNoise, corrupt
 from fedcohort.federation.partition import Partition
 from fedcohort.streams import rng
 
@@ -50,8 +50,8 @@ class Federation:
         classes: names of the K classes.
         shift, scale: a feature x enters the model as (x − shift)·scale; per channel for images, per column for tables.
         held: samples in each client's held-out part, int64 [m]; None for none.
-        noise: what label noise did, with the clean labels, aligned with ``train``; None without noise. For analysis only: nothing of it
-            reaches a strategy, an algorithm or a client.
+        noise: what label noise did, with the clean labels, aligned with ``train``; None without noise. For analysis only:
+            nothing of it reaches a strategy, an algorithm or a client.
     """
 
     train: Samples
@@ -191,7 +191,8 @@ def split_locally(sizes: Indices, holdout: float) -> Indices:
     """
     if not 0 <= holdout < 1:
         raise UsageError(f"federation.holdout = {holdout}: is a share of each client's data, from 0 to below 1")
-    return np.minimum(np.rint(holdout * sizes).astype(np.int64), np.maximum(sizes - 1, 0))
+    wanted = np.rint(holdout * sizes).astype(np.int64)
+    return np.asarray(np.minimum(wanted, np.maximum(sizes - 1, 0)))
 
 
 def _unit(features: np.ndarray, scale: np.ndarray) -> np.ndarray:

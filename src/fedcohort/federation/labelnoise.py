@@ -8,8 +8,8 @@ said by a flip matrix M (H9), so that client i's labels pass through T_i = (1 �
     asymmetric_cifar10    truck → automobile, bird → airplane, deer → horse, cat ↔ dog; the others stay
     matrix                one's own K×K
 
-Classes with M_cc = 1 are not affected: no label of theirs is chosen, and the rate applies to the others. Noise comes after the partition
-and before a client's data are split. It depends on the seed and on who holds what, on nothing that happens in a run.
+Classes with M_cc = 1 are not affected: no label of theirs is chosen, and the rate applies to the others. Noise comes after the
+partition and before a client's data are split. It depends on the seed and on who holds what, on nothing that happens in a run.
 
 >>> labels = np.repeat(np.arange(4), 25)
 >>> noise = corrupt(Constant(rate=0.3), labels, np.arange(100), np.array([0, 40, 100]), num_classes=4, seed=0)
@@ -134,7 +134,7 @@ class Noise:
     @property
     def flipped(self) -> NDArray[np.bool_]:
         """True where the label is wrong, [N]."""
-        return self.noisy != self.clean
+        return np.asarray(self.noisy != self.clean)
 
 
 def corrupt(
@@ -190,7 +190,9 @@ def flip_matrix(rule: LabelNoise, num_classes: int) -> Values:
             return np.roll(np.eye(K), 1, axis=1)
         case "asymmetric_cifar10":
             if K != 10:
-                raise UsageError(f"{where}: is for the 10 classes of CIFAR-10, not {K}; use symmetric, pairflip or matrix")
+                raise UsageError(
+                    f"{where}: is for the 10 classes of CIFAR-10, not {K}; use symmetric, pairflip or matrix"
+                )
             return np.eye(K)[[CIFAR10.get(c, c) for c in range(K)]]
         case "matrix":
             matrix = np.array(rule.matrix, dtype=np.float64)
@@ -205,10 +207,14 @@ def flip_matrix(rule: LabelNoise, num_classes: int) -> Values:
 def _check_matrix(matrix: list[list[float]] | None) -> None:
     where = "federation.label_noise.matrix"
     if not matrix:
-        raise UsageError(f"{where}: required with flip = 'matrix'; K rows of K probabilities, such as [[0.9, 0.1], [0, 1]]")
+        raise UsageError(
+            f"{where}: required with flip = 'matrix'; K rows of K probabilities, such as [[0.9, 0.1], [0, 1]]"
+        )
     for c, row in enumerate(matrix):
         if len(row) != len(matrix):
-            raise UsageError(f"{where}: row {c} has {len(row)} entries, but there are {len(matrix)} rows; it must be square")
+            raise UsageError(
+                f"{where}: row {c} has {len(row)} entries, but there are {len(matrix)} rows; it must be square"
+            )
         if min(row) < 0:
             raise UsageError(f"{where}: row {c} has the entry {min(row):g}; probabilities are in [0, 1]")
         if abs(sum(row) - 1) > ROUND_OFF:

@@ -1,8 +1,9 @@
 """Which client holds which sample.
 
-A partition is a rule: a ``@parameters`` class whose :meth:`~Rule.assign` gives every sample a client. What every rule has in
-common (the checks, the redraw until every client has ``min_size`` samples, the order of samples inside a client) is
-:func:`partition`, once. It touches the training set only and is computed once, from the streams of the seed.
+A partition is a rule: a ``@parameters`` class whose :meth:`~Rule.assign` gives every sample a client; the rules are in
+:mod:`fedcohort.federation.partitions`, one file each. What every rule has in common (the checks, the redraw until every client has
+``min_size`` samples, the order of samples inside a client) is :func:`partition`, once. It touches the training set only and is
+computed once, from the streams of the seed.
 
 >>> labels = np.repeat(np.arange(10), 100)
 >>> split = partition(DirichletClass(alpha=0.5), labels, num_clients=8, seed=0)
@@ -13,20 +14,28 @@ common (the checks, the redraw until every client has ``min_size`` samples, the 
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Protocol
 
 import numpy as np
-from annotated_types import Ge, Gt
-from numpy.typing import NDArray
 
 from fedcohort import streams
+from fedcohort.arrays import Indices, Values
 from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
+from fedcohort.federation.partitions.dirichlet_class import DirichletClass
+from fedcohort.federation.partitions.iid import Iid
+from fedcohort.federation.partitions.pools import grouped
 
-__all__ = ["PARTITIONS", "DirichletClass", "Iid", "Partition", "PartitionReport", "Rule", "describe", "partition"]
-
-Indices = NDArray[np.int64]
-Values = NDArray[np.float64]
+__all__ = [
+    "DirichletClass",
+    "Iid",
+    "Indices",
+    "Partition",
+    "PartitionReport",
+    "Rule",
+    "describe",
+    "effective_alpha",
+    "partition",
+]
 
 TRIES = 1_000
 """Draws after which a setting counts as infeasible ..."""
@@ -44,8 +53,9 @@ EVEN = 1e6
 class Rule(Protocol):
     """What a partition is. Its parameters are dataclass fields, so it is written as a ``@parameters`` class."""
 
-    evens_out: ClassVar[str | None]
-    """Name of the parameter whose larger value makes client sizes more equal; None if no parameter does."""
+    @property
+    def evens_out(self) -> str | None:
+        """The parameter whose larger value makes client sizes more equal; with a minus, ``"-sigma"``: the smaller. None: no such."""
 
     @property
     def min_size(self) -> int:
@@ -64,6 +74,9 @@ class Rule(Protocol):
 
         Returns:
             Client of each sample, int64 [N], 0…m−1; −1 for a sample that no client gets.
+
+        Raises:
+            UsageError: the rule cannot be followed with these data, whatever is drawn; names the parameter and what would work.
         """
 
 
@@ -102,14 +115,15 @@ def partition(
     """Divide samples among clients by ``rule``: the same seed gives the same lists.
 
     Args:
-        rule: one of :data:`PARTITIONS`, made with its parameters, or a class of your own like them.
+        rule: one of :data:`~fedcohort.federation.partitions.PARTITIONS`, made with its parameters, or a class of your own like them.
         labels: class of each sample, integers [N].
         num_clients: m.
         seed: the experiment's seed.
         writers: who wrote each sample, integers [N], for rules that group by writer.
 
     Raises:
-        UsageError: fewer samples than clients, or no draw gives every client ``min_size`` samples.
+        UsageError: fewer samples than clients, a rule that these data cannot follow, or no draw that gives every client ``min_size``
+            samples. Names the parameter, its value and what would work.
     """
     labels = _whole_numbers(labels, "labels")
     if writers is not None:
@@ -134,10 +148,9 @@ def partition(
     if clients is None:
         raise _infeasible(rule, labels, num_clients, seed, writers, smallest)
     shuffled = streams.rng(seed, "partition-order").permutation(len(labels))
-    by_client = shuffled[np.argsort(clients[shuffled], kind="stable")]
-    sizes = _sizes(clients, num_clients)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    return Partition(order=by_client[len(labels) - offsets[-1] :], offsets=offsets)  # the dropped, −1, sort first
+    by_client, starts = grouped(shuffled, clients[shuffled] + 1, num_clients + 1)
+    dropped = int(starts[1])  # nobody's, −1, come first
+    return Partition(order=by_client[dropped:], offsets=starts[1:] - dropped)
 
 
 def _draw(
@@ -168,7 +181,8 @@ def _infeasible(
     if rule.evens_out is not None:
         evener = _evener(rule, rule.evens_out, labels, num_clients, seed, writers)
         if evener is not None:
-            name, value = rule.evens_out, getattr(rule, rule.evens_out)
+            name = rule.evens_out.removeprefix("-")
+            value = getattr(rule, name)
             works.insert(0, f"{name} = {evener:g}")
     return UsageError(
         f"federation.partition.{name} = {value:g}: no draw gives each of {num_clients} clients (federation.clients) at least "
@@ -177,14 +191,15 @@ def _infeasible(
 
 
 def _evener(
-    rule: Rule, name: str, labels: Indices, num_clients: int, seed: int, writers: Indices | None
+    rule: Rule, evens_out: str, labels: Indices, num_clients: int, seed: int, writers: Indices | None
 ) -> float | None:
-    """About the least doubling of parameter ``name`` with which the rule works under this seed, by bisection; None if none does."""
+    """About the least doubling or halving of a parameter that lets the rule work under this seed, by bisection; None if none does."""
+    name, sign = evens_out.removeprefix("-"), -1 if evens_out.startswith("-") else 1
     value = getattr(rule, name)
-    doublings = max(1, math.ceil(math.log2(EVEN) - math.log2(value)))
+    doublings = max(1, math.ceil(math.log2(EVEN) - sign * math.log2(value)))
 
     def works(doubling: int) -> float | None:
-        more = float(f"{math.ldexp(value, doubling):.2g}")
+        more = float(f"{math.ldexp(value, sign * doubling):.2g}")
         wider = dataclasses.replace(rule, **{name: more})  # type: ignore[type-var]  # rules are dataclasses
         return more if _draw(wider, labels, num_clients, seed, writers, 3)[0] is not None else None
 
@@ -218,105 +233,6 @@ def _whole_numbers(values: np.ndarray, name: str) -> Indices:
     return values.astype(np.int64, copy=False)
 
 
-# --- the rules -------------------------------------------------------------------------------------------------------------
-
-
-@parameters
-class Iid:
-    """Equal shares: a random permutation of all samples, cut into m parts whose sizes differ by at most 1.
-
-    McMahan et al. 2017, arXiv:1602.05629.
-    """
-
-    stratified: bool = False
-    """Deal every class round-robin, so that the counts of each class, too, differ by at most 1 between clients."""
-
-    min_size: Annotated[int, Ge(0)] = 1
-    """Samples that every client must have at least; shares are equal, so this is met or impossible."""
-
-    evens_out: ClassVar[str | None] = None
-
-    def assign(
-        self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
-    ) -> Indices:
-        """Clients in turn, to samples in random order; see :meth:`Rule.assign`."""
-        in_turn = np.arange(len(labels)) % num_clients
-        if not self.stratified:
-            return rng.permutation(in_turn)
-        clients = np.empty(len(labels), np.int64)
-        clients[_shuffled_by_class(labels, rng)] = in_turn
-        return clients
-
-
-@parameters
-class DirichletClass:
-    """Each class is cut among the clients by one Dirichlet draw: label skew and quantity skew together.
-
-    For each class c in order 0…K−1: π ~ Dirichlet_m(alpha·1), and the shuffled n_c samples of class c are cut at
-    ⌊cumsum(π)·n_c⌋. Client sizes N_i = Σ_c π_{c,i}·n_c are therefore random, and the more so the smaller alpha. In the variant
-    ``balanced``, before π is normalised, π_i is set to 0 for every client that already holds N/m samples or more; nobody then
-    ends with N/m + max_c n_c samples or more.
-
-    Li, Diao, Chen, He 2021 (NIID-Bench), arXiv:2102.02079; ``balanced`` as in PFLlib, arXiv:2312.04992.
-    """
-
-    alpha: Annotated[float, Gt(0)] = 0.05
-    """Concentration of the Dirichlet draw: 0.05 gives nearly single-class clients of very different sizes, 100 nearly equal shares."""
-
-    variant: Literal["balanced", "plain"] = "balanced"
-    """``balanced`` gives no more to clients that already hold N/m samples; ``plain`` lets sizes fall as they may."""
-
-    min_size: Annotated[int, Ge(0)] = 10
-    """Samples that every client must have at least; draws that leave a client with fewer are repeated."""
-
-    evens_out: ClassVar[str | None] = "alpha"
-
-    def assign(
-        self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
-    ) -> Indices:
-        """One Dirichlet cut per class; see :meth:`Rule.assign`."""
-        clients = np.empty(len(labels), np.int64)
-        held = np.zeros(num_clients, np.int64)
-        samples = _shuffled_by_class(labels, rng)
-        start = 0
-        for n_c in np.bincount(labels).tolist():
-            may_get = held * num_clients < len(labels) if self.variant == "balanced" else np.ones(num_clients, bool)
-            cuts = np.floor(np.cumsum(_dirichlet(self.alpha, may_get, rng)) * n_c).astype(np.int64)
-            cuts[np.flatnonzero(may_get)[-1] :] = n_c  # a sum that falls short of 1 by rounding must not lose a sample
-            counts = np.diff(cuts, prepend=0)
-            clients[samples[start : start + n_c]] = np.repeat(np.arange(num_clients), counts)
-            held += counts
-            start += n_c
-        return clients
-
-
-def _dirichlet(alpha: float, may_get: NDArray[np.bool_], rng: np.random.Generator) -> Values:
-    """Dirichlet(alpha·1) shares [m], with 0 for those who may not get anything and the rest normalised.
-
-    Shares are G_i/ΣG with G_i ~ Gamma(alpha). Below alpha ≈ 0.01 these underflow to 0, all of them at once in the end, so they
-    are drawn as logarithms, log G = log Gamma(alpha + 1) − Exponential/alpha, and scaled by min(alpha, 1) until the largest
-    has been subtracted. The largest share is then exp(0): the redraw "if all become 0" can never be needed.
-    """
-    scale = min(alpha, 1.0)
-    size = len(may_get)
-    logs = scale * np.log(rng.standard_gamma(alpha + 1.0, size)) - scale / alpha * rng.standard_exponential(size)
-    logs -= logs[may_get].max()
-    with np.errstate(over="ignore"):  # −∞ is the right logarithm of a share that is too small
-        shares = np.where(may_get, np.exp(np.minimum(logs, 0.0) / scale), 0.0)
-    normalised: Values = shares / shares.sum()
-    return normalised
-
-
-def _shuffled_by_class(labels: Indices, rng: np.random.Generator) -> Indices:
-    """All samples sorted by class, in random order inside each class."""
-    shuffled = rng.permutation(len(labels))
-    return shuffled[np.argsort(labels[shuffled], kind="stable")]
-
-
-PARTITIONS: dict[str, type[Rule]] = {"iid": Iid, "dirichlet_class": DirichletClass}
-"""Name in ``federation.partition.name`` → rule."""
-
-
 # --- what came of it -------------------------------------------------------------------------------------------------------
 
 
@@ -332,6 +248,8 @@ class PartitionReport:
         num_classes: classes of which the client has at least one sample, int64 [m].
         distance: total-variation distance ½ Σ_c |h_{i,c}/N_i − n_c/N| to the label distribution of all kept samples, float64 [m],
             from 0 (the same mixture) to 1; NaN without samples.
+        dropped: samples that no client holds.
+        effective_alpha: the alpha of a per-client Dirichlet law with as much label skew, see :func:`effective_alpha`.
     """
 
     counts: Indices
@@ -340,6 +258,8 @@ class PartitionReport:
     dominant_share: Values
     num_classes: Indices
     distance: Values
+    dropped: int
+    effective_alpha: float
 
 
 def describe(labels: np.ndarray, partition: Partition, num_classes: int) -> PartitionReport:
@@ -362,11 +282,47 @@ def describe(labels: np.ndarray, partition: Partition, num_classes: int) -> Part
     counts = np.bincount(cells, minlength=m * num_classes).reshape(m, num_classes).astype(np.int64, copy=False)
     total = counts.sum(axis=0)
     size = np.where(sizes > 0, sizes, np.nan)
+    distance = np.zeros(m)
+    for c, share in enumerate((total / max(total.sum(), 1)).tolist()):  # class by class: no second matrix
+        distance += 0.5 * np.abs(counts[:, c] / size - share)
     return PartitionReport(
         counts=counts,
         sizes=sizes,
         dominant=np.where(sizes > 0, counts.argmax(axis=1), -1),
         dominant_share=counts.max(axis=1) / size,
         num_classes=np.count_nonzero(counts, axis=1).astype(np.int64, copy=False),
-        distance=0.5 * np.abs(counts / size[:, None] - total / max(total.sum(), 1)).sum(axis=1),
+        distance=distance,
+        dropped=len(labels) - len(partition.order),
+        effective_alpha=effective_alpha(counts),
     )
+
+
+def effective_alpha(counts: Indices) -> float:
+    """Which Dirichlet law would make clients as different: alpha of Dirichlet(alpha·p), p the shares of the classes in all data.
+
+    Two samples of one client are of the same class with probability s = ρ + (1 − ρ) Σ_c p_c², where ρ = 1/(alpha + 1) if the client's
+    mixture is Dirichlet(alpha·p). s is estimated by the share of such pairs, averaged over the clients with 2 samples or more, and
+    Σ_c p_c² by the share of pairs among all samples, so that small clients do not look skewed by chance: the moment estimate
+
+        alpha = 1/ρ − 1,    ρ = (s − Σ_c p_c²) / (1 − Σ_c p_c²)
+
+    This is ``alpha_total`` of ``dirichlet_client``; divided by K it is ``alpha_each`` where classes are balanced, and about the alpha
+    of ``dirichlet_class`` where clients are many. ``ours``.
+
+    Args:
+        counts: samples of each class at each client, int64 [m, K].
+
+    Returns:
+        alpha ≥ 0: 0 for single-class clients, inf for clients that differ no more than a random split; NaN for a single class or where
+        nobody has 2 samples.
+    """
+    sizes, total = counts.sum(axis=1), counts.sum(axis=0)
+    several = sizes >= 2
+    everything, same = float(sizes.sum()), float((total * (total - 1.0)).sum())
+    if not several.any() or same >= everything * (everything - 1):
+        return math.nan
+    of_pairs = np.einsum("ic,ic->i", counts, counts)[several] - sizes[several]
+    within = float(np.mean(of_pairs / (sizes[several] * (sizes[several] - 1.0))))
+    overall = same / (everything * (everything - 1))
+    rho = (within - overall) / (1 - overall)
+    return 1 / rho - 1 if rho > 0 else math.inf

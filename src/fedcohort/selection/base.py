@@ -114,12 +114,15 @@ class Round:
 
     Attributes:
         t: round number, from 1.
-        k: clients to choose, already at most ``len(available)``.
+        k: clients to choose, already at most ``len(available)``; with over-commitment more than are waited for.
         available: ids of the clients that can be chosen, ascending, int64.
         rng: this round's generator; the same in every run with the same seed, whatever happened before.
         clock: simulated time so far.
-        durations: last known time of each client for a round of nominal work, float64 [m]; NaN where never measured.
+        durations: last known time of each client for a round of nominal work, float64 [m]; NaN where never measured. A client that
+            was late counts with the time that the server waited for it.
         ask: ``ask(question, clients)`` returns float64 [len(clients)] (or [len(clients), numbers]), NaN where nobody answered.
+        compute_times, upload_times: the parts of ``durations`` that are computation and communication (down and up), float64 [m];
+            NaN where never measured.
     """
 
     t: int
@@ -129,6 +132,13 @@ class Round:
     clock: float
     durations: Values
     ask: Callable[[Question, Indices], Values]
+    compute_times: Values = field(default_factory=lambda: np.zeros(0))
+    upload_times: Values = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        for name in ("compute_times", "upload_times"):
+            if len(getattr(self, name)) != len(self.durations):
+                object.__setattr__(self, name, np.full(len(self.durations), np.nan))
 
     def sample(self, count: int, among: Indices | None = None, probabilities: Values | None = None) -> Indices:
         """Draw ``count`` distinct clients from ``among`` (all available), uniformly or by successive weighted draws."""
@@ -235,7 +245,8 @@ class Outcome:
             steps of the mini-batch cross-entropy), ``square_loss`` (mean of the squared sample losses in the first pass),
             ``samples`` (distinct samples trained on), ``steps``, ``accuracy`` (running, last epoch); and, for a strategy that declares
             them in ``needs``, ``update_norm`` and ``update`` (flattened, [n, P]).
-        durations: simulated time of each client, float64 [n].
+        durations: simulated time of each client, float64 [n]: for one that was late the time that the server waited, NaN for one that
+            failed.
         duration: simulated time of the round.
         accuracy: accuracy of the new model on the server's validation set, in [0, 1]; NaN without one.
         class_accuracy: the same per class, float64 [K]; NaN where a class has no validation samples.
@@ -278,7 +289,7 @@ class Selector:
 
     card: ClassVar[Card]
     needs: ClassVar[frozenset[str]] = frozenset()
-    """What the strategy cannot do without: ``histogram``, ``validation``, ``update_norm``, ``update``."""
+    """What the strategy cannot do without: ``histogram``, ``validation``, ``holdout``, ``update_norm``, ``update``."""
     variable_size: ClassVar[bool] = False
     """True for strategies that may choose fewer than the available clients when these are at most k (exception to R1)."""
 

@@ -12,6 +12,6 @@ A plug-in author calls them from a test; they need no test framework and raise a
 from fedcohort.testing.algorithms import check_algorithm
 from fedcohort.testing.data import check_model, check_partition
 from fedcohort.testing.engines import MakeEngine, check_engine
-from fedcohort.testing.selectors import check_selector
+from fedcohort.testing.selection import check_selector
 
 __all__ = ["MakeEngine", "check_algorithm", "check_engine", "check_model", "check_partition", "check_selector"]

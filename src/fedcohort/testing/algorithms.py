@@ -28,12 +28,14 @@ from fedcohort.testing.base import (
     during,
     everybody,
     require,
+    server_tools,
     small_federation,
 )
 
 __all__ = ["check_algorithm"]
 
 Precision = Literal["float32", "float64"]
+MODEL = Mlp(hidden=4)
 
 
 def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) -> None:
@@ -50,13 +52,20 @@ def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) ->
     check_described(algorithm)
     check_card(algorithm)
     _check_local_training(algorithm)
+
+    def ready() -> Algorithm:
+        algorithm = make()
+        with during(f"{type(algorithm).__name__}: prepare"):
+            algorithm.prepare(server_tools(MODEL))
+        return algorithm
+
     precisions: tuple[Precision, ...] = ("float32", "float64")
     for precision in precisions:
-        _check_rounds(make, precision)
-        _check_merging(make, precision)
+        _check_rounds(ready, precision)
+        _check_merging(ready, precision)
     if averages:
         for dtype in (torch.float32, torch.float64):
-            _check_mean(make, dtype)
+            _check_mean(ready, dtype)
 
 
 def _check_local_training(algorithm: Algorithm) -> None:
@@ -71,7 +80,7 @@ def _check_local_training(algorithm: Algorithm) -> None:
 
 def _an_engine(algorithm: Algorithm, precision: Precision) -> LocalEngine:
     training = Training(batch_size=4, precision=precision)
-    return LocalEngine(small_federation(), Mlp(hidden=4), training, algorithm, 1, workers=1)
+    return LocalEngine(small_federation(), MODEL, training, algorithm, 1, workers=1)
 
 
 def _learn(
@@ -84,7 +93,8 @@ def _learn(
         clients = [HEALTHY[(t + i) % len(HEALTHY)] for i in range(3)]
         with during(where):
             updates = list(engine.train(model, t, Cohort(np.array(clients)), algorithm))
-            new = algorithm.aggregate(model, iter(copy.deepcopy(updates)), everybody(clients))
+            members = everybody(clients, t, engine.trainable)
+            new = algorithm.aggregate(model, iter(copy.deepcopy(updates)), members)
             engine.commit(clients)
             pack(algorithm.broadcast())
         check_model_state(new, model, where)
@@ -108,13 +118,16 @@ def _check_rounds(make: Callable[[], Algorithm], precision: Precision) -> None:
         )
         expected, _ = _learn(straight, engine, model, [3, 4])
     resumed = make()
-    with closing(_an_engine(resumed, precision)) as engine:
+    with closing(
+        _an_engine(make(), precision)
+    ) as engine:  # the client half may live elsewhere: parameters, no server state
         loaded = unpack(saved)
         with during(f"{name}: loading its state"):
             resumed.load_state_dict(loaded["algorithm"])
             engine.load_state_dict(loaded["engine"])
         found, _ = _learn(resumed, engine, loaded["model"], [3, 4])
-    require(bits(found) == bits(expected), f"{name}: resumed after round 2 it comes to another model")
+    complaint = f"{name}: resumed after round 2 it comes to another model; what clients need travels in broadcast()"
+    require(bits(found) == bits(expected), complaint)
     ends = pack({"": resumed.state_dict()}) == pack({"": straight.state_dict()})
     require(ends, f"{name}: resumed after round 2 it ends in another state")
 
@@ -126,7 +139,7 @@ def _check_merging(make: Callable[[], Algorithm], precision: Precision) -> None:
     with closing(_an_engine(algorithm, precision)) as engine:
         model = engine.initial_model()
         _, updates = _learn(algorithm, engine, model, [1])
-    members = everybody([update.client for update in updates])
+        members = everybody([update.client for update in updates], 1, engine.trainable)
 
     def inputs() -> list[bytes]:
         return [bits(model), *(bits(update.state) for update in updates), *(pack(update.extra) for update in updates)]

@@ -10,7 +10,10 @@ import torch
 
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, RunningMean, Tensors, Update, WeightMode
 from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.server import ServerTools
+from fedcohort.engines.local import build_module
 from fedcohort.federation.federation import Federation, Samples
+from fedcohort.models import Model
 from fedcohort.parameters import describe, parameters
 from fedcohort.plugins import Card
 from fedcohort.states import pack
@@ -18,7 +21,8 @@ from fedcohort.streams import rng
 
 __all__ = [
     "BROKEN", "HEALTHY", "NAN", "SIZES", "ControlVariates", "bits", "check_card", "check_described", "check_model_state", "clone",
-    "during", "everybody", "require", "small_federation",
+    "during", "everybody", "require", "server_tools",
+    "small_federation",
 ]  # fmt: skip
 
 
@@ -87,6 +91,8 @@ def check_model_state(state: ModelState, like: ModelState, where: str) -> None:
 SIZES = (9, 16, 5, 23, 12, 0, 30, 7, 8, 6)
 HEALTHY = (6, 0, 3, 1, 7, 2, 4)
 """Clients that train well, in no order. Client 5 has no data."""
+HELD_OUT = 2
+"""Samples that each client keeps out of its training."""
 NAN, BROKEN = 8, 9
 """A client whose numbers overflow, and one whose data raise an error."""
 
@@ -100,23 +106,39 @@ def small_federation(sizes: Sequence[int] = SIZES, *, trouble: bool = True) -> F
         features = draw.normal(size=(n, 6)) + 2.0 * np.eye(3, 6)[labels]
         return Samples(torch.from_numpy(features.astype(np.float32)), torch.from_numpy(labels))
 
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    held = np.where(np.array(sizes) > 0, HELD_OUT, 0)
+    offsets = np.concatenate([[0], np.cumsum(np.array(sizes) + held)])
     train = samples(int(offsets[-1]))
     if trouble:
         train.features[offsets[NAN] : offsets[NAN + 1]] = torch.inf
         train.labels[offsets[BROKEN]] = 99
     shift, scale = torch.zeros(6, dtype=torch.float64), torch.ones(6, dtype=torch.float64)
-    return Federation(train, offsets, samples(40), samples(150), ("a", "b", "c"), shift, scale)
+    return Federation(train, offsets, samples(40), samples(150), ("a", "b", "c"), shift, scale, held)
 
 
-def everybody(clients: Sequence[int]) -> Members:
-    """What the server knows of a round of these clients; all that any weight mode needs."""
+def server_tools(model: Model) -> ServerTools:
+    """What an algorithm that runs models on the server works with."""
+    federation = small_federation(trouble=False)
+    return ServerTools(
+        build=lambda: build_module(model, federation, 1),
+        prepared=federation.prepare,
+        num_classes=federation.num_classes,
+        public=federation.test.features,
+        validation=(federation.validation.features, federation.validation.labels),
+        seed=1,
+    )
+
+
+def everybody(clients: Sequence[int], t: int = 1, trainable: frozenset[str] | None = None) -> Members:
+    """What the server knows of round ``t`` with these clients; all that any weight mode needs."""
     return Members(
         num_clients=len(SIZES),
         total_samples=sum(SIZES),
         k=len(clients),
         inclusion=dict.fromkeys(clients, len(clients) / len(SIZES)),
         weights={client: 1.0 + client for client in clients},
+        t=t,
+        trainable=trainable,
     )
 
 

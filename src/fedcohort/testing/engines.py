@@ -62,7 +62,7 @@ def check_engine(make: MakeEngine) -> None:
     memory is kept for admitted clients only and survives a resume; closing twice is harmless.
     """
     double = dataclasses.replace(TRAINING, precision="float64")
-    with ExitStack() as stack:
+    with during("the engine"), ExitStack() as stack:
 
         def build(
             make: MakeEngine = make,
@@ -218,8 +218,12 @@ def _check_errors(engine: Engine) -> None:
             begins = str(error).startswith(f"client {BROKEN}: IndexError: ")
             require(begins, f"{what}: an error begins with client and cause, not {str(error)[:80]!r}")
             require(error.__cause__ is not None, f"{what}: a ClientError must chain its cause")
+        except Exception as error:
+            raise AssertionError(
+                f"{what}: client {BROKEN} raises an error, but {type(error).__name__} came out"
+            ) from error
         else:
-            raise AssertionError(f"{what}: client {BROKEN} raises an error, but no ClientError came out")
+            raise AssertionError(f"{what}: client {BROKEN} raises an error, but nothing came out")
         require(_alike(_train(engine, model, 1, HEALTHY[:3]), healthy), f"{what}: broken after a client's error")
 
 

@@ -5,9 +5,11 @@ the same arithmetic on one intra-op thread, whatever trained before and whatever
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,7 +17,7 @@ from torch.nn import functional
 from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy
-from fedcohort.federation.federation import Federation, Samples
+from fedcohort.federation.federation import Federation
 from fedcohort.streams import rng
 
 __all__ = ["CHUNK", "DTYPES", "Trainer", "state_of"]
@@ -94,7 +96,7 @@ class Trainer:
         self.optimizer.state.clear()
         for group in self.optimizer.param_groups:
             group["lr"] = settings.lr_at(t)
-        problem = _Problem(self, model, data, received or {}, memory or {}, settings.lr_at(t))
+        problem = _Problem(self, model, t, client, received or {}, memory or {})
         order = rng(self.seed, "batches", t, client)
         size = settings.batch_size or len(data)
         step_losses: list[Tensor] = []
@@ -107,7 +109,7 @@ class Trainer:
                 problem.batch = shuffled[start : start + size]
                 if len(problem.batch) < self.smallest_batch:
                     continue
-                losses, hits = problem.backward()
+                losses, hits = self.algorithm.backward(problem)
                 if settings.clip_norm:
                     torch.nn.utils.clip_grad_norm_(self.parameters.values(), settings.clip_norm)
                 if self.algorithm.corrects:
@@ -145,53 +147,128 @@ class _Problem:
         self,
         trainer: Trainer,
         model: ModelState,
-        data: Samples,
+        t: int,
+        client: int,
         received: Mapping[str, Tensors],
         memory: Mapping[str, Tensors],
-        lr: float,
     ) -> None:
         self.parameters = trainer.parameters
         self.anchor = {name: model[name] for name in trainer.parameters}
         self.received = received
         self.memory = memory
-        self.lr = lr
+        self.training = trainer.training
+        self.lr: float | Tensor = trainer.training.lr_at(t)
         self.steps: int | Any = 0
+        self.t = t
         self.batch: Tensor = torch.empty(0, dtype=torch.int64)
+        self.notes: dict[str, Any] = {}
         self._trainer = trainer
-        self._data = data
+        self._model = model
+        self._client = client
+        self._data = data = trainer.federation.client(client)
+        self.num_samples = len(data)
         self._outputs = self._received_outputs() if trainer.loss.needs_outputs else None
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """See :class:`Problem`."""
+        return rng(self._trainer.seed, "algorithm", self.t, self._client)
+
+    @property
+    def held_out(self) -> tuple[Tensor, Tensor]:
+        """See :class:`Problem`."""
+        held = self._trainer.federation.held_out(self._client)
+        size = len(held) if len(held) >= self._trainer.smallest_batch else 0
+        return held.features[:size], held.labels[:size]
 
     @property
     def gradients(self) -> Tensors:
         """Gradients of the last :meth:`backward`, by parameter name."""
         return {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
 
-    def backward(self) -> tuple[Tensor, Tensor]:
+    def backward(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Gradients of the mean loss on the batch into ``.grad``; the cross-entropy of each sample and the number of right ones."""
         self._trainer.optimizer.zero_grad(set_to_none=True)
         losses, right = [], torch.zeros((), dtype=torch.int64, device=self.batch.device)
-        for index in torch.split(self.batch, CHUNK):
+        for index, share in self._chunks(weights):
             features = self._trainer.federation.prepare(self._data.features[index], self._trainer.dtype)
             labels = self._data.labels[index]
             logits = self._trainer.module(features)
             objective = self._objective(logits, labels, index)
-            (objective.sum() / len(self.batch)).backward()  # type: ignore[no-untyped-call]
+            weighted = objective if share is None else objective * share
+            (weighted.sum() / len(self.batch)).backward()  # type: ignore[no-untyped-call]
             losses.append(objective.detach() if self._plain else _cross_entropy(logits.detach(), labels))
             right += (logits.detach().argmax(1) == labels).sum()
         return torch.cat(losses) if len(losses) > 1 else losses[0], right
 
     def gradient(self, at: Tensors | None = None) -> Tensors:
         """The gradient on the current batch, here or ``at`` other parameters; ``.grad`` keeps what it had."""
-        point = self.parameters if at is None else at
-        point = {name: value.detach().requires_grad_() for name, value in point.items()}
+        return self.losses_and_gradient(self.parameters if at is None else at)[1]
+
+    def full_gradient(self, at: Tensors) -> Tensors:
+        """See :class:`Problem`; buffers of the model stay as they are."""
+        batch, self.batch = self.batch, torch.arange(len(self._data), device=self._data.labels.device)
+        try:
+            return self.losses_and_gradient(at)[1]
+        finally:
+            self.batch = batch
+
+    def losses_and_gradient(self, at: Tensors, weights: Tensor | None = None) -> tuple[Tensor, Tensors]:
+        """See :class:`Problem`; buffers of the model stay as they are."""
+
+        def parts(model: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+            for index, share in self._chunks(weights):
+                features = self._trainer.federation.prepare(self._data.features[index], self._trainer.dtype)
+                objective = self._objective(model(features), self._data.labels[index], index)
+                weighted = objective if share is None else objective * share
+                yield objective.detach(), weighted.sum() / len(self.batch)
+
+        return self._summed(at, parts)
+
+    def cross_entropy_gradient(self, features: Tensor, labels: Tensor) -> Tensors:
+        """See :class:`Problem`; buffers of the model stay as they are."""
+
+        def parts(model: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+            for some, targets in zip(features.split(CHUNK), labels.split(CHUNK), strict=True):  # type: ignore[no-untyped-call]
+                logits = model(self._trainer.federation.prepare(some, self._trainer.dtype))
+                losses = _cross_entropy(logits, targets)
+                yield losses.detach(), losses.sum() / len(labels)
+
+        return self._summed(self.parameters, parts)[1]
+
+    def received_loss(self) -> float:
+        """See :class:`Problem`."""
+        module, device = self._trainer.module, self._data.labels.device
+        training = module.training
+        module.eval()
+        total = torch.zeros((), dtype=torch.float64, device=device)
+        with torch.no_grad():
+            for index in torch.arange(len(self._data), device=device).split(CHUNK):  # type: ignore[no-untyped-call]
+                features = self._trainer.federation.prepare(self._data.features[index], self._trainer.dtype)
+                logits = torch.func.functional_call(module, self._model, (features,))
+                total += self._objective(logits, self._data.labels[index], index).double().sum()
+        module.train(training)
+        return float(total / len(self._data))
+
+    def _chunks(self, weights: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """The batch in pieces, with the weights of each."""
+        pieces = torch.split(self.batch, CHUNK)
+        yield from zip(pieces, [None] * len(pieces) if weights is None else torch.split(weights, CHUNK), strict=True)
+
+    def _summed(
+        self, at: Tensors, parts: Callable[[Callable[[Tensor], Tensor]], Iterator[tuple[Tensor, Tensor]]]
+    ) -> tuple[Tensor, Tensors]:
+        """Values of all pieces, and the sum of their gradients ``at`` these parameters; batch statistics go into copies."""
+        module = self._trainer.module
+        point = {name: value.detach().requires_grad_() for name, value in at.items()}
+        state = point | {name: buffer.clone() for name, buffer in module.named_buffers()}
         total = {name: torch.zeros_like(value) for name, value in point.items()}
-        for index in torch.split(self.batch, CHUNK):
-            features = self._trainer.federation.prepare(self._data.features[index], self._trainer.dtype)
-            logits = torch.func.functional_call(self._trainer.module, point, (features,))
-            loss = self._objective(logits, self._data.labels[index], index).sum() / len(self.batch)
-            for name, value in zip(point, torch.autograd.grad(loss, list(point.values())), strict=True):
-                total[name] += value
-        return total
+        values = []
+        for value, loss in parts(lambda features: torch.func.functional_call(module, state, (features,))):
+            values.append(value)
+            for name, gradient in zip(point, torch.autograd.grad(loss, list(point.values())), strict=True):
+                total[name] += gradient
+        return torch.cat(values) if values else torch.empty(0), total
 
     @property
     def _plain(self) -> bool:

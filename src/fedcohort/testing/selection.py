@@ -19,7 +19,7 @@ __all__ = ["check_selector"]
 
 ROUNDS = 12
 HALF = ROUNDS // 2
-NEEDS = {"histogram", "validation", "update_norm", "update"}
+NEEDS = {"histogram", "validation", "holdout", "update_norm", "update"}
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ def _play(selector: Selector, world: World, rounds: Iterable[int]) -> list[list[
         asked: list[Question] = []
         ask = _asking(world, t, available, asked, where)
         k = min(world.k, len(available))
-        round_ = Round(t, k, available, rng(0, "select", t), 10.0 * t, _frozen(durations), ask)
+        known = _frozen(durations), ask, _frozen(0.8 * durations), _frozen(0.2 * durations)
+        round_ = Round(t, k, available, rng(0, "select", t), 10.0 * t, *known)
         with during(f"{where}: select"):
             cohort = choose(selector, round_)
         _check_size(cohort, round_, selector, where)

@@ -1,0 +1,186 @@
+"""Heterogeneity at scale: what a federation of a million clients costs to make.
+
+    python benchmarks/heterogeneity_scale.py [--only partition-iid …] [--repeat 1] [--json]
+
+One function per measurement, one entry per line of :data:`MEASUREMENTS`. Each runs in a process of its own, so that the peak memory is
+its own: the interpreter, the imports and the inputs included. The exit code is 1 if one is over its limit.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import numpy as np
+
+from fedcohort.federation.partition import describe, partition
+from fedcohort.federation.partitions import PARTITIONS
+
+SAMPLES, CLIENTS, CLASSES = 10_000_000, 1_000_000, 10
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one measurement found."""
+
+    seconds: float
+    """Wall time of the work, without inputs and imports."""
+    cpu_seconds: float
+    """Processor time of the same, all threads."""
+    note: str = ""
+    """What came out, in a few words."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What to measure, and what it may cost."""
+
+    run: Callable[[], Measured]
+    limit_s: float | None = None
+    limit_gb: float | None = None
+
+
+def timed(work: Callable[[], str]) -> Measured:
+    """Run ``work`` once; it returns the note."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    note = work()
+    return Measured(time.perf_counter() - wall, time.process_time() - cpu, note)
+
+
+def inputs() -> tuple[np.ndarray, np.ndarray]:
+    """Labels of ten nearly equal classes in random order, and writers with 1 sample or more each."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, CLASSES, SAMPLES)
+    writers = np.concatenate([np.arange(CLIENTS), rng.integers(0, CLIENTS, SAMPLES - CLIENTS)])
+    return labels, writers
+
+
+def make_partition(name: str, **parameters: object) -> Measured:
+    """One partition of 10 million samples over a million clients."""
+    labels, writers = inputs()
+    rule = PARTITIONS.find(name, "name")(**parameters)
+
+    def work() -> str:
+        split = partition(rule, labels, CLIENTS, 0, writers)
+        sizes = split.sizes
+        return f"sizes {sizes.min()}, {int(np.median(sizes))}, {sizes.max()} (least, median, most), {len(split.order):,} samples kept"
+
+    return timed(work)
+
+
+def describe_partition() -> Measured:
+    """The report on a partition of that size."""
+    labels, _ = inputs()
+    split = partition(PARTITIONS.find("dirichlet_client", "name")(), labels, CLIENTS, 0)
+
+    def work() -> str:
+        report = describe(labels, split, CLASSES)
+        return f"effective alpha {report.effective_alpha:.3f}, {report.num_classes.mean():.2f} classes per client"
+
+    return timed(work)
+
+
+def refuse_partition() -> Measured:
+    """A partition that cannot be made: how long until the message that says what would work."""
+    from fedcohort.errors import UsageError
+
+    labels, _ = inputs()
+    rule = PARTITIONS.find("dirichlet_class", "name")()
+
+    def work() -> str:
+        try:
+            partition(rule, labels, CLIENTS, 0)
+        except UsageError as error:
+            return str(error)
+        return "made after all"
+
+    return timed(work)
+
+
+def _partition(name: str, **parameters: object) -> Measurement:
+    return Measurement(partial(make_partition, name, **parameters), limit_s=10.0, limit_gb=1.5)
+
+
+MEASUREMENTS: dict[str, Measurement] = {
+    "partition-iid": _partition("iid"),
+    "partition-iid-stratified": _partition("iid", stratified=True),
+    "partition-dirichlet_class": _partition("dirichlet_class", min_size=0),
+    "partition-dirichlet_class-plain": _partition("dirichlet_class", variant="plain", min_size=0),
+    "partition-dirichlet_client": _partition("dirichlet_client"),
+    "partition-dirichlet_client-each": _partition("dirichlet_client", alpha=0.05, convention="alpha_each"),
+    "partition-dirichlet_client-lognormal": _partition("dirichlet_client", sizes="lognormal", min_size=0),
+    "partition-shards": _partition("shards"),
+    "partition-random_fractions": _partition("random_fractions", min_size=0),
+    "partition-dominant_class": _partition("dominant_class"),
+    "partition-dominant_class-natural": _partition("dominant_class", natural=True, min_size=1),
+    "partition-natural": _partition("natural", min_size=1),
+    "partition-quantity": _partition("quantity", min_size=0),
+    "partition-quantity-lognormal": _partition("quantity", law="lognormal", min_size=0),
+    "describe": Measurement(describe_partition, limit_s=10.0, limit_gb=1.5),
+    "refuse": Measurement(refuse_partition, limit_s=120.0),
+}
+
+
+def peak_gb() -> float:
+    """Largest resident memory of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e9 if sys.platform == "darwin" else 1e9 / 1024)
+
+
+def in_a_process(name: str) -> dict[str, object]:
+    """Measure in a process of its own."""
+    command = [sys.executable, __file__, "--child", name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name} failed:\n{done.stderr}")
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> int:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="*", choices=MEASUREMENTS, default=list(MEASUREMENTS), help="which to measure")
+    parser.add_argument("--repeat", type=int, default=1, help="repetitions; the fastest counts")
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+    parser.add_argument("--child", choices=MEASUREMENTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        measured = MEASUREMENTS[options.child].run()
+        print(json.dumps(asdict(measured) | {"peak_gb": peak_gb()}))
+        return 0
+    if not options.json:
+        print(
+            f"{SAMPLES:,} samples, {CLIENTS:,} clients, {CLASSES} classes; {platform.processor() or platform.machine()}, ",
+            end="",
+        )
+        print(
+            f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, numpy {np.__version__}, Python {platform.python_version()}"
+        )
+        print(f"{'measurement':38} {'wall s':>8} {'CPU s':>8} {'peak GB':>8}  ")
+    over = 0
+    for name in options.only:
+        limits = MEASUREMENTS[name]
+        found = min((in_a_process(name) for _ in range(options.repeat)), key=lambda one: float(str(one["seconds"])))
+        wall, cpu, peak = (float(str(found[key])) for key in ("seconds", "cpu_seconds", "peak_gb"))
+        bad = wall > (limits.limit_s or np.inf) or peak > (limits.limit_gb or np.inf)
+        over += bad
+        if options.json:
+            print(json.dumps({"name": name, **found, "over_limit": bool(bad)}), flush=True)
+        else:
+            print(
+                f"{name:38} {wall:8.3f} {cpu:8.3f} {peak:8.2f}{'  OVER ITS LIMIT' if bad else ''}  {found['note']}",
+                flush=True,
+            )
+    return int(over > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""What server optimisers share: the difference they treat as a gradient, and the move they make.
+
+The average of the clients' models minus the old model stands for −gradient. Only trainable parameters are optimised;
+batch-norm statistics are averaged plainly. Differences and states are float64.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedcohort.algorithms.base import Members, ModelState, Tensors
+
+__all__ = ["adaptive_move", "decayed", "difference", "moved"]
+
+
+def difference(model: ModelState, merged: ModelState, members: Members) -> Tensors:
+    """Δ = merged − model over trainable parameters, float64."""
+    return {
+        name: merged[name].double() - value.double() for name, value in model.items() if members.trains(name, value)
+    }
+
+
+def moved(model: ModelState, merged: ModelState, move: Mapping[str, Tensor]) -> ModelState:
+    """model + move where there is a move, ``merged`` elsewhere; in the model's number formats."""
+    return {
+        name: (model[name].double() + move[name]).to(value.dtype) if name in move else value
+        for name, value in merged.items()
+    }
+
+
+def decayed(mean: Tensors, beta: float, new: Tensors) -> Tensors:
+    """β·mean + (1 − β)·new; a mean that is not there yet is 0."""
+    return {name: beta * mean.get(name, 0.0) + (1 - beta) * value for name, value in new.items()}
+
+
+def adaptive_move(u: Tensors, v: Tensors, rate: float, tau: float) -> Tensors:
+    """rate·u/(√v + τ)."""
+    return {name: rate * value / (torch.sqrt(v[name]) + tau) for name, value in u.items()}

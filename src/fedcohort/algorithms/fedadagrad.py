@@ -1,0 +1,50 @@
+"""FedAdagrad: Adagrad on the server. As FedAdam, but v is the sum of all squared updates.
+
+    Δ     = Σ a_i (w_i − w^t)
+    u     ← β₁ u + (1 − β₁) Δ
+    v     ← v + Δ²,   v = τ² at the start
+    w^t+1 = w^t + s·u/(√v + τ)
+
+In a round without any admitted update u and v stay as they are.
+
+Reddi et al., "Adaptive Federated Optimization", 2021, arXiv:2003.00295; code ``adap/flower``,
+``flwr/serverapp/strategy/fedadagrad.py``, which starts at v = 0 and has no momentum (β₁ = 0).
+"""
+
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge, Gt, Lt
+
+from fedcohort.algorithms.adaptive import adaptive_move, decayed, difference, moved
+from fedcohort.algorithms.base import Algorithm, Members, ModelState, Tensors
+from fedcohort.parameters import parameters
+from fedcohort.plugins import Card
+
+__all__ = ["FedAdagrad"]
+
+
+@parameters
+class FedAdagrad(Algorithm):
+    """Adagrad as the server's optimiser."""
+
+    server_lr: Annotated[float, Gt(0)] = 0.1
+    """Step size of the server (s)."""
+    beta_1: Annotated[float, Ge(0), Lt(1)] = 0.9
+    """Decay of the mean update (β₁); 0 is Adagrad without momentum."""
+    tau: Annotated[float, Gt(0)] = 1e-3
+    """Degree of adaptivity (τ): small values adapt more."""
+
+    card: ClassVar[Card] = Card(source="Reddi et al. 2021, arXiv:2003.00295; adap/flower", status="code", cost="O(kP)")
+
+    def __post_init__(self) -> None:
+        self.u: Tensors = {}
+        self.v: Tensors = {}
+
+    def step(self, model: ModelState, merged: ModelState, members: Members) -> ModelState:
+        """One step of Adagrad."""
+        change = difference(model, merged, members)
+        start = self.v or {name: torch.full_like(delta, self.tau**2) for name, delta in change.items()}
+        self.u = decayed(self.u, self.beta_1, change)
+        self.v = {name: v + change[name].square() for name, v in start.items()}
+        return moved(model, merged, adaptive_move(self.u, self.v, self.server_lr, self.tau))

@@ -1,0 +1,167 @@
+"""SCAFFOLD: control variates take the drift out of local training.
+
+    client i    g ← g − c_i + c                     at every step, c from the server, c_i its own (0 at first)
+                c_i⁺ by option:                     after H_i steps from w to y
+                  II   c_i − c + (w − y)/(H_i η)
+                  I    ∇F_i(w), one more pass over its data
+                sends y − w and c_i⁺ − c_i
+    server      w ← w + s·mean(y − w)
+                c ← c + |R|/m · mean(c_i⁺ − c_i)     R the admitted of all m clients
+
+For plain SGD option II is the mean of the raw gradients g of the client's steps. With momentum, Adam or AdamW the formula would be
+wrong, and that mean is taken itself; the corrected gradient is what enters the optimiser. Such runs are ours, not the paper's, and are
+called so: "SCAFFOLD+Adam (ours)". A client that is not admitted keeps its old c_i, and so does one without a step. The mean of
+changes of c never has weights, and a client drawn several times counts once in it.
+
+Where strategies choose some clients rarely, their c_i goes stale. ``c_decay`` below 1 lets a client trust its own c_i less for each
+round that it missed; what it sends stays c_i⁺ minus the c_i that the server's c still contains.
+
+Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", 2020, arXiv:1910.06378; code ``WwZzz/easyFL``,
+``flgo/algorithm/scaffold.py``.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Ge, Le
+from torch import Tensor
+
+from fedcohort.algorithms.base import (
+    Algorithm,
+    Members,
+    ModelState,
+    Problem,
+    RunningMean,
+    Tensors,
+    Update,
+    WeightMode,
+    per_client,
+)
+from fedcohort.algorithms.local import Training
+from fedcohort.parameters import parameters
+from fedcohort.plugins import Card
+
+__all__ = ["Scaffold"]
+
+
+@parameters
+class Scaffold(Algorithm):
+    """Stochastic controlled averaging."""
+
+    weights: WeightMode = "uniform"
+    """How models are weighted, see FedAvg; the paper's is uniform. Changes of control variates never are."""
+    option: Literal["II", "I"] = "II"
+    """How a client renews c_i: from its steps (II), or by the gradient of the received model over all its data (I)."""
+    c_decay: Annotated[float, Ge(0), Le(1)] = 1.0
+    """Factor on c_i for each round that a client missed."""
+
+    card: ClassVar[Card] = Card(
+        source="Karimireddy et al. 2020, arXiv:1910.06378; WwZzz/easyFL",
+        status="code",
+        discloses="the change of its mean gradient (its control variate)",
+        cost="O(kP)",
+    )
+    corrects: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        self.c: Tensors = {}
+
+    def title(self, training: Training) -> str:
+        """The paper knows plain SGD only."""
+        if _plain(training):
+            return "SCAFFOLD"
+        names = {"sgd": "momentum", "adam": "Adam", "adamw": "AdamW"}
+        return f"SCAFFOLD+{names[training.optimizer]} (ours)"
+
+    # the client half
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        """g ← g − c_i + c; without an explicit formula for c_i⁺, the raw gradients are summed up."""
+        if "shift" not in problem.notes:
+            problem.notes["shift"] = self._shift(problem)
+        if self.option == "II" and not _plain(problem.training):
+            total = problem.notes.setdefault("total", {})
+            for name, gradient in gradients.items():
+                total[name] = total[name].add_(gradient) if name in total else gradient.clone()
+        for name, shift in problem.notes["shift"].items():
+            if name in gradients:
+                gradients[name].add_(shift)
+
+    def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
+        """Sends c_i⁺ − c_i, keeps c_i⁺."""
+        c_i = problem.memory.get("c", {})
+        sent, kept = {}, {}
+        for name, new in self._renewed(problem).items():
+            old = c_i[name] if name in c_i else torch.zeros_like(new, memory_format=torch.contiguous_format)
+            kept[name] = torch.where(_trained(problem, new), new, old).contiguous()
+            sent[name] = (kept[name] - old).contiguous()
+        memory = {"c": kept}
+        if self.c_decay < 1:
+            memory["round"] = {"last": torch.full_like(torch.as_tensor(problem.steps), problem.t)}
+        return {"c": sent}, memory
+
+    def _shift(self, problem: Problem) -> Tensors:
+        """c − c_i; nothing while both are 0."""
+        c, c_i = problem.received.get("c", {}), problem.memory.get("c", {})
+        if not c and not c_i:
+            return {}
+        trust: float | Tensor = 1.0
+        if self.c_decay < 1 and "round" in problem.memory:
+            missed = (problem.t - 1 - problem.memory["round"]["last"]).clamp(min=0).double()
+            trust = self.c_decay**missed
+        shift = {}
+        for name, w in problem.anchor.items():
+            own = c_i[name] * per_client(trust, c_i[name]) if name in c_i else torch.zeros_like(w)
+            shift[name] = (c[name] - own if name in c else -own).to(w.dtype)
+        return shift
+
+    def _renewed(self, problem: Problem) -> Tensors:
+        """The client's mean gradient by the option; anything for a client without a step."""
+        if self.option == "I":
+            return problem.full_gradient(problem.anchor)
+        total, shift = problem.notes.get("total", {}), problem.notes.get("shift", {})
+        renewed = {}
+        for name, y in problem.parameters.items():
+            steps = torch.as_tensor(problem.steps, device=y.device).clamp(min=1)
+            if not _plain(problem.training):
+                renewed[name] = (
+                    total[name] / per_client(steps, y) if name in total else torch.zeros_like(y, requires_grad=False)
+                )
+                continue
+            renewed[name] = (problem.anchor[name] - y.detach()) / per_client(steps * problem.lr, y)
+            if name in shift:
+                renewed[name] = renewed[name] - shift[name]
+        return renewed
+
+    # the server half
+
+    def broadcast(self) -> dict[str, Tensors]:
+        """c; nothing as long as it is 0."""
+        return {"c": self.c} if self.c else {}
+
+    def begin(self, model: ModelState, members: Members) -> tuple[RunningMean, RunningMean]:
+        """One mean of models, one of changes of control variates."""
+        return RunningMean(), RunningMean()
+
+    def add(self, fold: tuple[RunningMean, RunningMean], update: Update, weight: float) -> None:
+        """Models are weighted, changes are not."""
+        super().add(fold[0], update, weight)
+        fold[1].add(update.extra["c"], 1.0)
+
+    def end(self, fold: tuple[RunningMean, RunningMean], model: ModelState, members: Members) -> ModelState:
+        """c ← c + |R|/m · mean(Δc_i), and the mean of models."""
+        models, changes = fold
+        share = changes.total / members.num_clients
+        self.c = {name: self.c.get(name, 0.0) + share * change for name, change in changes.result().items()}
+        return super().end(models, model, members)
+
+
+def _plain(training: Training) -> bool:
+    """Whether the steps are y ← y − ηg, so that the gradients can be read off the way."""
+    return training.optimizer == "sgd" and training.momentum == 0
+
+
+def _trained(problem: Problem, like: Tensor) -> Tensor:
+    """Whether a client did anything from which its variate could be renewed."""
+    moved = torch.as_tensor(problem.steps, device=like.device) * problem.lr > 0
+    return torch.as_tensor(per_client(moved, like))

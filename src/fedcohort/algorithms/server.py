@@ -1,0 +1,91 @@
+"""What the server half of an algorithm may work with, beside the updates: the network, public samples, the validation set.
+
+Only algorithms that run models on the server (FedDF, RHFL) need it; they get it through
+:meth:`fedcohort.algorithms.base.Algorithm.prepare`, on every engine the same.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedcohort.streams import rng
+
+__all__ = ["ServerTools", "one_thread"]
+
+BLOCK = 128
+"""Samples in one forward pass of :meth:`ServerTools.accuracy`."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServerTools:
+    """Models on the server. Features are as stored; ``prepared`` makes of them what the model sees.
+
+    Attributes:
+        build: makes the network; its weights do not matter.
+        prepared: (stored features, dtype) → inputs of the model.
+        num_classes: K.
+        public: features of the public samples, unlabelled; may be empty.
+        validation: (features, labels) of the server's validation set; may be empty.
+        seed: of the experiment.
+    """
+
+    build: Callable[[], nn.Module]
+    prepared: Callable[[Tensor, torch.dtype], Tensor]
+    num_classes: int
+    public: Tensor
+    validation: tuple[Tensor, Tensor]
+    seed: int
+
+    def model(self, state: dict[str, Tensor]) -> nn.Module:
+        """A new network with the weights and the number format of ``state``, in evaluation mode."""
+        module = copy.deepcopy(self._skeleton).to(dtype=_dtype(state))
+        module.load_state_dict(state)
+        return module.eval()
+
+    def logits(self, module: nn.Module, features: Tensor) -> Tensor:
+        """Outputs of the network on stored features, [B, K]."""
+        outputs: Tensor = module(self.prepared(features, _dtype(module.state_dict())))
+        return outputs
+
+    def accuracy(self, module: nn.Module) -> float:
+        """Share of the validation set that the network gets right, in evaluation mode; NaN without a validation set."""
+        features, labels = self.validation
+        if not len(labels):
+            return float("nan")
+        training, right = module.training, 0
+        module.eval()
+        with torch.no_grad():
+            for start in range(0, len(labels), BLOCK):
+                found = self.logits(module, features[start : start + BLOCK]).argmax(1)
+                right += int((found == labels[start : start + BLOCK]).sum())
+        module.train(training)
+        return right / len(labels)
+
+    def rng(self, purpose: str, t: int = 0) -> np.random.Generator:
+        """Randomness for the server's work of round ``t``; 0 for what is drawn once."""
+        return rng(self.seed, f"server-{purpose}", t)
+
+    @cached_property
+    def _skeleton(self) -> nn.Module:
+        return self.build()
+
+
+def _dtype(state: dict[str, Tensor]) -> torch.dtype:
+    return next((value.dtype for value in state.values() if value.is_floating_point()), torch.float32)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One intra-op thread, so that the machine does not decide the bits; torch's setting is put back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

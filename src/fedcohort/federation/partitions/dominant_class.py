@@ -1,0 +1,121 @@
+"""Some clients with a dominant class, the others balanced (H6). FLASH, arXiv:2402.08769."""
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge, Gt, Le
+
+from fedcohort.arrays import Indices
+from fedcohort.errors import UsageError
+from fedcohort.federation.partitions.natural import by_writer
+from fedcohort.federation.partitions.pools import deal, grouped
+from fedcohort.parameters import parameters
+
+__all__ = ["DominantClass"]
+
+
+@parameters
+class DominantClass:
+    """A part of the clients has one dominant class, the others as much of every class as what remains allows; all sizes are equal.
+
+    round(frac·m) clients at random are skewed: round(share·n) of their n = ⌊N/m⌋ samples are of one class, the rest is spread evenly
+    over the other classes. Dominant classes are dealt round-robin over a random permutation of the classes. What is left of each class
+    goes evenly to the other clients. The remainder of N/m, a random choice of samples, belongs to nobody.
+
+    With ``natural``, clients are writers as in the partition of that name. A skewed writer keeps all samples of its most frequent
+    class, and of the others, at random, as many as make that class ``share`` of the whole; the other writers stay as they are.
+
+    The profile is FLASH's, arXiv:2402.08769; which sample goes where is ours, and so is what happens to writers.
+    """
+
+    frac: Annotated[float, Ge(0), Le(1)] = 0.3
+    """Share of clients that are skewed: 0.3 is FLASH's "30 % non-IIDness"."""
+
+    share: Annotated[float, Gt(0), Le(1)] = 0.8
+    """Share of the dominant class among a skewed client's samples."""
+
+    natural: bool = False
+    """Clients are writers; of the skewed ones only a part of the samples is used."""
+
+    min_size: Annotated[int, Ge(0)] = 10
+    """Samples that every client must have at least; sizes are equal, so this is met or impossible. With ``natural``: samples that a
+    writer must have to be a client, and must keep to be a skewed one."""
+
+    evens_out: ClassVar[str | None] = None
+
+    def assign(
+        self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
+    ) -> Indices:
+        """Skewed clients first, then the others; see :meth:`Rule.assign`."""
+        num_skewed = round(self.frac * num_clients)
+        if self.natural:
+            return self._skew_writers(by_writer(writers, num_clients, self.min_size, rng), labels, num_skewed, rng)
+        size = len(labels) // num_clients
+        kept = rng.permutation(len(labels))[: size * num_clients]
+        samples, starts = grouped(kept, labels[kept], int(labels.max()) + 1)
+        present = np.flatnonzero(np.diff(starts))
+        pools = np.diff(starts)[present]
+        at_random = rng.permutation(num_clients)
+        skewed, others = at_random[:num_skewed], at_random[num_skewed:]
+        counts = self._profile(len(skewed), size, pools, num_clients, rng)
+
+        clients = np.full(len(labels), -1)
+        deal(clients, samples, starts[present], skewed, counts)
+        left = samples[clients[samples] < 0]  # still sorted by class: in turn is evenly
+        if len(others):
+            clients[left] = others[np.arange(len(left)) % len(others)]
+        return clients
+
+    def _profile(
+        self, num_skewed: int, size: int, pools: Indices, num_clients: int, rng: np.random.Generator
+    ) -> Indices:
+        """Samples of each class for each skewed client, int64 [skewed, K]."""
+        num_classes, main = len(pools), round(self.share * size)
+        spread, more = divmod(size - main, max(num_classes - 1, 1))
+        if num_skewed and num_classes == 1 and size > main:
+            raise UsageError(
+                f"federation.partition.share = {self.share:g}: there is only one class; use share = 1, or frac = 0"
+            )
+        dominant = rng.permutation(num_classes)[np.arange(num_skewed) % num_classes]
+        rows = np.arange(num_skewed)
+        keys = rng.random((num_skewed, num_classes))
+        keys[rows, dominant] = 2.0  # behind all others
+        counts = np.full(keys.shape, spread)
+        if more:
+            counts[rows[:, None], np.argpartition(keys, more, axis=1)[:, :more]] += 1
+        counts[rows, dominant] = main
+        if (counts.sum(axis=0) > pools).any():
+            able = int((np.cumsum(counts, axis=0) <= pools).all(axis=1).sum())
+            c = int((counts.sum(axis=0) - pools).argmax())
+            raise UsageError(
+                f"federation.partition.frac = {self.frac:g}: {num_skewed} of {num_clients} clients with {main} of {size} samples "
+                f"(share = {self.share:g}) from one class need {counts[:, c].sum()} samples of a class that has {pools[c]}; "
+                f"use at most frac = {able / num_clients:.6g}"
+            )
+        return counts
+
+    def _skew_writers(self, clients: Indices, labels: Indices, num_skewed: int, rng: np.random.Generator) -> Indices:
+        """``clients`` without the samples that skewed writers give up."""
+        num_clients, num_classes = int(clients.max()) + 1, int(labels.max()) + 1
+        held = clients >= 0
+        cells = np.bincount(clients[held] * num_classes + labels[held], minlength=num_clients * num_classes)
+        counts = cells.reshape(num_clients, num_classes)
+        dominant, main = counts.argmax(axis=1), counts.max(axis=1)
+        spare = np.rint(main * (1 - self.share) / self.share).astype(np.int64)
+        able = np.flatnonzero(np.minimum(main + spare, counts.sum(axis=1)) >= self.min_size)
+        if len(able) < num_skewed:
+            raise UsageError(
+                f"federation.partition.frac = {self.frac:g}: {num_skewed} of {num_clients} writers should be skewed, but only "
+                f"{len(able)} keep min_size = {self.min_size} samples then; use at most frac = {len(able) / num_clients:.6g}, "
+                f"or a smaller min_size or share"
+            )
+        skewed = np.zeros(num_clients, bool)
+        skewed[rng.permutation(able)[:num_skewed]] = True
+        at_stake = np.flatnonzero(held & skewed[clients] & (labels != dominant[clients]))
+        at_stake = rng.permutation(at_stake)
+        samples, starts = grouped(at_stake, clients[at_stake], num_clients)
+        place = np.arange(len(samples)) - np.repeat(starts[:-1], np.diff(starts))
+        clients = clients.copy()
+        given_up = samples[place >= spare[clients[samples]]]
+        clients[given_up] = -1
+        return clients

@@ -1,0 +1,106 @@
+"""What partitions are made of: pools of samples by class, random shares, sizes that follow from shares, and dealing.
+
+No loop here is over clients or samples: a million clients and ten million samples take seconds.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from fedcohort.arrays import Indices, Values
+
+__all__ = ["cut", "deal", "dirichlet", "dirichlet_logs", "grouped", "random_sizes", "shares_of", "shuffled_by_class"]
+
+
+def grouped(samples: Indices, keys: Indices, num_keys: int) -> tuple[Indices, Indices]:
+    """``samples`` sorted by their keys 0…num_keys−1, otherwise in the order they had, and where each key begins, int64 [num_keys + 1].
+
+    A counting sort: numpy has none, and its stable argsort takes several times as long for many keys. Turning a sparse matrix with
+    one entry a row from rows to columns is one.
+    """
+    from scipy.sparse import csr_array  # slow to import
+
+    one_a_row = csr_array((samples, keys, np.arange(len(samples) + 1)), shape=(len(samples), num_keys))
+    by_key = one_a_row.tocsc()
+    return by_key.data, by_key.indptr.astype(np.int64)
+
+
+def shuffled_by_class(labels: Indices, rng: np.random.Generator) -> tuple[Indices, Indices]:
+    """All samples sorted by class, in random order inside each class, and where each class begins, int64 [K + 1]."""
+    shuffled = rng.permutation(len(labels))
+    return grouped(shuffled, labels[shuffled], int(labels.max()) + 1)
+
+
+def deal(clients: Indices, pools: Indices, starts: Indices, owners: Indices, counts: Indices) -> Indices:
+    """Give client ``owners[j]`` the next ``counts[j, c]`` samples of every class c.
+
+    Args:
+        clients: client of each sample; written to.
+        pools: samples by class, see :func:`shuffled_by_class`.
+        starts: the next sample of each class in ``pools``, int64 [K].
+        owners: clients, int64 [j].
+        counts: int64 [j, K].
+
+    Returns:
+        The next sample of each class afterwards.
+    """
+    totals = counts.sum(axis=0)
+    before = np.cumsum(totals) - totals
+    positions = np.arange(totals.sum()) + np.repeat(starts - before, totals)
+    clients[pools[positions]] = np.repeat(np.tile(owners, len(starts)), counts.T.ravel())
+    return np.asarray(starts + totals)
+
+
+def dirichlet_logs(alpha: float | Values, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Values, float]:
+    """Logarithms of Gamma(alpha) draws G up to a factor: log G = logs/scale. Shares G/ΣG are Dirichlet(alpha), see :func:`shares_of`.
+
+    Below alpha ≈ 0.01 the G underflow to 0, all of them at once in the end, so they are drawn as logarithms,
+    log G = log Gamma(alpha + 1) − Exponential/alpha, and scaled by min(alpha, 1) to stay finite.
+
+    Args:
+        alpha: concentration, one number or one for each entry of the last axis.
+        shape: of the draws.
+        rng: where the randomness comes from.
+    """
+    concentration = np.asarray(alpha, np.float64)
+    scale = min(float(concentration.min()), 1.0)
+    logs = scale * np.log(rng.standard_gamma(concentration + 1.0, shape))
+    logs -= scale / concentration * rng.standard_exponential(shape)
+    return logs, scale
+
+
+def shares_of(logs: Values, scale: float) -> Values:
+    """exp(logs/scale), normalised along the last axis. The largest is exp(0) before that, so there is always something to divide."""
+    relative = np.minimum(logs - logs.max(axis=-1, keepdims=True), 0.0)
+    with np.errstate(over="ignore"):  # −∞ is the right logarithm of a share that is too small
+        shares = np.exp(relative / scale)
+    normalised: Values = shares / shares.sum(axis=-1, keepdims=True)
+    return normalised
+
+
+def dirichlet(alpha: float, size: int, rng: np.random.Generator) -> Values:
+    """Dirichlet(alpha·1) shares [size], for any alpha > 0."""
+    return shares_of(*dirichlet_logs(alpha, (size,), rng))
+
+
+def cut(shares: Values, total: int) -> Indices:
+    """Cut ``total`` samples at ⌊cumsum(shares)·total⌋: how many each gets. A rounding error goes to the last with a share above 0."""
+    cuts = np.floor(np.cumsum(shares) * total).astype(np.int64)
+    cuts[np.flatnonzero(shares)[-1] :] = total
+    return np.diff(np.minimum(cuts, total), prepend=0)
+
+
+def random_sizes(
+    law: Literal["equal", "dirichlet", "lognormal"],
+    beta: float,
+    sigma: float,
+    total: int,
+    num_clients: int,
+    rng: np.random.Generator,
+) -> Indices:
+    """Sizes of m clients that add up to ``total``: N/m, or proportional to Dirichlet_m(beta·1) or log-normal(0, sigma) draws."""
+    if law == "dirichlet":
+        return cut(dirichlet(beta, num_clients, rng), total)
+    if law == "lognormal":
+        return cut(shares_of(sigma * rng.standard_normal(num_clients), 1.0), total)
+    return total // num_clients + (np.arange(num_clients) < total % num_clients)

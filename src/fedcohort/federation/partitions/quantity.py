@@ -1,0 +1,47 @@
+"""Quantity skew alone: sizes differ, labels do not (H14, beyond the seed documents)."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt
+
+from fedcohort.arrays import Indices
+from fedcohort.federation.partitions.pools import random_sizes
+from fedcohort.parameters import parameters
+
+__all__ = ["Quantity"]
+
+
+@parameters
+class Quantity:
+    """Clients of very different sizes with the same mixture of classes.
+
+    Sizes are proportional to a Dirichlet_m(beta·1) draw or to log-normal(0, sigma) draws and add up to N; who gets which sample is a
+    random permutation, so that labels are IID within each client.
+
+    NIID-Bench, arXiv:2102.02079, for the Dirichlet law; the log-normal law is ours.
+    """
+
+    law: Literal["dirichlet", "lognormal"] = "dirichlet"
+    """Law of the sizes."""
+
+    beta: Annotated[float, Gt(0)] = 0.5
+    """Concentration for ``law = "dirichlet"``: sizes have the relative standard deviation 1/√beta among many clients."""
+
+    sigma: Annotated[float, Gt(0)] = 1.0
+    """Standard deviation of the logarithm of sizes for ``law = "lognormal"``."""
+
+    min_size: Annotated[int, Ge(0)] = 10
+    """Samples that every client must have at least; draws that leave a client with fewer are repeated."""
+
+    @property
+    def evens_out(self) -> str:
+        """See :attr:`Rule.evens_out`."""
+        return "beta" if self.law == "dirichlet" else "-sigma"
+
+    def assign(
+        self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
+    ) -> Indices:
+        """Random sizes, then random samples; see :meth:`Rule.assign`."""
+        sizes = random_sizes(self.law, self.beta, self.sigma, len(labels), num_clients, rng)
+        return rng.permutation(np.repeat(np.arange(num_clients), sizes))

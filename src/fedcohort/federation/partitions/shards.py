@@ -1,0 +1,56 @@
+"""Few classes per client: the samples, sorted by label, are cut into shards (H4). McMahan et al. 2017, arXiv:1602.05629."""
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge
+
+from fedcohort.arrays import Indices
+from fedcohort.errors import UsageError
+from fedcohort.federation.partitions.pools import grouped
+from fedcohort.parameters import parameters
+
+__all__ = ["Shards"]
+
+
+@parameters
+class Shards:
+    """Every client gets a few shards of samples sorted by label: few classes each, all sizes equal.
+
+    The samples are sorted by label and cut into m·s shards of ⌊N/(m·s)⌋ samples; each client gets s of them at random. A shard that is
+    no larger than the smallest class holds at most 2 classes, so that a client sees at most 2·s; s, where no shard straddles a border.
+    The remainder of N/(m·s), a random choice of samples, belongs to nobody.
+
+    McMahan et al. 2017, arXiv:1602.05629: MNIST, m = 100, s = 2, 200 shards of 300.
+    """
+
+    shards: Annotated[int, Ge(1)] = 2
+    """Shards per client (s)."""
+
+    min_size: Annotated[int, Ge(0)] = 10
+    """Samples that every client must have at least; sizes are equal, so this is met or impossible."""
+
+    evens_out: ClassVar[str | None] = None
+
+    def assign(
+        self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
+    ) -> Indices:
+        """Shards of sorted samples, to clients at random; see :meth:`Rule.assign`."""
+        num_shards = num_clients * self.shards
+        size = len(labels) // num_shards
+        if size == 0:
+            raise UsageError(
+                f"federation.partition.shards = {self.shards}: {num_shards} shards for {num_clients} clients cannot be cut from "
+                f"{len(labels)} samples; use at most {len(labels) // num_clients}"
+            )
+        if self.shards * size < self.min_size:
+            raise UsageError(
+                f"federation.partition.min_size = {self.min_size}: {self.shards} shards of {size} samples are {self.shards * size}; "
+                f"use at most that, or shards = 1"
+            )
+        kept = rng.permutation(len(labels))[: num_shards * size]
+        by_label, _ = grouped(kept, labels[kept], int(labels.max()) + 1)
+        owners = rng.permutation(np.repeat(np.arange(num_clients), self.shards))
+        clients = np.full(len(labels), -1)
+        clients[by_label] = np.repeat(owners, size)
+        return clients

@@ -1,0 +1,32 @@
+"""All data in one place: a federation of a single client, for centralised training."""
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from fedcohort.federation.federation import Federation, Samples
+
+__all__ = ["pooled"]
+
+
+def pooled(federation: Federation) -> Federation:
+    """One client with everybody's data: all training parts in client order, then all held-out parts. Noise stays where it is."""
+    ends = np.array([0, federation.offsets[-1]])
+    noise = federation.noise
+    if noise is not None:
+        noise = dataclasses.replace(noise, rates=np.array([noise.flipped.mean() if len(noise.noisy) else 0.0]))
+    if federation.held is None:
+        return dataclasses.replace(federation, offsets=ends, noise=noise)
+    parts = np.stack([federation.num_samples, federation.held], axis=1)
+    order = np.argsort(np.repeat(np.tile([False, True], len(parts)), parts.ravel()), kind="stable")
+    if noise is not None:
+        noise = dataclasses.replace(noise, noisy=noise.noisy[order], clean=noise.clean[order])
+    index = torch.from_numpy(order).to(federation.train.labels.device)
+    return dataclasses.replace(
+        federation,
+        train=Samples(federation.train.features[index], federation.train.labels[index]),
+        offsets=ends,
+        held=np.array([int(federation.held.sum())]),
+        noise=noise,
+    )

@@ -1,0 +1,97 @@
+"""Public samples: unlabelled data at the server, for algorithms that let models teach each other on them.
+
+Either another data set whose samples have the same shape (a proxy: Fashion-MNIST for MNIST), or a random part of the training samples
+that is taken away from the clients before they are partitioned (a hold-out). A hold-out comes from the clients' own distribution,
+which is an advantage: say so, and take the same part away from every algorithm that is compared. Labels are discarded in both cases.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcohort.arrays import Indices
+from fedcohort.errors import UsageError
+from fedcohort.federation.datasets import Dataset
+from fedcohort.streams import rng
+
+__all__ = ["PublicSet", "choose_public", "take_away"]
+
+
+@dataclass(frozen=True, eq=False)
+class PublicSet:
+    """What the server has, and what it leaves to the clients.
+
+    Attributes:
+        source: features that the public samples are part of, as stored.
+        chosen: which of them are public; None for all.
+        rest: positions of the training samples that are partitioned over clients, ascending.
+        fingerprint: of all data of the run.
+    """
+
+    source: NDArray[Any]
+    chosen: Indices | None
+    rest: Indices
+    fingerprint: str
+
+    def features(self, device: str = "cpu") -> Tensor:
+        """The public samples."""
+        values = np.array(self.source) if self.chosen is None else np.take(self.source, self.chosen, axis=0)
+        return torch.from_numpy(values).to(device)
+
+
+def choose_public(name: str, share: float, dataset: Dataset, seed: int, load: Callable[[str], Dataset]) -> PublicSet:
+    """The public samples of an experiment.
+
+    Args:
+        name: ``none``, ``holdout``, or a data set.
+        share: size of a hold-out, as a share of the training samples.
+        dataset: the clients' data.
+        seed: the experiment's.
+        load: loads a data set by name.
+
+    Raises:
+        UsageError: a hold-out of that share is not possible, or the other data set does not fit.
+    """
+    everything = np.arange(dataset.num_train)
+    if name == "none":
+        return PublicSet(dataset.train_features[:0], None, everything, dataset.fingerprint)
+    if name == "holdout":
+        return PublicSet(dataset.train_features, *take_away(share, dataset.num_train, seed), dataset.fingerprint)
+    proxy = load(name)
+    _check(proxy, dataset, name)
+    return PublicSet(proxy.train_features, None, everything, f"{dataset.fingerprint}+{proxy.fingerprint}")
+
+
+def take_away(share: float, num_train: int, seed: int) -> tuple[Indices, Indices]:
+    """Positions of the public samples and of the rest, both ascending.
+
+    >>> public, rest = take_away(0.1, 1000, seed=0)
+    >>> len(public), len(rest), len(set(public.tolist()) & set(rest.tolist()))
+    (100, 900, 0)
+
+    Raises:
+        UsageError: fewer than two public samples, or nothing left.
+    """
+    size = round(share * num_train)
+    if not 2 <= size < num_train:
+        raise UsageError(
+            f"public.share = {share:g}: that is {size} of {num_train} training samples; use 2 to {num_train - 1} of them"
+        )
+    order = rng(seed, "public").permutation(num_train)
+    return np.sort(order[:size]), np.sort(order[size:])
+
+
+def _check(proxy: Dataset, dataset: Dataset, name: str) -> None:
+    if proxy.fingerprint == dataset.fingerprint:
+        raise UsageError(f"public.name = {name!r}: these are the clients' own data; use 'holdout'")
+    kinds = [f"{data.train_features.dtype} {list(data.train_features.shape[1:])}" for data in (proxy, dataset)]
+    if kinds[0] != kinds[1]:
+        raise UsageError(
+            f"public.name = {name!r}: its samples are {kinds[0]}, the clients' are {kinds[1]}; "
+            "use a data set of the same shape, or 'holdout'"
+        )

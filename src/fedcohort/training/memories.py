@@ -1,0 +1,199 @@
+"""What clients remember from one round to the next: SCAFFOLD's control variates, FedBiO's sample weights.
+
+A new memory waits until the server has admitted the client's update; the others keep their old one. As long as all of it fits into
+``limit`` bytes it stays where it is, the rest goes to a file without a name, which is mapped into memory and vanishes with the
+process. A place in the file is only written while no committed memory lives there, so what was handed out stays as it was until its
+client's next commit. Where a memory lies changes no bit of it.
+"""
+
+import math
+import os
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcohort.algorithms.base import Tensors
+from fedcohort.errors import UsageError
+
+__all__ = ["LIMIT", "Memories", "Memory"]
+
+LIMIT = 2**30
+"""Bytes that are kept in memory by default: 1 GiB."""
+
+_ALIGNED = 64
+_GROWTH = 2**24, 2**30
+"""The file grows to its double, but by no less and no more than this."""
+
+Memory = dict[str, Tensors]
+"""One client's memory, as :meth:`fedcohort.algorithms.base.Algorithm.finish` gives it."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A stretch of the file, and how a memory lies in it: group → name → (offset, dtype, shape)."""
+
+    start: int
+    size: int
+    layout: dict[str, dict[str, tuple[int, torch.dtype, tuple[int, ...]]]] = field(default_factory=dict)
+
+
+class Memories:
+    """Client → memory. Threads may read and propose at the same time.
+
+    Args:
+        limit: bytes in memory; what comes beyond goes to the file.
+        folder: where that file lies; by default the system's folder for temporary files (``TMPDIR``).
+    """
+
+    def __init__(self, limit: int = LIMIT, folder: str | Path | None = None) -> None:
+        self.limit = limit
+        self._folder = folder
+        self._kept: dict[int, Memory | _Place] = {}
+        self._proposed: dict[int, Memory | _Place] = {}
+        self._bytes = 0
+        self._end = 0
+        self._free: dict[int, list[int]] = {}
+        self._file: Any = None
+        self._mapped = torch.empty(0, dtype=torch.uint8)
+        self._round = 0
+        self._lock = threading.Lock()
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes in memory."""
+        return self._bytes
+
+    @property
+    def proposed(self) -> list[int]:
+        """Clients whose new memory waits for the server."""
+        return list(self._proposed)
+
+    def get(self, client: int) -> Memory:
+        """The client's memory, not to be changed; empty if it has none."""
+        with self._lock:
+            found = self._kept.get(client, {})
+            return self._read(found) if isinstance(found, _Place) else found
+
+    def begin(self) -> int:
+        """A new round: nothing is proposed yet. The number says whose proposals are welcome, for an abandoned round may still run."""
+        self.commit(())
+        return self._round
+
+    def propose(self, round: int, client: int, memory: Memory) -> None:
+        """What the client will remember if its update is admitted; ``round`` is what :meth:`begin` gave."""
+        with self._lock:
+            if round == self._round:
+                self._release(self._proposed.pop(client, {}))
+                self._proposed[client] = self._store(memory)
+
+    def commit(self, admitted: Iterable[int]) -> None:
+        """These clients take their new memory, everything else that was proposed is forgotten."""
+        with self._lock:
+            for client in admitted:
+                if client in self._proposed:
+                    self._release(self._kept.get(client, {}))
+                    self._kept[client] = self._proposed.pop(client)
+            for forgotten in self._proposed.values():
+                self._release(forgotten)
+            self._proposed = {}
+            self._round += 1
+
+    def state_dict(self) -> dict[str, Memory]:
+        """All memories by client, for the checkpoint; to be used before the next commit."""
+        return {str(client): self.get(client) for client in self._kept}
+
+    def load_state_dict(self, state: Mapping[str, Memory]) -> None:
+        """These memories, and no others."""
+        with self._lock:
+            self._forget()
+            self._kept = {int(client): self._store(memory) for client, memory in state.items()}
+
+    # where it lies
+
+    def _forget(self) -> None:
+        self._kept, self._proposed, self._free = {}, {}, {}
+        self._bytes = self._end = 0
+        self._mapped = torch.empty(0, dtype=torch.uint8)
+        self._round += 1
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _store(self, memory: Memory) -> Memory | _Place:
+        size = _num_bytes(memory)
+        if self._bytes + size <= self.limit:
+            self._bytes += size
+            return memory
+        return self._write(memory)
+
+    def _release(self, stored: Memory | _Place) -> None:
+        if isinstance(stored, _Place):
+            self._free.setdefault(stored.size, []).append(stored.start)
+        else:
+            self._bytes -= _num_bytes(stored)
+
+    def _write(self, memory: Memory) -> _Place:
+        size = 0
+        layout: dict[str, dict[str, tuple[int, torch.dtype, tuple[int, ...]]]] = {}
+        for group, tensors in memory.items():
+            layout[group] = {}
+            for name, value in tensors.items():
+                layout[group][name] = (size, value.dtype, tuple(value.shape))
+                size += _aligned(value.numel() * value.element_size())
+        free = self._free.get(size)
+        if free:
+            start = free.pop()
+        else:
+            start = self._end
+            self._grow(start + size)
+            self._end += size
+        place = _Place(start, size, layout)
+        for group, tensors in self._read(place).items():
+            for name, value in tensors.items():
+                value.copy_(memory[group][name])
+        return place
+
+    def _read(self, place: _Place) -> Memory:
+        """The memory as tensors that lie in the file."""
+
+        def tensor(offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+            begin = place.start + offset
+            return self._mapped[begin : begin + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+
+        return {
+            group: {name: tensor(*where) for name, where in tensors.items()} for group, tensors in place.layout.items()
+        }
+
+    def _grow(self, size: int) -> None:
+        """Make the file at least this large; tensors handed out before stay where they are."""
+        held = len(self._mapped)
+        if size <= held:
+            return
+        least, most = _GROWTH
+        size = max(size, held + min(max(held, least), most))
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._folder, prefix="fedcohort-memories-")  # noqa: SIM115 - closed when it is forgotten
+            if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a bus error at the first write
+                os.posix_fallocate(self._file.fileno(), held, size - held)
+            self._mapped = torch.from_numpy(np.memmap(self._file, np.uint8, "r+", shape=(size,)))
+        except OSError as error:
+            folder = self._folder or tempfile.gettempdir()
+            raise UsageError(
+                f"{folder}: no place for {size / 2**30:.1f} GiB of client memories ({error}); let TMPDIR name a folder that has it"
+            ) from None
+
+
+def _num_bytes(memory: Memory) -> int:
+    return sum(t.numel() * t.element_size() for group in memory.values() for t in group.values())
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNED) * _ALIGNED

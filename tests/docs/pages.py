@@ -1,0 +1,41 @@
+"""The pages of the documentation, and the fenced blocks in them."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["PAGES", "ROOT", "Block", "blocks", "read"]
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, and the line of the page that its text starts in.
+
+    A block whose first line is ``# some/file.ext`` is the content of that file.
+    """
+
+    language: str
+    text: str
+    line: int
+
+    @property
+    def file(self) -> str | None:
+        """The file that the block is the content of."""
+        found = re.match(r"# ([\w./-]+\.\w+)\n", self.text)
+        return found[1] if found else None
+
+
+def read(page: Path) -> str:
+    """The text of a page."""
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    text = read(page)
+    return [Block(found[1], found[2], text.count("\n", 0, found.start()) + 2) for found in _FENCE.finditer(text)]

@@ -1,0 +1,134 @@
+"""Every Python, TOML and console block of the README and of the how-to pages works, in the order of the page."""
+
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from fedcohort.cli import cli
+from fedcohort.experiment import Experiment, load
+from fedcohort.selection import STRATEGIES
+from tests.docs.pages import PAGES, ROOT, Block, blocks, read
+
+HOW_TO = ("compare-strategies", "write-a-strategy", "experiment-file")
+RUNNABLE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in HOW_TO)]
+TINY = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]
+"""What a command that plays rounds gets in addition, so that the pages may show real sizes."""
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder with the project's experiments, a cache of its own, and a small mirror of one Hub data set."""
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    fashion = tmp_path / "mirror" / "zalando-datasets" / "fashion_mnist"
+    write_image_parquet(fashion)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("FEDCOHORT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("FEDCOHORT_DATA", raising=False)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(tmp_path):
+            del sys.modules[name]
+
+
+def write_image_parquet(folder: Path) -> None:
+    """A data set in the layout of the Hub: noise, 10 classes."""
+    from datasets import ClassLabel, Dataset, Features, Image
+
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    features = Features({"image": Image(), "label": ClassLabel(names=[str(label) for label in range(10)])})
+    for split, count in (("train", 2000), ("test", 200)):
+        images = list(rng.integers(0, 256, (count, 28, 28), dtype=np.uint8))
+        rows = Dataset.from_dict({"image": images, "label": [i % 10 for i in range(count)]}, features=features)
+        rows.to_parquet(folder / f"{split}-00000-of-00001.parquet")
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_work(page: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, object] = {"__name__": "page"}
+    for block in blocks(page):
+        if block.language == "python":
+            run_python(page, block, names)
+        elif block.language == "toml":
+            check_toml(block)
+        elif block.language == "console":
+            run_console(block, monkeypatch)
+
+
+def run_python(page: Path, block: Block, names: dict[str, object]) -> None:
+    """A file is written, and the tests in it are called; anything else is run as the page goes on."""
+    code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+    if block.file is None:
+        exec(code, names)
+        return
+    Path(block.file).write_text(block.text, encoding="utf-8")
+    if block.file.startswith("test_"):
+        found: dict[str, object] = {}
+        exec(code, found)
+        tests = [test for name, test in found.items() if name.startswith("test_")]
+        assert tests
+        for test in tests:
+            assert callable(test)
+            test()
+
+
+def check_toml(block: Block) -> None:
+    """An experiment is checked by the schema; a file is written first."""
+    values = tomllib.loads(block.text)
+    if block.file is None:
+        Experiment(**values)
+        return
+    Path(block.file).write_text(block.text, encoding="utf-8")
+    if block.file != "pyproject.toml":
+        load(block.file)
+
+
+def run_console(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every ``fedcohort`` command ends with exit code 0; the targets of ``make`` exist."""
+    for line in re.findall(r"^\$ (.*)$", block.text, re.MULTILINE):
+        program, *arguments = shlex.split(line, comments=True)
+        if program == "export":
+            name, _, value = arguments[0].partition("=")
+            monkeypatch.setenv(name, value)
+        elif program == "make":
+            assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
+        elif program == "fedcohort":
+            plays = arguments[0] in ("run", "compare", "sweep") and not any(a.startswith("runs/") for a in arguments)
+            result = CliRunner().invoke(cli, [*arguments, *(TINY if plays else [])], prog_name="fedcohort")
+            assert result.exit_code == 0, f"{line}\n{result.output}"
+        else:
+            assert program in ("pip", "git", "cd"), f"not a command this test knows: {line}"
+
+
+def test_an_entry_point_like_that_of_the_page_adds_a_name(workplace: Path) -> None:
+    page = ROOT / "docs" / "write-a-strategy.md"
+    strategy = next(block for block in blocks(page) if block.file == "least_often.py")
+    settings = next(block for block in blocks(page) if block.file == "pyproject.toml")
+    (group, names), *others = tomllib.loads(settings.text)["project"]["entry-points"].items()
+    assert group == STRATEGIES.group
+    assert not others
+    (workplace / "least_often.py").write_text(strategy.text, encoding="utf-8")
+    installed = workplace / "my_strategies-0.1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: my-strategies\nVersion: 0.1\n")
+    lines = [f"[{group}]", *(f"{name} = {value}" for name, value in names.items())]
+    (installed / "entry_points.txt").write_text("\n".join(lines))
+    assert set(names) <= {point.name for point in entry_points(group=group)}
+    assert set(names) <= set(STRATEGIES)
+    assert Experiment(selection="least_often").selection.build().__class__.__name__ == "LeastOften"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_fences_are_closed_and_have_a_language(page: Path) -> None:
+    assert read(page).count("\n```") % 2 == 0
+    assert all(block.language for block in blocks(page))

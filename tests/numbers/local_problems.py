@@ -1,0 +1,98 @@
+"""Local problems without data, for the client half of algorithms: quadratic losses in one number, one client or a stack of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedcohort.algorithms.base import Algorithm, Members, ModelState, Tensors, Update
+from fedcohort.algorithms.local import Training
+
+Gradient = Callable[[Tensor], Tensor]
+
+PLAIN = Training(momentum=0.0, lr=0.2, precision="float64")
+
+
+@dataclass
+class OneNumber:
+    """The local problem of a client whose model is the number x, [1]; see :class:`fedcohort.algorithms.base.Problem`."""
+
+    own: Gradient
+    parameters: Tensors
+    anchor: Tensors
+    received: Mapping[str, Tensors] = field(default_factory=dict)
+    memory: Mapping[str, Tensors] = field(default_factory=dict)
+    training: Training = field(default_factory=lambda: PLAIN)
+    lr: float | Tensor = 0.2
+    steps: Any = 0
+    t: int = 1
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def full_gradient(self, at: Tensors) -> Tensors:
+        return {"x": self.own(at["x"])}
+
+
+def learn(algorithm: Algorithm, problem: OneNumber, steps: int) -> None:
+    """Train with the optimiser of the problem's settings, as torch has it."""
+    settings, x = problem.training, problem.parameters["x"].requires_grad_()
+    match settings.optimizer:
+        case "sgd":
+            optimizer: torch.optim.Optimizer = torch.optim.SGD(
+                [x], problem.lr, momentum=settings.momentum, nesterov=settings.nesterov
+            )
+        case "adam":
+            optimizer = torch.optim.Adam([x], problem.lr)
+        case "adamw":
+            optimizer = torch.optim.AdamW([x], problem.lr, weight_decay=settings.weight_decay)
+    for _ in range(steps):
+        gradients = {"x": problem.own(x.detach())}
+        if algorithm.corrects:
+            algorithm.correct(problem, gradients)
+        x.grad = gradients["x"]
+        optimizer.step()
+        problem.steps += 1
+
+
+Memory = dict[str, Tensors]
+
+
+def play(
+    algorithm: Algorithm,
+    gradients: Sequence[Gradient],
+    rounds: int,
+    *,
+    steps: Sequence[int],
+    training: Training = PLAIN,
+    cohort: Callable[[int], Sequence[int]] | None = None,
+) -> tuple[ModelState, dict[int, Memory]]:
+    """Rounds from x = 0 with everybody, or with the ``cohort`` of each round; the model and the clients' memories."""
+    model: ModelState = {"x": torch.zeros(1, dtype=torch.float64)}
+    everybody = range(len(gradients))
+    memories: dict[int, Memory] = {client: {} for client in everybody}
+    for t in range(1, rounds + 1):
+        received, updates = algorithm.broadcast(), []
+        chosen = everybody if cohort is None else cohort(t)
+        for client in chosen:
+            problem = OneNumber(
+                gradients[client],
+                {"x": model["x"].clone()},
+                model,
+                received,
+                memories[client],
+                training,
+                training.lr,
+                t=t,
+            )
+            learn(algorithm, problem, steps[client])
+            extra, memories[client] = algorithm.finish(problem)
+            state = {"x": problem.parameters["x"].detach()}
+            updates.append(Update(client, 1, problem.steps, state, extra))
+        members = Members(num_clients=len(gradients), total_samples=len(gradients), k=len(chosen), t=t)
+        model = algorithm.aggregate(model, updates, members)
+    return model, memories
+
+
+def number(model: ModelState) -> float:
+    return float(model["x"])

@@ -1,0 +1,198 @@
+"""FedSGD, FedAvg, the weight modes and server damping: worked values (spec G1–G3), and FedSGD against centralised descent."""
+
+from collections.abc import Iterable
+from contextlib import closing
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedcohort.algorithms.base import Members, ModelState, RunningMean, Update, WeightMode, blend
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.fedsgd import FedSGD
+from fedcohort.algorithms.local import Training
+from fedcohort.engines.local import LocalEngine
+from fedcohort.errors import UsageError
+from fedcohort.federation import datasets
+from fedcohort.federation.federation import gather
+from fedcohort.federation.partition import DirichletClass, Iid, Rule, partition
+from fedcohort.models import Logistic, Mlp, Model
+from fedcohort.selection.base import Cohort
+
+
+def model(*values: float, dtype: torch.dtype = torch.float64) -> ModelState:
+    return {"w": torch.tensor(values, dtype=dtype)}
+
+
+def update(client: int, num_samples: int, *values: float) -> Update:
+    return Update(client, num_samples, 1, model(*values))
+
+
+def merge(algorithm: FedAvg, start: ModelState, updates: Iterable[Update], members: Members) -> list[float]:
+    merged: list[float] = algorithm.aggregate(start, iter(updates), members)["w"].tolist()
+    return merged
+
+
+# --- G2: weight modes ------------------------------------------------------------------------------------------------------
+
+START = model(1.0, -2.0)
+TWO = (update(0, 20, 2.0, 0.0), update(1, 10, 0.0, 1.0))
+"""p = (.2, .1) of 100 samples; w = (1, −2), w_1 = (2, 0), w_2 = (0, 1)."""
+OF_TEN = Members(num_clients=10, total_samples=100, k=2, inclusion={0: 0.4, 1: 0.5}, weights={0: 0.5, 1: 1.5})
+
+WORKED: dict[WeightMode, list[float]] = {
+    "n_selected": [4 / 3, 1 / 3],  # (20·(2, 0) + 10·(0, 1))/30
+    "uniform": [1.0, 0.5],
+    "n_total_delta": [1.1, -1.3],  # (1, −2) + .2·(1, 2) + .1·(−1, 3)
+    "scaled": [1.5, 1.5],  # m/k = 5 times that: (1, −2) + 1·(1, 2) + .5·(−1, 3)
+    "unbiased": [1.3, -0.4],  # p/π = (.5, .2): (1, −2) + .5·(1, 2) + .2·(−1, 3)
+    "cohort": [0.0, 3.5],  # (1, −2) + .5·(1, 2) + 1.5·(−1, 3)
+    "n_total_model": [0.4, 0.1],  # .2·(2, 0) + .1·(0, 1)
+}
+
+
+@pytest.mark.parametrize("weights", WORKED)
+def test_two_of_ten_clients(weights: WeightMode) -> None:
+    assert merge(FedAvg(weights=weights), START, TWO, OF_TEN) == pytest.approx(WORKED[weights], rel=1e-12)
+
+
+def test_n_total_delta_is_damping_by_the_share_of_samples() -> None:
+    damped = merge(FedAvg(server_lr=0.3), START, TWO, OF_TEN)
+    assert damped == pytest.approx([1.1, -1.3], rel=1e-12)
+    assert merge(FedAvg(weights="n_total_delta"), START, TWO, OF_TEN) == pytest.approx(damped, rel=1e-12)
+
+
+@pytest.mark.parametrize("weights", ["n_selected", "n_total_delta", "n_total_model"])
+def test_with_everybody_three_modes_coincide(weights: WeightMode) -> None:
+    everybody = Members(num_clients=2, total_samples=30, k=2)
+    assert merge(FedAvg(weights=weights), START, TWO, everybody) == pytest.approx(WORKED["n_selected"], rel=1e-12)
+
+
+def test_scaled_with_everybody_is_n_selected() -> None:
+    everybody = Members(num_clients=2, total_samples=30, k=2)
+    assert merge(FedAvg(weights="scaled"), START, TWO, everybody) == pytest.approx(WORKED["n_selected"], rel=1e-12)
+
+
+def test_one_client_is_its_model_exactly() -> None:
+    assert merge(FedAvg(), START, TWO[:1], OF_TEN) == [2.0, 0.0]
+    assert merge(FedAvg(weights="uniform"), START, TWO[1:], OF_TEN) == [0.0, 1.0]
+
+
+def test_only_n_total_model_shrinks_a_constant_model() -> None:
+    constant = [update(0, 20, 7.0, 7.0), update(1, 10, 7.0, 7.0)]
+    start = model(7.0, 7.0)
+    assert merge(FedAvg(), start, constant, OF_TEN) == [7.0, 7.0]
+    assert merge(FedAvg(weights="n_total_delta"), start, constant, OF_TEN) == [7.0, 7.0]
+    assert merge(FedAvg(weights="n_total_model"), start, constant, OF_TEN) == pytest.approx([2.1, 2.1], rel=1e-12)
+
+
+def test_equal_sizes_make_n_selected_and_uniform_the_same() -> None:
+    equal = [update(0, 15, 2.0, 0.0), update(1, 15, 0.0, 1.0)]
+    assert merge(FedAvg(), START, equal, OF_TEN) == merge(FedAvg(weights="uniform"), START, equal, OF_TEN)
+
+
+def test_repeats_count_as_often_as_they_were_drawn() -> None:
+    drawn = Members(num_clients=10, total_samples=100, k=4, multiplicity={0: 1, 1: 3})
+    assert merge(FedAvg(weights="uniform"), START, TWO, drawn) == pytest.approx([0.5, 0.75], rel=1e-12)
+    assert merge(FedAvg(), START, TWO, drawn) == pytest.approx([0.8, 0.6], rel=1e-12)  # weights 20 and 30
+
+
+def test_nobody_leaves_the_model_as_it_is() -> None:
+    assert FedAvg(server_lr=0.5).aggregate(START, iter(()), OF_TEN) is START
+
+
+@pytest.mark.parametrize("weights", ["unbiased", "cohort"])
+def test_weights_that_the_strategy_does_not_give_are_an_error(weights: WeightMode) -> None:
+    with pytest.raises(UsageError, match=rf"algorithm.weights = '{weights}': .*use n_selected or uniform"):
+        merge(FedAvg(weights=weights), START, TWO, Members(num_clients=10, total_samples=100, k=2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_mean_of_identical_models_is_that_model(dtype: torch.dtype) -> None:
+    mean, one = RunningMean(), torch.randn(1000, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    for weight in (0.1, 7.0, 1e-9, 3e5, 1 / 3):
+        mean.add({"w": one.clone()}, weight)
+    assert torch.equal(mean.result()["w"], one)
+
+
+def test_integer_entries_take_the_maximum_and_stay_integers() -> None:
+    states = [{"w": torch.tensor([float(n)]), "seen": torch.tensor(n)} for n in (4, 11, 9)]
+    updates = [Update(i, 10, 1, state) for i, state in enumerate(states)]
+    start = {"w": torch.tensor([0.0]), "seen": torch.tensor(0)}
+    for weights in ("n_selected", "n_total_delta", "n_total_model"):
+        for server_lr in (1.0, 0.5):
+            merged = FedAvg(weights=weights, server_lr=server_lr).aggregate(start, iter(updates), OF_TEN)
+            assert (int(merged["seen"]), merged["seen"].dtype, merged["w"].dtype) == (11, torch.int64, torch.float32)
+
+
+# --- G3: damping -----------------------------------------------------------------------------------------------------------
+
+
+def test_worked_damping() -> None:
+    assert blend(model(1, 2), model(0.8, 2.4), 0.5)["w"].tolist() == pytest.approx([0.9, 2.2], rel=1e-12)
+    assert merge(FedAvg(server_lr=0.5), model(1, 2), [update(0, 5, 0.8, 2.4)], OF_TEN) == pytest.approx([0.9, 2.2])
+
+
+@pytest.mark.parametrize("s", [0.1, 0.5, 1.0])
+def test_a_constant_target_is_approached_geometrically(s: float) -> None:
+    algorithm, w = FedAvg(server_lr=s), model(10.0)
+    for r in range(1, 8):
+        w = algorithm.aggregate(w, iter([update(0, 5, 2.0)]), OF_TEN)
+        assert w["w"].item() - 2.0 == pytest.approx(8.0 * (1 - s) ** r, abs=1e-12)
+
+
+# --- G1: FedSGD is centralised descent -------------------------------------------------------------------------------------
+
+LR, ROUNDS = 0.1, 15
+
+
+def standardised(data: datasets.Dataset) -> Tensor:
+    """Training features in double precision, mean 0 and deviation 1 per column, or over all pixels of grey images."""
+    features = data.train_features.astype(np.float64)
+    axis = (0, 2, 3) if features.ndim == 4 else 0
+    features = (features - features.mean(axis=axis, keepdims=True)) / features.std(axis=axis, keepdims=True)
+    return torch.from_numpy(features.reshape(len(features), -1))
+
+
+def centralised(start: ModelState, x: Tensor, y: Tensor) -> ModelState:
+    """Full-batch gradient descent on all data, in plain torch: one linear layer, or two with ReLU between."""
+    w = {name: value.clone().requires_grad_() for name, value in start.items()}
+    for _ in range(ROUNDS):
+        z = x @ w["1.weight"].T + w["1.bias"]
+        if "3.weight" in w:
+            z = z.clamp(min=0) @ w["3.weight"].T + w["3.bias"]
+        loss = -functional.log_softmax(z, dim=1)[torch.arange(len(y)), y].mean()
+        gradients = torch.autograd.grad(loss, list(w.values()))
+        with torch.no_grad():
+            for value, gradient in zip(w.values(), gradients, strict=True):
+                value -= LR * gradient
+    return {name: value.detach() for name, value in w.items()}
+
+
+@pytest.mark.parametrize(("name", "network"), [("breast_cancer", Logistic()), ("digits", Mlp(hidden=16))])
+@pytest.mark.parametrize(
+    ("rule", "clients"),
+    [
+        (Iid(), 1),
+        (Iid(), 7),
+        (DirichletClass(alpha=0.1, min_size=1), 12),
+        (DirichletClass(alpha=0.5, variant="plain", min_size=1), 30),
+    ],
+)
+def test_fedsgd_with_everybody_is_full_batch_descent(name: str, network: Model, rule: Rule, clients: int) -> None:
+    data = datasets.load(name)
+    federation = gather(data, partition(rule, data.train_labels, clients, seed=5), validation=0.1, seed=5)
+    algorithm = FedSGD()
+    training = Training(lr=LR, precision="float64", epochs=4, batch_size=16)  # FedSGD sets its own epochs and batches
+    everybody = Cohort(np.arange(clients))
+    members = Members(num_clients=clients, total_samples=data.num_train, k=clients)
+    with closing(LocalEngine(federation, network, training, algorithm, seed=5, workers=2)) as engine:
+        start = w = engine.initial_model()
+        for t in range(1, ROUNDS + 1):
+            w = algorithm.aggregate(w, engine.train(w, t, everybody, algorithm), members)
+    expected = centralised(start, standardised(data), torch.from_numpy(data.train_labels))
+    for key, value in expected.items():
+        assert (w[key] - value).norm() <= 1e-10 * value.norm(), key
+        assert (start[key] - value).norm() > 1e-2 * value.norm(), "nothing was learned"

@@ -1,0 +1,345 @@
+"""FedDF (spec G7): worked losses, its edges on a small network, and whole runs."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import fedcohort
+from fedcohort.algorithms.base import Members, ModelState, Update
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.feddf import FedDF, distillation_loss, targets
+from fedcohort.algorithms.server import ServerTools
+from fedcohort.errors import UsageError
+from fedcohort.experiment import Experiment
+from fedcohort.streams import rng
+from fedcohort.testing.base import bits
+from tests.experiments import small
+from tests.golden.test_same_bits import record
+from tests.resume.test_resume import stop_after
+
+# --- the loss --------------------------------------------------------------------------------------------------------------
+
+TEACHERS = torch.tensor([[[2.0, 0, 0]], [[0, 2.0, 0]]], dtype=torch.float64)
+STUDENT = torch.tensor([[1.0, 0, 0]], dtype=torch.float64)
+ONCE = torch.ones(2, dtype=torch.float64)
+
+
+def test_worked_loss_of_averaged_logits() -> None:
+    q, constant = targets(TEACHERS, ONCE, 1.0, "avg_logits")
+    assert q[0].tolist() == pytest.approx([0.422319, 0.422319, 0.155362], abs=5e-7)
+    assert float(distillation_loss(q, constant, STUDENT, 1.0)) == pytest.approx(0.111769, abs=5e-7)
+
+
+def test_worked_loss_of_averaged_losses() -> None:
+    q, constant = targets(TEACHERS, ONCE, 1.0, "avg_losses")
+    loss = float(distillation_loss(q, constant, STUDENT, 1.0))
+    assert loss == pytest.approx(0.439126, abs=5e-7)
+    log_p = functional.log_softmax(STUDENT, dim=-1)
+    each = [functional.kl_div(log_p, functional.softmax(z, -1), reduction="batchmean") for z in TEACHERS]
+    assert loss == pytest.approx(float(sum(each)) / 2, rel=1e-12)
+
+
+def test_averaged_probabilities_have_the_gradient_of_averaged_losses() -> None:
+    found = {}
+    for target in ("avg_probs", "avg_losses"):
+        student = STUDENT.clone().requires_grad_()
+        loss = distillation_loss(*targets(TEACHERS, ONCE, 2.0, target), student, 2.0)  # type: ignore[arg-type]
+        (found[target],) = torch.autograd.grad(loss, student)
+    assert torch.equal(found["avg_probs"], found["avg_losses"])
+    q, constant = targets(TEACHERS, ONCE, 1.0, "avg_probs")
+    kl = functional.kl_div(functional.log_softmax(STUDENT, -1), q, reduction="batchmean")
+    assert float(distillation_loss(q, constant, STUDENT, 1.0)) == pytest.approx(float(kl), rel=1e-12)
+
+
+@pytest.mark.parametrize("target", ["avg_logits", "avg_losses", "avg_probs"])
+def test_teachers_like_the_student_lose_nothing(target: Any) -> None:
+    same = STUDENT.expand(4, 1, 3)
+    loss = distillation_loss(*targets(same, torch.ones(4), 1.0, target), STUDENT, 1.0)
+    assert float(loss) == pytest.approx(0, abs=1e-15)
+
+
+def test_a_teacher_drawn_twice_counts_twice() -> None:
+    twice, _ = targets(TEACHERS, torch.tensor([2.0, 1.0]), 1.0, "avg_logits")
+    thrice, _ = targets(TEACHERS[[0, 0, 1]], torch.ones(3), 1.0, "avg_logits")
+    assert torch.allclose(twice, thrice, rtol=1e-14)
+
+
+# --- the server half on a small network --------------------------------------------------------------------------------------
+
+CLASSES = 3
+
+
+def samples(n: int, purpose: str) -> tuple[Tensor, Tensor]:
+    draw = rng(0, purpose)
+    labels = torch.from_numpy(draw.integers(0, CLASSES, n))
+    features = torch.from_numpy(draw.normal(size=(n, 2))) * 0.5 + 2.0 * torch.eye(CLASSES, 2)[labels]
+    return features.float(), labels
+
+
+def some_tools(*, validation: int = 60, public: int = 100, build: Any = None) -> ServerTools:
+    return ServerTools(
+        build=build or (lambda: nn.Linear(2, CLASSES)),
+        prepared=lambda features, dtype: features.to(dtype),
+        num_classes=CLASSES,
+        public=samples(public, "public")[0],
+        validation=samples(validation, "validation"),
+        seed=0,
+    )
+
+
+def linear(seed: int, scale: float = 1.0) -> ModelState:
+    """A linear model of the classes, with noise."""
+    draw = rng(seed, "model")
+    weight = torch.tensor([[2.0, -1], [-1, 2.0], [-1, -1]]) + torch.from_numpy(draw.normal(size=(CLASSES, 2))).float()
+    return {"weight": weight * scale, "bias": torch.zeros(CLASSES)}
+
+
+def update(client: int, state: ModelState, **values: Any) -> Update:
+    return Update(client, 10 * (client + 1), 1, state, **values)
+
+
+MEMBERS = Members(num_clients=10, total_samples=550, k=3)
+
+
+def merge(
+    algorithm: FedDF, updates: Sequence[Update], tools: ServerTools | None = None, members: Members = MEMBERS
+) -> ModelState:
+    algorithm.prepare(tools or some_tools())
+    return algorithm.aggregate(linear(99), iter(updates), members)
+
+
+THREE = [update(i, linear(i)) for i in range(3)]
+
+
+def mean(updates: Sequence[Update]) -> ModelState:
+    total = sum(u.num_samples for u in updates)
+    return {
+        name: sum(u.state[name].double() * u.num_samples / total for u in updates).float()  # type: ignore[union-attr]
+        for name in updates[0].state
+    }
+
+
+def test_distillation_moves_the_average_towards_the_ensemble() -> None:
+    tools = some_tools()
+    student, average = merge(FedDF(), THREE, tools), mean(THREE)
+
+    def loss(state: ModelState) -> float:
+        logits = torch.stack([tools.logits(tools.model(u.state), tools.public) for u in THREE])
+        q, constant = targets(logits, torch.ones(3), 1.0, "avg_logits")
+        return float(distillation_loss(q, constant, tools.logits(tools.model(state), tools.public).detach(), 1.0))
+
+    assert loss(student) < 0.5 * loss(average)
+
+
+def test_the_student_is_what_an_own_loop_gives() -> None:
+    """Five batches with a small public set, written a second time; learning rates on the half cosine, gradients clipped to 5."""
+    tools = some_tools(validation=0, public=20)
+    found = merge(FedDF(max_batches=5, batch_size=8, lr=0.1), THREE, tools)
+    student = nn.Linear(2, CLASSES)
+    student.load_state_dict(mean(THREE))
+    teachers = [tools.model(u.state) for u in THREE]
+    optimizer = torch.optim.Adam(student.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)
+    draw = tools.rng("distillation", 1)
+    order = [torch.from_numpy(draw.permutation(20)) for _ in range(2)]
+    for index in (order[0][:8], order[0][8:16], order[0][16:], order[1][:8], order[1][8:16]):
+        with torch.no_grad():
+            q = functional.softmax(sum(t(tools.public[index]) for t in teachers) / 3, -1)  # type: ignore[arg-type]
+        loss = functional.kl_div(functional.log_softmax(student(tools.public[index]), -1), q, reduction="batchmean")
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(student.parameters(), 5)
+        optimizer.step()
+        scheduler.step()
+    for name, value in student.state_dict().items():
+        assert torch.allclose(found[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_one_teacher_is_the_result() -> None:
+    assert bits(merge(FedDF(), THREE[1:2])) == bits(THREE[1].state)
+
+
+def test_identical_teachers_change_nothing() -> None:
+    alike = [dataclasses.replace(u, state=THREE[0].state) for u in THREE]
+    assert bits(merge(FedDF(), alike)) == bits(THREE[0].state)
+
+
+def test_nobody_admitted_changes_nothing() -> None:
+    assert bits(merge(FedDF(), [])) == bits(linear(99))
+
+
+def test_without_a_validation_set_the_last_student_counts() -> None:
+    tools = some_tools(validation=0)
+    short, long = (merge(FedDF(max_batches=n), THREE, tools) for n in (10, 60))
+    assert bits(short) != bits(long)
+    assert all(torch.isfinite(value).all() for value in long.values())
+    assert bits(merge(FedDF(max_batches=10, eval_every=3, patience=1), THREE, tools)) == bits(short)
+
+
+def test_teachers_with_infinite_outputs_are_dropped() -> None:
+    ill = update(3, linear(3, scale=3e38 / 4))
+    assert torch.isfinite(ill.state["weight"]).all()
+    assert bits(merge(FedDF(), [*THREE, ill])) == bits(merge(FedDF(), THREE))
+    assert bits(merge(FedDF(), [THREE[0], ill])) == bits(THREE[0].state)
+    assert bits(merge(FedDF(), [ill, update(4, linear(4, scale=3e38 / 4))])) == bits(linear(99))
+
+
+def test_the_worst_are_dropped_from_the_ensemble_but_not_from_the_average() -> None:
+    wrong = update(3, {"weight": -linear(3)["weight"], "bias": torch.zeros(CLASSES)})
+    tools = some_tools()
+    assert tools.accuracy(tools.model(wrong.state)) <= 1 / CLASSES
+    found = merge(FedDF(drop_worst=True), [*THREE, wrong], tools)
+    assert bits(found) != bits(merge(FedDF(), [*THREE, wrong], tools))
+    assert bits(merge(FedDF(drop_worst=True), THREE, tools)) == bits(merge(FedDF(), THREE, tools))
+    alone = merge(FedDF(drop_worst=True), [wrong, dataclasses.replace(wrong, client=4)], tools)
+    assert bits(alone) == bits(wrong.state)
+
+
+def test_return_best_lets_the_average_win() -> None:
+    """One teacher is wrong about everything and surer than the other; the average of their weights is right."""
+    good = linear(0)
+    updates = [update(i, good | {"weight": factor * good["weight"]}) for i, factor in enumerate((-4.0, 3.4))]
+    members = dataclasses.replace(MEMBERS, weights={0: 1.0, 1: 1.3})
+    tools = some_tools()
+    average = FedAvg(weights="cohort").aggregate(linear(99), iter(updates), members)
+    found = {
+        best: merge(FedDF(return_best=best, weights="cohort", max_batches=50), updates, tools, members)
+        for best in (False, True)
+    }
+    assert bits(found[True]) == bits(average)
+    assert tools.accuracy(tools.model(average)) > tools.accuracy(tools.model(found[False]))
+
+
+def test_patience_and_the_best_student(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accuracies as given: the best after 20 batches; 20 batches later it is over."""
+    given = iter([0.5, 0.7, 0.6, 0.65, 0.9])
+    seen: list[ModelState] = []
+
+    def accuracy(self: ServerTools, module: nn.Module) -> float:
+        seen.append({name: value.clone() for name, value in module.state_dict().items()})
+        return next(given)
+
+    monkeypatch.setattr(ServerTools, "accuracy", accuracy)
+    found = merge(FedDF(eval_every=10, patience=20), THREE)
+    assert len(seen) == 4
+    assert bits(found) == bits(seen[1])
+
+
+def test_what_was_not_sent_is_as_it_was_received() -> None:
+    masked = [dataclasses.replace(u, sent=frozenset({"weight"})) for u in THREE]
+    filled = [dataclasses.replace(u, state={"weight": u.state["weight"], "bias": linear(99)["bias"]}) for u in THREE]
+    assert bits(merge(FedDF(), masked)) == bits(merge(FedDF(), filled))
+
+
+def test_batch_norm_can_be_refreshed() -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, CLASSES))
+
+    def state(i: int) -> ModelState:
+        fresh = {name: value.clone() for name, value in build().state_dict().items()}
+        return fresh | {f"1.{name}": value for name, value in linear(i).items()}
+
+    tools = some_tools(build=build)
+    updates = [update(i, state(i)) for i in range(3)]
+    found = {refresh: merge(FedDF(refresh_statistics=refresh), updates, tools) for refresh in (False, True)}
+    assert found[True]["0.running_mean"].tolist() == pytest.approx(tools.public.mean(0).tolist(), abs=1e-5)
+    assert not torch.equal(found[True]["0.running_mean"], found[False]["0.running_mean"])
+    assert found[True]["0.num_batches_tracked"].dtype == torch.int64
+
+
+def test_the_number_of_threads_does_not_matter() -> None:
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(bits(merge(FedDF(), THREE)))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
+
+
+def test_weights_that_are_no_average() -> None:
+    with pytest.raises(UsageError, match=r"^algorithm\.weights = 'unbiased': FedDF averages"):
+        FedDF(weights="unbiased")
+
+
+# --- whole runs --------------------------------------------------------------------------------------------------------------
+
+SETTING: dict[str, Any] = {
+    "rounds": 3,
+    "public": {"name": "holdout"},
+    "federation": {"partition": {"name": "dirichlet_class", "alpha": 0.5}, "label_noise": {"name": "constant", "rate": 0.15}},
+    "systems": {"dropout": 0.2},
+}  # fmt: skip
+QUICK = {"name": "feddf", "max_batches": 60, "eval_every": 20}
+
+
+def test_a_run_goes_on_where_it_stopped_and_says_what_is_public(tmp_path: Path) -> None:
+    experiment = small(**SETTING, algorithm=QUICK)
+    straight = fedcohort.run(experiment, runs=tmp_path / "a")
+    with pytest.raises(KeyboardInterrupt):
+        fedcohort.run(experiment, runs=tmp_path / "b", progress=stop_after(1))
+    resumed = fedcohort.run(experiment, runs=tmp_path / "b")
+    assert record(resumed) == record(straight)
+    assert all(math.isfinite(loss) for loss in straight.rounds["test_loss"])
+    assert straight.meta["public"].startswith("holdout: a random 0.1 of the training samples")
+
+
+def test_a_run_without_a_validation_set(tmp_path: Path) -> None:
+    run = fedcohort.run(small(**SETTING, algorithm=QUICK, data={"validation": 0.0}), runs=tmp_path)
+    assert all(math.isfinite(loss) for loss in run.rounds["test_loss"])
+
+
+def test_all_rows_lose_the_same_samples(tmp_path: Path) -> None:
+    sizes = []
+    for algorithm in (QUICK, {"name": "fedavg"}):
+        values = SETTING | {"systems": {}}
+        run = fedcohort.run(small(**values, algorithm=algorithm, selection="all"), runs=tmp_path)
+        sizes.append(run.clients.groupby("client")["num_samples"].first())
+    assert sizes[0].equals(sizes[1])
+    without = fedcohort.run(small(rounds=1, selection="all"), runs=tmp_path)
+    everything = int(without.clients["num_samples"].sum())
+    assert int(sizes[0].sum()) == everything - round(0.1 * everything)
+
+
+def test_public_samples_are_needed_and_the_same_for_all_rows() -> None:
+    with pytest.raises(UsageError, match=r"^public\.name = 'none': 'feddf' needs public samples; use 'holdout'"):
+        Experiment(algorithm="feddf")
+    row = {"label": "x", "public": {"name": "holdout"}}
+    with pytest.raises(UsageError, match=r"variants\.x\.public: cannot differ between rows"):
+        Experiment(variants=[row])
+    with pytest.raises(UsageError, match=r"sweep\.public\.share: cannot differ between rows"):
+        Experiment(sweep={"public.share": [0.1, 0.2]})
+
+
+def test_a_proxy_must_fit(tmp_path: Path) -> None:
+    for name, message in (
+        ("breast_cancer", r"its samples are float32 \[30\], the clients' are uint8"),
+        ("digits", "own data"),
+    ):
+        experiment = small(algorithm="feddf", public={"name": name})
+        with pytest.raises(UsageError, match=rf"public\.name = '{name}': .*{message}"):
+            fedcohort.run(experiment, runs=tmp_path)
+
+
+def test_a_proxy_is_used(tmp_path: Path) -> None:
+    """A folder of images of the shape of digits."""
+    from PIL import Image
+
+    draw = rng(0, "proxy")
+    for i in range(40):
+        folder = tmp_path / "other" / "ab"[i % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw.integers(0, 17, (8, 8)).astype("uint8")).save(folder / f"{i}.png")
+    experiment = small(**SETTING | {"rounds": 1, "public": {"name": str(tmp_path / "other")}}, algorithm=QUICK)
+    run = fedcohort.run(experiment, runs=tmp_path / "runs")
+    assert run.meta["public"] == f"proxy: {tmp_path / 'other'}, labels discarded"
+    assert "+" in run.meta["data"]

@@ -1,0 +1,616 @@
+"""The commands as people meet them: what they print, what they leave on disk, and how they say that something is wrong."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.cells import cell_len
+
+import fedcohort
+from fedcohort.algorithms import ALGORITHMS
+from fedcohort.cli import cli
+from fedcohort.record import Run
+from fedcohort.selection import STRATEGIES
+
+HEAVY = ("torch", "numpy", "pandas", "scipy", "pydantic", "rich", "sklearn", "datasets")
+TINY = """
+name = "tiny"
+rounds = 3
+seeds = 2
+
+[[variants]]
+label = "UCB"
+selection = { name = "ucb" }
+"""
+
+
+def call(*arguments: Any) -> Result:
+    """One command in this process; an exception that is not an exit is raised."""
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=True)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def process(*arguments: Any, code: str | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """The command in a process of its own."""
+    command = ["-m", "fedcohort", *map(str, arguments)] if code is None else ["-c", code]
+    return subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``tiny.toml`` and, in ``runs``, all its runs."""
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "tiny.toml").write_text(TINY)
+    assert call("compare", folder / "tiny.toml", "--runs", folder / "runs", "--quiet").exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Path:
+    """The directory of a finished run of two rounds, in a folder of its own."""
+    assert call("run", *SHORT, "--runs", tmp_path / "runs", "--quiet").exit_code == 0
+    (path,) = (tmp_path / "runs").iterdir()
+    return path
+
+
+SHORT = ("--set", "rounds=2", "--set", "seeds=1")
+
+
+# --- light at the door -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", ["import fedcohort", "import fedcohort.cli", "import fedcohort.__main__ as m"])
+def test_importing_is_light(code: str) -> None:
+    code = code.replace(
+        "import fedcohort.__main__ as m",
+        "import sys; sys.argv = ['x', '--help']\ntry:\n import fedcohort.__main__\nexcept SystemExit: pass",
+    )
+    result = process(code=f"{code}\nimport sys; print('loaded:', [name for name in {HEAVY} if name in sys.modules])")
+    assert result.stdout.splitlines()[-1] == "loaded: []"
+
+
+def test_help_answers_at_once() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        assert process("--help").returncode == 0
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(5)) < 0.3
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "sweep", "data", "data describe", "data list", "strategies"])
+def test_every_command_explains_itself(command: str) -> None:
+    result = call(*command.split(), "--help")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage:")
+
+
+def test_the_list_of_commands_fits_a_line_each() -> None:
+    result = call("--help")
+    assert "..." not in result.stdout.replace("[ARGS]...", "")
+
+
+def test_version() -> None:
+    from importlib.metadata import version
+
+    assert process("--version").stdout == f"fedcohort {version('fedcohort')}\n"
+
+
+# --- run ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_run_tells_what_every_seed_came_to(done: Path) -> None:
+    result = call("run", done / "tiny.toml", "--runs", done / "runs", "--quiet")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("uniform, 3 rounds\n")
+    for word in ("final", "best", "local", "Jain", "simulated", "wall", "seed 0: ", "seed 1: "):
+        assert word in result.stdout
+    for path in (done / "runs").glob("tiny-uniform-*"):
+        assert str(path) in result.stdout
+
+
+def written(folder: Path) -> dict[Path, int]:
+    """When the files of all runs were last written, but for SQLite's shared memory, which readers touch."""
+    return {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*") if path.suffix != ".sqlite-shm"}
+
+
+def test_a_finished_run_is_not_run_twice(done: Path) -> None:
+    before = written(done)
+    result = call("run", done / "tiny.toml", "--runs", done / "runs")
+    assert result.stdout.count("(was finished already)") == 2
+    assert result.stderr == ""
+    assert written(done) == before
+
+
+def test_run_a_variant(done: Path) -> None:
+    result = call("run", done / "tiny.toml", "--variant", "UCB", "--runs", done / "runs", "--json")
+    said = json.loads(result.stdout)
+    assert said["label"] == "UCB"
+    assert [run["seed"] for run in said["runs"]] == [0, 1]
+    assert all(Run(run["path"]).meta["label"] == "UCB" for run in said["runs"])
+    assert {run["note"] for run in said["runs"]} == {"was finished already"}
+
+
+def test_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    def stop(cell: Any, row: Any) -> None:
+        if row.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedcohort.run(fedcohort.Experiment(rounds=3), runs=tmp_path, progress=stop)
+    result = call("run", "--set", "rounds=3", "--set", "seeds=1", "--runs", tmp_path)
+    assert "(went on after round 2)" in result.stdout
+    assert "round 3 of 3" in result.stderr
+    assert "round 2 of 3" not in result.stderr
+
+
+def test_settings_replace_what_the_file_says(done: Path, tmp_path: Path) -> None:
+    result = call(
+        "run", done / "tiny.toml", "--set", "rounds=1", "--set", "seeds=1", "--set", "selection.name=all", "--set", "seed=7",
+        "--runs", tmp_path, "--json",
+    )  # fmt: skip
+    (run,) = json.loads(result.stdout)["runs"]
+    assert (run["seed"], run["rounds"]) == (7, 1)
+    assert Run(run["path"]).experiment.selection.name == "all"
+
+
+# --- compare and sweep -------------------------------------------------------------------------------------------------------
+
+
+def test_compare_prints_the_table(done: Path) -> None:
+    result = call("compare", done / "tiny.toml", "--runs", done / "runs")
+    assert result.exit_code == 0
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["tiny"] in lines
+    assert next(i for i, words in enumerate(lines) if words[:1] == ["uniform"]) + 1 == next(
+        i for i, words in enumerate(lines) if words[:1] == ["UCB"]
+    )
+    assert f"Runs: {done / 'runs'}\n" in result.stdout
+
+
+def test_compare_json_is_one_document(done: Path) -> None:
+    result = process("compare", done / "tiny.toml", "--runs", done / "runs", "--json", "--set", "seeds=1")
+    said = json.loads(result.stdout)
+    assert [row["label"] for row in said["rows"]] == ["uniform", "UCB"]
+    assert said["rows"][1]["difference_low"] is None
+
+
+def test_compare_reads_directories(done: Path) -> None:
+    runs = sorted((done / "runs").glob("tiny-uniform-*")) + sorted((done / "runs").glob("tiny-ucb-*"))
+    read = json.loads(call("compare", *runs, "--json").stdout)
+    ran = json.loads(call("compare", done / "tiny.toml", "--runs", done / "runs", "--json").stdout)
+    assert read["rows"] == ran["rows"]
+
+
+def test_sweep_runs_the_grid_in_order(tmp_path: Path) -> None:
+    result = call(
+        "sweep",
+        *SHORT,
+        "--over",
+        "selection.k=[3, 1]",
+        "--over",
+        "federation.partition.alpha=[0.5]",
+        "--runs",
+        tmp_path,
+        "--json",
+    )
+    labels = [row["label"] for row in json.loads(result.stdout)["rows"]]
+    assert labels == ["uniform, k=3, alpha=0.5", "uniform, k=1, alpha=0.5"]
+
+
+def test_sweep_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text('rounds = 2\nseeds = 1\n[sweep]\n"selection.k" = [1, 2]\n')
+    result = call("sweep", file, "--runs", tmp_path / "runs", "--quiet")
+    assert result.exit_code == 0
+    assert result.stdout.index("uniform, k=1") < result.stdout.index("uniform, k=2")
+
+
+# --- progress ----------------------------------------------------------------------------------------------------------------
+
+
+def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
+    result = process("run", "--set", "rounds=3", "--set", "seeds=2", "--runs", tmp_path, "--json", FORCE_COLOR="1")
+    lines = result.stderr.splitlines()
+    assert len(lines) == 6
+    assert lines[0].startswith("[1/2] uniform, seed 0: round 1 of 3, test accuracy ")
+    assert lines[5].startswith("[2/2] uniform, seed 1: round 3 of 3, test accuracy ")
+    assert "simulated time" in lines[5]
+    assert lines[5].endswith("0:00 left")
+    json.loads(result.stdout)
+
+
+def test_long_runs_print_every_nth_round(tmp_path: Path) -> None:
+    result = call("run", "--set", "rounds=25", "--set", "seeds=1", "--runs", tmp_path, "--json")
+    rounds = [int(line.split("round ")[1].split()[0]) for line in result.stderr.splitlines()]
+    assert rounds == [3, 6, 9, 12, 15, 18, 21, 24, 25]
+
+
+def test_quiet_says_nothing_on_the_way(tmp_path: Path) -> None:
+    assert call("run", *SHORT, "--runs", tmp_path, "--quiet").stderr == ""
+
+
+def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
+    import pty
+
+    leader, follower = pty.openpty()
+    command = [
+        sys.executable,
+        "-m",
+        "fedcohort",
+        "run",
+        "--set",
+        "rounds=4",
+        "--set",
+        "seeds=1",
+        "--runs",
+        str(tmp_path),
+    ]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, env=environment) as running:
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                part = os.read(leader, 4096)
+            except OSError:
+                break
+            if not part:
+                break
+            shown += part
+        out = running.stdout.read() if running.stdout else b""
+    os.close(leader)
+    text = shown.decode()
+    assert "━" in text
+    assert "uniform, seed 0" in text
+    assert "round 4/4" in text
+    assert "left" in text
+    assert out.decode().startswith("uniform, 4 rounds")
+
+
+# --- data --------------------------------------------------------------------------------------------------------------------
+
+
+def test_describe_shows_the_partition() -> None:
+    result = call("data", "describe", "--set", "seed=3")
+    assert "digits: 1,438 training and 359 test samples, 10 classes" in result.stdout
+    assert "12 clients by dirichlet_class(alpha = 0.05, variant = balanced, min_size = 10), seed 3" in result.stdout
+    rows = [line.split() for line in result.stdout.splitlines()]
+    clients = [words for words in rows if words and words[0].isdigit() and "·" in words]
+    assert [int(words[0]) for words in clients] == list(range(12))
+    for words in clients:
+        assert sum(int(n) for n in words[1:11] if n != "·") == int(words[11])
+
+
+def test_describe_json_is_the_partition_that_is_trained_on(done: Path) -> None:
+    said = json.loads(call("data", "describe", done / "tiny.toml", "--json").stdout)
+    (path,) = (done / "runs").glob("tiny-uniform-seed0-*")
+    sizes = {row["client"]: row["samples"] for row in said["clients"]}
+    trained = Run(path).clients
+    assert (trained["client"].map(sizes) == trained["num_samples"]).all()
+    assert all(sum(row["counts"]) == row["samples"] for row in said["clients"])
+    assert said["partition"]["name"] == "dirichlet_class"
+
+
+def test_many_clients_are_summarised() -> None:
+    settings = ("--set", "federation.clients=200", "--set", "federation.partition.min_size=0")
+    result = call("data", "describe", *settings)
+    assert "The first 30 of 200 clients:" in result.stdout
+    assert "quantiles over" in result.stdout
+    said = json.loads(call("data", "describe", *settings, "--json").stdout)
+    assert len(said["clients"]) == 200
+    sizes = [row["samples"] for row in said["clients"]]
+    assert (said["quantiles"]["samples"][0], said["quantiles"]["samples"][-1]) == (min(sizes), max(sizes))
+    empty = [row for row in said["clients"] if row["samples"] == 0]
+    assert empty
+    assert all(row["largest_class"] is row["distance"] is None for row in empty)
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_describe_fits(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    result = call("data", "describe", "--set", "data.name=breast_cancer", "--set", "federation.partition.alpha=10")
+    assert max(map(len, result.stdout.splitlines())) <= int(columns)
+
+
+def test_known_data_sets(tmp_path: Path) -> None:
+    (tmp_path / "ylecun" / "mnist").mkdir(parents=True)
+    said = {row["name"]: row for row in json.loads(call("data", "list", "--data-dir", tmp_path, "--json").stdout)}
+    assert said["digits"]["here"] == "yes"
+    assert said["mnist"]["here"] == "mirror, ylecun/mnist"
+    assert said["cifar10"]["here"] == "not in a mirror"
+    shown = call("data", "list", "--data-dir", tmp_path).stdout
+    assert all(name in shown for name in said)
+
+
+# --- strategies --------------------------------------------------------------------------------------------------------------
+
+
+def test_every_strategy_and_algorithm_is_listed() -> None:
+    said = json.loads(call("strategies", "--json").stdout)
+    assert list(said)[:2] == ["strategy", "algorithm"]
+    assert {"partition", "model", "loss", "label noise"} <= set(said)
+    assert [entry["name"] for entry in said["strategy"]] == list(STRATEGIES)
+    assert [entry["name"] for entry in said["algorithm"]] == list(ALGORITHMS)
+    for entry in said["strategy"] + said["algorithm"]:
+        assert entry["summary"]
+        assert entry["source"]
+        assert entry["status"] in ("paper", "code", "ours")
+    for entries in said.values():
+        for entry in entries:
+            assert all(parameter["doc"] for parameter in entry["parameters"]), entry["name"]
+
+
+def test_one_strategy_in_full() -> None:
+    shown = " ".join(call("strategies", "ucb").stdout.split())
+    for words in ("Team Darts report", "status paper", "epsilon = 0.1", "initial_rounds = 5", "(clip | affine | raw)"):
+        assert words in shown
+    assert "fedavg" not in shown
+
+
+def test_the_page_of_everything_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(cell_len, call("strategies").stdout.splitlines())) <= 80
+
+
+# --- bad input: one line, exit code 2, no traceback --------------------------------------------------------------------------
+
+
+def refused(result: Any, *words: str) -> None:
+    """The command failed as it should, in one line that holds ``words``."""
+    assert getattr(result, "exit_code", None) == 2 or getattr(result, "returncode", None) == 2, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("fedcohort: error: ")
+    for word in words:
+        assert word in result.stderr
+
+
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "selection.k=13": ("selection.k = 13", "federation.clients = 12", "1 to 12"),
+    "selection.k=0": ("selection.k = 0", "greater than or equal to 1"),
+    "selection.k=2.5": ("selection.k = 2.5", "integer"),
+    "federation.partition.alpha=0": ("federation.partition.alpha = 0", "greater than 0"),
+    "federation.partition.alpha=-0.5": ("federation.partition.alpha = -0.5", "greater than 0"),
+    "federation.clients=5000": ("federation.clients = 5000", "1438"),
+    "selection.name=ucbb": ("selection.name = 'ucbb'", "did you mean 'ucb'?"),
+    "selection.epsilon=0.1": ("selection.epsilon", "unknown key for 'uniform'"),
+    "training.learning_rate=1": ("training.learning_rate", "unknown key", "lr"),
+    "rouns=3": ("rouns", "did you mean 'rounds'?"),
+    'rounds="many"': ("rounds = 'many'", "integer"),
+    "data=3": ("data = 3",),
+    "variants=3": ("variants = 3",),
+    "variants=[3]": ("variants.0.label",),
+    'variants=[{label="b", selection={name="ucbb"}}]': ("variants.b: selection.name = 'ucbb'",),
+    "systems=3": ("systems = 3",),
+    "data.name=nothing": ("data set = 'nothing'", "digits"),
+    "data.validation=1.0": ("data.validation = 1.0", "less than 1"),
+    "measures.target_accuracy=80": ("measures.target_accuracy = 80", "less than or equal to 1"),
+    "selection.k": ("--set 'selection.k'", "selection.k=5"),
+    "=3": ("--set '=3'",),
+    "rounds.x=3": ("rounds",),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_bad_settings(setting: str, tmp_path: Path) -> None:
+    refused(
+        call("run", "--set", "rounds=2", "--set", setting, "--runs", tmp_path / "runs", "--quiet"), *SETTINGS[setting]
+    )
+    assert not (tmp_path / "runs").exists()
+
+
+FILES: dict[str, tuple[str, ...]] = {
+    "rounds = [": ("not valid TOML", "bad.toml"),
+    "rounds = 2\nrouns = 3": ("rouns", "did you mean 'rounds'?"),
+    "[selection]\nnam = 'ucb'": ("selection.nam", "did you mean 'name'?"),
+    "[[variants]]\nlabel = 'a'\n[[variants]]\nlabel = 'a'": ("variants.a", "twice"),
+    "[sweep]\nselection.k = [1]": ("sweep.selection",),
+    "[sweep]\n'selection.k' = []": ("sweep.selection.k = []",),
+    "federation = 3": ("federation = 3",),
+}
+
+
+@pytest.mark.parametrize("text", FILES)
+def test_bad_files(text: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(text)
+    for command in ("run", "compare"):
+        refused(call(command, tmp_path / "bad.toml", "--runs", tmp_path / "runs"), *FILES[text])
+
+
+def test_missing_file_in_a_process(tmp_path: Path) -> None:
+    refused(process("run", tmp_path / "none.toml"), "none.toml: no such experiment file")
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
+    refused(call("run", tmp_path / "bad.toml"), "bad.toml: cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--variant", "uniformm"], ["--variant 'uniformm'", "did you mean 'uniform'?"]),
+        (["data", "describe", "--data-dir", "/nowhere"], ["data_dir = '/nowhere'", "no such folder"]),
+        (["data", "list", "--data-dir", "/nowhere"], ["--data-dir = '/nowhere'", "no such folder"]),
+        (["strategies", "ucbb"], ["ucbb", "did you mean 'ucb'?"]),
+        (["compare", "one.toml", "two.toml"], ["one.toml", "run directories only"]),
+        (["sweep"], ["nothing to sweep"]),
+        (["sweep", "--over", "selection.k=3"], ["--over 'selection.k=3'", "a list"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_bad_arguments(arguments: list[str], words: list[str]) -> None:
+    refused(call(*arguments), *words)
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["run", "--nonsense"], ["compare"], ["run", "a.toml", "b.toml"]])
+def test_what_click_refuses(arguments: list[str]) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert "Error: " in result.stderr
+
+
+def test_a_data_set_that_is_not_there_offline(tmp_path: Path) -> None:
+    refused(
+        process(
+            "run", "--set", "data.name=nobody/nothing", "--quiet", "--runs", tmp_path / "runs",
+            HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path / "hf"), FEDCOHORT_CACHE=str(tmp_path / "cache"),
+        ),
+        "data set = 'nobody/nothing'", "--data-dir", "connect once",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("below", ["file", "file/deeper"])
+def test_a_directory_that_cannot_be_written(below: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    refused(call("run", *SHORT, "--quiet", "--runs", tmp_path / below), str(tmp_path / below), "--runs")
+    assert (tmp_path / "file").read_text() == "not a folder"
+
+
+def test_run_directories_are_not_mixed_with_files_or_settings(one: Path) -> None:
+    refused(call("compare", one, one.parent / "none"), "none: not a run directory")
+    refused(call("compare", one, "--set", "rounds=3"), "--set 'rounds=3'", "only read")
+    refused(call("compare", one.parent), "not a run directory")
+
+
+# a run directory that is not what it was
+
+
+def format_99(path: Path) -> None:
+    with sqlite3.connect(path / "run.sqlite") as database:
+        database.execute("UPDATE meta SET value = '99' WHERE key = 'format'")
+    database.close()
+
+
+def overwritten_head(path: Path) -> None:
+    data = (path / "run.sqlite").read_bytes()
+    (path / "run.sqlite").write_bytes(b"garbage" * 100 + data[700:])
+
+
+def overwritten_pages(path: Path) -> None:
+    data = (path / "run.sqlite").read_bytes()
+    (path / "run.sqlite").write_bytes(data[:4096] + b"\x5a" * (len(data) - 4096))
+
+
+def cut_short(path: Path) -> None:
+    data = (path / "run.sqlite").read_bytes()
+    (path / "run.sqlite").write_bytes(data[: len(data) // 2])
+
+
+def emptied(path: Path) -> None:
+    (path / "run.sqlite").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("damage", "word"),
+    [
+        (format_99, "format 99"),
+        (overwritten_head, "damaged"),
+        (overwritten_pages, "damaged"),
+        (cut_short, "damaged"),
+        (emptied, "damaged"),
+    ],
+)
+def test_run_directories_that_cannot_be_read(damage: Callable[[Path], None], word: str, one: Path) -> None:
+    damage(one)
+    before = {
+        path: path.read_bytes() for path in one.rglob("*") if path.is_file() and path.suffix not in (".sqlite-shm",)
+    }
+    refused(call("run", *SHORT, "--quiet", "--runs", one.parent), str(one), word)
+    refused(call("compare", one), str(one), word)
+    after = {path: path.read_bytes() for path in before}
+    assert after == before
+
+
+def test_another_version_in_a_process(one: Path) -> None:
+    format_99(one)
+    refused(process("run", *SHORT, "--quiet", "--runs", one.parent), "written in format 99", "reads format 1")
+
+
+def stopped(folder: Path) -> Path:
+    """A run of two rounds that was stopped after the first."""
+
+    def stop(cell: Any, row: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedcohort.run(fedcohort.Experiment(rounds=2), runs=folder, progress=stop)
+    (path,) = folder.iterdir()
+    return path
+
+
+def test_a_damaged_checkpoint_is_named_and_kept(tmp_path: Path) -> None:
+    path = stopped(tmp_path)
+    (file,) = (path / "checkpoint").glob("*.safetensors")
+    file.write_bytes(file.read_bytes()[:-8] + b"damaged!")
+    before = file.read_bytes()
+    refused(call("run", *SHORT, "--quiet", "--runs", tmp_path), file.name, "damaged", "nothing was overwritten")
+    assert file.read_bytes() == before
+
+
+def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
+    path = stopped(tmp_path)
+    (file,) = (path / "checkpoint").glob("*.safetensors")
+    file.unlink()
+    refused(call("run", *SHORT, "--quiet", "--runs", tmp_path), file.name, "damaged")
+
+
+def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
+    path = stopped(tmp_path)
+    with Run(path).writing():
+        refused(process("run", *SHORT, "--quiet", "--runs", tmp_path), str(path), "another process is writing this run")
+    assert call("run", *SHORT, "--quiet", "--runs", tmp_path).exit_code == 0
+
+
+def test_unfinished_runs_are_not_compared(tmp_path: Path) -> None:
+    refused(call("compare", stopped(tmp_path)), "stopped after round 1 of 2", "experiment.toml --runs")
+
+
+# --- what is not the user's fault --------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedcohort import simulate
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise simulate.Interrupted("stopped after round 1 of 2; the same command goes on from there")
+
+    monkeypatch.setattr(simulate, "run_cell", interrupted)
+    result = call("run", *SHORT, "--quiet", "--runs", tmp_path)
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == "fedcohort: stopped after round 1 of 2; the same command goes on from there\n"
+
+
+def test_our_own_errors_keep_their_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedcohort import simulate
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(simulate, "run_cell", broken)
+    with pytest.raises(ZeroDivisionError):
+        call("run", *SHORT, "--quiet", "--runs", tmp_path)
+
+
+def test_warnings_are_one_line(tmp_path: Path) -> None:
+    result = process("run", *SHORT, "--set", 'selection={name="powd", d=1}', "--quiet", "--runs", tmp_path)
+    assert result.returncode == 0
+    assert result.stderr == "fedcohort: warning: d = 1 candidates are fewer than k = 3 clients to choose; using d = k\n"

@@ -1,0 +1,220 @@
+"""Rows side by side: what the table says, worked out again by hand, and what is run for it."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import fedcohort
+from fedcohort import comparison, measures, show
+from fedcohort.errors import UsageError
+from fedcohort.record import Run
+from tests.experiments import UCB, small
+
+ROWS = [{"label": "UCB", "selection": UCB}, {"label": "everybody [all]", "selection": {"name": "all"}}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("compared")
+
+
+@pytest.fixture(scope="module")
+def compared(folder: Path) -> fedcohort.Comparison:
+    return fedcohort.compare(small(rounds=4, seeds=2, variants=ROWS), runs=folder)
+
+
+def test_rows_stand_in_the_order_of_the_file_and_have_every_seed(compared: fedcohort.Comparison) -> None:
+    assert compared.table["label"].tolist() == ["uniform", "UCB", "everybody [all]"]
+    assert compared.table["selection"].tolist() == ["uniform", "ucb", "all"]
+    assert [sorted(row.runs) for row in compared.rows] == [[0, 1]] * 3
+    assert compared.table["seeds"].tolist() == [2, 2, 2]
+
+
+def test_the_numbers_are_those_of_the_runs(compared: fedcohort.Comparison) -> None:
+    for row, said in zip(compared.rows, compared.table.to_dict("records"), strict=True):
+        runs = [row.runs[0], row.runs[1]]
+        final = [float(run.rounds["test_accuracy"].iloc[-1]) for run in runs]
+        assert said["accuracy"] == pytest.approx(np.mean(final))
+        assert said["accuracy_sd"] == pytest.approx(np.std(final, ddof=1))
+        assert said["best_accuracy"] == pytest.approx(np.mean([run.rounds["test_accuracy"].max() for run in runs]))
+        assert said["bytes"] == np.mean([run.ledger[["bytes_down", "bytes_up"]].sum().sum() for run in runs])
+        assert said["client_passes"] == pytest.approx(np.mean([run.ledger["passes"].sum() for run in runs]))
+        assert said["wall_seconds"] == pytest.approx(np.mean([run.wall["total"].sum() for run in runs]))
+        assert said["simulated_time"] == pytest.approx(np.mean([run.rounds["simulated_time"].max() for run in runs]))
+        counts = [np.bincount(run.clients["client"], minlength=12) for run in runs]
+        assert said["jain"] == pytest.approx(np.mean([measures.jain(x) for x in counts]))
+
+
+def test_differences_are_paired_with_the_first_row(compared: fedcohort.Comparison) -> None:
+    first, ucb = compared.results["uniform"], compared.results["UCB"]
+    table = compared.table.set_index("label")
+    by_hand = measures.paired_interval([run.accuracy for run in ucb], [run.accuracy for run in first])
+    assert tuple(table.loc["UCB", ["difference", "difference_low", "difference_high"]]) == pytest.approx(by_hand)
+    assert table.loc["uniform", "difference"] == 0.0
+
+
+def test_chance_is_that_of_as_many_clients(compared: fedcohort.Comparison) -> None:
+    chance = compared.table.set_index("label")["jain_random"]
+    assert chance["uniform"] == chance["UCB"] == pytest.approx(measures.jain_random(12, 3, 4).mean)
+    assert chance["everybody [all]"] == 1.0
+
+
+def test_the_default_target_is_reached_by_every_row_on_average(compared: fedcohort.Comparison) -> None:
+    lowest = compared.table["best_accuracy"].min()
+    assert lowest - 0.01 < compared.target.accuracy <= lowest
+    assert compared.target.accuracy == round(compared.target.accuracy, 2)
+    assert (compared.table["reached"] > 0).all()
+    assert compared.table["rounds_to_target"].between(1, 4).all()
+    for row, said in zip(compared.rows, compared.table.to_dict("records"), strict=True):
+        needed = [
+            measures.rounds_to(run.rounds["test_accuracy"], compared.target.accuracy) for run in row.runs.values()
+        ]
+        assert said["rounds_to_target"] == np.mean([n for n in needed if n < math.inf])
+
+
+def test_a_target_that_nobody_reaches(folder: Path, compared: fedcohort.Comparison) -> None:
+    high = fedcohort.compare(
+        small(rounds=4, seeds=2, variants=ROWS, measures={"target_accuracy": 0.99}), runs=folder, progress=refuse
+    )
+    assert high.target == comparison.Target(0.99, "measures.target_accuracy")
+    assert high.table["reached"].tolist() == [0, 0, 0]
+    assert high.table[["rounds_to_target", "time_to_target", "bytes_to_target"]].isna().all(axis=None)
+    assert "–: no seed reached it" in show.as_text(high)
+
+
+def test_finished_runs_are_not_repeated(folder: Path, compared: fedcohort.Comparison) -> None:
+    again = fedcohort.compare(small(rounds=4, seeds=2, variants=ROWS), runs=folder, progress=refuse)
+    assert again.to_json() == compared.to_json()
+
+
+def test_only_what_is_missing_is_run(folder: Path, compared: fedcohort.Comparison) -> None:
+    played = []
+    fedcohort.compare(
+        small(rounds=4, seeds=3, variants=ROWS[:1]),
+        runs=folder,
+        progress=lambda cell, row: played.append((cell.label, cell.seed)),
+    )
+    assert sorted(set(played)) == [("UCB", 2), ("uniform", 2)]
+
+
+def test_one_seed_has_no_interval(folder: Path, compared: fedcohort.Comparison) -> None:
+    one = fedcohort.compare(small(rounds=4, seeds=1, variants=ROWS), runs=folder, progress=refuse)
+    assert one.table[["accuracy_sd", "difference_low", "difference_high"]].isna().all(axis=None)
+    assert "[–]" in repr(one)
+    assert "±" not in repr(one)
+
+
+def test_rounds_have_one_line_each(compared: fedcohort.Comparison) -> None:
+    rounds = compared.rounds
+    assert len(rounds) == 3 * 2 * 4
+    assert rounds.columns[:3].tolist() == ["label", "seed", "round"]
+    assert not rounds.duplicated(["label", "seed", "round"]).any()
+
+
+def test_without_a_validation_set_there_is_no_early_stop(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1, data={"validation": 0.0}), runs=tmp_path)
+    assert math.isnan(comparison.result(run).early_stop_accuracy)
+    assert comparison.result(run).to_json()["early_stop_accuracy"] is None
+
+
+def test_json_has_no_nan(folder: Path, compared: fedcohort.Comparison) -> None:
+    one = fedcohort.compare(small(rounds=4, seeds=1, variants=ROWS), runs=folder)
+    said = json.loads(json.dumps(one.to_json(), allow_nan=False))
+    assert said["rows"][1]["difference_low"] is None
+    assert Path(said["rows"][1]["runs"][0]["path"]).is_dir()
+
+
+# --- run directories ---------------------------------------------------------------------------------------------------------
+
+
+def test_directories_are_sorted_into_rows(compared: fedcohort.Comparison) -> None:
+    paths = [run.path for row in compared.rows for run in row.runs.values()]
+    read = comparison.read(paths[::-1])
+    assert [row.label for row in read.rows] == ["everybody [all]", "UCB", "uniform"]
+    back = read.table.set_index("label").drop(columns=["difference", "difference_low", "difference_high"])
+    there = compared.table.set_index("label")[back.columns]
+    assert back.loc[there.index].equals(there)
+
+
+def test_equal_labels_are_told_apart(tmp_path: Path) -> None:
+    paths = []
+    for name, k in (("few", 2), ("many", 4), ("many", 5)):
+        run = fedcohort.run(small(name=name, rounds=1, selection={"k": k}), runs=tmp_path)
+        paths.append(run.path)
+    labels = [row.label for row in comparison.read(paths).rows]
+    assert labels == ["few: uniform", "many: uniform (1)", "many: uniform (2)"]
+
+
+def test_rows_without_a_common_seed_have_no_difference(tmp_path: Path) -> None:
+    runs = [
+        fedcohort.run(small(rounds=1, seed=seed, selection=name), runs=tmp_path)
+        for seed, name in ((0, "uniform"), (1, "all"))
+    ]
+    table = comparison.read([run.path for run in runs]).table
+    assert table["difference"].isna().tolist() == [False, True]
+
+
+def test_the_same_run_twice_is_refused(compared: fedcohort.Comparison) -> None:
+    path = compared.rows[0].runs[0].path
+    with pytest.raises(UsageError, match="'uniform' under seed 0; give one"):
+        comparison.read([path, path])
+
+
+def test_unfinished_runs_are_refused(tmp_path: Path) -> None:
+    def stop(cell: Any, row: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedcohort.run(small(), runs=tmp_path, progress=stop)
+    (path,) = tmp_path.iterdir()
+    with pytest.raises(UsageError, match="stopped after round 1 of 6; finish it first, with `fedcohort run"):
+        comparison.read([path])
+
+
+def test_nothing_to_read_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least one"):
+        comparison.read([])
+
+
+def test_a_run_without_rounds_has_no_result(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "empty", small().to_toml(), {"label": "uniform", "data": ""})
+    with pytest.raises(UsageError, match="no finished round"):
+        comparison.result(run)
+
+
+# --- how it looks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_the_table_fits(compared: fedcohort.Comparison, width: int) -> None:
+    text = show.as_text(compared, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "Test accuracy after the last round" in text
+    assert "…" not in text
+
+
+def test_wide_terminals_show_everything(compared: fedcohort.Comparison) -> None:
+    text = show.as_text(compared, 140)
+    assert "Wider terminals" not in text
+    for heading in ("best", "early", "rounds", "time", "Jain", "bytes", "passes", "wall"):
+        assert heading in text
+
+
+def test_narrow_terminals_say_what_they_leave_out(compared: fedcohort.Comparison) -> None:
+    assert "Wider terminals also show: best, early stop" in " ".join(show.as_text(compared, 80).split())
+
+
+def test_labels_are_not_markup(compared: fedcohort.Comparison) -> None:
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
+    console.print(compared)
+    assert "everybody [all]" in console.export_text()
+    assert "everybody [all]" in repr(compared)
+
+
+def refuse(cell: Any, row: Any) -> None:
+    raise AssertionError(f"{cell.label}, seed {cell.seed} was run again")
