@@ -104,6 +104,42 @@ def refuse_partition() -> Measured:
     return timed(work)
 
 
+def draw_rounds(availability: str, latency: str = "client", network: str = "share", **law: float) -> Measured:
+    """Availability and latency of one round, as a run draws them: the median of ten rounds after the first."""
+    from fedcohort.experiment import Systems
+    from fedcohort.federation.latency import ShiftedExponential
+    from fedcohort.federation.systems import Clock
+
+    tables = {
+        name: field.default.table for name, field in Systems.model_fields.items() if name in ("availability", "network")
+    }
+    laws = tables["availability"].find(availability, "name")(**law), tables["network"].find(network, "name")()
+    sizes = np.random.default_rng(0).integers(1, 200, CLIENTS)
+    begin = time.perf_counter()
+    clock = Clock(sizes, 0, ShiftedExponential(redraw=latency), *laws, rounds=1000, model_bytes=1000)
+    there = len(clock.available(1))
+    clock.nominal(1)
+    start = time.perf_counter() - begin
+
+    def work(t: int) -> Measured:
+        return timed(lambda: f"{len(clock.available(t))} {clock.nominal(t)[0]}")
+
+    found = sorted((work(t) for t in range(2, 12)), key=lambda one: one.seconds)[5]
+    return Measured(found.seconds, found.cpu_seconds, f"{there:,} clients there; the first round took {start:.3f} s")
+
+
+def draw_late(**law: float) -> Measured:
+    """A round far into a run that is asked for first, as after a resume: chains are followed back only as far as it matters."""
+    from fedcohort.federation.availability import Markov
+
+    presence = Markov(**law).presence(CLIENTS, 1000, 0)
+    return timed(lambda: f"round 900: {int(presence(900).sum()):,} clients there")
+
+
+def _round(availability: str, latency: str = "client", network: str = "share", **law: float) -> Measurement:
+    return Measurement(partial(draw_rounds, availability, latency, network, **law), limit_s=0.050)
+
+
 def _partition(name: str, **parameters: object) -> Measurement:
     return Measurement(partial(make_partition, name, **parameters), limit_s=10.0, limit_gb=1.5)
 
@@ -125,6 +161,16 @@ MEASUREMENTS: dict[str, Measurement] = {
     "partition-quantity-lognormal": _partition("quantity", law="lognormal", min_size=0),
     "describe": Measurement(describe_partition, limit_s=10.0, limit_gb=1.5),
     "refuse": Measurement(refuse_partition, limit_s=120.0),
+    "round-always": _round("always"),
+    "round-bernoulli": _round("bernoulli"),
+    "round-markov": _round("markov"),
+    "round-markov-slow": _round("markov", p_on=0.01, p_off=0.01),
+    "round-diurnal": _round("diurnal"),
+    "round-bernoulli-fresh-latency": _round("bernoulli", "round"),
+    "round-bernoulli-mixed-latency": _round("bernoulli", "mixed"),
+    "round-markov-mixed-latency-network": _round("markov", "mixed", "lognormal"),
+    "resume-markov": Measurement(draw_late, limit_s=5.0),
+    "resume-markov-slow": Measurement(partial(draw_late, p_on=0.01, p_off=0.01)),
 }
 
 

@@ -11,6 +11,7 @@ import ast
 import inspect
 import json
 import re
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
@@ -224,15 +225,19 @@ def contract(*classes: type) -> str:
             said = first_sentence(ast.get_docstring(node) or "").partition(". ")[0].rstrip(".")
             returns = ast.unparse(node.returns or ast.Constant(None))
             is_property = any(ast.unparse(mark) == "property" for mark in node.decorator_list)
-            says = (
-                f"{node.name}: {returns}"
-                if is_property
-                else f"def {node.name}({ast.unparse(node.args)}) -> {returns}: ..."
-            )
+            method = f"def {node.name}({ast.unparse(node.args)}) -> {returns}: ..."
+            says = f"{node.name}: {returns}" if is_property else method
             lines += textwrap.wrap(said, 110, initial_indent="    # ", subsequent_indent="    # ")
             lines.append(f"    {says}")
         parts.append("\n".join(lines))
-    return "```python\n" + "\n\n\n".join(parts) + "\n```"
+    code = formatted("\n\n\n".join(parts))
+    return f"```python\n{code}\n```"
+
+
+def formatted(code: str) -> str:
+    """As ``ruff format`` wants it, which looks into Markdown too."""
+    command = [sys.executable, "-m", "ruff", "format", "--line-length", "120", "--stdin-filename", "x.py", "-"]
+    return subprocess.run(command, input=code, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def rooms() -> str:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fedcohort.simulate import run
 
 __all__ = [
-    "Comparison", "Dataset", "Experiment", "Run", "UsageError", "compare", "from_arrays", "load_dataset", "load_experiment", "open_run",
-    "run",
+    "Comparison", "Dataset", "Experiment", "Run", "UsageError", "compare", "from_arrays", "load_dataset", "load_experiment",
+    "open_run", "run",
 ]  # fmt: skip
 
 _HOMES = {

@@ -1,4 +1,4 @@
-"""Book-keeping of one round: who did what, what it cost, and how long it took. It watches the stream of updates and changes nothing."""
+"""Book-keeping of one round: who did what, what it cost, how long it took. It watches the stream of updates and changes nothing."""
 
 import math
 import time

@@ -152,7 +152,9 @@ class Public(_Section):
         if self.name == "none":
             return "none"
         if self.name == "holdout":
-            return f"holdout: a random {self.share:.4g} of the training samples, taken from the clients, labels discarded"
+            return (
+                f"holdout: a random {self.share:.4g} of the training samples, taken from the clients, labels discarded"
+            )
         return f"proxy: {self.name}, labels discarded"
 
 
@@ -230,8 +232,8 @@ class Engine(_Section):
     """Where the work runs; none of this changes a result except ``plan`` and ``device``."""
 
     plan: Literal["auto", "loop", "threads", "stacked"] = "auto"
-    """loop: one client after another; threads: one client per thread, the same bits; stacked: a group of clients in each call, the same
-    to rounding, for perceptrons and softmax regression; auto: threads."""
+    """loop: one client after another; threads: one client per thread, the same bits; stacked: a group of clients in each call, the
+    same to rounding, for perceptrons and softmax regression; auto: threads."""
     workers: Annotated[int, Ge(0)] = 0
     """Threads; 0 means one per core."""
     device: Literal["cpu"] = "cpu"

@@ -222,7 +222,7 @@ class Run:
 
     @property
     def wall(self) -> "pd.DataFrame":
-        """Seconds of the simulator by part of a round; ``total`` is the whole round without ``recording``, that of the round before."""
+        """Seconds of the simulator by part of a round; ``total`` is the whole round without ``recording`` (of the round before)."""
         return self._frame("SELECT * FROM wall ORDER BY round").set_index("round")
 
     @property

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedcohort.errors import UsageError
 from fedcohort.experiment import Experiment
+from fedcohort.federation import labelnoise
 from fedcohort.federation.datasets import from_arrays, load
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.labelnoise import Beta, Constant, LabelNoise, NoLabelNoise, SomeClients, corrupt, flip_matrix
@@ -203,11 +204,22 @@ def test_counts_ranges_and_determinism(rule: LabelNoise, sizes: list[int], num_c
 
 
 def test_noise_belongs_to_samples_not_to_places() -> None:
-    """A client's wrong labels do not change when other clients' data do."""
-    labels = np.arange(100) % 10
-    a = corrupt(Constant(rate=0.5), labels, np.arange(100), np.array([0, 40, 100]), num_classes=10, seed=0)
-    b = corrupt(Constant(rate=0.5), labels, np.arange(60), np.array([0, 40, 60]), num_classes=10, seed=0)
-    assert np.array_equal(a.noisy[:40], b.noisy[:40])
+    """A client's wrong labels do not change when other clients' data do, or the order of its own."""
+    labels, order = np.arange(100) % 10, np.random.default_rng(1).permutation(100)
+    noises = []
+    for mine, offsets in ((order, [0, 40, 100]), (order[:60], [0, 40, 60]), (order[:40][::-1], [0, 40])):
+        noise = corrupt(Constant(rate=0.5), labels, mine, np.array(offsets), num_classes=10, seed=0)
+        noises.append(noise.noisy[:40])
+    assert np.array_equal(noises[0], noises[1])
+    assert np.array_equal(noises[0], noises[2][::-1])
+
+
+@pytest.mark.parametrize("flip", ["symmetric", "pairflip"])
+def test_the_lowest_and_the_highest_draw_flip_too(flip: Any) -> None:
+    flips, labels = flip_matrix(Constant(flip=flip), 62), np.arange(62)
+    for draw in (0.0, np.nextafter(1.0, 0)):
+        new = labelnoise._flipped(flips, labels, np.full(62, draw))
+        assert (flips[labels, new] > 0).all()
 
 
 def test_another_seed_is_other_noise_and_the_same_share() -> None:

@@ -68,7 +68,7 @@ def expected_samples(rule, num_samples, num_clients):
     return num_samples // parts * parts
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     rule=RULES,
     samples=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), min_size=1, max_size=200).map(np.array),
@@ -83,7 +83,7 @@ def test_every_sample_has_one_client_or_the_error_names_a_parameter(rule, sample
         split, message = None, str(error)
     if split is None:
         fields = "|".join(type(rule).__pydantic_fields__)
-        assert re.match(rf"federation\.(clients|partition\.({fields})) = .* (works|at most|use) ", message), message
+        assert re.match(rf"federation\.(clients|partition\.({fields})) = .* (works|at most|use)\b", message), message
         assert "\n" not in message
         return
     assert split.order.dtype == split.offsets.dtype == np.int64
@@ -110,7 +110,7 @@ def test_every_sample_has_one_client_or_the_error_names_a_parameter(rule, sample
 @pytest.mark.parametrize("name", list(PARTITIONS))
 def test_another_seed_gives_another_partition(name):
     rule = PARTITIONS.find(name, "federation.partition.name")()
-    first, second = (partition(rule, BALANCED_10[:1000], 5, seed, np.arange(1000) % 20) for seed in (0, 1))
+    first, second = (partition(rule, BALANCED_10[:1000], 10, seed, np.arange(1000) % 20) for seed in (0, 1))
     assert not np.array_equal(first.order, second.order)
 
 
@@ -118,8 +118,8 @@ def test_another_seed_gives_another_partition(name):
     "rule", [Iid(), Iid(stratified=True), DirichletClass(alpha=1.0), DirichletClient(), Shards(), DominantClass()]
 )
 def test_samples_are_shuffled_inside_a_client(rule):
-    split = partition(rule, np.sort(BALANCED_10[:5000]), 5, seed=0)
-    for client in range(5):
+    split = partition(rule, np.sort(BALANCED_10[:5000]), 10, seed=0)
+    for client in range(10):
         samples = split.samples(client)
         rank = np.argsort(np.argsort(samples))
         assert abs(np.corrcoef(rank, np.arange(len(rank)))[0, 1]) < 4 / math.sqrt(len(rank))
@@ -494,12 +494,10 @@ def test_effective_alpha_finds_the_alpha_of_independent_clients(alpha):
 
 @pytest.mark.parametrize("alpha", [0.05, 0.5])
 def test_effective_alpha_compares_the_two_dirichlet_partitions(alpha):
-    per_class = describe(
-        BALANCED_10, partition(DirichletClass(alpha=alpha, variant="plain", min_size=0), BALANCED_10, 500, 0), 10
-    )
-    per_client = describe(BALANCED_10, partition(DirichletClient(alpha=10 * alpha), BALANCED_10, 500, 0), 10)
-    assert per_class.effective_alpha / 10 == pytest.approx(alpha, rel=0.2)
-    assert per_client.effective_alpha / 10 == pytest.approx(alpha, rel=0.2)
+    labels = np.arange(200_000) % 10
+    for rule in (DirichletClass(alpha=alpha, variant="plain", min_size=0), DirichletClient(alpha=10 * alpha)):
+        report = describe(labels, partition(rule, labels, 400, 0), 10)
+        assert report.effective_alpha / 10 == pytest.approx(alpha, rel=0.2)
 
 
 def test_effective_alpha_of_a_random_split_is_beyond_any_skew():

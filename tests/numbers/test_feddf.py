@@ -133,7 +133,8 @@ def test_distillation_moves_the_average_towards_the_ensemble() -> None:
     def loss(state: ModelState) -> float:
         logits = torch.stack([tools.logits(tools.model(u.state), tools.public) for u in THREE])
         q, constant = targets(logits, torch.ones(3), 1.0, "avg_logits")
-        return float(distillation_loss(q, constant, tools.logits(tools.model(state), tools.public).detach(), 1.0))
+        student = tools.logits(tools.model(state), tools.public)
+        return float(distillation_loss(q.detach(), constant.detach(), student.detach(), 1.0))
 
     assert loss(student) < 0.5 * loss(average)
 
@@ -202,34 +203,32 @@ def test_the_worst_are_dropped_from_the_ensemble_but_not_from_the_average() -> N
     assert bits(alone) == bits(wrong.state)
 
 
-def test_return_best_lets_the_average_win() -> None:
-    """One teacher is wrong about everything and surer than the other; the average of their weights is right."""
-    good = linear(0)
-    updates = [update(i, good | {"weight": factor * good["weight"]}) for i, factor in enumerate((-4.0, 3.4))]
-    members = dataclasses.replace(MEMBERS, weights={0: 1.0, 1: 1.3})
-    tools = some_tools()
-    average = FedAvg(weights="cohort").aggregate(linear(99), iter(updates), members)
-    found = {
-        best: merge(FedDF(return_best=best, weights="cohort", max_batches=50), updates, tools, members)
-        for best in (False, True)
-    }
-    assert bits(found[True]) == bits(average)
-    assert tools.accuracy(tools.model(average)) > tools.accuracy(tools.model(found[False]))
-
-
-def test_patience_and_the_best_student(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accuracies as given: the best after 20 batches; 20 batches later it is over."""
-    given = iter([0.5, 0.7, 0.6, 0.65, 0.9])
-    seen: list[ModelState] = []
+def accuracies(monkeypatch: pytest.MonkeyPatch, *values: float) -> list[ModelState]:
+    """Let looks at the validation set find these values; the models that were looked at."""
+    given, seen = iter(values), list[ModelState]()
 
     def accuracy(self: ServerTools, module: nn.Module) -> float:
         seen.append({name: value.clone() for name, value in module.state_dict().items()})
         return next(given)
 
     monkeypatch.setattr(ServerTools, "accuracy", accuracy)
+    return seen
+
+
+def test_patience_and_the_best_student(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best after 20 batches; 20 batches later it is over."""
+    seen = accuracies(monkeypatch, 0.5, 0.7, 0.6, 0.65, 0.9)
     found = merge(FedDF(eval_every=10, patience=20), THREE)
     assert len(seen) == 4
     assert bits(found) == bits(seen[1])
+
+
+@pytest.mark.parametrize(("first", "wins"), [(0.8, 0), (0.7, 2), (0.6, 2)])
+def test_return_best_lets_the_average_compete(first: float, wins: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = accuracies(monkeypatch, first, 0.5, 0.7, 0.6)
+    found = merge(FedDF(return_best=True, max_batches=30, eval_every=10), THREE)
+    assert bits(seen[0]) == bits(FedAvg().aggregate(linear(99), iter(THREE), MEMBERS))
+    assert bits(found) == bits(seen[wins])
 
 
 def test_what_was_not_sent_is_as_it_was_received() -> None:

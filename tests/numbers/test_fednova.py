@@ -259,7 +259,7 @@ def test_rounds_on_real_steps_agree_with_the_formula(settings: dict[str, Any], m
                 assert np.allclose(model[name].numpy(), value, rtol=1e-10, atol=1e-13), name
 
 
-@pytest.mark.parametrize("order", itertools.permutations(range(3)))
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_the_order_of_updates_hardly_matters(order: tuple[int, ...]) -> None:
     rows = updates((10, 2, 1.3), (30, 5, 2.7), (11, 9, -0.9))
     members = Members(num_clients=3, total_samples=51, k=3)

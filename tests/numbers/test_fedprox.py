@@ -30,7 +30,7 @@ def a_quadratic(lr: float = 0.01) -> OneNumber:
 
 def test_worked_minimum() -> None:
     problem = a_quadratic()
-    learn(FedProx(mu=1.0), problem, 2000)
+    learn(FedProx(mu=1.0), problem, 600)
     assert problem.parameters["x"].item() == pytest.approx(-2.4, abs=1e-12)
 
 

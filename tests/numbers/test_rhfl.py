@@ -175,7 +175,7 @@ def test_public_samples_are_limited_to_the_same_ones_each_round() -> None:
 
 
 def test_an_alignment_that_diverges_is_left_out() -> None:
-    wild = [update(i, {name: value * 1e37 for name, value in linear(i).items()}) for i in range(3)]
+    wild = [update(i, {name: value * 1e38 for name, value in linear(i).items()}) for i in range(3)]
     found = merge(RHFL(), wild)
     assert bits(found) == bits(merge(RHFL(align_epochs=0), wild))
 

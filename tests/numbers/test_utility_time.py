@@ -137,7 +137,7 @@ def test_a_restored_state_picks_the_same() -> None:
 
 
 def test_a_target_class_replaces_the_weakest() -> None:
-    why = the_why(ready(target_class=2).select(a_round(2, 1, durations=(1, 2, 1))))
+    why = the_why(ready(target_class=2).select(a_round(2, 3, durations=(1, 2, 1))))
     assert why.terms["utility"] == pytest.approx([0, 0, 0.5 * 0.5])
 
 

@@ -192,19 +192,24 @@ class Members:
 class RunningMean:
     """Weighted mean of model states, one at a time, in float64: mean ← mean + (x − mean)·a/A.
 
-    The mean of identical models is that model exactly. Floating-point entries are averaged, integer counters take the maximum.
+    The mean of identical models is that model exactly. Floating-point entries are averaged, each over the clients that sent it;
+    integer counters take the maximum. ``total`` is the sum of all weights.
     """
 
     def __init__(self) -> None:
         self.total = 0.0
+        self._totals: dict[str, float] = {}
         self.mean: Tensors = {}
         self._dtypes: dict[str, torch.dtype] = {}
 
-    def add(self, state: ModelState, weight: float) -> None:
-        """Include ``state`` with ``weight`` > 0."""
+    def add(self, state: ModelState, weight: float, names: frozenset[str] | None = None) -> None:
+        """Include ``state``, or only its entries ``names``, with ``weight`` > 0."""
         self.total += weight
-        share = weight / self.total
         for name, value in state.items():
+            if names is not None and name not in names:
+                continue
+            self._totals[name] = self._totals.get(name, 0.0) + weight
+            share = weight / self._totals[name]
             if name not in self.mean:
                 self._dtypes[name] = value.dtype
                 self.mean[name] = value.to(torch.float64, copy=True) if value.is_floating_point() else value.clone()
@@ -274,7 +279,7 @@ class Algorithm:
         """What tables call the algorithm under these settings; it says so if that is no longer its source's algorithm."""
         return type(self).__name__
 
-    # the client half
+    # the client half: it may run in another process, so it knows the parameters and what was broadcast, not the server's state
 
     def local_training(self, training: Training) -> Training:
         """The settings of local training under this algorithm; the experiment's by default."""
@@ -329,11 +334,11 @@ class Algorithm:
 
     def add(self, fold: Any, update: Update, weight: float) -> None:
         """Fold in one admitted update."""
-        fold.add(update.state, weight)
+        fold.add(update.state, weight, update.sent)
 
     def end(self, fold: Any, model: ModelState, members: Members) -> ModelState:
         """The merged model; at least one update was folded in. State of the algorithm changes here and in :meth:`step` only."""
-        return self.scale(model, fold.result(), fold.total)
+        return self.scale(model, {**model, **fold.result()}, fold.total)  # an entry that nobody sent stays as it was
 
     def scale(self, model: ModelState, mean: ModelState, total: float) -> ModelState:
         """The merged model that the weight mode makes of a weighted mean of models and the sum of its weights."""

@@ -122,15 +122,14 @@ class Scaffold(Algorithm):
         total, shift = problem.notes.get("total", {}), problem.notes.get("shift", {})
         renewed = {}
         for name, y in problem.parameters.items():
-            steps = torch.as_tensor(problem.steps, device=y.device).clamp(min=1)
-            if not _plain(problem.training):
-                renewed[name] = (
-                    total[name] / per_client(steps, y) if name in total else torch.zeros_like(y, requires_grad=False)
-                )
-                continue
-            renewed[name] = (problem.anchor[name] - y.detach()) / per_client(steps * problem.lr, y)
-            if name in shift:
-                renewed[name] = renewed[name] - shift[name]
+            steps = torch.as_tensor(problem.steps, device=y.device).clamp(min=1).to(y.dtype)
+            if _plain(problem.training):
+                way = problem.anchor[name] - y.detach()
+                mean = way / per_client(torch.as_tensor(steps * problem.lr).to(y.dtype), y)
+                renewed[name] = mean - shift[name] if name in shift else mean
+            else:
+                whole = total[name] if name in total else torch.zeros_like(y, requires_grad=False)
+                renewed[name] = whole / per_client(steps, y)
         return renewed
 
     # the server half

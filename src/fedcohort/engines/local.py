@@ -27,9 +27,9 @@ from fedcohort.models import Model
 from fedcohort.selection.base import Cohort, Question
 from fedcohort.streams import integer
 from fedcohort.training.forward import Evaluation, answer, blocks, evaluate_block, sum_up
-from fedcohort.training.local import Trainer, state_of
-from fedcohort.training.stacked import Stack, cannot_stack
+from fedcohort.training.local import DTYPES, Trainer, state_of
 from fedcohort.training.memories import Memories
+from fedcohort.training.stacked import Stack, cannot_stack
 
 __all__ = ["LocalEngine", "build_module"]
 
@@ -77,6 +77,7 @@ class LocalEngine:
     ) -> None:
         self.federation = federation
         self.seed = seed
+        self._model, self._training = model, training
         self.workers = workers or len(os.sched_getaffinity(0))
         self.memories = Memories() if memories is None else memories
         self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
@@ -94,12 +95,16 @@ class LocalEngine:
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="client")
 
     def initial_model(self) -> ModelState:
-        """See :class:`Engine`; to be called before anything was trained."""
-        with self._trainer() as trainer:
-            return state_of(trainer.module)
+        """See :class:`Engine`."""
+        module = build_module(self._model, self.federation, self.seed)
+        return state_of(module.to(dtype=DTYPES[self._training.precision]))
 
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         """See :class:`Engine`. At most a window of finished updates waits for its turn, so memory does not grow with the cohort."""
+        if cohort.share is not None or cohort.stop is not None:
+            raise UsageError(
+                "selection: partial uploads and stopping rules are not carried out by the local engine yet"
+            )
         if self._stack is not None:
             yield from self._train_stacked(self._stack, model, t, cohort)
             return

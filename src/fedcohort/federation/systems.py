@@ -88,7 +88,9 @@ class Clock:
         clients = np.flatnonzero(self.num_samples)
         computing = self.latency.least(self.num_samples, self.seed)[clients]
         least = self._whole(computing / self.epochs, clients)
-        if least.min(initial=math.inf) > deadline:
+        if len(clients) == 0:
+            return
+        if least.min() > deadline:
             fastest = clients[least.argmin()]
             raise UsageError(
                 f"systems.deadline = {deadline:g}: nobody can ever meet it; the smallest time there is, that of client {fastest} "

@@ -291,7 +291,7 @@ class Selector:
     needs: ClassVar[frozenset[str]] = frozenset()
     """What the strategy cannot do without: ``histogram``, ``validation``, ``holdout``, ``update_norm``, ``update``."""
     variable_size: ClassVar[bool] = False
-    """True for strategies that may choose fewer than the available clients when these are at most k (exception to R1)."""
+    """True for strategies whose cohort need not have min(k, number of available clients) members; rule R1 does not fill it up."""
 
     def setup(self, census: Census) -> None:
         """Called once, before the first round and before a state is loaded; call it first when you override it."""
@@ -329,7 +329,7 @@ def choose(selector: Selector, round: Round) -> Cohort:
         return Cohort(round.available, why=Why(round.available, np.zeros(0), note="nobody available"))
     cohort = selector.select(round)
     if len(round.available) <= round.k and not selector.variable_size and len(cohort) < len(round.available):
-        cohort = Cohort(round.available, why=cohort.why)
+        cohort = Cohort(round.available, stop=cohort.stop, why=cohort.why)
     clients = np.asarray(cohort.clients, dtype=np.int64)
     name = type(selector).__name__
     if (np.diff(np.sort(clients)) == 0).any():

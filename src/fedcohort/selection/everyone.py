@@ -18,6 +18,8 @@ class All(Selector):
         source="McMahan et al. 2017 (C = 1), arXiv:1602.05629", status="paper", cost="O(m), m trainings"
     )
 
+    variable_size: ClassVar[bool] = True
+
     def select(self, round: Round) -> Cohort:
         """All available clients."""
         ones = np.ones(len(round.available))

@@ -85,14 +85,14 @@ def check_engine(make: MakeEngine) -> None:
         _compare(_story(build(training=double)), expected, "in double precision")
 
         engine, other = build(), build(workers=3, seed=4)
-        differ = bits(other.initial_model()) != bits(engine.initial_model())
-        require(differ, "initial_model: two seeds, one model")
-        _check_cohorts(engine)
-        _check_overflow(engine)
-        _check_errors(engine)
-        _check_memory(engine, build(workers=3))
-        _check_answers(engine)
-        _check_evaluation(engine)
+        model = engine.initial_model()
+        require(bits(other.initial_model()) != bits(model), "initial_model: two seeds, one model")
+        _check_cohorts(engine, model)
+        _check_overflow(engine, model)
+        _check_errors(engine, model)
+        _check_memory(engine, build(workers=3), model)
+        _check_answers(engine, model)
+        _check_evaluation(engine, model)
         with tempfile.TemporaryDirectory() as folder:
             many = small_federation([4] * 150, trouble=False)
             _check_streaming(build(algorithm=Footprints(folder=folder), federation=many), Path(folder))
@@ -150,9 +150,9 @@ def _train(
 # --- training --------------------------------------------------------------------------------------------------------------
 
 
-def _check_cohorts(engine: Engine) -> None:
+def _check_cohorts(engine: Engine, model: ModelState) -> None:
     """Order, counts, work; a client's result depends on client, round and model only; the model given is left alone."""
-    model, clients = engine.initial_model(), list(HEALTHY)
+    clients = list(HEALTHY)
     before = bits(model)
     updates = _train(engine, model, 1, clients)
     order = [u["client"] for u in updates]
@@ -189,9 +189,8 @@ def _alike(one: list[dict[str, Any]], two: list[dict[str, Any]]) -> bool:
     return pack({"": one}) == pack({"": two})
 
 
-def _check_overflow(engine: Engine) -> None:
+def _check_overflow(engine: Engine, model: ModelState) -> None:
     """NaN stays with its client."""
-    model = engine.initial_model()
     healthy = _train(engine, model, 1, HEALTHY[:3])
     cohort = Cohort(np.array([HEALTHY[0], NAN, *HEALTHY[1:3]]))
     first, ill, *rest = engine.train(model, 1, cohort, ControlVariates())
@@ -203,9 +202,9 @@ def _check_overflow(engine: Engine) -> None:
     require(np.isfinite(losses).tolist() == [True, False, True], f"answer: client {NAN} overflows; losses {losses}")
 
 
-def _check_errors(engine: Engine) -> None:
+def _check_errors(engine: Engine, model: ModelState) -> None:
     """An error in a client's work names the client, its own error first, and the engine works on."""
-    model, asked = engine.initial_model(), np.array([HEALTHY[0], BROKEN, HEALTHY[1]])
+    asked = np.array([HEALTHY[0], BROKEN, HEALTHY[1]])
     healthy = _train(engine, model, 1, HEALTHY[:3])
     works: dict[str, Callable[[], object]] = {
         "train": lambda: _train(engine, model, 1, [HEALTHY[0], BROKEN, *HEALTHY[1:]]),
@@ -227,9 +226,9 @@ def _check_errors(engine: Engine) -> None:
         require(_alike(_train(engine, model, 1, HEALTHY[:3]), healthy), f"{what}: broken after a client's error")
 
 
-def _check_memory(engine: Engine, fresh: Engine) -> None:
+def _check_memory(engine: Engine, fresh: Engine, model: ModelState) -> None:
     """Memory is kept for admitted clients only, and travels in the state."""
-    model, clients = engine.initial_model(), HEALTHY[:2]
+    clients = HEALTHY[:2]
     before = _train(engine, model, 1, clients)
     engine.commit([])
     require(
@@ -280,8 +279,8 @@ def _check_streaming(engine: Engine, folder: Path) -> None:
 # --- forward passes --------------------------------------------------------------------------------------------------------
 
 
-def _check_answers(engine: Engine) -> None:
-    model, clients = engine.initial_model(), np.array(HEALTHY)
+def _check_answers(engine: Engine, model: ModelState) -> None:
+    clients = np.array(HEALTHY)
     losses = engine.answer(model, 1, LocalLoss(), clients)
     fine = losses.dtype == np.float64 and losses.shape == clients.shape
     require(fine, f"answer: {losses.dtype} {list(losses.shape)}, not float64 {list(clients.shape)}")
@@ -292,8 +291,7 @@ def _check_answers(engine: Engine) -> None:
     require(batch.tolist() != later.tolist(), "answer: rounds 1 and 2 drew the same mini-batches")
 
 
-def _check_evaluation(engine: Engine) -> None:
-    model = engine.initial_model()
+def _check_evaluation(engine: Engine, model: ModelState) -> None:
     for split, size in (("validation", 40), ("test", 150)):
         found = engine.evaluate(model, split)
         fine = found.total.shape == (3,) and found.total.sum() == size and (found.right <= found.total).all()

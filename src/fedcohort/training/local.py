@@ -120,9 +120,12 @@ class Trainer:
                 step_losses.append(losses.mean())
                 if epoch == 0:
                     first_pass[start : start + size] = losses
+        if not step_losses:
+            failure = "it made no step: it has no batch that this model can be trained on"
+            return Update(client, len(data), 0, state_of(self.module), work=epochs / nominal, failure=failure), {}
         extra, kept = self.algorithm.finish(problem)
         report = {
-            "loss": float(torch.stack(step_losses).double().mean()) if step_losses else math.nan,
+            "loss": float(torch.stack(step_losses).double().mean()),
             "square_loss": float(first_pass.double().square().mean()),
             "samples": float(len(data)),
             "steps": float(problem.steps),

@@ -1,10 +1,12 @@
 """Local training of many clients at once: parameters stacked along a client axis, batched matrix products, no autograd.
 
-For chains of linear layers and ReLU (softmax regression, perceptrons) the backward pass is two products per layer, and a plain gradient
-step can be fused into the product that forms the gradient: ``W.baddbmm_(Xᵀ, δ, alpha=−lr)`` never writes the gradient out. Clients are
-ordered by their number of steps, so that those that are done leave the end of the stack; only a client's last short batch is padded.
+For chains of linear layers and ReLU (softmax regression, perceptrons) the backward pass is two products per layer, and a plain
+gradient step can be fused into the product that forms the gradient: ``W.baddbmm_(Xᵀ, δ, alpha=−lr)`` never writes the gradient
+out. Clients are ordered by their number of steps, so that those that are done leave the end of the stack; only a client's last
+short batch is padded.
 
-The arithmetic is that of :class:`fedcohort.training.local.Trainer` in another order: results agree to rounding, batches and steps exactly.
+The arithmetic is that of :class:`fedcohort.training.local.Trainer` in another order: results agree to rounding, batches and steps
+exactly.
 """
 
 import math
@@ -137,7 +139,11 @@ class _Group:
         hidden = [inputs]
         for i, layer in enumerate(self.stack.layers):
             bias = self.biases[i]
-            out = torch.bmm(hidden[-1], self.weights[i][:a]) if bias is None else torch.baddbmm(bias[:a], hidden[-1], self.weights[i][:a])
+            out = (
+                torch.bmm(hidden[-1], self.weights[i][:a])
+                if bias is None
+                else torch.baddbmm(bias[:a], hidden[-1], self.weights[i][:a])
+            )
             hidden.append(out.relu_() if layer.relu else out)
         log_p = functional.log_softmax(hidden[-1], dim=2)
         self._report(step, log_p, labels, mask, counts)
@@ -239,5 +245,3 @@ def _batches(seed: int, t: int, client: int, size: int, epochs: int, batch: int)
         shuffled = order.permutation(size)
         rows.extend(shuffled[start : start + batch] for start in range(0, size, batch))
     return rows
-
-

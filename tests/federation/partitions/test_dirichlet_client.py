@@ -16,7 +16,7 @@ def counts_of(rule, labels, m, rng):
 
 
 def by_hand(alphas, sizes, pools, rng):
-    """The rule sample by sample, with numpy's own Dirichlet law: clients in random order, each sample from the classes that are left."""
+    """The rule sample by sample, with numpy's own Dirichlet law: clients in random order, classes as long as there are samples."""
     counts, left = np.zeros((len(sizes), len(pools)), int), list(pools)
     for i in rng.permutation(len(sizes)):
         q = rng.dirichlet(alphas)

@@ -76,21 +76,20 @@ class DominantClass:
             raise UsageError(
                 f"federation.partition.share = {self.share:g}: there is only one class; use share = 1, or frac = 0"
             )
-        dominant = rng.permutation(num_classes)[np.arange(num_skewed) % num_classes]
-        rows = np.arange(num_skewed)
-        keys = rng.random((num_skewed, num_classes))
-        keys[rows, dominant] = 2.0  # behind all others
-        counts = np.full(keys.shape, spread)
-        if more:
-            counts[rows[:, None], np.argpartition(keys, more, axis=1)[:, :more]] += 1
-        counts[rows, dominant] = main
+        order, turn = rng.permutation(num_classes), np.arange(num_skewed)
+        place = turn % num_classes
+        counts = np.full((num_skewed, num_classes), spread)
+        # the odd samples go to the classes that follow, others in every cycle: a whole cycle takes as much of every class
+        step = (turn // num_classes * more)[:, None] + np.arange(more)
+        counts[turn[:, None], order[(place[:, None] + 1 + step % max(num_classes - 1, 1)) % num_classes]] += 1
+        counts[turn, order[place]] = main
         if (counts.sum(axis=0) > pools).any():
             able = int((np.cumsum(counts, axis=0) <= pools).all(axis=1).sum())
             c = int((counts.sum(axis=0) - pools).argmax())
             raise UsageError(
                 f"federation.partition.frac = {self.frac:g}: {num_skewed} of {num_clients} clients with {main} of {size} samples "
                 f"(share = {self.share:g}) from one class need {counts[:, c].sum()} samples of a class that has {pools[c]}; "
-                f"use at most frac = {able / num_clients:.6g}"
+                f"use at most frac = {able / num_clients:.6g}, or a smaller share"
             )
         return counts
 
