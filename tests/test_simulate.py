@@ -17,7 +17,6 @@ from fedcohort.selection.base import Cohort, Round, Selector
 from fedcohort.selection.ucb import UCB
 from tests.experiments import small
 
-
 IID = {"federation": {"clients": 4, "partition": "iid"}}
 
 
