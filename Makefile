@@ -6,7 +6,7 @@ TORCH := torch==2.13.0
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format types check clean
+.PHONY: help demo test test-slow lint format docs check clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -28,6 +28,9 @@ lint: $(VENV)/.dev ## ruff, format check, strict types
 format: $(VENV)/.dev ## format, and mend what ruff can mend
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.installed ## write the generated parts of the pages anew
+	@$(BIN)/python docs/generate.py
 
 check: lint test ## what to run before a commit that matters
 

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from fedcohort.measures import (
     best_accuracy,
     bytes_to,
     coverage,
+    coverage_range,
     early_stop,
     entropy,
     final_accuracy,
@@ -30,10 +32,16 @@ from fedcohort.measures import (
     mean_sd,
     overall_accuracy,
     paired_interval,
+    participation,
+    participation_random,
+    prediction_sets,
     regret,
+    rounds_since,
     rounds_to,
+    selection_counts,
     tail_sd,
     time_to,
+    worst_accuracy,
 )
 
 NAN, INF = math.nan, math.inf
@@ -47,6 +55,20 @@ def test_accuracy_per_class_and_its_means():
     assert accuracy(correct, total) == pytest.approx([0.9, 0.0, NAN, 0.5], nan_ok=True)
     assert macro_accuracy(correct, total) == pytest.approx(1.4 / 3)
     assert overall_accuracy(correct, total) == pytest.approx(10 / 17)
+
+
+def test_worst_clients_by_hand():
+    accuracies = [0.9, 0.1, NAN, 0.8, 0.3, 0.7, 0.6, 0.5, 0.4, 0.95, 0.2]
+    assert worst_accuracy(accuracies) == pytest.approx(0.1)  # 1 of the 10 that have one
+    assert worst_accuracy([*accuracies, 0.99]) == pytest.approx(0.15)  # ⌈1.1⌉ = 2 of 11
+    assert worst_accuracy(accuracies, 0.3) == pytest.approx(0.2)
+    assert worst_accuracy(accuracies, 1.0) == pytest.approx(0.545)
+    assert worst_accuracy(np.arange(30), 0.1) == pytest.approx(1.0)  # 3, although 0.1·30 > 3 in binary
+    for share in (0.0, 1.1, NAN):
+        with pytest.raises(UsageError, match="share = "):
+            worst_accuracy([0.1], share)
+    with pytest.raises(UsageError, match="per_client is NaN throughout"):
+        worst_accuracy([NAN])
 
 
 def test_accuracy_of_nothing_is_nan():
@@ -164,6 +186,65 @@ def test_random_selection_is_a_function_of_its_seed():
     jain_random.cache_clear()
     assert jain_random(12, 3, 20, seed=1) == first
     assert jain_random(12, 3, 20, seed=2) != first
+
+
+@pytest.mark.parametrize(("m", "k", "rounds"), [(100, 10, 61), (12, 3, 200), (1000, 50, 31), (3550, 355, 31)])
+def test_the_limit_law_of_many_rounds_agrees_with_simulation(m, k, rounds):
+    simulate = measures._squares_by_client if m <= 100 else measures._squares_by_count
+    draws = 3000
+    values = (k * rounds) ** 2 / (m * simulate(m, k, rounds, draws, np.random.default_rng(0)))
+    reference = measures._jain_limit(m, k, rounds)
+    assert reference.mean == pytest.approx(
+        values.mean(), abs=4.5 * values.std() / math.sqrt(draws) + 5e-4 * values.mean()
+    )
+    for level, quantile in zip((0.05, 0.5, 0.95), reference[1:], strict=True):
+        assert np.mean(values <= quantile) == pytest.approx(level, abs=0.035)
+        assert quantile == pytest.approx(np.quantile(values, level), rel=0.005)
+
+
+def test_the_limit_law_has_the_exact_moments_of_the_spread():
+    # Q = Σ(x − T/m)²: E Q = n k (m − k)/m, Var Q = 2 n (n − 1) (k (m − k)/m)²/(m − 1)
+    m, k, rounds, draws = 9, 4, 5, 40_000
+    spread = measures._squares_by_client(m, k, rounds, draws, np.random.default_rng(0)) - (k * rounds) ** 2 / m
+    assert spread.mean() == pytest.approx(rounds * k * (m - k) / m, rel=0.01)
+    assert spread.var() == pytest.approx(2 * rounds * (rounds - 1) * (k * (m - k) / m) ** 2 / (m - 1), rel=0.04)
+
+
+@pytest.mark.parametrize("arguments", [(100, 10, 1000), (3550, 710, 1000), (1_000_000, 1000, 2000), (3550, 1, 300)])
+def test_random_selection_of_long_runs_takes_no_time(arguments):
+    jain_random.cache_clear()
+    begin = time.process_time()
+    reference = jain_random(*arguments)
+    assert reference.q05 <= reference.q50 <= reference.q95
+    assert time.process_time() - begin < 2
+
+
+@pytest.mark.parametrize(("m", "k", "rounds"), [(12, 3, 20), (7, 1, 3), (2, 1, 9), (30, 10, 11), (5, 4, 8)])
+def test_random_participation_agrees_with_simulation(m, k, rounds):
+    rng = np.random.default_rng(0)
+    runs = []
+    for _ in range(1500):
+        selected = np.argsort(rng.random((rounds, m)), axis=1)[:, :k]
+        runs.append(participation(np.bincount(selected.ravel(), minlength=m)))
+    found, error = np.mean(runs, axis=0), np.std(runs, axis=0) / math.sqrt(1500)
+    assert np.all(np.abs(found - participation_random(m, k, rounds)) < 4.5 * error + [0.01, 1e-12, 1e-12, 1e-4])
+
+
+def test_random_participation_at_its_edges():
+    assert participation_random(5, 9, 4) == pytest.approx((1.0, 0.0, math.log(5), 1.0))
+    assert participation_random(5, 2, 0) == (1.0, 0.0, 0.0, 0.0) == participation([0] * 5)
+    assert participation_random(8, 2, 1) == pytest.approx(participation([1, 1, 0, 0, 0, 0, 0, 0]))
+    assert participation_random(1, 1, 3) == participation([3])
+
+
+def test_counts_and_rounds_since_by_hand():
+    selections = [[0, 2], [], [2, 2, 1], [0]]
+    assert selection_counts(selections, 4).tolist() == [2, 1, 2, 0]
+    assert rounds_since(selections, 4).tolist() == [0, 1, 1, INF]
+    assert rounds_since([], 2).tolist() == [INF, INF]
+    for function in (selection_counts, rounds_since):
+        with pytest.raises(UsageError, match="selections: round 1 names a client outside 0…1"):
+            function(selections, 2)
 
 
 @pytest.mark.parametrize("arguments", [(5, 5, 10), (5, 9, 10), (5, 2, 0)])
@@ -292,6 +373,53 @@ def test_regret_names_what_is_wrong(function):
         function([1.0], [[0]])
     with pytest.raises(UsageError, match="client 2 was selected in round 2, but has no reward"):
         regret(REWARDS, [[0], [1, 2], [0]])
+
+
+# --- conformal prediction (D6) ---------------------------------------------------------------------------------------------
+
+
+def test_prediction_sets_by_hand():
+    members = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 1]], bool)
+    assert prediction_sets(members, [0, 2, 1, 1]) == (0.5, 1.25, 0.25)
+
+
+def test_coverage_of_split_conformal_prediction_lies_in_its_range():
+    # scores 1 − p of the right class; the ⌈(n + 1)(1 − alpha)⌉-th smallest calibration score is the threshold
+    rng, alpha, n = np.random.default_rng(0), 0.2, 19
+    low, high = coverage_range(alpha, n)
+    assert (low, high) == pytest.approx((0.8, 0.85))
+    found = []
+    for _ in range(400):
+        probabilities = rng.dirichlet([0.5] * 4, n + 50)
+        labels = np.array([rng.choice(4, p=p) for p in probabilities])
+        scores = 1 - probabilities
+        threshold = np.sort(scores[np.arange(n), labels[:n]])[math.ceil((n + 1) * (1 - alpha)) - 1]
+        found.append(prediction_sets(scores[n:] <= threshold, labels[n:]).coverage)
+    error = np.std(found) / math.sqrt(len(found))
+    assert low - 3 * error <= np.mean(found) <= high + 3 * error
+
+
+def test_coverage_range_at_its_edges():
+    assert coverage_range(0.1, 0) == (0.9, 1.0)
+    for alpha in (0.0, 1.0, NAN):
+        with pytest.raises(UsageError, match="alpha = "):
+            coverage_range(alpha, 10)
+    with pytest.raises(UsageError, match="num_calibration = -1"):
+        coverage_range(0.1, -1)
+
+
+@pytest.mark.parametrize(
+    ("members", "labels", "message"),
+    [
+        ([[0, 1]], [1], r"members is int64 \[1, 2\]; it must be booleans"),
+        (np.zeros((0, 3), bool), [], "members is bool"),
+        ([[True, False]], [0, 1], r"labels is int64 \[2\]; it must be one integer for each of 1 samples"),
+        ([[True, False]], [2], "labels: 2 to 2 with 2 classes"),
+    ],
+)
+def test_prediction_sets_are_checked(members, labels, message):
+    with pytest.raises(UsageError, match=message):
+        prediction_sets(members, labels)
 
 
 # --- stability (D8) --------------------------------------------------------------------------------------------------------

@@ -163,3 +163,47 @@ def test_nothing_is_pickled(tmp_path: Path) -> None:
     names = sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file())
     kinds = {"experiment.toml", "run.sqlite", "model.safetensors", "run.lock", "checkpoint/round-000002.safetensors"}
     assert set(names) - {"run.sqlite-wal", "run.sqlite-shm"} <= kinds
+
+
+STRATEGY = """
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import Cohort, Selector
+
+@parameters
+class Mine(Selector):
+    '''A slice of the available clients.'''
+    def select(self, round):
+        return Cohort(round.available[{start} : {start} + round.k])
+"""
+
+
+def test_an_edited_strategy_file_is_another_run(tmp_path: Path) -> None:
+    """In one process too: the file is read again when it has changed."""
+    file = tmp_path / "mine.py"
+    picks = []
+    for start in (0, 4):
+        file.write_text(STRATEGY.format(start=start))
+        run = fedcohort.run(small(rounds=1, selection=f"{file}:Mine"), runs=tmp_path / "runs")
+        picks.append(run.clients["client"].tolist())
+    assert picks == [[0, 1, 2], [4, 5, 6]]
+
+
+def test_a_strategy_file_is_found_from_where_the_experiment_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "mine.py").write_text(STRATEGY.format(start=2))
+    (tmp_path / "here" / "e.toml").write_text('rounds = 1\nselection = "mine.py:Mine"\n')
+    monkeypatch.chdir(tmp_path)
+    run = fedcohort.run(fedcohort.load_experiment("here/e.toml"), runs=tmp_path / "runs")
+    monkeypatch.chdir("/")
+    assert fedcohort.open_run(run.path).experiment.selection.name.endswith("here/mine.py:Mine")
+
+
+def test_what_python_handed_over_stands_in_the_record(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1, **IID), selector=UCB(c=0.5), data=blobs(), model=nn.Linear(4, 3), runs=tmp_path)
+    head = (run.path / "experiment.toml").read_text().splitlines()[:3]
+    assert head[0].startswith("# data: handed over in Python: arrays, ")
+    assert head[1].startswith("# model: handed over in Python: Linear(in_features=4")
+    assert head[2].startswith("# selector: handed over in Python: UCB(c=0.5")
+    assert run.meta["label"] == "UCB"

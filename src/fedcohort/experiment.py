@@ -23,7 +23,7 @@ from fedcohort.errors import UsageError, nearest
 from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.models import MODELS
 from fedcohort.parameters import explain, make
-from fedcohort.plugins import Table
+from fedcohort.plugins import Table, is_file_name
 from fedcohort.selection import STRATEGIES
 
 __all__ = ["Cell", "Choice", "Experiment", "Variant", "load"]
@@ -229,7 +229,7 @@ class Systems(_Section):
 
 
 class Engine(_Section):
-    """Where the work runs; none of this changes a result except ``plan`` and ``device``."""
+    """Where the work runs. Of all this only the plan ``stacked`` changes results, by rounding."""
 
     plan: Literal["auto", "loop", "threads", "stacked"] = "auto"
     """loop: one client after another; threads: one client per thread, the same bits; stacked: a group of clients in each call, the
@@ -399,7 +399,7 @@ class Experiment(_Section):
             values["engine"].pop("plan")
         for name in ("target_accuracy", "patience", "checkpoint_every"):
             values["measures"].pop(name)
-        text = json.dumps([values, extra], sort_keys=True)
+        text = json.dumps([_by_content(values), extra], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -431,7 +431,7 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
         raise UsageError(f"{file}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from None
-    return Experiment(**_merge(values, _parse(overrides), where=""))
+    return Experiment(**_merge(_anchored(values, file.parent), _parse(overrides), where=""))
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
@@ -484,6 +484,30 @@ def _with_loss(training: Mapping[str, Any]) -> dict[str, Any]:
     return {**training, "loss": _flat(_plug(Loss, flat, "training.loss")) if isinstance(flat, Mapping) else flat}
 
 
+def _anchored(value: Any, folder: Path) -> Any:
+    """``value`` with the paths of plug-in files, which an experiment file gives from where it lies, made absolute."""
+    if isinstance(value, Mapping):
+        return {key: _anchored(inner, folder) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_anchored(inner, folder) for inner in value]
+    if isinstance(value, str) and is_file_name(value):
+        path, _, attribute = value.rpartition(":")
+        return f"{(folder / Path(path).expanduser()).resolve()}:{attribute}"
+    return value
+
+
+def _by_content(value: Any) -> Any:
+    """``value`` with plug-in files named by what stands in them, so that a changed strategy is another run."""
+    if isinstance(value, Mapping):
+        return {key: _by_content(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_by_content(inner) for inner in value]
+    if isinstance(value, str) and is_file_name(value):
+        path, _, attribute = value.rpartition(":")
+        return f"{hashlib.sha256(Path(path).read_bytes()).hexdigest()}:{attribute}"
+    return value
+
+
 def _plug(choice: type[Choice], given: Mapping[str, Any], where: str) -> dict[str, Any]:
     own = {key: value for key, value in given.items() if key in choice.model_fields and key != "parameters"}
     rest = {key: value for key, value in given.items() if key not in own and key != "parameters"}
@@ -491,6 +515,8 @@ def _plug(choice: type[Choice], given: Mapping[str, Any], where: str) -> dict[st
     name = own.get("name", choice.model_fields["name"].default)
     if not isinstance(name, str):
         raise UsageError(f"{where}.name = {name!r}: should be a name; {nearest(str(name), choice.table)}")
+    if is_file_name(name):
+        name = _anchored(name, Path.cwd())
     found = choice.table.find(name, f"{where}.name")
     try:
         instance = make(found, rest, where)

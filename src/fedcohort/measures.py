@@ -26,7 +26,7 @@ __all__ = [
 Values = NDArray[np.float64]
 
 
-# --- accuracy (D1) ---------------------------------------------------------------------------------------------------------
+# --- accuracy ---------------------------------------------------------------------------------------------------------
 
 
 def accuracy(correct: ArrayLike, total: ArrayLike) -> Values:
@@ -303,7 +303,7 @@ def rounds_since(selections: Sequence[ArrayLike], num_clients: int) -> Values:
     return len(selections) - last
 
 
-# --- cost of a target (D4) -------------------------------------------------------------------------------------------------
+# --- cost of a target -------------------------------------------------------------------------------------------------
 
 
 def rounds_to(series: ArrayLike, target: float) -> float:
@@ -342,7 +342,7 @@ def bytes_to(series: ArrayLike, round_bytes: ArrayLike, target: float) -> float:
     return float(cost[: int(t)].sum()) if t < math.inf else math.inf
 
 
-# --- regret (D5) -----------------------------------------------------------------------------------------------------------
+# --- regret -----------------------------------------------------------------------------------------------------------
 
 
 def regret(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> Values:
@@ -394,7 +394,7 @@ def hindsight_regret(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> Val
     return np.cumsum(best[observed.sum(axis=1)] - got.sum(axis=1))
 
 
-# --- conformal prediction (D6) ---------------------------------------------------------------------------------------------
+# --- conformal prediction ---------------------------------------------------------------------------------------------
 
 
 class PredictionSets(NamedTuple):
@@ -452,7 +452,7 @@ def coverage_range(alpha: float, num_calibration: int) -> tuple[float, float]:
     return 1 - alpha, min(1.0, 1 - alpha + 1 / (num_calibration + 1))
 
 
-# --- stability (D8) --------------------------------------------------------------------------------------------------------
+# --- stability --------------------------------------------------------------------------------------------------------
 
 
 def tail_sd(series: ArrayLike) -> float:

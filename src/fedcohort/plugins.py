@@ -12,7 +12,7 @@ from zlib import crc32
 
 from fedcohort.errors import UsageError, nearest
 
-__all__ = ["Card", "Table", "from_file"]
+__all__ = ["Card", "Table", "from_file", "is_file_name"]
 
 
 @dataclass(frozen=True)
@@ -63,19 +63,24 @@ class Table:
             return getattr(importlib.import_module(module), attribute)
         for point in entry_points(group=self.group, name=name):
             return point.load()
-        if ".py:" in name:
+        if is_file_name(name):
             return from_file(name, where)
         hint = f"{nearest(name, self)}; your own: 'path/to/file.py:Class'"
         raise UsageError(f"{where} = {name!r}: no such {self.kind}; {hint}")
 
 
+def is_file_name(name: str) -> bool:
+    """Whether ``name`` means a class in a user's own file, ``path/to/file.py:Class``."""
+    return ".py:" in name
+
+
 def from_file(name: str, where: str) -> Any:
-    """The object that ``path/to/file.py:Name`` stands for; the file is run once, as a module of its own."""
+    """The object that ``path/to/file.py:Name`` stands for; the file is run once, as a module of its own, again when it has changed."""
     path_text, _, attribute = name.rpartition(":")
     path = Path(path_text).expanduser().resolve()
     if not path.is_file():
         raise UsageError(f"{where} = {name!r}: there is no file {path_text}")
-    module_name = f"fedcohort_plugin_{path.stem}_{crc32(str(path).encode())}"
+    module_name = f"fedcohort_plugin_{path.stem}_{crc32(str(path).encode() + path.read_bytes())}"
     if module_name not in sys.modules:
         spec = importlib.util.spec_from_file_location(module_name, path)
         assert spec is not None

@@ -206,7 +206,7 @@ def _explained(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Ite
         )
     partly = any(0 < row["reached"] < row["seeds"] for row in rows)
     never = any(row["reached"] == 0 for row in rows)
-    means = " (2/3): only 2 of 3 seeds reached it, and the mean is theirs." if partly else ""
+    means = " (1/n): only 1 of n seeds reached it, and the mean is theirs." if partly else ""
     means += " –: no seed reached it." if never else ""
     yield f"Target accuracy {100 * compared.target.accuracy:g} %: {compared.target.chosen}.{means}"
     chance = sorted({index(row["jain_random"]) for row in rows})

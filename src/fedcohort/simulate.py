@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import inspect
 import platform
 import re
 import signal
@@ -58,6 +59,15 @@ class Given:
         parts += [repr(part) for part in (self.selector, self.algorithm) if part is not None]
         return "|".join(parts)
 
+    def note(self) -> str:
+        """What was handed over in Python, as comments for the head of the resolved experiment file."""
+        names = ("data", "model", "selector", "algorithm")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.data is not None:
+            given["data"] = f"{self.data.name}, {self.data.fingerprint[:12]}"
+        lines = [f"# {name}: handed over in Python: {' '.join(str(value).split())}\n" for name, value in given.items()]
+        return "".join(lines)
+
 
 def run(
     experiment: Experiment | None = None,
@@ -84,7 +94,8 @@ def run(
         Interrupted: Ctrl-C; everything up to the last finished round is kept.
     """
     experiment = experiment or Experiment()
-    cell = Cell(experiment.label, experiment.seed, experiment.single(experiment.seed))
+    label = experiment.label if selector is None else type(selector).__name__
+    cell = Cell(label, experiment.seed, experiment.single(experiment.seed))
     return run_cell(cell, Given(data, model, selector, algorithm, data_dir), runs=runs, progress=progress)
 
 
@@ -102,8 +113,9 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
             "seed": str(cell.seed),
             "key": experiment.key(given.key()),
             "public": experiment.public.words,
+            "algorithm": game.algorithm.title(experiment.training),
         }
-        record = Run.create(path, experiment.to_toml(), meta | {"data": fingerprint, **_versions()})
+        record = Run.create(path, given.note() + experiment.to_toml(), meta | {"data": fingerprint, **_versions()})
         if record.meta["data"] != fingerprint:
             raise UsageError(
                 f"{path}: was begun on other data than {experiment.data.name!r} now gives (fingerprint {record.meta['data'][:12]}, "
@@ -276,7 +288,11 @@ def _identity(model: Any) -> str:
     """A name for a model given in Python: its class or function, its structure and its weights."""
     state = getattr(model, "state_dict", None)
     if state is None or isinstance(model, type):
-        return f"{getattr(model, '__module__', '')}.{getattr(model, '__qualname__', repr(model))}"
+        name = f"{getattr(model, '__module__', '')}.{getattr(model, '__qualname__', repr(model))}"
+        try:
+            return f"{name}:{hashlib.sha256(inspect.getsource(model).encode()).hexdigest()}"
+        except (OSError, TypeError):  # made in a console: its name is all there is
+            return name
     digest = hashlib.sha256(repr(model).encode())
     for name, value in state().items():
         digest.update(name.encode() + value.detach().cpu().numpy().tobytes())

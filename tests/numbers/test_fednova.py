@@ -18,7 +18,7 @@ from fedcohort.algorithms.local import Training
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection.base import Cohort
-from fedcohort.testing.base import SIZES, everybody, small_federation
+from fedcohort.testing.base import SIZES, bits, everybody, small_federation
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 from tests.numbers.local_problems import PLAIN, number, play
@@ -219,6 +219,28 @@ def test_entries_that_are_not_trained_are_averaged_plainly() -> None:
     assert merged["running"].item() == 5.0
     assert int(merged["seen"]) == 8
     assert list(merged) == list(start)
+
+
+def test_partial_uploads_count_for_the_entries_that_were_sent() -> None:
+    """Each entry is a FedNova of its own; one that nobody sent stays."""
+
+    def one(client: int, n: int, steps: int, sent: frozenset[str] | None) -> Update:
+        state = {
+            name: torch.tensor([value + client], dtype=torch.float64)
+            for name, value in (("x", 1.0), ("y", 4.0), ("z", 9.0))
+        }
+        return Update(client, n, steps, state, {"effective": {"steps": torch.tensor(float(steps))}}, sent=sent)
+
+    start: ModelState = {name: torch.tensor([0.5], dtype=torch.float64) for name in "xyz"}
+    rows = [one(0, 10, 2, frozenset({"x", "y"})), one(1, 30, 8, frozenset({"x"})), one(2, 20, 4, frozenset({"y"}))]
+    members = Members(num_clients=3, total_samples=60, k=3)
+    merged = FedNova().aggregate(start, iter(rows), members)
+    x = 0.5 + (2 * 0.25 + 8 * 0.75) * (0.5 / 2 * 0.25 + 1.5 / 8 * 0.75)
+    y = 0.5 + (2 + 4 * 2) / 3 * (3.5 / 2 + 2 * 5.5 / 4) / 3
+    assert [merged[name].item() for name in "xyz"] == pytest.approx([x, y, 0.5], rel=1e-12)
+    equal = [one(0, 10, 3, frozenset({"x", "y"})), one(1, 30, 3, frozenset({"x"})), one(2, 20, 3, None)]
+    average = FedAvg().aggregate(start, iter(equal), members)
+    assert bits(FedNova().aggregate(start, iter(equal), members)) == bits(average)
 
 
 def in_numpy(start: ModelState, rows: list[Update], norms: list[float]) -> dict[str, np.ndarray]:

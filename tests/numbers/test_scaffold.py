@@ -248,6 +248,11 @@ def test_runs_with_other_optimisers_are_called_ours(training: Training, title: s
     assert Scaffold().title(training) == title
 
 
+def test_the_record_says_so(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1, algorithm="scaffold", training={"optimizer": "adam"}), runs=tmp_path)
+    assert run.meta["algorithm"] == "SCAFFOLD+Adam (ours)"
+
+
 # --- straight from the paper, a second time --------------------------------------------------------------------------------
 
 

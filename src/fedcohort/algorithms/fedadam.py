@@ -3,7 +3,7 @@
     Δ     = Σ a_i (w_i − w^t)
     u     ← β₁ u + (1 − β₁) Δ
     v     ← β₂ v + (1 − β₂) Δ²,   v = τ² at the start
-    w^t+1 = w^t + s·u/(√v + τ)
+    w^{t+1} = w^t + s·u/(√v + τ)
 
 In a round without any admitted update u and v stay as they are.
 

@@ -1,7 +1,7 @@
 """FedAvg: clients train for E epochs, the server averages their models.
 
     w_i   = E epochs of mini-batch steps from w^t on client i
-    w^t+1 = Σ a_i w_i,   a_i = N_i / Σ_{j admitted} N_j
+    w^{t+1} = Σ a_i w_i,   a_i = N_i / Σ_{j admitted} N_j
 
 Optimiser state is fresh in every round, the last short batch is kept. Server damping (``server_lr``) and the other weightings
 are parameters.

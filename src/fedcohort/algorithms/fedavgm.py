@@ -2,7 +2,7 @@
 
     Δ     = Σ a_i (w_i − w^t)
     v     ← β v + Δ
-    w^t+1 = w^t + s·v
+    w^{t+1} = w^t + s·v
 
 With β = 0 it is FedAvg with server damping s. In a round without any admitted update v stays as it is.
 

@@ -5,7 +5,7 @@
         q       = softmax( mean_i logits(w_i; x) / T )                     teachers in evaluation mode
         student ← Adam step on KL( q ‖ softmax(logits(student; x) / T) )   gradient norm ≤ 5, learning rate on a half cosine to 0
         every ``eval_every`` batches: validation accuracy; stop when it has not improved for ``patience`` batches
-    w^t+1 = the best student on the validation set; the last one without a validation set
+    w^{t+1} = the best student on the validation set; the last one without a validation set
 
 A teacher whose outputs on public samples are not finite is dropped, from the average too where the first batch shows it. A single
 teacher has nothing to teach its own copy: its model is the result. A client that was drawn several times counts as often.

@@ -2,7 +2,7 @@
 
     Δ_i   = w_i − w^t = −η Σ_h a_i,h g_i,h         (what a linear local optimiser does: a_i weighs the gradients of its H_i steps)
     τ     = Σ p_i ‖a_i‖₁,     p_i = N_i / Σ_{j admitted} N_j
-    w^t+1 = w^t + τ Σ p_i Δ_i/‖a_i‖₁
+    w^{t+1} = w^t + τ Σ p_i Δ_i/‖a_i‖₁
 
 The client sends ‖a_i‖₁ with its update. It is Σ_h |r_h|, where r_h is how far a single unit gradient has moved the model, over −η,
 h steps later. For plain SGD that is H_i, with momentum ρ it is Σ (1 − ρ^h)/(1 − ρ), with a proximal term (1 − (1 − ημ)^H_i)/(ημ);
@@ -81,21 +81,25 @@ class FedNova(Algorithm):
         return _Fold(members)
 
     def add(self, fold: "_Fold", update: Update, weight: float) -> None:
-        """Models are weighted by p_i/‖a_i‖₁, entries that are not trained by p_i."""
+        """Models are weighted by b_i = p_i/‖a_i‖₁, entries that are not trained by p_i."""
         norm = float(update.extra["effective"]["steps"])
         fold.unit = fold.unit or norm
-        fold.trained.add(_part(update.state, fold.members, trained=True), weight * (fold.unit / norm))
-        fold.others.add(_part(update.state, fold.members, trained=False), weight)
-        fold.norms += weight * (norm / fold.unit)
-        fold.steps += weight * (update.steps / fold.unit)
+        length = update.steps if self.norm == "code" and self.mu > 0 else norm
+        trained = {name for name, value in update.state.items() if fold.members.trains(name, value)}
+        sent = update.state.keys() if update.sent is None else update.sent
+        fold.trained.add(update.state, weight * (fold.unit / norm), frozenset(trained & sent))
+        fold.others.add(update.state, weight, frozenset(sent - trained))
+        for name in trained & sent:
+            p, lengths, b = fold.sums.get(name, (0.0, 0.0, 0.0))
+            fold.sums[name] = p + weight, lengths + weight * (length / fold.unit), b + weight * (fold.unit / norm)
 
     def end(self, fold: "_Fold", model: ModelState, members: Members) -> ModelState:
-        """w + τ Σ p_i Δ_i/‖a_i‖₁ = w + (τ Σ b_i)·(mean of Δ_i with weights b_i), b_i = p_i/‖a_i‖₁."""
-        total = fold.others.total
-        tau = fold.steps if self.norm == "code" and self.mu > 0 else fold.norms
-        reach = (tau / total) * (fold.trained.total / total)
-        mean = fold.others.result() | blend(model, fold.trained.result(), reach)
-        return self.scale(model, {name: mean[name] for name in model}, total)
+        """w + τ Σ p_i Δ_i/‖a_i‖₁ = w + (τ Σ b_i)·(mean of Δ_i with weights b_i), for each entry over the clients that sent it."""
+        mean = {**model, **fold.others.result()}
+        for name, value in fold.trained.result().items():
+            p, lengths, b = fold.sums[name]
+            mean |= blend({name: model[name]}, {name: value}, (lengths / p) * (b / p))
+        return self.scale(model, mean, fold.others.total)
 
     def step(self, model: ModelState, merged: ModelState, members: Members) -> ModelState:
         """Server momentum, then damping."""
@@ -108,18 +112,16 @@ class FedNova(Algorithm):
 
 @dataclass
 class _Fold:
-    """A round's sums. All norms are in units of the first client's, so that equal norms are exactly 1."""
+    """A round's sums; ``sums`` has Σ p_i, Σ p_i‖a_i‖₁ and Σ b_i of each trained entry.
+
+    All norms are in units of the first client's, so that equal norms are exactly 1.
+    """
 
     members: Members
     unit: float = 0.0
-    norms: float = 0.0
-    steps: float = 0.0
     trained: RunningMean = field(default_factory=RunningMean)
     others: RunningMean = field(default_factory=RunningMean)
-
-
-def _part(state: ModelState, members: Members, *, trained: bool) -> ModelState:
-    return {name: value for name, value in state.items() if members.trains(name, value) == trained}
+    sums: dict[str, tuple[float, float, float]] = field(default_factory=dict)
 
 
 def effective_steps(

@@ -1,6 +1,6 @@
 """FedSGD: every selected client sends one full-batch gradient.
 
-    w^t+1 = w^t − η Σ a_i ∇F_i(w^t)
+    w^{t+1} = w^t − η Σ a_i ∇F_i(w^t)
 
 which is FedAvg with one step of plain gradient descent on the whole local data set. With all clients and ``n_selected`` weights
 it equals centralised full-batch gradient descent, whatever the partition.

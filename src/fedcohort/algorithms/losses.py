@@ -1,6 +1,6 @@
 """Local losses: what a client minimises. All give one number a sample.
 
-With p the softmax of the logits and y the label (G11 of the literature's notation):
+With p the softmax of the logits and y the label:
 
     ce              −log p_y
     robust          CE + α·CE(z) + β·RCE, z the model's outputs when the client received it (FLASH, arXiv:2402.08769)

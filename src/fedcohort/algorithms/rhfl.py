@@ -6,7 +6,7 @@
                for each batch of the public set, ``align_epochs`` times:
                    R_i = softmax outputs of all w_i, before any of them moves
                    w_i ← Adam step on Σ_{j≠i} W_j·KL(R_j ‖ R_i)
-               w^t+1 = Σ b_i w_i,   b_i ∝ W_i·N_i
+               w^{t+1} = Σ b_i w_i,   b_i ∝ W_i·N_i
 
 SL is 0.1·CE + RCE (see the loss ``sl``); it replaces ``training.loss``. One client has nobody to align with. If alignment gives
 numbers that are not finite, the models enter the average as they came. Models are aligned in evaluation mode: statistics of batch

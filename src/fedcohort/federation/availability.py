@@ -1,4 +1,4 @@
-"""Which clients are there in which round (H11).
+"""Which clients are there in which round.
 
 A law is a ``@parameters`` class that extends :class:`Availability`: its :meth:`~Availability.presence` gives a function of the round
 that says who is there. A function: round 20 can be asked first, a resumed run needs nothing from the checkpoint, and all

@@ -1,4 +1,4 @@
-"""Clients whose pixels differ: noise, turned cameras, other light, dead pixels (H13).
+"""Clients whose pixels differ: noise, turned cameras, other light, dead pixels.
 
 A rule is a ``@parameters`` class that extends :class:`FeatureShift`: what it draws for each client, and how that changes samples.
 It is applied once, in place, to the clients' packed samples (training part and held-out part alike), a block at a time, so that

@@ -1,7 +1,7 @@
 """Wrong labels: how many of each client's (a rate), and which class they are taken for (a flip matrix).
 
-A rule is a ``@parameters`` class that extends :class:`LabelNoise` and gives every client a rate ρ_i (H8). Where a wrong label goes is
-said by a flip matrix M (H9), so that client i's labels pass through T_i = (1 − ρ_i)·I + ρ_i·M:
+A rule is a ``@parameters`` class that extends :class:`LabelNoise` and gives every client a rate ρ_i. Where a wrong label goes is
+said by a flip matrix M, so that client i's labels pass through T_i = (1 − ρ_i)·I + ρ_i·M:
 
     symmetric             M_cd = 1/(K−1) for d ≠ c
     pairflip              c → (c+1) mod K

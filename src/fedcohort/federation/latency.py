@@ -1,4 +1,4 @@
-"""How long a client needs for a round: computing (H10), and the part of it that is sending (H12). Simulated time, never the wall's.
+"""How long a client needs for a round: computing, and the part of it that is sending (H12). Simulated time, never the wall's.
 
 The unit of time is one pass over one sample. A latency law is a ``@parameters`` class that extends :class:`Latency`: a function of
 the round gives the times of all clients for nominal work. A network law extends :class:`Network` and says how much of a client's

@@ -54,6 +54,21 @@ def test_agrees_with_the_rule_written_out_by_hand(convention, alpha, cells, monk
     assert np.all(np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 4.5 * error)
 
 
+@pytest.mark.parametrize(("alpha", "pools"), [(1.0, [10, 20, 70]), (1e6, [10, 20, 20]), (0.5, [5, 5, 5, 25])])
+def test_a_client_that_empties_pools_takes_the_rest_by_its_own_mixture(alpha, pools):
+    # two clients, half of the samples each: what the first cannot have decides what it takes instead
+    labels, rule = np.repeat(np.arange(len(pools)), pools), DirichletClient(alpha=alpha, convention="alpha_each")
+    sizes, alphas = [len(labels) // 2] * 2, np.full(len(pools), alpha)
+    ours = np.array([counts_of(rule, labels, 2, np.random.default_rng(seed))[0] for seed in range(5_000)])
+    rng = np.random.default_rng(99)
+    theirs = np.array([by_hand(alphas, sizes, pools, rng)[0] for _ in range(1_200)])
+    for c in range(len(pools)):
+        for value in range(0, pools[c] + 1, 2):
+            here, there = (ours[:, c] <= value).mean(), (theirs[:, c] <= value).mean()
+            error = np.sqrt(max(there * (1 - there), 1e-3) * (1 / 5_000 + 1 / 1_200))
+            assert abs(here - there) < 4.5 * error, (c, value, here, there)
+
+
 def test_mixtures_have_the_moments_of_the_dirichlet_law():
     # mean p_c, variance p_c (1 − p_c)/(alpha + 1), plus p_c (1 − p_c)/n · alpha/(alpha + 1) for n samples
     prior, alpha, m, n = np.array([0.5, 0.3, 0.2]), 1.5, 4000, 100

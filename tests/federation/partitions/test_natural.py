@@ -24,7 +24,7 @@ def test_every_writer_is_a_client():
 
 
 def test_writers_with_too_few_samples_are_left_out():
-    split = partition(Natural(), LABELS, 3, 0, WRITERS)
+    split = partition(Natural(min_size=12), LABELS, 3, 0, WRITERS)
     assert split.sizes.tolist() == [20, 30, 12]
     assert describe(LABELS, split, 3).dropped == 4
 
@@ -65,9 +65,11 @@ def test_too_few_writers_are_named(min_size, m, message):
         partition(Natural(min_size=min_size), LABELS, m, 0, WRITERS)
 
 
-@pytest.mark.parametrize("rule", [Natural(), DominantClass(natural=True)])
-def test_data_without_writers_are_named(rule):
-    with pytest.raises(UsageError, match=r"federation\.partition: .* writer_id such as 'femnist'"):
+@pytest.mark.parametrize(
+    ("rule", "setting"), [(Natural(), " = 'natural'"), (DominantClass(natural=True), ".natural = true")]
+)
+def test_data_without_writers_are_named(rule, setting):
+    with pytest.raises(UsageError, match=rf"federation\.partition{setting}: .* writer_id such as 'femnist'"):
         partition(rule, LABELS, 2, 0)
 
 

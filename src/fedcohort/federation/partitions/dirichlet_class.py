@@ -1,4 +1,4 @@
-"""Label skew and quantity skew together: each class is cut among the clients by a Dirichlet draw (H2).
+"""Label skew and quantity skew together: each class is cut among the clients by a Dirichlet draw.
 
 NIID-Bench, arXiv:2102.02079; PFLlib, arXiv:2312.04992.
 """

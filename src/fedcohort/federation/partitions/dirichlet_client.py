@@ -1,4 +1,4 @@
-"""Label skew with sizes under control: each client draws its own mixture of classes (H3).
+"""Label skew with sizes under control: each client draws its own mixture of classes.
 
 Hsu, Qi, Brown 2019, arXiv:1909.06335; FedCor, ``Yoruko-Tang/FedCor`` ``src/sampling.py``.
 """
@@ -83,8 +83,8 @@ def _draw(sizes: Indices, logs: Values, scale: float, pools: Indices, rng: np.ra
 
     The same law as drawing sample by sample, without doing so: as long as no pool runs out, what a client takes of each class is
     multinomial, and clients do not matter to each other. So all are drawn at once; everybody before the first whose wish cannot be
-    met keeps what was drawn, that one is served sample by sample, and the rest are drawn again without the pool that is now empty.
-    That happens at most K times.
+    met keeps what was drawn, that one takes what there is and draws the rest anew, and those after it are drawn again, without the
+    pool that is now empty. That happens at most K times.
     """
     counts = np.zeros(logs.shape, np.int64)
     done, ahead = 0, len(sizes)
@@ -108,15 +108,10 @@ def _draw(sizes: Indices, logs: Values, scale: float, pools: Indices, rng: np.ra
 
 
 def _serve(wishes: Indices, logs: Values, scale: float, pools: Indices, rng: np.random.Generator) -> Indices:
-    """What one client takes of each class when a pool runs out under its hands, int64 [K]."""
-    taken = np.zeros_like(wishes)
-    draws = rng.permutation(np.repeat(np.arange(len(wishes)), wishes))
-    while len(draws):
-        short = np.flatnonzero(np.bincount(draws, minlength=len(pools)) > pools - taken)
-        refused = [int(np.flatnonzero(draws == c)[pools[c] - taken[c]]) for c in short]
-        served = min(refused, default=len(draws))
-        taken += np.bincount(draws[:served], minlength=len(pools))
-        left = np.flatnonzero(pools - taken)
-        again = len(draws) - served
-        draws = rng.choice(left, again, p=shares_of(logs[left], scale)) if again else draws[:0]
+    """What one client takes of each class when its wishes cannot all be met, int64 [K]: for the rest it draws from what is left."""
+    taken = np.minimum(wishes, pools)
+    while short := int(wishes.sum() - taken.sum()):
+        left = np.flatnonzero(pools > taken)
+        more = rng.multinomial(short, shares_of(logs[left], scale))
+        taken[left] += np.minimum(more, (pools - taken)[left])
     return taken

@@ -1,4 +1,4 @@
-"""Some clients with a dominant class, the others balanced (H6). FLASH, arXiv:2402.08769."""
+"""Some clients with a dominant class, the others balanced. FLASH, arXiv:2402.08769."""
 
 from typing import Annotated, ClassVar
 
@@ -49,7 +49,9 @@ class DominantClass:
         """Skewed clients first, then the others; see :meth:`Rule.assign`."""
         num_skewed = round(self.frac * num_clients)
         if self.natural:
-            return self._skew_writers(by_writer(writers, num_clients, self.min_size, rng), labels, num_skewed, rng)
+            setting = "federation.partition.natural = true"
+            clients = by_writer(writers, num_clients, self.min_size, rng, setting)
+            return self._skew_writers(clients, labels, num_skewed, rng)
         size = len(labels) // num_clients
         kept = rng.permutation(len(labels))[: size * num_clients]
         samples, starts = grouped(kept, labels[kept], int(labels.max()) + 1)

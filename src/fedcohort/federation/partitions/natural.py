@@ -1,4 +1,4 @@
-"""The clients that the data came from: one per writer (H7). LEAF, arXiv:1812.01097."""
+"""The clients that the data came from: one per writer. LEAF, arXiv:1812.01097."""
 
 from typing import Annotated, ClassVar
 
@@ -31,14 +31,20 @@ class Natural:
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:
         """The writer of each sample; see :meth:`Rule.assign`."""
-        return by_writer(writers, num_clients, self.min_size, rng)
+        return by_writer(writers, num_clients, self.min_size, rng, "federation.partition = 'natural'")
 
 
-def by_writer(writers: Indices | None, num_clients: int, min_size: int, rng: np.random.Generator) -> Indices:
-    """Client of each sample, int64 [N]: m writers that have at least ``min_size`` samples; −1 for the samples of others."""
+def by_writer(
+    writers: Indices | None, num_clients: int, min_size: int, rng: np.random.Generator, setting: str
+) -> Indices:
+    """Client of each sample, int64 [N]: m writers that have at least ``min_size`` samples; −1 for the samples of others.
+
+    Raises:
+        UsageError: there are not so many, or no writers at all; ``setting`` is what asked for them.
+    """
     if writers is None:
         raise UsageError(
-            "federation.partition: these data do not say who wrote a sample; use data with a column writer_id such as 'femnist', "
+            f"{setting}: these data do not say who wrote a sample; use data with a column writer_id such as 'femnist', "
             "give from_arrays(…, writers=…), or choose a partition that needs no writers"
         )
     if writers.max() >= 4 * len(writers):  # numbered with gaps

@@ -1,4 +1,4 @@
-"""Quantity skew alone: sizes differ, labels do not (H14, beyond the seed documents)."""
+"""Quantity skew alone: sizes differ, labels do not."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""Mild label skew: every class is cut by random fractions (H5).
+"""Mild label skew: every class is cut by random fractions.
 
 Client Selection in Federated Learning on Non-IID Data using Conformal Prediction, master's thesis, Aalborg University, 2023.
 """

@@ -1,4 +1,4 @@
-"""Few classes per client: the samples, sorted by label, are cut into shards (H4). McMahan et al. 2017, arXiv:1602.05629."""
+"""Few classes per client: the samples, sorted by label, are cut into shards. McMahan et al. 2017, arXiv:1602.05629."""
 
 from typing import Annotated, ClassVar
 

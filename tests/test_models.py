@@ -1,0 +1,139 @@
+"""Models: sizes as stated, shapes, and that they learn."""
+
+import math
+import re
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedcohort.algorithms.base import Members
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.local import Training
+from fedcohort.engines.local import LocalEngine
+from fedcohort.errors import UsageError
+from fedcohort.federation.datasets import from_arrays
+from fedcohort.federation.federation import Federation, gather
+from fedcohort.federation.partition import Iid, partition
+from fedcohort.models import MODELS, CnnA, CnnB, Mlp, Model, ResNet18
+from fedcohort.selection.base import Cohort
+
+RESNETS: list[Model] = [ResNet18(), ResNet18(norm="batch")]
+
+
+def size(model: Model, shape: tuple[int, ...], classes: int = 10) -> int:
+    module: nn.Module = model.build(shape, classes)
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "expected"),
+    [
+        (CnnA(), (3, 32, 32), 319_178),
+        (CnnB(), (3, 32, 32), 2_193_226),
+        (CnnB(), (1, 28, 28), 1_701_130),
+        (ResNet18(), (3, 32, 32), 11_173_962),
+        (ResNet18(norm="batch"), (3, 32, 32), 11_173_962),
+    ],
+)
+def test_sizes_are_as_stated(model: Model, shape: tuple[int, ...], expected: int) -> None:
+    assert size(model, shape) == expected
+    said = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]+,\d{3}", type(model).__doc__ or "")]
+    assert expected in said
+
+
+def test_the_layers_of_cnn_b() -> None:
+    found = [(type(part).__name__, getattr(part, "out_channels", getattr(part, "out_features", None))) for part in
+             CnnB().build((3, 32, 32), 47) if not isinstance(part, nn.ReLU)]  # fmt: skip
+    assert found == [
+        ("Conv2d", 32), ("Conv2d", 64), ("MaxPool2d", None), ("Conv2d", 128), ("MaxPool2d", None), ("Flatten", None),
+        ("Linear", 256), ("Linear", 47),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (1, 8, 8)])
+@pytest.mark.parametrize("name", ["cnn_a", "cnn_b", "resnet18", "mlp", "logistic"])
+def test_shapes(name: str, shape: tuple[int, ...]) -> None:
+    model: Any = MODELS.find(name, "model.name")()
+    module = model.build(shape, 7).eval()
+    with torch.no_grad():
+        outputs = module(torch.zeros(2, *shape))
+    assert outputs.shape == (2, 7)
+    assert torch.isfinite(outputs).all()
+
+
+def test_the_stem_and_stages_of_resnet18() -> None:
+    """The stem keeps 32×32; the stages halve it three times; 17 convolutions in the trunk and 3 shortcuts."""
+    module = ResNet18().build((3, 32, 32), 10).eval()
+    sizes = []
+    x = torch.zeros(1, 3, 32, 32)
+    with torch.no_grad():
+        for part in module:
+            x = part(x)
+            sizes.append(tuple(x.shape[1:]))
+    assert sizes[2] == (64, 32, 32)
+    assert sizes[3:11] == [(64, 32, 32)] * 2 + [(128, 16, 16)] * 2 + [(256, 8, 8)] * 2 + [(512, 4, 4)] * 2
+    convolutions = [part for part in module.modules() if isinstance(part, nn.Conv2d)]
+    assert len(convolutions) == 20
+    assert convolutions[0].kernel_size == (3, 3)
+    assert convolutions[0].stride == (1, 1)
+    assert not any(isinstance(part, nn.MaxPool2d) for part in module.modules())
+
+
+def test_normalisation_of_resnet18() -> None:
+    group = [part for part in ResNet18().build((3, 32, 32), 10).modules() if isinstance(part, nn.GroupNorm)]
+    assert len(group) == 20
+    assert {part.num_groups for part in group} == {32}
+    module = ResNet18(norm="batch").build((3, 32, 32), 10)
+    assert not any(isinstance(part, nn.GroupNorm) for part in module.modules())
+    assert sum(name.endswith("running_var") for name, _ in module.named_buffers()) == 20
+
+
+@pytest.mark.parametrize("name", ["cnn_a", "cnn_b", "resnet18"])
+def test_tables_are_no_images(name: str) -> None:
+    model: Any = MODELS.find(name, "model.name")()
+    with pytest.raises(UsageError, match=rf"^model\.name = '{name}': needs images .* the data has \(30,\)"):
+        model.build((30,), 2)
+
+
+def test_smallest_images() -> None:
+    with pytest.raises(UsageError, match="at least 4×4"):
+        CnnB().build((1, 3, 9), 2)
+    assert ResNet18().build((1, 1, 1), 2)(torch.zeros(2, 1, 1, 1)).shape == (2, 2)
+
+
+def tiny_images() -> Federation:
+    draw = np.random.default_rng(0)
+    labels = np.arange(32) % 2
+    features = (draw.integers(0, 60, (32, 1, 8, 8)) + 120 * labels[:, None, None, None]).astype(np.uint8)
+    data = from_arrays((features[:17], labels[:17]), (features[17:], labels[17:]))
+    return gather(data, partition(Iid(), data.train_labels, 2, 0), validation=0.2, seed=0)
+
+
+@pytest.mark.parametrize("model", [CnnB(), *RESNETS, Mlp()], ids=["cnn_b", "resnet18", "resnet18-batch", "mlp"])
+def test_a_round_on_tiny_images(model: Model) -> None:
+    """Two clients of 8 and 9 samples, batches of 8: with batch norm the batch of one is left out. The mean has its buffers."""
+    algorithm = FedAvg()
+    with closing(LocalEngine(tiny_images(), model, Training(batch_size=8, lr=0.01), algorithm, 0, workers=1)) as engine:
+        start = engine.initial_model()
+        updates = list(engine.train(start, 1, Cohort(np.array([0, 1])), algorithm))
+        sizes = sorted(update.num_samples for update in updates)
+        assert sizes == [8, 9]
+        members = Members(num_clients=2, total_samples=17, k=2)
+        merged = algorithm.aggregate(start, iter(updates), members)
+        before, after = (engine.evaluate(state, "test").loss for state in (start, merged))
+    assert math.isfinite(after)
+    assert after != before
+    batch_norm = any(name.endswith("running_mean") for name in start)
+    steps = {update.num_samples: update.steps for update in updates}
+    assert steps == {8: 1, 9: 1 if batch_norm else 2}
+    for name, value in merged.items():
+        assert value.dtype == start[name].dtype
+        if value.is_floating_point():
+            mean = sum(u.state[name].double() * u.num_samples for u in updates) / 17
+            assert torch.allclose(value.double(), torch.as_tensor(mean), rtol=1e-5, atol=1e-6)
+        else:
+            assert int(value) == max(int(update.state[name]) for update in updates)
