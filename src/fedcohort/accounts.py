@@ -127,7 +127,7 @@ class Tally:
         for update in updates:
             row = self.rows[self._position[update.client]]
             row.num_samples, row.steps, row.duration = update.num_samples, update.steps, update.duration
-            self.passes += 3 * update.work
+            self.passes += update.passes
             if update.failure is not None:
                 row.status, row.detail = "failed", update.failure
                 continue

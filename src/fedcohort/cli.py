@@ -217,27 +217,20 @@ def data() -> None:
 def describe_data(
     file: str | None, variant: str | None, settings: tuple[str, ...], data_dir: str | None, as_json: bool
 ) -> None:
-    """Show who holds what: clients × classes, sizes, dominant classes.
+    """Show the clients before any training: classes, sizes, wrong labels, speed, presence.
 
     FILE is an experiment in TOML; without it the quickstart's federation is shown, under its first seed.
     """
     from fedcohort import show
-    from fedcohort.federation import datasets
-    from fedcohort.federation.partition import describe, partition
+    from fedcohort.simulate import Given, look
 
     _, experiment = _row(_experiment(file, settings), variant)
-    wanted = experiment.data
-    dataset = datasets.load(
-        wanted.name, data_dir=data_dir, image_column=wanted.image_column, label_column=wanted.label_column
-    )
-    rule, clients = experiment.federation.partition.build(), experiment.federation.clients
-    split = partition(rule, dataset.train_labels, clients, experiment.seed, dataset.writers)
-    report = describe(dataset.train_labels, split, dataset.num_classes)
+    dataset, survey = look(experiment, Given(data_dir=data_dir))
     if as_json:
-        click.echo(show.as_json(_partition_json(experiment, dataset, report, show.quantiles(report))))
+        click.echo(show.as_json(_partition_json(experiment, dataset, survey, show.quantiles(survey))))
     else:
         screen = show.screen()
-        screen.print(show.partition(experiment, dataset, report, screen.width))
+        screen.print(show.partition(experiment, dataset, survey, screen.width))
 
 
 @data.command("list")
@@ -384,9 +377,10 @@ def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:
 
 
 def _partition_json(
-    experiment: "Experiment", dataset: Any, report: Any, quantiles: Mapping[str, Any]
+    experiment: "Experiment", dataset: Any, survey: Any, quantiles: Mapping[str, Any]
 ) -> dict[str, Any]:
-    section = experiment.to_dict()["federation"]["partition"]
+    description, report = experiment.to_dict(), survey.report
+    section = description["federation"]["partition"]
     clients = [
         {
             "client": i,
@@ -396,6 +390,10 @@ def _partition_json(
             "largest_class": report.dominant[i] if report.dominant[i] >= 0 else None,
             "largest_class_share": report.dominant_share[i],
             "distance": report.distance[i],
+            "held_out": survey.held_out[i],
+            "wrong_labels": survey.wrong_labels[i],
+            "time": survey.time[i],
+            "presence": survey.presence[i],
         }
         for i in range(len(report.sizes))
     ]
@@ -405,6 +403,11 @@ def _partition_json(
         "train_samples": dataset.num_train,
         "test_samples": len(dataset.test_labels),
         "partition": section,
+        "label_noise": description["federation"]["label_noise"],
+        "feature_shift": description["federation"]["feature_shift"],
+        "systems": description["systems"],
+        "dropped": report.dropped,
+        "effective_alpha": report.effective_alpha,
         "seed": experiment.seed,
         "clients": clients,
         "quantiles": quantiles,

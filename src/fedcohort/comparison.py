@@ -91,7 +91,7 @@ def result(run: Run) -> Result:
         local_accuracy=measures.final_accuracy(local) if np.isfinite(local).any() else math.nan,
         simulated_time=float(rounds["simulated_time"].iloc[-1]),
         jain=measures.jain(counts),
-        jain_random=_chance(clients, per_round, len(rounds)),
+        jain_random=measures.jain_random(clients, per_round, len(rounds)).mean,
         bytes=float(ledger["bytes_down"].sum() + ledger["bytes_up"].sum()),
         client_passes=float(ledger["passes"].sum()),
         wall_seconds=float(run.wall["total"].sum()),
@@ -322,12 +322,6 @@ def _distinct(rows: list[Row]) -> tuple[Row, ...]:
         f"{label} ({named[: i + 1].count(label)})" if named.count(label) > 1 else label for i, label in enumerate(named)
     ]
     return tuple(Row(label, row.experiment, row.runs) for label, row in zip(numbered, rows, strict=True))
-
-
-def _chance(clients: int, k: int, rounds: int) -> float:
-    """Mean of Jain's index under uniform selection; large cases, which spread little, get fewer draws."""
-    draws = 2_000 if clients * rounds <= 100_000 else 200
-    return measures.jain_random(clients, k, rounds, draws=draws).mean
 
 
 def _array(column: "pd.Series[Any]") -> Values:

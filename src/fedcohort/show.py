@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedcohort.experiment import Cell, Choice, Experiment
     from fedcohort.federation.datasets import Dataset
     from fedcohort.federation.partition import PartitionReport
+    from fedcohort.federation.survey import Survey
     from fedcohort.record import RoundRow
     from fedcohort.simulate import Progress as Told
 
@@ -272,35 +273,37 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
 # --- a partition -------------------------------------------------------------------------------------------------------------
 
 
-def partition(experiment: "Experiment", data: "Dataset", report: "PartitionReport", width: int = WIDE) -> Group:
+def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width: int = WIDE) -> Group:
     """Who holds what: clients × classes for the first clients, and quantiles over all where there are more."""
+    report = survey.report
     m, shown = len(report.sizes), min(len(report.sizes), SHOWN_CLIENTS)
     chosen = experiment.federation.partition
     changes = (
         ("Label noise", experiment.federation.label_noise),
         ("Feature shift", experiment.federation.feature_shift),
     )
-    kept = int(report.sizes.sum())
     parts: list[RenderableType] = [
         Text.assemble(
             (data.name, "bold"),
             f": {data.num_train:,} training and {len(data.test_labels):,} test samples, {data.num_classes} classes",
         ),
         Text(f"{m:,} clients by {_called(chosen)}, seed {experiment.seed}"),
-        *[Text(f"{what}: {_called(c)}; counts below are before it") for what, c in changes if c.name != "none"],
+        *[Text(f"{what}: {_called(c)}") for what, c in changes if c.name != "none"],
+        Text(f"Label skew like that of a Dirichlet law with alpha (total) {_alpha(report.effective_alpha)}"),
         "",
     ]
     if m > shown:
-        parts += [_quantiles(report), "", Text(f"The first {shown} of {m:,} clients:"), ""]
-    table, hidden = _matrix(data, report, shown, width)
+        parts += [_quantiles(survey), "", Text(f"The first {shown} of {m:,} clients:"), ""]
+    table, hidden = _matrix(data, survey, shown, width)
     parts += [table, ""]
-    lost = data.num_train - kept
     named = any(name != str(i) for i, name in enumerate(data.classes))
     notes = [
         ""
         if "distance" in hidden
         else "distance: total variation between the client's class mixture and everybody's, from 0 (the same) to 1.",
-        f"{lost:,} training samples belong to no client." if lost else "",
+        f"{report.dropped:,} training samples belong to no client." if report.dropped else "",
+        "Counts are of the labels that the clients have, wrong ones included." if survey.wrong_labels.any() else "",
+        "time: simulated, for one round of nominal work; 1 is one pass over one sample.",
         "Classes: " + ", ".join(f"{i} {name}" for i, name in enumerate(data.classes)) if named else "",
         _wider(hidden),
     ]
@@ -311,8 +314,16 @@ def _called(choice: "Choice") -> str:
     return f"{choice.name}({', '.join(f'{key} = {_value(value)}' for key, value in choice.parameters.items())})"
 
 
-def _matrix(data: "Dataset", report: "PartitionReport", shown: int, width: int) -> tuple[Table, list[str]]:
+def _alpha(value: float) -> str:
+    if math.isnan(value):
+        return "–"
+    return "∞: no more than a random split has" if math.isinf(value) else f"{value:.2g}"
+
+
+def _matrix(data: "Dataset", survey: "Survey", shown: int, width: int) -> tuple[Table, list[str]]:
+    report = survey.report
     counts = report.counts[:shown]
+    traits = _traits(survey, shown)
     first = Column("client", [*map(str, range(shown)), Text("all", style="bold")])
     samples = Column("samples", [*(f"{n:,}" for n in report.sizes[:shown]), f"{report.sizes.sum():,}"])
     largest = Column("largest\nclass", [*(_dominant(data, report, i) for i in range(shown)), ""], left=True)
@@ -322,13 +333,29 @@ def _matrix(data: "Dataset", report: "PartitionReport", shown: int, width: int) 
         Column(str(c), [*(_held(counts[i, c], c == report.dominant[i]) for i in range(shown)), f"{total:,}"])
         for c, total in enumerate(report.counts.sum(axis=0))
     ]
-    for kept in ([largest, distance, held], [largest, distance], [largest], []):
+    for kept in ([largest, distance, held, *traits], [largest, distance, *traits], [largest, *traits], traits, []):
         table = _table([first, *classes, samples, *kept])
         if Measurement.get(_ROOMY, _ROOMY.options, table).maximum <= width:
-            return table, [_words(column.heading) for column in (largest, distance, held) if column not in kept]
+            return table, [
+                _words(column.heading) for column in (largest, distance, held, *traits) if column not in kept
+            ]
     mixtures = [*(_mixture(data, counts[i]) for i in range(shown)), ""]
     mixture = Column("largest classes", mixtures, left=True, widest=width // 2)
-    return _fitting([first, mixture, samples, held, distance], width)
+    return _fitting([first, mixture, samples, *traits, held, distance], width)
+
+
+def _traits(survey: "Survey", shown: int) -> list[Column]:
+    """Columns for what makes clients differ besides their classes, as far as anything does."""
+    columns = [Column("time", [*(count(float(value)) for value in survey.time[:shown]), ""], 3)]
+    if survey.wrong_labels.any():
+        columns.append(
+            Column("wrong\nlabels", [*(f"{100 * rate:.0f} %" for rate in survey.wrong_labels[:shown]), ""], 5)
+        )
+    if survey.held_out.any():
+        columns.append(Column("held\nout", [*(f"{n:,}" for n in survey.held_out[:shown]), ""], 2))
+    if (survey.presence < 1).any():
+        columns.append(Column("there", [*(f"{100 * share:.0f} %" for share in survey.presence[:shown]), ""], 4))
+    return columns
 
 
 def _held(number: int, dominant: bool) -> Text:
@@ -353,13 +380,17 @@ def _mixture(data: "Dataset", counts: "np.ndarray[Any, Any]", most: int = 3) -> 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
-def quantiles(report: "PartitionReport") -> dict[str, list[float]]:
-    """Of all clients: samples, classes held, share of the largest class, distance; at :data:`QUANTILES`."""
+def quantiles(survey: "Survey") -> dict[str, list[float]]:
+    """Of all clients: samples, classes held, share of the largest class, distance, time and the like; at :data:`QUANTILES`."""
+    report = survey.report
     rows = {
         "samples": report.sizes,
         "classes held": report.num_classes,
         "largest class, share": report.dominant_share,
         "distance": report.distance,
+        "time": survey.time,
+        "wrong labels, share": survey.wrong_labels,
+        "presence": survey.presence,
     }
     return {
         name: np.nanquantile(values.astype(float), QUANTILES, method="inverted_cdf").tolist()
@@ -367,12 +398,14 @@ def quantiles(report: "PartitionReport") -> dict[str, list[float]]:
     }
 
 
-def _quantiles(report: "PartitionReport") -> Table:
-    rows = quantiles(report)
+def _quantiles(survey: "Survey") -> Table:
+    rows = quantiles(survey)
     heads = ["least", *(f"{100 * q:g} %" for q in QUANTILES[1:-1]), "most"]
-    columns = [Column(f"quantiles over\n{len(report.sizes):,} clients", list(rows), left=True)]
+    columns = [Column(f"quantiles over\n{len(survey.time):,} clients", list(rows), left=True)]
     for i, head in enumerate(heads):
-        cells = [count(v[i]) if name in ("samples", "classes held") else f"{v[i]:.2f}" for name, v in rows.items()]
+        cells = [
+            count(v[i]) if name in ("samples", "classes held", "time") else f"{v[i]:.2f}" for name, v in rows.items()
+        ]
         columns.append(Column(head, cells))
     return _table(columns)
 

@@ -14,12 +14,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedcohort.errors import UsageError
 from fedcohort.experiment import Cell, Experiment, Systems
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import RoundRow, Run
+
+if TYPE_CHECKING:
+    from fedcohort.federation.federation import Federation
+    from fedcohort.federation.partition import Partition
+    from fedcohort.federation.public import PublicSet
+    from fedcohort.federation.survey import Survey
 
 __all__ = ["Given", "Interrupted", "Progress", "find_run", "prepare", "run", "run_cell", "run_path"]
 
@@ -156,22 +162,29 @@ def _play(
     writer.finish(game.model, {})
 
 
-@contextmanager
-def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
-    """Everything of one run, ready for its first round: the game, and the fingerprint of its data. Closes the engine at the end."""
-    from fedcohort.accounts import num_bytes
-    from fedcohort.algorithms.server import ServerTools
-    from fedcohort.engines.local import LocalEngine, build_module
+@dataclass(frozen=True, eq=False)
+class Federated:
+    """The clients of an experiment, and what they were made of.
+
+    Attributes:
+        dataset: all data.
+        split: which of its training samples belongs to whom.
+        federation: the clients as they train, with noise, local splits and shift.
+        public: samples set apart for the server.
+    """
+
+    dataset: Dataset
+    split: "Partition"
+    federation: "Federation"
+    public: "PublicSet"
+
+
+def federate(experiment: Experiment, given: Given) -> Federated:
+    """The clients of an experiment: data, public samples set apart, partition, noise, local splits, shift."""
     from fedcohort.federation import datasets
     from fedcohort.federation.federation import gather
     from fedcohort.federation.partition import partition
-    from fedcohort.federation.pooled import pooled
     from fedcohort.federation.public import choose_public
-    from fedcohort.federation.systems import Clock
-    from fedcohort.models import as_model
-    from fedcohort.rounds import Game
-    from fedcohort.selection.base import Census
-    from fedcohort.selection.everyone import All
 
     seed, data = experiment.seed, experiment.data
     dataset = given.data or datasets.load(
@@ -201,6 +214,42 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
         holdout=experiment.federation.holdout,
         feature_shift=experiment.federation.feature_shift.build(),
     )
+    return Federated(dataset, split, federation, public)
+
+
+def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
+    """The data of an experiment and its federation, client by client, without training anything."""
+    from fedcohort.federation.survey import survey
+    from fedcohort.federation.systems import Clock
+
+    found, systems = federate(experiment, given), experiment.systems
+    clock = Clock(
+        found.federation.num_samples,
+        experiment.seed,
+        systems.latency.build(),
+        systems.availability.build(),
+        systems.network.build(),
+        rounds=experiment.rounds,
+    )
+    seen = survey(found.dataset.train_labels, found.split, found.federation, clock, experiment.rounds)
+    return found.dataset, seen
+
+
+@contextmanager
+def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
+    """Everything of one run, ready for its first round: the game, and the fingerprint of its data. Closes the engine at the end."""
+    from fedcohort.accounts import num_bytes
+    from fedcohort.algorithms.server import ServerTools
+    from fedcohort.engines.local import LocalEngine, build_module
+    from fedcohort.federation.pooled import pooled
+    from fedcohort.federation.systems import Clock
+    from fedcohort.models import as_model
+    from fedcohort.rounds import Game
+    from fedcohort.selection.base import Census
+    from fedcohort.selection.everyone import All
+
+    seed, found = experiment.seed, federate(experiment, given)
+    federation, public = found.federation, found.public
     selector = copy.deepcopy(given.selector) if given.selector is not None else experiment.selection.build()
     algorithm = copy.deepcopy(given.algorithm) if given.algorithm is not None else experiment.algorithm.build()
     for part in (selector, algorithm):

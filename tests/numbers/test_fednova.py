@@ -131,6 +131,12 @@ def test_the_codes_tau_with_a_proximal_term_counts_steps() -> None:
     assert number(code) == pytest.approx(0.1 * 5, rel=1e-12)
 
 
+def test_without_a_proximal_term_paper_and_code_agree() -> None:
+    up = [lambda x: -torch.ones_like(x), lambda x: x - 2]
+    paper, code = (play(FedNova(norm=norm), up, 3, steps=(2, 8), training=MOMENTUM)[0] for norm in ("paper", "code"))  # type: ignore[arg-type]
+    assert number(code) == pytest.approx(number(paper), rel=1e-12)
+
+
 def updates(*rows: tuple[int, int, float]) -> list[Update]:
     """(N_i, ‖a_i‖₁ = H_i, w_i) of clients 0, 1, …"""
     return [

@@ -51,6 +51,14 @@ def test_mu_0_is_fedavg_bit_for_bit(training: dict[str, object], tmp_path: Path)
     assert prox.digest() != other.digest()
 
 
+def test_mu_0_does_not_look_at_the_parameters() -> None:
+    """Not even where they have overflowed, or where a gradient is −0."""
+    y, w, g = torch.tensor([torch.inf, 1.0]), torch.zeros(2), {"x": torch.tensor([1.0, -0.0])}
+    FedProx(mu=0.0).correct(OneNumber(lambda x: x, {"x": y}, {"x": w}), g)
+    assert g["x"].tolist() == [1.0, 0.0]
+    assert torch.signbit(g["x"]).tolist() == [False, True]
+
+
 def test_agrees_with_a_loop_over_the_proximal_objective() -> None:
     """Momentum and all: torch differentiates F + (μ/2)‖y − w‖² itself."""
     federation, settings, mu = small_federation(), Training(batch_size=4, epochs=3, precision="float64"), 0.7

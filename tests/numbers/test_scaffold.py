@@ -395,6 +395,16 @@ def test_of_a_diverged_client_neither_model_nor_variate_is_used(where: str) -> N
         _check_the_mean(game)
 
 
+def test_who_has_no_weight_in_the_model_keeps_the_old_variate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left out of the merge is left out of both, c and c_i."""
+    weigh = Scaffold.weigh
+    monkeypatch.setattr(Scaffold, "weigh", lambda self, u, members: 0.0 if u.client == 3 else weigh(self, u, members))
+    with a_game(selection={"name": "all"}, algorithm="scaffold") as game:
+        play_round(game, 1, test=False)
+        assert sorted(variates(game)) == [client for client in range(12) if client != 3]
+        _check_the_mean(game)
+
+
 def test_a_round_with_nobody_admitted_changes_nothing() -> None:
     with a_game(selection={"name": "all"}, algorithm="scaffold", systems={"dropout": 0.999}) as game:
         row = play_round(game, 1, test=False)
@@ -428,6 +438,13 @@ def test_the_number_of_threads_does_not_matter(options: dict[str, Any], tmp_path
         experiment = small(rounds=3, selection={"k": 5}, engine={"plan": plan, "workers": workers}, **options)
         records.append(record(fedcohort.run(experiment, runs=tmp_path / f"{plan}{workers}")))
     assert records[0] == records[1] == records[2]
+
+
+@pytest.mark.parametrize(("option", "passes"), [("II", 6.0), ("I", 9.0)])
+def test_option_I_is_one_more_pass_over_the_data(option: str, passes: float) -> None:
+    """Of both directions, which counts three."""
+    with a_game(algorithm={"name": "scaffold", "option": option}, training={"epochs": 2}) as game:
+        assert {row.kind: row.passes for row in play_round(game, 1, test=False).ledger} == {"training": 3 * passes}
 
 
 def test_both_ways_cost_two_models_once_there_are_variates() -> None:

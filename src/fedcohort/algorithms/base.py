@@ -57,6 +57,7 @@ class Update:
         state: the trained model w_i; empty after a failure.
         extra: what the algorithm sends beside the model, name → tensors.
         report: numbers for the server: see :class:`fedcohort.selection.base.Outcome`.
+        passes: forward passes over the client's training data that the training cost; a gradient counts three.
         work: work done over nominal work (epochs of the experiment); 1 unless a strategy changed it.
         sent: names of the tensors that were sent; None means all.
         failure: why there is no result, in words; None if there is one.
@@ -70,6 +71,7 @@ class Update:
     state: ModelState
     extra: dict[str, Tensors] = field(default_factory=dict)
     report: dict[str, float] = field(default_factory=dict)
+    passes: float = 3.0
     work: float = 1.0
     sent: frozenset[str] | None = None
     failure: str | None = None

@@ -19,6 +19,7 @@ from torch import nn
 
 from fedcohort.algorithms.base import Algorithm, ModelState, Update
 from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.server import one_thread
 from fedcohort.arrays import Indices, Values
 from fedcohort.engines.base import ClientError, check_split
 from fedcohort.errors import UsageError
@@ -191,7 +192,7 @@ class LocalEngine:
     def _in_order(self, work: Callable[[int], T], costs: Values) -> Iterator[T]:
         """Results of ``work(0), work(1), …`` in order; inside a window the most expensive starts first, so threads end together."""
         window = max(16, 4 * self.workers)
-        with _one_thread_each():
+        with one_thread():
             running: dict[int, Future[T]] = {}
             try:
                 for position in range(len(costs)):
@@ -217,17 +218,6 @@ class LocalEngine:
         for trainer in trainers:
             self._trainers.put(trainer)
         return trainers
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """One intra-op thread per worker, in this thread too; torch's setting is put back afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

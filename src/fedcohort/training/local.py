@@ -138,6 +138,7 @@ class Trainer:
             state=state_of(self.module),
             extra=extra,
             report={name: value for name, value in report.items() if math.isfinite(value)},
+            passes=problem.forwards / len(data),
             work=epochs / nominal,
         )
         return update, kept
@@ -165,6 +166,7 @@ class _Problem:
         self.t = t
         self.batch: Tensor = torch.empty(0, dtype=torch.int64)
         self.notes: dict[str, Any] = {}
+        self.forwards = 0  # samples that went through the model; with a gradient three times
         self._trainer = trainer
         self._model = model
         self._client = client
@@ -192,6 +194,7 @@ class _Problem:
     def backward(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Gradients of the mean loss on the batch into ``.grad``; the cross-entropy of each sample and the number of right ones."""
         self._trainer.optimizer.zero_grad(set_to_none=True)
+        self.forwards += 3 * len(self.batch)
         losses, right = [], torch.zeros((), dtype=torch.int64, device=self.batch.device)
         for index, share in self._chunks(weights):
             features = self._trainer.federation.prepare(self._data.features[index], self._trainer.dtype)
@@ -218,6 +221,7 @@ class _Problem:
 
     def losses_and_gradient(self, at: Tensors, weights: Tensor | None = None) -> tuple[Tensor, Tensors]:
         """See :class:`Problem`; buffers of the model stay as they are."""
+        self.forwards += 3 * len(self.batch)
 
         def parts(model: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
             for index, share in self._chunks(weights):
@@ -230,6 +234,7 @@ class _Problem:
 
     def cross_entropy_gradient(self, features: Tensor, labels: Tensor) -> Tensors:
         """See :class:`Problem`; buffers of the model stay as they are."""
+        self.forwards += 3 * len(labels)
 
         def parts(model: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
             for some, targets in zip(features.split(CHUNK), labels.split(CHUNK), strict=True):  # type: ignore[no-untyped-call]
@@ -241,6 +246,7 @@ class _Problem:
 
     def received_loss(self) -> float:
         """See :class:`Problem`."""
+        self.forwards += len(self._data)
         module, device = self._trainer.module, self._data.labels.device
         training = module.training
         module.eval()
@@ -284,6 +290,7 @@ class _Problem:
     def _received_outputs(self) -> Tensor:
         """Softmax outputs of the received model on all training samples: pseudo-labels are fixed when the model arrives."""
         trainer, data = self._trainer, self._data
+        self.forwards += len(data)
         trainer.module.eval()
         with torch.no_grad():
             parts = [

@@ -102,7 +102,7 @@ class Stack:
         group = _Group(self, model, [clients[i] for i in order], sizes[order], per_pass[order], steps[order])
         for step in range(int(steps.max())):
             group.step(step, [rows[step] for rows in batches[: group.active(step)]], settings.lr_at(t))
-        updates = group.updates(passes[order] / settings.epochs)
+        updates = group.updates(passes[order], settings.epochs)
         back = np.argsort(order, kind="stable")
         return [updates[i] for i in back]
 
@@ -202,7 +202,7 @@ class _Group:
         self.squares[:a] += (losses.double().square().sum(1)) * (step < self.per_pass[:a])
         self.right[:a] += hits.sum(1) * (step >= self.last_pass[:a])
 
-    def updates(self, work: np.ndarray) -> list[Update]:
+    def updates(self, epochs: np.ndarray, nominal: int) -> list[Update]:
         """What the clients send, in stack order."""
         state: Tensors = {}
         for i, layer in enumerate(self.stack.layers):
@@ -227,7 +227,8 @@ class _Group:
                     steps=int(self.steps[i]),
                     state={name: values[i] for name, values in state.items()},
                     report={name: value for name, value in report.items() if math.isfinite(value)},
-                    work=float(work[i]),
+                    passes=3.0 * float(epochs[i]),
+                    work=float(epochs[i]) / nominal,
                 )
             )
         return updates
