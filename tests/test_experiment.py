@@ -182,3 +182,13 @@ def test_a_strategy_from_a_users_own_file(tmp_path: Path) -> None:
         Experiment(selection={"name": f"{tmp_path}/mine.py:Second"})
     with pytest.raises(UsageError, match="there is no file"):
         Experiment(selection={"name": f"{tmp_path}/none.py:First"})
+
+
+def test_damping_is_not_taken_for_a_server_optimisers_step() -> None:
+    base = Experiment(
+        algorithm={"server_lr": 0.5, "weights": "uniform"},
+        variants=[{"label": "adam", "algorithm": {"name": "fedadam"}}, {"label": "prox", "algorithm": "fedprox"}],
+    )
+    rows = {label: row.algorithm.parameters for label, row in base.rows()}
+    assert (rows["adam"]["server_lr"], rows["adam"]["weights"]) == (0.1, "uniform")
+    assert (rows["prox"]["server_lr"], rows["prox"]["weights"]) == (0.5, "uniform")

@@ -546,10 +546,12 @@ def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any], where: str) ->
         if where.startswith("variants.") and "." not in where.removeprefix("variants.") and key in _NOT_IN_ROWS:
             raise UsageError(f"{where}.{key}: cannot differ between rows; set it once for the experiment")
         before = merged.get(key)
+        if isinstance(value, str) and isinstance(before, Mapping) and "name" in before:
+            value = {"name": value}
         if isinstance(value, Mapping) and isinstance(before, str | Mapping) and before:
             old: Mapping[str, Any] = {"name": before} if isinstance(before, str) else before
             if "name" in value and old.get("name", value["name"]) != value["name"]:
-                old = {name: kept for name, kept in old.items() if name in _KEPT.get(key, ())}
+                old = {name: kept for name, kept in old.items() if _stays(key, name, old.get("name"), value["name"])}
             merged[key] = _merge(old, value, f"{where}.{key}")
         else:
             merged[key] = copy.deepcopy(value)
@@ -559,6 +561,21 @@ def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any], where: str) ->
 _NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep", "public")
 _KEPT = {"selection": ("k",), "algorithm": ("weights", "server_lr"), "data": ("validation",)}
 """What a section keeps when a row names another plug-in: what does not belong to the one that goes."""
+
+
+def _stays(section: str, parameter: str, old: Any, new: Any) -> bool:
+    """Whether a parameter outlives a change of name. A server learning rate that means something else for the new algorithm (a
+    server optimiser's step instead of damping: it has another default) does not."""
+    if parameter not in _KEPT.get(section, ()):
+        return False
+    if section != "algorithm":
+        return True
+    found = [
+        Algorithm.table.find(name, "algorithm.name") for name in (old or Algorithm.model_fields["name"].default, new)
+    ]
+    fields = [getattr(one, "__pydantic_fields__", {}) for one in found]
+    defaults = [declared[parameter].default for declared in fields if parameter in declared]
+    return len(defaults) == len(fields) and len(set(defaults)) == 1
 
 
 def _parse(overrides: Iterable[str]) -> dict[str, Any]:
