@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,14 +23,17 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from fedcohort.comparison import Comparison, Result
-    from fedcohort.experiment import Cell, Choice, Experiment
+    from fedcohort.experiment import Cell, Choice, Experiment, Systems
     from fedcohort.federation.datasets import Dataset
     from fedcohort.federation.partition import PartitionReport
     from fedcohort.federation.survey import Survey
     from fedcohort.record import RoundRow
     from fedcohort.simulate import Progress as Told
+    from fedcohort.summary import Conformal, Summary
 
-__all__ = ["as_json", "as_text", "comparison", "known_data", "partition", "plug_ins", "results", "screen", "watching"]
+__all__ = [
+    "as_json", "as_text", "comparison", "known_data", "partition", "plug_ins", "results", "screen", "summaries", "watching",
+]  # fmt: skip
 
 WIDE = 120
 """Columns where there is no terminal to ask."""
@@ -205,9 +209,10 @@ def _explained(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Ite
             f"Test accuracy after the last round, in %, seed {seeds[0]}. One seed has no spread and no interval: "
             "take seeds = 3 or more to tell strategies apart."
         )
-    partly = any(0 < row["reached"] < row["seeds"] for row in rows)
+    partly = next((row for row in rows if 0 < row["reached"] < row["seeds"]), None)
     never = any(row["reached"] == 0 for row in rows)
-    means = " (1/n): only 1 of n seeds reached it, and the mean is theirs." if partly else ""
+    share = f"({partly['reached']}/{partly['seeds']})" if partly is not None else ""
+    means = f" {share}: only {share[1:-1].replace('/', ' of ')} seeds reached it, and the mean is theirs." if share else ""
     means += " –: no seed reached it." if never else ""
     yield f"Target accuracy {100 * compared.target.accuracy:g} %: {compared.target.chosen}.{means}"
     chance = sorted({index(row["jain_random"]) for row in rows})
@@ -270,6 +275,69 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
     )
 
 
+# --- all measures of runs ----------------------------------------------------------------------------------------------------
+
+
+def summaries(
+    names: Sequence[str], runs: "Sequence[Summary]", sets: "Sequence[Conformal]" = (), width: int = WIDE
+) -> Group:
+    """One line a measure, one column a run."""
+    rows: list[tuple[str, Callable[[Summary], str]]] = [
+        ("test accuracy, last round", lambda one: percent(one.accuracy)),
+        ("  mean over classes", lambda one: percent(one.macro_accuracy)),
+        ("  best round", lambda one: percent(one.best_accuracy)),
+        ("  at best validation accuracy", lambda one: percent(one.early_stop_accuracy)),
+        ("accuracy of the last round's clients", lambda one: percent(one.local_accuracy)),
+        ("accuracy of all clients", lambda one: percent(one.client_accuracy)),
+        ("  of the worst-served tenth", lambda one: percent(one.worst_client_accuracy)),
+        ("target accuracy", lambda one: percent(one.target)),
+        ("  rounds to it", lambda one: count(one.rounds_to_target)),
+        ("  simulated time to it", lambda one: count(one.time_to_target)),
+        ("  bytes to it", lambda one: size(one.bytes_to_target) if math.isfinite(one.bytes_to_target) else "–"),
+        ("rounds", lambda one: count(one.rounds)),
+        ("simulated time", lambda one: count(one.simulated_time)),
+        ("bytes", lambda one: size(one.bytes)),
+        ("client passes", lambda one: count(one.client_passes)),
+        ("wall time", lambda one: duration(one.wall_seconds["total"])),
+        *(
+            (f"{word} of who was selected (chance)", partial(_beside_chance, name=word.lower()))
+            for word in ("Jain", "Gini", "Entropy", "Coverage")
+        ),
+        ("  Jain under chance, 5 to 95 %", lambda one: f"{index(one.jain_random.q05)} to {index(one.jain_random.q95)}"),
+        ("Jain of who was admitted", lambda one: index(one.admitted.jain)),
+        ("deviation over the last fifth", lambda one: percent(one.tail_sd, 2)),
+        ("largest drop in a round", lambda one: percent(one.largest_drop)),
+        ("forgetting", lambda one: percent(one.forgetting)),
+    ]
+    cells = [[tell(one) for _, tell in rows] for one in runs]
+    heads = [name for name, _ in rows]
+    if sets:
+        heads += ["coverage of prediction sets", "  expected", "  mean size", "  empty"]
+        for column, one in zip(cells, sets, strict=True):
+            low, high = one.expected
+            column += [percent(one.sets.coverage), f"{percent(low)} to {percent(high)}"]
+            column += [f"{one.sets.size:.2f}", percent(one.sets.empty)]
+    columns = [Column("measure", heads, left=True)]
+    for i, (name, column) in enumerate(zip(names, cells, strict=True)):
+        columns.append(Column(name, column, len(cells) - i if i else None))
+    table, hidden = _fitting(columns, width)
+    return Group(
+        table,
+        "",
+        *_notes(
+            "Accuracies, deviation, drop and forgetting in %. Chance: as many of all clients, selected uniformly in every round.",
+            ""
+            if any(math.isfinite(one.client_accuracy) for one in runs)
+            else "Accuracy of all clients: not measured; run with measures.clients_every = 1, say.",
+            _wider(hidden),
+        ),
+    )
+
+
+def _beside_chance(one: "Summary", name: str) -> str:
+    return f"{index(getattr(one.selected, name))} ({index(getattr(one.selected_random, name))})"
+
+
 # --- a partition -------------------------------------------------------------------------------------------------------------
 
 
@@ -289,7 +357,11 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
         ),
         Text(f"{m:,} clients by {_called(chosen)}, seed {experiment.seed}"),
         *[Text(f"{what}: {_called(c)}") for what, c in changes if c.name != "none"],
-        Text(f"Label skew like that of a Dirichlet law with alpha (total) {_alpha(report.effective_alpha)}"),
+        *map(Text, _systems(experiment.systems, survey)),
+        Text(
+            f"Label skew like that of a Dirichlet law with alpha (total) {_alpha(report.effective_alpha)}"
+            + (", before label noise" if survey.wrong_labels.any() else "")
+        ),
         "",
     ]
     if m > shown:
@@ -308,6 +380,22 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
         _wider(hidden),
     ]
     return Group(*parts, *_notes(*notes))
+
+
+def _systems(systems: "Systems", survey: "Survey") -> Iterator[str]:
+    """What makes clients slow, absent or late, as far as it was asked for."""
+    plain = type(systems)()
+    for what in ("latency", "network", "availability"):
+        choice = getattr(systems, what)
+        if choice != getattr(plain, what):
+            yield f"{what.capitalize()}: {_called(choice)}"
+    if systems.dropout:
+        yield f"Drop-out: a selected client fails with probability {systems.dropout:g}"
+    if systems.deadline is not None:
+        late = int((survey.time > systems.deadline).sum())
+        yield f"Deadline {systems.deadline:g}: {late:,} of {len(survey.time):,} clients need longer for nominal work in round 1"
+    if systems.overcommit > 1:
+        yield f"Over-commitment: {systems.overcommit:g} clients are invited for each that is waited for"
 
 
 def _called(choice: "Choice") -> str:
@@ -355,6 +443,8 @@ def _traits(survey: "Survey", shown: int) -> list[Column]:
         columns.append(Column("held\nout", [*(f"{n:,}" for n in survey.held_out[:shown]), ""], 2))
     if (survey.presence < 1).any():
         columns.append(Column("there", [*(f"{100 * share:.0f} %" for share in survey.presence[:shown]), ""], 4))
+    if survey.shift:
+        columns.append(Column("shift", [*survey.shift[:shown], ""], 2, left=True))
     return columns
 
 
@@ -389,6 +479,7 @@ def quantiles(survey: "Survey") -> dict[str, list[float]]:
         "largest class, share": report.dominant_share,
         "distance": report.distance,
         "time": survey.time,
+        "sending, share of time": survey.sending / np.where(survey.time > 0, survey.time, np.nan),
         "wrong labels, share": survey.wrong_labels,
         "presence": survey.presence,
     }
