@@ -95,7 +95,9 @@ def test_help_answers_at_once() -> None:
     assert min(seconds() for _ in range(5)) < 0.3
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "sweep", "data", "data describe", "data list", "strategies"])
+@pytest.mark.parametrize(
+    "command", ["run", "compare", "sweep", "measures", "data", "data describe", "data list", "strategies"]
+)
 def test_every_command_explains_itself(command: str) -> None:
     result = call(*command.split(), "--help")
     assert result.exit_code == 0

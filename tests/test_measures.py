@@ -497,6 +497,47 @@ def test_paired_interval_edges():
         paired_interval([1.0, 2.0], [1.0, 2.0], confidence=95)
 
 
+# --- device profile (D7) ---------------------------------------------------------------------------------------------------
+
+
+def test_the_batch_size_to_use():
+    sizes, speed = [8, 16, 32, 64], [100, 180, 300, 310]
+    assert measures.best_batch_size(sizes, speed) == 64
+    memory, accuracy = [10, 11, 14, 30], [0.80, 0.82, 0.81, 0.70]
+    # scaled time (1, .350, .016, 0), memory (0, .05, .2, 1), error (1/6, 0, 1/12, 1): means .389, .133, .100, .667
+    assert measures.best_batch_size(sizes, speed, memory=memory, accuracy=accuracy, rule="tradeoff") == 32
+    assert measures.best_batch_size([64, 8], [5, 5]) == 8  # of equals the smallest
+    assert measures.best_batch_size([64, 8], [5, 5], memory=[1, 1], accuracy=[1, 1], rule="tradeoff") == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values", "message"),
+    [
+        (([8, 16], [1.0]), {}, "sizes has 2 entries, samples_per_second 1"),
+        (([8], [0.0]), {}, "above 0 for every size"),
+        (([8], [1.0]), {"rule": "fastest"}, "valid are 'throughput' and 'tradeoff'"),
+        (([8], [1.0]), {"rule": "tradeoff", "memory": [1]}, "needs memory and accuracy"),
+        (([8], [1.0]), {"rule": "tradeoff", "memory": [1, 2], "accuracy": [1]}, "sizes has 1 entries, memory 2"),
+    ],
+)
+def test_the_batch_size_names_what_is_wrong(arguments, values, message):
+    with pytest.raises(UsageError, match=message):
+        measures.best_batch_size(*arguments, **values)
+
+
+# --- conformal threshold ---------------------------------------------------------------------------------------------------
+
+
+def test_conformal_threshold_by_hand():
+    p = np.array([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.2, 0.8]])  # scores 0.1, 0.6, 0.3, 0.8
+    labels = np.array([0, 1, 1, 0])
+    assert measures.conformal_threshold(p, labels, 0.4) == pytest.approx(0.6)  # ⌈0.6·5⌉ = 3rd
+    assert measures.conformal_threshold(p, labels, 0.2) == pytest.approx(0.8)  # 4th
+    assert measures.conformal_threshold(p, labels, 0.1) == np.inf  # 5th of 4: everything is in every set
+    with pytest.raises(UsageError, match="probabilities is"):
+        measures.conformal_threshold(p, labels[:2], 0.1)
+
+
 def test_importing_measures_is_light():
     code = "import sys, fedcohort.measures; print([m for m in ('scipy', 'torch', 'pandas') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -26,13 +26,14 @@ ARROWS: dict[str, set[str]] = {
     "training": {"algorithms", "federation", "selection.base", "conformal"},
     "engines": {"training", "algorithms", "federation", "models", "selection.base"},
     "experiment": {"algorithms", "federation", "models", "selection"},
-    "record": {"experiment"},
+    "record": {"experiment", "summary"},
+    "summary": {"measures", "experiment"},
     "accounts": {"algorithms", "record", "selection.base"},
     "rounds": {"accounts", "algorithms", "engines.base", "federation", "record", "selection", "training", "measures"},
 }
 """A module that is not listed is on top: it may import anything but the command line, and no listed room may import it."""
 
-ARROWS_OF_TYPES = {"federation": {"algorithms"}}
+ARROWS_OF_TYPES = {"federation": {"algorithms"}, "summary": {"record"}}
 """Allowed under ``if TYPE_CHECKING`` only."""
 
 NUMBERS = {"numpy", "scipy", "torch", "sklearn", "annotated_types"}

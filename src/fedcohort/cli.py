@@ -206,6 +206,42 @@ def sweep(
     _compare(experiment, runs, data_dir, quiet, as_json)
 
 
+@cli.command("measures")
+@click.argument("paths", nargs=-1, required=True, metavar="RUN…")
+@click.option("--target", type=float, metavar="ACCURACY", help="Count rounds, time and bytes to this test accuracy.")
+@click.option(
+    "--conformal",
+    type=float,
+    metavar="ALPHA",
+    help="Also measure prediction sets of this error rate; loads the data again.",
+)
+@_options(_data_dir, _json)
+def measure(
+    paths: tuple[str, ...], target: float | None, conformal: float | None, data_dir: str | None, as_json: bool
+) -> None:
+    """Show everything that run directories are judged by.
+
+    Accuracy of classes and clients, cost of a target accuracy, fairness beside what chance gives, stability. Runs are only read.
+    """
+    from pathlib import Path
+
+    from fedcohort import coverage, show
+    from fedcohort.record import Run
+
+    runs = [Run(path) for path in paths]
+    found = [run.summary(target) for run in runs]
+    sets = [coverage.conformal(run, conformal, data_dir=data_dir) for run in runs] if conformal is not None else []
+    if as_json:
+        rows = [{"path": Path(path), **one.to_json()} for path, one in zip(paths, found, strict=True)]
+        for row, one in zip(rows, sets, strict=False):
+            row["conformal"] = one.to_json()
+        click.echo(show.as_json(rows))
+    else:
+        screen = show.screen()
+        names = [f"{run.meta['label']}, seed {run.meta['seed']}" for run in runs]
+        screen.print(show.summaries(names, found, sets, screen.width))
+
+
 @cli.group()
 def data() -> None:
     """Data sets, and how they are spread over clients."""
@@ -393,6 +429,8 @@ def _partition_json(
             "held_out": survey.held_out[i],
             "wrong_labels": survey.wrong_labels[i],
             "time": survey.time[i],
+            "sending": survey.sending[i],
+            "shift": survey.shift[i] if survey.shift else None,
             "presence": survey.presence[i],
         }
         for i in range(len(report.sizes))

@@ -245,6 +245,9 @@ class Measures(_Section):
 
     evaluate_every: Annotated[int, Ge(1)] = 1
     """Evaluate the test set every so many rounds, and after the last."""
+    clients_every: Annotated[int, Ge(0)] = 0
+    """Evaluate the global model on every client's own data every so many rounds, and after the last: on the part it holds out where
+    there is one, else on its training data; 0 for never. No strategy sees it or pays for it."""
     target_accuracy: Annotated[float, Gt(0), Le(1)] | None = None
     """Test accuracy for rounds-, time- and bytes-to-accuracy; by default what every row of a comparison reaches."""
     patience: Annotated[int, Ge(1)] = 100
@@ -399,8 +402,20 @@ class Experiment(_Section):
             values["engine"].pop("plan")
         for name in ("target_accuracy", "patience", "checkpoint_every"):
             values["measures"].pop(name)
+        if not values["measures"]["clients_every"]:  # as if there were no such setting
+            values["measures"].pop("clients_every")
+        if traced := self._trace():
+            values["systems"]["availability"]["file"] = traced
         text = json.dumps([_by_content(values), extra], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def _trace(self) -> str:
+        """A hash of the files that decide who is available: another trace is another run. Empty without files, or if they are gone."""
+        try:
+            found: str = self.systems.availability.build().fingerprint()
+        except UsageError:  # whoever needs the file says so; a finished run can be read without it
+            return ""
+        return found
 
 
 @dataclass(frozen=True)
@@ -431,7 +446,10 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
         raise UsageError(f"{file}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from None
-    return Experiment(**_merge(_anchored(values, file.parent), _parse(overrides), where=""))
+    values = _anchored(values, file.parent)
+    for row in [values, *(row for row in _list(values.get("variants")) if isinstance(row, Mapping))]:
+        _anchor_trace(row, file.parent)
+    return Experiment(**_merge(values, _parse(overrides), where=""))
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
@@ -494,6 +512,19 @@ def _anchored(value: Any, folder: Path) -> Any:
         path, _, attribute = value.rpartition(":")
         return f"{(folder / Path(path).expanduser()).resolve()}:{attribute}"
     return value
+
+
+def _anchor_trace(values: Mapping[str, Any], folder: Path) -> None:
+    """Make the path of an availability trace, given from where the experiment file lies, absolute; in place."""
+    law: Any = values
+    for key in ("systems", "availability"):
+        law = law.get(key) if isinstance(law, Mapping) else None
+    if isinstance(law, dict) and isinstance(law.get("file"), str):
+        law["file"] = str((folder / Path(law["file"]).expanduser()).resolve())
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _by_content(value: Any) -> Any:

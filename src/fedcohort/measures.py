@@ -16,11 +16,11 @@ from fedcohort import streams
 from fedcohort.errors import UsageError
 
 __all__ = [
-    "EarlyStop", "JainReference", "PairedInterval", "Participation", "PredictionSets", "accuracy", "best_accuracy", "bytes_to",
-    "coverage", "coverage_range", "early_stop", "entropy", "final_accuracy", "forgetting", "gini", "hindsight_regret", "jain",
-    "jain_random", "largest_drop", "macro_accuracy", "mean_sd", "overall_accuracy", "paired_interval", "participation",
-    "participation_random", "prediction_sets", "regret", "rounds_since", "rounds_to", "selection_counts", "tail_sd", "time_to",
-    "worst_accuracy",
+    "EarlyStop", "JainReference", "PairedInterval", "Participation", "PredictionSets", "accuracy", "best_accuracy",
+    "best_batch_size", "bytes_to", "conformal_threshold", "coverage", "coverage_range", "early_stop", "entropy",
+    "final_accuracy", "forgetting", "gini", "hindsight_regret", "jain", "jain_random", "largest_drop", "macro_accuracy",
+    "mean_sd", "overall_accuracy", "paired_interval", "participation", "participation_random", "prediction_sets", "regret",
+    "rounds_since", "rounds_to", "selection_counts", "tail_sd", "time_to", "worst_accuracy",
 ]  # fmt: skip
 
 Values = NDArray[np.float64]
@@ -436,6 +436,27 @@ def prediction_sets(members: ArrayLike, labels: ArrayLike) -> PredictionSets:
     return PredictionSets(float(covered.mean()), float(sizes.mean()), float((sizes == 0).mean()))
 
 
+def conformal_threshold(probabilities: ArrayLike, labels: ArrayLike, alpha: float) -> float:
+    """The ⌈(1 − alpha)(n_c + 1)⌉-th smallest score 1 − p_y of the calibration samples; inf if there are too few.
+
+    The prediction set of a sample is C(x) = {c: 1 − p_c(x) ≤ threshold}; see :func:`coverage_range` for what it covers.
+
+    Args:
+        probabilities: of each class for each calibration sample [n_c, K].
+        labels: the right classes, integers [n_c].
+        alpha: error rate, in (0, 1).
+    """
+    p, right = np.asarray(probabilities, np.float64), np.asarray(labels)
+    if p.ndim != 2 or not p.size or right.shape != p.shape[:1]:
+        raise UsageError(
+            f"probabilities is {list(p.shape)} with {list(right.shape)} labels; it must be [samples, classes], and a label for each"
+        )
+    coverage_range(alpha, len(p))  # checks alpha
+    scores = np.sort(1 - p[np.arange(len(p)), right])
+    rank = math.ceil(round((1 - alpha) * (len(p) + 1), 9))
+    return float(scores[rank - 1]) if rank <= len(p) else math.inf
+
+
 def coverage_range(alpha: float, num_calibration: int) -> tuple[float, float]:
     """Where expected coverage lies: 1 − alpha to 1 − alpha + 1/(n_c + 1), at most 1.
 
@@ -485,6 +506,52 @@ def forgetting(per_class: ArrayLike) -> Values:
     total = np.where(defined, lost, 0.0).sum(axis=1)
     mean: Values = np.divide(total, number, out=np.full(len(lost), np.nan), where=number > 0)
     return mean
+
+
+# --- device profile ---------------------------------------------------------------------------------------------------
+
+
+def best_batch_size(
+    sizes: ArrayLike,
+    samples_per_second: ArrayLike,
+    *,
+    memory: ArrayLike | None = None,
+    accuracy: ArrayLike | None = None,
+    rule: str = "throughput",
+) -> int:
+    """Which of the measured mini-batch sizes to train with; of equally good ones the smallest.
+
+    ``throughput``: the most samples per second. ``tradeoff``: the smallest mean of time per sample, memory and 1 − accuracy, each
+    scaled to [0, 1] over the sizes (0 where all are equal). ``ours``.
+
+    Args:
+        sizes: the mini-batch sizes [n].
+        samples_per_second: mean throughput of each.
+        memory: peak memory of each, in any unit; for ``tradeoff``.
+        accuracy: accuracy after a fixed number of rounds with each; for ``tradeoff``.
+        rule: ``throughput`` or ``tradeoff``.
+    """
+    batch, speed = _series(sizes, "sizes"), _series(samples_per_second, "samples_per_second")
+    _same_length(batch, "sizes", speed, "samples_per_second")
+    if not (speed > 0).all():
+        raise UsageError("samples_per_second must be above 0 for every size")
+    if rule == "throughput":
+        cost = -speed
+    elif rule == "tradeoff":
+        if memory is None or accuracy is None:
+            raise UsageError("rule = 'tradeoff': needs memory and accuracy; give both, or use rule = 'throughput'")
+        used, reached = _series(memory, "memory"), _series(accuracy, "accuracy")
+        _same_length(batch, "sizes", used, "memory")
+        _same_length(batch, "sizes", reached, "accuracy")
+        cost = np.mean([_scaled(1 / speed), _scaled(used), _scaled(1 - reached)], axis=0)
+    else:
+        raise UsageError(f"rule = {rule!r}: valid are 'throughput' and 'tradeoff'")
+    return int(batch[np.lexsort((batch, cost))[0]])
+
+
+def _scaled(values: Values) -> Values:
+    span = values.max() - values.min()
+    return (values - values.min()) / span if span > 0 else np.zeros_like(values)
 
 
 # --- several seeds ---------------------------------------------------------------------------------------------------------

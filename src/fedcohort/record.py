@@ -22,11 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcohort.errors import UsageError
+from fedcohort.arrays import Indices, Values
+from fedcohort.errors import UsageError, nearest
 from fedcohort.states import CorruptState, load_state, save_state
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedcohort.summary import Summary
 
 __all__ = ["FORMAT", "ClientRow", "LedgerRow", "RoundRow", "Run", "open_run"]
 
@@ -119,7 +122,11 @@ class RoundRow:
     decisions: Sequence[tuple[int, bool, float, Mapping[str, float]]]
     ledger: list[LedgerRow]
     wall: dict[str, float] = field(default_factory=dict)
+    client_accuracy: Values | None = None
 
+
+_CLIENT_ACCURACY = "CREATE TABLE IF NOT EXISTS client_accuracy (round INTEGER PRIMARY KEY, accuracies BLOB NOT NULL)"
+"""Accuracy of the model on each client's data, little-endian float64 [m]; runs recorded by early versions have no such table."""
 
 _SCALARS = (
     "round", "available", "selected", "trained", "admitted", "simulated_time", "round_time", "steps", "test_accuracy", "test_loss",
@@ -221,6 +228,45 @@ class Run:
         return self._frame("SELECT * FROM ledger ORDER BY round, kind")
 
     @property
+    def client_accuracy(self) -> "pd.DataFrame":
+        """Accuracy of the new model on each client's own data: a row for each measured round, a column for each client.
+
+        Empty unless ``measures.clients_every`` asked for it; NaN for clients without such data.
+        """
+        import pandas as pd
+
+        with self._reading() as connection:
+            rows = _client_accuracy(connection)
+        values = {round_: np.frombuffer(blob, dtype="<f8") for round_, blob in rows}
+        return pd.DataFrame.from_dict(values, orient="index").rename_axis(index="round", columns="client")
+
+    @property
+    def selections(self) -> list[Indices]:
+        """The clients that were selected in each round, for :mod:`fedcohort.measures`."""
+        found = {t: part.to_numpy(np.int64) for t, part in self.clients.groupby("round")["client"]}
+        return [found.get(t, np.zeros(0, dtype=np.int64)) for t in range(1, self.last_round + 1)]
+
+    def rewards(self, column: str) -> Values:
+        """What came of selecting clients: a column of :attr:`clients`, such as ``loss`` or ``duration``, as float64 [rounds, m].
+
+        NaN where a client was not selected or its update did not arrive: what a server observes, for
+        :func:`fedcohort.measures.hindsight_regret`.
+
+        Raises:
+            UsageError: there is no such column of numbers.
+        """
+        clients = self.clients
+        known = [str(name) for name in clients.select_dtypes("number") if name not in ("round", "client")]
+        if column not in known:
+            raise UsageError(
+                f"column = {column!r}: is not a number that is recorded of clients; {nearest(column, known)}"
+            )
+        arrived = clients[clients["status"].isin(("admitted", "declined"))]
+        values = np.full((self.last_round, self.experiment.federation.clients), np.nan)
+        values[arrived["round"] - 1, arrived["client"]] = arrived[column]
+        return values
+
+    @property
     def wall(self) -> "pd.DataFrame":
         """Seconds of the simulator by part of a round; ``total`` is the whole round without ``recording`` (of the round before)."""
         return self._frame("SELECT * FROM wall ORDER BY round").set_index("round")
@@ -230,6 +276,20 @@ class Run:
         """Last committed round; 0 before the first."""
         with self._reading() as connection:
             return int(connection.execute("SELECT COALESCE(MAX(round), 0) FROM rounds").fetchone()[0])
+
+    def summary(self, target: float | None = None) -> "Summary":
+        """Every measure that the record gives, in one call: accuracy, cost of a target, fairness beside chance, stability.
+
+        Args:
+            target: the test accuracy that rounds, time and bytes are counted to; by default ``measures.target_accuracy``, or the run's
+                best, rounded down to two decimals.
+
+        Raises:
+            UsageError: the run has no finished round.
+        """
+        from fedcohort.summary import summary
+
+        return summary(self, target)
 
     def digest(self) -> str:
         """A hash of every result that must not depend on when, where and how fast the run was made: all but wall times."""
@@ -243,6 +303,8 @@ class Run:
             ):
                 for row in connection.execute(query):
                     digest.update(repr(row).encode())
+            for row in _client_accuracy(connection):
+                digest.update(repr(row).encode())
         model = self.path / "model.safetensors"
         if model.exists():
             digest.update(model.read_bytes())
@@ -339,11 +401,12 @@ class Writer:
         if verdict != "ok":
             self._connection.close()
             raise _damaged(database, verdict)
+        self._connection.execute(_CLIENT_ACCURACY)
 
     def rewind(self, last: int) -> None:
         """Forget rounds after ``last``, which had no checkpoint of their own."""
         with self._connection:
-            for table in ("rounds", "clients", "decisions", "ledger", "wall"):
+            for table in ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy"):
                 self._connection.execute(f"DELETE FROM {table} WHERE round > ?", (last,))
 
     def record(self, row: RoundRow, state: Mapping[str, Any] | None) -> None:
@@ -387,6 +450,9 @@ class Writer:
                 for part in ("selection", "training", "aggregation", "evaluation", "recording", "total")
             ]
             db.execute("INSERT INTO wall VALUES (?, ?, ?, ?, ?, ?, ?)", [row.round, *wall])
+            if row.client_accuracy is not None:
+                accuracies = np.asarray(row.client_accuracy, dtype="<f8").tobytes()
+                db.execute("INSERT INTO client_accuracy VALUES (?, ?)", (row.round, accuracies))
             if saved is not None:
                 db.execute("DELETE FROM checkpoints")
                 db.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (row.round, *saved))
@@ -424,6 +490,12 @@ def open_run(path: str | Path) -> Run:
         UsageError: there is no run, it is of another version, or its database is damaged.
     """
     return Run(path)
+
+
+def _client_accuracy(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'client_accuracy'").fetchone():
+        return []
+    return connection.execute("SELECT round, accuracies FROM client_accuracy ORDER BY round").fetchall()
 
 
 def _damaged(database: Path, error: object) -> UsageError:

@@ -14,7 +14,7 @@ from fedcohort.arrays import Values
 from fedcohort.engines.base import Engine
 from fedcohort.federation.systems import Clock
 from fedcohort.record import RoundRow
-from fedcohort.selection.base import Cohort, Round, Selector, choose
+from fedcohort.selection.base import Cohort, LocalAccuracy, Round, Selector, choose
 from fedcohort.streams import rng
 from fedcohort.training.forward import Evaluation
 
@@ -52,8 +52,15 @@ class Game:
         self.clock.load_state_dict(state["clock"])
 
 
-def play_round(game: Game, t: int, *, test: bool) -> RoundRow:
-    """Play round ``t``: changes ``game`` and returns what is recorded; ``test`` says whether the test set is evaluated."""
+def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None = None) -> RoundRow:
+    """Play round ``t``: changes ``game`` and returns what is recorded.
+
+    Args:
+        game: everything the run consists of.
+        t: round, from 1.
+        test: whether the new model is evaluated on the test set.
+        clients: what every client is asked about the new model, for the record only: no strategy hears of it or pays for it.
+    """
     clock, selector, algorithm, engine, start = game.clock, game.selector, game.algorithm, game.engine, game.model
     watch, before = Stopwatch(), clock.now
     ledger = Ledger(num_bytes([start]))
@@ -84,6 +91,7 @@ def play_round(game: Game, t: int, *, test: bool) -> RoundRow:
     with watch.part("evaluation"):
         validation = engine.evaluate(game.model, "validation")
         tested = engine.evaluate(game.model, "test") if test else None
+        served = _served(engine, game.model, t, clients, clock) if clients is not None else None
     with watch.part("selection"):
         selector.observe(tally.outcome(t, clock.now - before, validation.accuracy, validation.class_accuracy))
 
@@ -94,8 +102,17 @@ def play_round(game: Game, t: int, *, test: bool) -> RoundRow:
         seconds=seconds.get("training", 0.0), discloses="its update and number of samples",
     )  # fmt: skip
     return _row(
-        t, len(available), cohort, tally, ledger, clock, before, validation, tested, seconds | {"total": watch.total()}
-    )
+        t, len(available), cohort, tally, ledger, clock, before, validation, tested, served,
+        seconds | {"total": watch.total()},
+    )  # fmt: skip
+
+
+def _served(engine: Engine, model: ModelState, t: int, question: LocalAccuracy, clock: Clock) -> Values:
+    """The answer of every client, float64 [m]; NaN for those without data."""
+    values = np.full(len(clock.num_samples), np.nan)
+    with_data = np.flatnonzero(clock.num_samples)
+    values[with_data] = engine.answer(model, t, question, with_data)
+    return values
 
 
 def _members(cohort: Cohort, clock: Clock, k: int, t: int, trainable: frozenset[str]) -> Members:
@@ -124,6 +141,7 @@ def _row(
     before: float,
     validation: Evaluation,
     tested: Evaluation | None,
+    served: Values | None,
     seconds: dict[str, float],
 ) -> RoundRow:
     trained = tally.having("admitted", "declined")
@@ -153,6 +171,7 @@ def _row(
         decisions=decisions(cohort),
         ledger=ledger.rows,
         wall=seconds,
+        client_accuracy=served,
     )
 
 

@@ -23,13 +23,14 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from fedcohort.comparison import Comparison, Result
-    from fedcohort.experiment import Cell, Choice, Experiment, Systems
+    from fedcohort.coverage import Conformal
+    from fedcohort.experiment import Cell, Choice, Experiment
     from fedcohort.federation.datasets import Dataset
     from fedcohort.federation.partition import PartitionReport
     from fedcohort.federation.survey import Survey
     from fedcohort.record import RoundRow
     from fedcohort.simulate import Progress as Told
-    from fedcohort.summary import Conformal, Summary
+    from fedcohort.summary import Summary
 
 __all__ = [
     "as_json", "as_text", "comparison", "known_data", "partition", "plug_ins", "results", "screen", "summaries", "watching",
@@ -212,7 +213,9 @@ def _explained(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Ite
     partly = next((row for row in rows if 0 < row["reached"] < row["seeds"]), None)
     never = any(row["reached"] == 0 for row in rows)
     share = f"({partly['reached']}/{partly['seeds']})" if partly is not None else ""
-    means = f" {share}: only {share[1:-1].replace('/', ' of ')} seeds reached it, and the mean is theirs." if share else ""
+    means = (
+        f" {share}: only {share[1:-1].replace('/', ' of ')} seeds reached it, and the mean is theirs." if share else ""
+    )
     means += " –: no seed reached it." if never else ""
     yield f"Target accuracy {100 * compared.target.accuracy:g} %: {compared.target.chosen}.{means}"
     chance = sorted({index(row["jain_random"]) for row in rows})
@@ -357,7 +360,7 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
         ),
         Text(f"{m:,} clients by {_called(chosen)}, seed {experiment.seed}"),
         *[Text(f"{what}: {_called(c)}") for what, c in changes if c.name != "none"],
-        *map(Text, _systems(experiment.systems, survey)),
+        *map(Text, _systems(experiment, survey)),
         Text(
             f"Label skew like that of a Dirichlet law with alpha (total) {_alpha(report.effective_alpha)}"
             + (", before label noise" if survey.wrong_labels.any() else "")
@@ -382,9 +385,9 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
     return Group(*parts, *_notes(*notes))
 
 
-def _systems(systems: "Systems", survey: "Survey") -> Iterator[str]:
+def _systems(experiment: "Experiment", survey: "Survey") -> Iterator[str]:
     """What makes clients slow, absent or late, as far as it was asked for."""
-    plain = type(systems)()
+    systems, plain = experiment.systems, type(experiment)().systems
     for what in ("latency", "network", "availability"):
         choice = getattr(systems, what)
         if choice != getattr(plain, what):
@@ -392,8 +395,9 @@ def _systems(systems: "Systems", survey: "Survey") -> Iterator[str]:
     if systems.dropout:
         yield f"Drop-out: a selected client fails with probability {systems.dropout:g}"
     if systems.deadline is not None:
-        late = int((survey.time > systems.deadline).sum())
-        yield f"Deadline {systems.deadline:g}: {late:,} of {len(survey.time):,} clients need longer for nominal work in round 1"
+        with_data = survey.time[survey.report.sizes > 0]
+        late = int((with_data > systems.deadline).sum())
+        yield f"Deadline {systems.deadline:g}: {late:,} of {len(with_data):,} clients need longer for nominal work in round 1"
     if systems.overcommit > 1:
         yield f"Over-commitment: {systems.overcommit:g} clients are invited for each that is waited for"
 

@@ -16,6 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedcohort.errors import UsageError
 from fedcohort.experiment import Cell, Experiment, Systems
 from fedcohort.federation.datasets import Dataset
@@ -142,12 +144,15 @@ def _play(
     cell: Cell, game: Any, writer: Any, first: int, stop: threading.Event, progress: Progress | None, path: Path
 ) -> None:
     from fedcohort.rounds import play_round
+    from fedcohort.selection.base import LocalAccuracy
 
     experiment, measures = cell.experiment, cell.experiment.measures
+    question, every = LocalAccuracy(held_out=experiment.federation.holdout > 0), measures.clients_every
     recording = 0.0  # a round's own recording is only known once it is recorded: the next round's row carries it
     for t in range(first, experiment.rounds + 1):
         last = t == experiment.rounds
-        row = play_round(game, t, test=last or t % measures.evaluate_every == 0)
+        served = every > 0 and (last or t % every == 0)
+        row = play_round(game, t, test=last or t % measures.evaluate_every == 0, clients=question if served else None)
         due = last or stop.is_set() or t % measures.checkpoint_every == 0
         row.wall["recording"] = recording
         begin = time.perf_counter()
@@ -219,19 +224,33 @@ def federate(experiment: Experiment, given: Given) -> Federated:
 
 def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     """The data of an experiment and its federation, client by client, without training anything."""
+    from fedcohort.accounts import num_bytes
+    from fedcohort.engines.local import build_module
+    from fedcohort.federation.featureshift import Space, in_words
     from fedcohort.federation.survey import survey
     from fedcohort.federation.systems import Clock
+    from fedcohort.models import as_model
+    from fedcohort.training.local import DTYPES, state_of
 
-    found, systems = federate(experiment, given), experiment.systems
+    found, systems, seed = federate(experiment, given), experiment.systems, experiment.seed
+    federation = found.federation
+    model = as_model(given.model) if given.model is not None else experiment.model.build()
+    algorithm = given.algorithm if given.algorithm is not None else experiment.algorithm.build()
+    start = state_of(build_module(model, federation, seed).to(dtype=DTYPES[experiment.training.precision]))
     clock = Clock(
-        found.federation.num_samples,
-        experiment.seed,
+        federation.num_samples,
+        seed,
         systems.latency.build(),
         systems.availability.build(),
         systems.network.build(),
         rounds=experiment.rounds,
+        deadline=systems.deadline,
+        model_bytes=num_bytes([start]),
+        epochs=algorithm.local_training(experiment.training).epochs,
     )
-    seen = survey(found.dataset.train_labels, found.split, found.federation, clock, experiment.rounds)
+    space = Space(federation.sample_shape, np.ones(()), federation.num_clients)
+    shift = in_words(experiment.federation.feature_shift.build(), space, seed=seed)
+    seen = survey(found.dataset.train_labels, found.split, federation, clock, experiment.rounds, shift)
     return found.dataset, seen
 
 

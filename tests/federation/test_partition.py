@@ -322,7 +322,8 @@ def test_agrees_with_the_rule_written_out_by_hand(variant, alpha):
         sizes, classes = counts.sum(axis=1), np.count_nonzero(counts, axis=1)
         last_class_to_largest = counts[sizes.argmax(), 3]
         spread = [sizes.var(), sizes.max(), sizes.min(), classes.mean(), counts.var(), last_class_to_largest]
-        return [*sizes, *sizes**2, *spread]
+        shares = (counts / np.maximum(sizes, 1)[:, None]).ravel()
+        return [*sizes, *sizes**2, *shares, *shares**2, *spread]
 
     def drawn(seed):
         clients = rule.assign(labels, m, np.random.default_rng(seed))

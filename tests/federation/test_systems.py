@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import fedcohort
 from fedcohort.algorithms.base import Update
 from fedcohort.errors import UsageError
-from fedcohort.federation.availability import Bernoulli
+from fedcohort.federation.availability import Bernoulli, Trace
 from fedcohort.federation.latency import LogNormalBandwidth, ShiftedExponential
 from fedcohort.federation.systems import Clock
 from fedcohort.rounds import play_round
@@ -423,14 +423,36 @@ def test_a_trace_that_changed_is_another_run(tmp_path: Path) -> None:
     experiment = small(systems={"availability": {"name": "trace", "file": str(file), "repeat": True}})
     with pytest.raises(KeyboardInterrupt):
         fedcohort.run(experiment, runs=tmp_path / "runs", progress=stop_after(3))
-    file.write_text("[[0, 1, 2, 3, 4], [5, 6, 8]]")
-    with pytest.raises(
-        UsageError, match=r"^systems\.availability\.file = .*: is not the trace that the run was begun with"
-    ):
-        fedcohort.run(experiment, runs=tmp_path / "runs")
+    file.write_text("[[0, 1, 2, 3, 4], [5, 6, 8, 9]]")
+    other = fedcohort.run(experiment, runs=tmp_path / "runs")
+    assert other.rounds["available"].tolist() == [5, 4, 5, 4, 5, 4]
     file.write_text("[[0, 1, 2, 3, 4], [5, 6, 7]]")
     run = fedcohort.run(experiment, runs=tmp_path / "runs")
     assert run.rounds["available"].tolist() == [5, 3, 5, 3, 5, 3]
+    file.unlink()  # a finished run can be read without it
+    assert run.experiment.systems.availability.parameters["file"] == str(file)
+    assert run.summary().rounds == 6
+
+
+def test_a_run_goes_on_only_with_its_trace(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    file.write_text("[[0], [1]]")
+    before = clock([10, 10], availability=Trace(file=str(file))).state_dict()
+    file.write_text("[[1], [0]]")
+    with pytest.raises(
+        UsageError, match=r"^systems\.availability\.file = .*: is not the trace that the run was begun with"
+    ):
+        clock([10, 10], availability=Trace(file=str(file))).load_state_dict(before)
+
+
+def test_a_trace_is_found_from_where_the_experiment_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "trace.csv").write_text("round,client\n1,0\n2,1\n2,2\n")
+    law = 'systems.availability = { name = "trace", file = "trace.csv" }'
+    (tmp_path / "there" / "run.toml").write_text(f'rounds = 2\n{law}\n[[variants]]\nlabel = "b"\n{law}\n')
+    monkeypatch.chdir(tmp_path)
+    for _, row in fedcohort.load_experiment("there/run.toml").rows():
+        assert row.systems.availability.parameters["file"] == str(tmp_path / "there" / "trace.csv")
 
 
 @pytest.mark.parametrize(

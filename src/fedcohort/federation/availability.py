@@ -186,7 +186,7 @@ class Trace(Availability):
     """
 
     file: str
-    """The file: ``.json`` or ``.csv``."""
+    """The file, ``.json`` or ``.csv``; in an experiment file its path is given from where that lies."""
     repeat: bool = False
     """Begin again with its first round after its last one."""
 

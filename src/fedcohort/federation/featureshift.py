@@ -24,8 +24,8 @@ from fedcohort.errors import UsageError
 from fedcohort.parameters import parameters
 
 __all__ = [
-    "BrightnessContrast", "DeadPixels", "FeatureShift", "Gauss", "NoFeatureShift", "Rotate", "Space", "shift_features",
-    "shift_test",
+    "BrightnessContrast", "DeadPixels", "FeatureShift", "Gauss", "NoFeatureShift", "Rotate", "Space", "in_words",
+    "shift_features", "shift_test",
 ]  # fmt: skip
 
 Array = NDArray[Any]
@@ -78,6 +78,10 @@ class FeatureShift:
         """What is particular to each of these clients, [len(clients), …]."""
         raise NotImplementedError
 
+    def words(self, drawn: Array) -> list[str]:
+        """What was drawn for each client, for people; empty where there is nothing to tell clients apart by."""
+        return ["" for _ in drawn]
+
     def change(self, samples: Array, drawn: Array, space: Space, rng: np.random.Generator) -> Array:
         """Changed samples, [n, …]; ``drawn`` has a row for each. Floats; ``samples`` may be changed in place."""
         raise NotImplementedError
@@ -98,6 +102,10 @@ class Gauss(FeatureShift):
     def draw(self, clients: Indices, space: Space, rng: np.random.Generator) -> Array:
         """Standard deviations."""
         return self.sigma * np.sqrt(clients / space.num_clients)
+
+    def words(self, drawn: Array) -> list[str]:
+        """The standard deviation."""
+        return [f"σ {sigma:.3f}" for sigma in drawn]
 
     def change(self, samples: Array, drawn: Array, space: Space, rng: np.random.Generator) -> Array:
         """x + noise."""
@@ -124,6 +132,10 @@ class Rotate(FeatureShift):
     def draw(self, clients: Indices, space: Space, rng: np.random.Generator) -> Array:
         """Quarter turns, counter-clockwise."""
         return rng.permutation(len(clients)) % 4
+
+    def words(self, drawn: Array) -> list[str]:
+        """The angle."""
+        return [f"{90 * turns}°" for turns in drawn]
 
     def change(self, samples: Array, drawn: Array, space: Space, rng: np.random.Generator) -> Array:
         """Every sample by its client's angle."""
@@ -152,6 +164,10 @@ class BrightnessContrast(FeatureShift):
     def draw(self, clients: Indices, space: Space, rng: np.random.Generator) -> Array:
         """b and c, [n, 2]."""
         return rng.uniform(self.low, self.high, (len(clients), 2))
+
+    def words(self, drawn: Array) -> list[str]:
+        """Brightness and contrast."""
+        return [f"×{brightness:.2f}, ×{contrast:.2f}" for brightness, contrast in drawn]
 
     def change(self, samples: Array, drawn: Array, space: Space, rng: np.random.Generator) -> Array:
         """c·(b·x − μ) + μ."""
@@ -182,6 +198,17 @@ class DeadPixels(FeatureShift):
         """0 where the pixel is dead."""
         samples *= ~drawn[:, None]
         return samples
+
+
+def in_words(rule: FeatureShift | NoFeatureShift, space: Space, *, seed: int) -> list[str]:
+    """How each client's samples differ under ``rule``, [m]; no words without a shift."""
+    if isinstance(rule, NoFeatureShift):
+        return []
+    found: list[str] = []
+    for first in range(0, space.num_clients, CLIENTS_AT_ONCE):
+        clients = np.arange(first, min(first + CLIENTS_AT_ONCE, space.num_clients))
+        found += rule.words(rule.draw(clients, space, streams.rng(seed, "feature-shift", client=first)))
+    return found if any(found) else []
 
 
 def shift_features(

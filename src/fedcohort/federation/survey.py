@@ -1,6 +1,7 @@
 """What a federation looks like before any training: who holds what, how wrong, how slow, how often there."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,10 +21,13 @@ class Survey:
     """One federation, client by client.
 
     Attributes:
-        report: the partition, with the labels as the clients have them, wrong ones included.
+        report: the partition, with the labels as the clients have them, wrong ones included; its ``effective_alpha`` is that of the
+            labels before noise.
         held_out: samples of each client's local validation part, int64 [m].
         wrong_labels: share of wrong labels of each client, float64 [m]; all 0 without label noise.
-        time: simulated time of each client for its nominal work in round 1, float64 [m].
+        time: simulated time of each client for its nominal work and a model down and up in round 1, float64 [m].
+        sending: the part of it that is communication, float64 [m].
+        shift: how each client's samples differ, in words; empty without feature shift.
         presence: share of the rounds in which each client is available, float64 [m].
     """
 
@@ -31,10 +35,19 @@ class Survey:
     held_out: Indices
     wrong_labels: Values
     time: Values
+    sending: Values
+    shift: list[str]
     presence: Values
 
 
-def survey(labels: np.ndarray, split: Partition, federation: Federation, clock: Clock, rounds: int) -> Survey:
+def survey(
+    labels: np.ndarray,
+    split: Partition,
+    federation: Federation,
+    clock: Clock,
+    rounds: int,
+    shift: Sequence[str] = (),
+) -> Survey:
     """Look at a federation.
 
     Args:
@@ -43,8 +56,10 @@ def survey(labels: np.ndarray, split: Partition, federation: Federation, clock: 
         federation: the clients, made of these.
         clock: their speed and presence.
         rounds: of the experiment.
+        shift: how each client's samples differ, in words.
     """
     m, noise = federation.num_clients, federation.noise
+    alpha = describe(labels, split, federation.num_classes).effective_alpha
     wrong = np.zeros(m)
     if noise is not None:
         labels = labels.copy()
@@ -56,9 +71,11 @@ def survey(labels: np.ndarray, split: Partition, federation: Federation, clock: 
     for t in range(1, counted + 1):
         seen[clock.available(t)] += 1
     return Survey(
-        report=describe(labels, split, federation.num_classes),
+        report=replace(describe(labels, split, federation.num_classes), effective_alpha=alpha),
         held_out=federation.num_held_out,
         wrong_labels=wrong,
         time=clock.nominal(1),
+        sending=clock.sending(1),
+        shift=list(shift),
         presence=seen / counted,
     )

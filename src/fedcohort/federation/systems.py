@@ -112,6 +112,11 @@ class Clock:
         """Time each client needs in round ``t`` for nominal work and a whole model down and up, float64 [m]."""
         return self._whole(self._computing(t), np.arange(len(self.num_samples)))
 
+    def sending(self, t: int) -> Values:
+        """The part of :meth:`nominal` that is communication, float64 [m]."""
+        everybody, both_ways = np.arange(len(self.num_samples)), np.full(len(self.num_samples), 2.0 * self.model_bytes)
+        return self._split(self._computing(t), everybody, both_ways)[1]
+
     def invited(self, k: int) -> int:
         """⌈c·k⌉: how many clients are asked to take part so that k come in time."""
         return math.ceil(round(self.overcommit * k, 9))  # 1.1 × 10 is 11, whatever the last bit says

@@ -18,8 +18,8 @@ from fedcohort.arrays import Indices, Values
 from fedcohort.plugins import Card
 
 __all__ = [
-    "QUESTIONS", "Card", "Census", "Cohort", "Indices", "LocalLoss", "Outcome", "Question", "Reported", "Round", "Selector",
-    "Values", "Why", "choose", "rank_losses", "top",
+    "QUESTIONS", "Card", "Census", "Cohort", "Indices", "LocalAccuracy", "LocalLoss", "Outcome", "Question", "Reported", "Round",
+    "Selector", "Values", "Why", "choose", "rank_losses", "top",
 ]  # fmt: skip
 
 # --- what the server knows -------------------------------------------------------------------------------------------------
@@ -101,7 +101,19 @@ class LocalLoss(Question):
         return 0.0 if self.batch else 1.0
 
 
-QUESTIONS: dict[str, type[Question]] = {"LocalLoss": LocalLoss}
+@dataclass(frozen=True)
+class LocalAccuracy(Question):
+    """Share of the client's own samples that the current model predicts right, by the labels that the client has.
+
+    Attributes:
+        held_out: of the samples that the client holds out, instead of its training data.
+    """
+
+    reveals: ClassVar[str] = "the accuracy of the current model on its data"
+    held_out: bool = False
+
+
+QUESTIONS: dict[str, type[Question]] = {"LocalLoss": LocalLoss, "LocalAccuracy": LocalAccuracy}
 """Every question by name. A new one is added here, and its answer in ``training/forward.py``."""
 
 

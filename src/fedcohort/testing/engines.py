@@ -21,7 +21,7 @@ from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model
 from fedcohort.parameters import parameters
 from fedcohort.plugins import Card
-from fedcohort.selection.base import Cohort, LocalLoss
+from fedcohort.selection.base import Cohort, LocalAccuracy, LocalLoss
 from fedcohort.states import pack, unpack
 from fedcohort.testing.base import (
     BROKEN,
@@ -114,6 +114,7 @@ def _story(engine: Engine) -> dict[str, Any]:
         asked = np.sort(HEALTHY)
         story[f"round {t}, losses"] = engine.answer(model, t, LocalLoss(), asked)
         story[f"round {t}, losses on a batch"] = engine.answer(model, t, LocalLoss(batch=3), asked[::-1].copy())
+        story[f"round {t}, accuracies"] = engine.answer(model, t, LocalAccuracy(), asked)
         updates = list(engine.train(model, t, Cohort(np.array(clients)), algorithm))
         story[f"round {t}, updates"] = [_plain(update) for update in updates]
         model = algorithm.aggregate(model, (u for u in updates if u.client in admitted), everybody(admitted))
@@ -287,6 +288,8 @@ def _check_answers(engine: Engine, model: ModelState) -> None:
     alone = engine.answer(model, 1, LocalLoss(), clients[3:4])
     require(alone.tolist() == losses[3:4].tolist(), "answer: a client asked alone answers something else")
     require(engine.answer(model, 1, LocalLoss(), clients[:0]).shape == (0,), "answer: nobody was asked")
+    accuracies = engine.answer(model, 1, LocalAccuracy(), clients)
+    require(bool(((accuracies >= 0) & (accuracies <= 1)).all()), f"answer: accuracies {accuracies} outside [0, 1]")
     batch, later = (engine.answer(model, t, LocalLoss(batch=3), clients) for t in (1, 2))
     require(batch.tolist() != later.tolist(), "answer: rounds 1 and 2 drew the same mini-batches")
 

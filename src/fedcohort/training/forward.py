@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from fedcohort.arrays import Indices, Values
 from fedcohort.federation.federation import Federation, Samples
-from fedcohort.selection.base import LocalLoss, Question
+from fedcohort.selection.base import LocalAccuracy, LocalLoss, Question
 from fedcohort.streams import rng
 
 __all__ = ["BLOCK", "Evaluation", "answer", "blocks", "evaluate_block", "sum_up"]
@@ -96,10 +96,24 @@ def _local_loss(
     return np.array([total / len(data)])
 
 
+def _local_accuracy(
+    module: nn.Module,
+    federation: Federation,
+    dtype: torch.dtype,
+    question: LocalAccuracy,
+    t: int,
+    client: int,
+    seed: int,
+) -> Values:
+    data = federation.held_out(client) if question.held_out else federation.client(client)
+    parts = [evaluate_block(module, federation, dtype, block) for block in blocks(data)]
+    return np.array([sum_up(parts, federation.num_classes).accuracy])
+
+
 def _losses(module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         logits = module(federation.prepare(block.features, dtype))
         return functional.cross_entropy(logits, block.labels, reduction="none"), logits
 
 
-_ANSWERS: dict[type[Question], Callable[..., Any]] = {LocalLoss: _local_loss}
+_ANSWERS: dict[type[Question], Callable[..., Any]] = {LocalLoss: _local_loss, LocalAccuracy: _local_accuracy}

@@ -1,0 +1,254 @@
+"""Everything a finished run is judged by, in one call; clients' accuracies are measured for the record and nobody else."""
+
+import json
+import math
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import fedcohort
+from fedcohort import measures
+from fedcohort.coverage import conformal
+from fedcohort.errors import UsageError
+from fedcohort.record import Run
+from fedcohort.simulate import Given, prepare
+from tests.experiments import UCB, cell, small
+from tests.golden.test_same_bits import record
+from tests.resume.test_resume import stop_after
+from tests.test_cli import call, refused
+
+SYSTEMS = {"dropout": 0.2, "availability": {"name": "bernoulli", "probability": 0.6}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    experiment = small(selection=UCB, systems=SYSTEMS, measures={"clients_every": 2})
+    return fedcohort.run(experiment, runs=tmp_path_factory.mktemp("runs"))
+
+
+# --- accuracies of clients -------------------------------------------------------------------------------------------------------
+
+
+def test_clients_are_measured_every_so_many_rounds_and_after_the_last(tmp_path: Path, run: Run) -> None:
+    assert run.client_accuracy.index.tolist() == [2, 4, 6]
+    assert run.client_accuracy.shape == (3, 12)
+    every_4 = fedcohort.run(small(measures={"clients_every": 4}), runs=tmp_path)
+    assert every_4.client_accuracy.index.tolist() == [4, 6]
+
+
+@pytest.mark.parametrize("holdout", [0.0, 0.3])
+def test_they_are_the_final_models_on_each_clients_own_data(holdout: float, tmp_path: Path) -> None:
+    experiment = small(
+        federation={"holdout": holdout, "label_noise": {"name": "constant", "rate": 0.2}}, measures={"clients_every": 6}
+    )
+    run = fedcohort.run(experiment, runs=tmp_path)
+    from safetensors.torch import load_file
+
+    with prepare(cell(experiment).experiment, Given()) as (game, _):
+        federation = game.engine.federation
+        weights = load_file(run.path / "model.safetensors")
+        layers = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
+        for client in range(12):
+            data = federation.held_out(client) if holdout else federation.client(client)
+            x = federation.prepare(data.features, torch.float32).flatten(1)
+            for i, layer in enumerate(layers):
+                x = x @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"]
+                x = x.relu() if i < len(layers) - 1 else x
+            right = float((x.argmax(1) == data.labels).double().mean())
+            assert run.client_accuracy.loc[6, client] == pytest.approx(right, abs=1e-9, nan_ok=True)
+
+
+def test_by_default_nothing_is_measured(tmp_path: Path) -> None:
+    run = fedcohort.run(small(), runs=tmp_path)
+    assert run.client_accuracy.empty
+    assert math.isnan(run.summary().worst_client_accuracy)
+    assert small().key() == small(measures={"clients_every": 0}).key()
+    assert small().key() != small(measures={"clients_every": 1}).key()
+
+
+@pytest.mark.parametrize("selection", [UCB, {"name": "powd"}], ids=str)
+def test_nobody_but_the_record_notices(selection: dict[str, object], tmp_path: Path) -> None:
+    plain = fedcohort.run(small(selection=selection, systems=SYSTEMS), runs=tmp_path)
+    watched = fedcohort.run(small(selection=selection, systems=SYSTEMS, measures={"clients_every": 1}), runs=tmp_path)
+    assert len(watched.client_accuracy) == 6
+    for frame in ("rounds", "clients", "decisions"):
+        assert getattr(plain, frame).equals(getattr(watched, frame))
+    assert plain.ledger.drop(columns="seconds").equals(watched.ledger.drop(columns="seconds"))
+    assert (plain.path / "model.safetensors").read_bytes() == (watched.path / "model.safetensors").read_bytes()
+    assert plain.digest() != watched.digest()
+
+
+@pytest.mark.parametrize("checkpoint_every", [1, 4])
+def test_resumed_equals_straight(checkpoint_every: int, tmp_path: Path) -> None:
+    experiment = small(measures={"clients_every": 2, "checkpoint_every": checkpoint_every})
+    straight = fedcohort.run(experiment, runs=tmp_path / "straight")
+    with pytest.raises(KeyboardInterrupt):
+        fedcohort.run(experiment, runs=tmp_path / "broken", progress=stop_after(5))
+    resumed = fedcohort.run(experiment, runs=tmp_path / "broken")
+    assert record(resumed) == record(straight)
+    assert resumed.client_accuracy.equals(straight.client_accuracy)
+
+
+def test_clients_without_data_have_no_accuracy(tmp_path: Path) -> None:
+    experiment = small(
+        rounds=1,
+        federation={"clients": 300, "partition": {"name": "quantity", "beta": 0.2, "min_size": 0}},
+        measures={"clients_every": 1},
+    )
+    run = fedcohort.run(experiment, runs=tmp_path)
+    with prepare(cell(experiment).experiment, Given()) as (game, _):
+        empty = game.clock.num_samples == 0
+    assert empty.any()
+    assert np.array_equal(np.isnan(run.client_accuracy.loc[1]), empty)
+    assert 0 <= run.summary().worst_client_accuracy <= run.summary().client_accuracy <= 1
+
+
+def test_records_of_an_early_version_have_none_and_can_be_read_and_continued(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fedcohort.run(small(), runs=tmp_path, progress=stop_after(3))
+    (path,) = tmp_path.iterdir()
+    with sqlite3.connect(path / "run.sqlite") as database:
+        database.execute("DROP TABLE client_accuracy")
+    database.close()
+    assert Run(path).client_accuracy.empty
+    assert Run(path).summary().rounds == 3
+    assert fedcohort.run(small(), runs=tmp_path).last_round == 6
+
+
+# --- all measures ----------------------------------------------------------------------------------------------------------------
+
+
+def test_every_measure_is_that_of_the_record(run: Run) -> None:
+    found, rounds = run.summary(target=0.2), run.rounds
+    tested = rounds["test_accuracy"].to_numpy()
+    assert (found.accuracy, found.best_accuracy) == (tested[-1], tested.max())
+    assert found.class_accuracy == rounds["class_accuracy"].iloc[-1]
+    assert found.macro_accuracy == pytest.approx(np.mean(found.class_accuracy))
+    reached = int(np.argmax(tested >= 0.2))
+    assert found.rounds_to_target == reached + 1
+    assert found.time_to_target == rounds["simulated_time"].iloc[reached]
+    spent = run.ledger.query(f"round <= {reached + 1}")
+    assert found.bytes_to_target == spent["bytes_down"].sum() + spent["bytes_up"].sum()
+    counts = np.bincount(run.clients["client"], minlength=12)
+    assert found.selected == measures.participation(counts)
+    admitted = run.clients.query("status == 'admitted'")
+    assert found.admitted == measures.participation(np.bincount(admitted["client"], minlength=12))
+    assert found.selected_random == measures.participation_random(12, 3, 6)
+    assert found.jain_random == measures.jain_random(12, 3, 6)
+    own = run.client_accuracy.loc[6].to_numpy()
+    assert found.client_accuracy == pytest.approx(own.mean())
+    assert found.worst_client_accuracy == np.sort(own)[:2].mean()  # ⌈0.1·12⌉
+    by_class = np.array(rounds["class_accuracy"].tolist())
+    assert found.forgetting == pytest.approx((by_class.max(axis=0) - by_class[-1]).mean())
+    assert found.largest_drop == max(0.0, -np.diff(tested).min())
+    assert found.tail_sd == pytest.approx(tested[-2:].std(ddof=1))
+    assert set(found.wall_seconds) == {"selection", "training", "aggregation", "evaluation", "recording", "total"}
+
+
+def test_a_target_out_of_reach_costs_infinitely_much(run: Run) -> None:
+    found = run.summary(target=1.0)
+    assert found.rounds_to_target == found.time_to_target == found.bytes_to_target == math.inf
+    assert run.summary().target == math.floor(round(found.best_accuracy * 100, 6)) / 100
+    assert run.summary().rounds_to_target < math.inf
+
+
+@pytest.mark.parametrize("target", [0.0, 1.5, -1.0, math.nan])
+def test_a_target_that_is_no_accuracy(target: float, run: Run) -> None:
+    with pytest.raises(UsageError, match=r"^target = "):
+        run.summary(target)
+
+
+def test_rounds_between_measurements_are_passed_over(tmp_path: Path) -> None:
+    run = fedcohort.run(small(measures={"evaluate_every": 4}), runs=tmp_path)
+    found = run.summary()
+    assert found.class_accuracy == run.rounds["class_accuracy"].iloc[-1]
+    assert math.isfinite(found.forgetting)
+
+
+def test_regret_from_a_record(run: Run, tmp_path: Path) -> None:
+    """The reward is the user's choice; what the record knows of it comes as arrays."""
+    losses, chosen = run.rewards("loss"), run.selections
+    assert losses.shape == (6, 12)
+    assert [len(clients) for clients in chosen] == run.rounds["selected"].tolist()
+    arrived = run.clients[run.clients["status"].isin(["admitted", "declined"])]
+    assert np.isfinite(losses).sum() == len(arrived)
+    assert np.isfinite(measures.hindsight_regret(-losses, chosen)).all()
+    full = fedcohort.run(small(measures={"clients_every": 1}), runs=tmp_path)
+    regret = measures.regret(1 - full.client_accuracy.to_numpy(), full.selections)
+    assert (np.diff(regret, prepend=0) >= 0).all()
+    with pytest.raises(UsageError, match=r"^column = 'los': .*did you mean 'loss'\?"):
+        run.rewards("los")
+
+
+def test_empty_rounds_have_empty_selections(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    file.write_text("[[0, 1, 2], [], [3]]")
+    experiment = small(rounds=3, systems={"availability": {"name": "trace", "file": str(file)}})
+    run = fedcohort.run(experiment, runs=tmp_path / "runs")
+    assert [sorted(clients) for clients in run.selections] == [[0, 1, 2], [], [3]]
+
+
+# --- prediction sets ---------------------------------------------------------------------------------------------------------------
+
+
+def test_prediction_sets_of_a_finished_run(tmp_path: Path) -> None:
+    experiment = small(rounds=20, data={"validation": 0.4}, federation={"partition": "iid"})
+    run = fedcohort.run(experiment, runs=tmp_path)
+    covered = []
+    for alpha in (0.05, 0.1, 0.3):
+        found = conformal(run, alpha)
+        assert found.expected == measures.coverage_range(alpha, found.num_calibration)
+        # a Beta law around 1 − alpha, of calibration and of test samples
+        spread = math.sqrt(alpha * (1 - alpha) * (1 / found.num_calibration + 1 / (359 - found.num_calibration)))
+        assert abs(found.sets.coverage - (1 - alpha)) < 4.5 * spread
+        covered.append((found.sets.coverage, found.sets.size, -found.sets.empty))
+    assert covered == sorted(covered, reverse=True)  # the more errors are allowed, the smaller the sets
+
+
+def test_prediction_sets_need_a_finished_run_with_a_validation_set(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^data\.validation = 0: there is nothing to calibrate on"):
+        conformal(fedcohort.run(small(rounds=1, data={"validation": 0}), runs=tmp_path / "none"))
+    with pytest.raises(KeyboardInterrupt):
+        fedcohort.run(small(), runs=tmp_path / "broken", progress=stop_after(2))
+    (path,) = (tmp_path / "broken").iterdir()
+    with pytest.raises(UsageError, match="is not finished and has no final model yet"):
+        conformal(Run(path))
+    with pytest.raises(UsageError, match=r"^alpha = 2: between 0 and 1"):
+        conformal(fedcohort.run(small(rounds=1), runs=tmp_path / "one"), 2)
+
+
+# --- on the command line -----------------------------------------------------------------------------------------------------------
+
+
+def test_measures_as_a_table(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = call("measures", run.path, "--conformal", "0.1").stdout
+    for words in (
+        "rounds to it",
+        "Jain of who was selected (chance)",
+        "of the worst-served tenth",
+        "forgetting",
+        "mean size",
+    ):
+        assert words in text
+    assert "not measured" not in text
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, call("measures", run.path, run.path).stdout.splitlines())) <= 60
+
+
+def test_measures_as_json(run: Run) -> None:
+    (said,) = json.loads(call("measures", run.path, "--target", "1.0", "--conformal", "0.2", "--json").stdout)
+    found = run.summary(1.0)
+    assert said["worst_client_accuracy"] == found.worst_client_accuracy
+    assert said["selected"]["gini"] == found.selected.gini
+    assert said["rounds_to_target"] is None  # never
+    assert said["conformal"]["alpha"] == 0.2
+
+
+def test_bad_arguments_are_one_line(run: Run, tmp_path: Path) -> None:
+    refused(call("measures", tmp_path), "not a run directory")
+    refused(call("measures", run.path, "--target", "80"), "target = 80", "at most 1")
+    refused(call("measures", run.path, "--conformal", "1"), "alpha = 1", "between 0 and 1")
+    assert call("measures").exit_code == 2
