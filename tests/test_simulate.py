@@ -207,3 +207,47 @@ def test_what_python_handed_over_stands_in_the_record(tmp_path: Path) -> None:
     assert head[1].startswith("# model: handed over in Python: Linear(in_features=4")
     assert head[2].startswith("# selector: handed over in Python: UCB(c=0.5")
     assert run.meta["label"] == "UCB"
+
+
+def test_factories_differ_by_what_they_close_over(tmp_path: Path) -> None:
+    def factory(width: int) -> Any:
+        return lambda shape, classes: nn.Sequential(nn.Linear(shape[0], width), nn.ReLU(), nn.Linear(width, classes))
+
+    runs = [fedcohort.run(small(rounds=1, **IID), data=blobs(), model=factory(w), runs=tmp_path) for w in (4, 8, 8)]
+    assert runs[0].path != runs[1].path
+    assert runs[1].path == runs[2].path
+
+
+def test_selector_objects_differ_by_how_they_are_written(tmp_path: Path) -> None:
+    class Head(Selector):
+        def select(self, round: Round) -> Cohort:
+            return Cohort(round.available[:3])
+
+    class Tail(Selector):
+        def select(self, round: Round) -> Cohort:
+            return Cohort(round.available[-3:])
+
+    Tail.__qualname__ = Head.__qualname__
+    picks = [
+        fedcohort.run(small(rounds=1), selector=s(), runs=tmp_path).clients["client"].tolist() for s in (Head, Tail)
+    ]
+    assert picks == [[0, 1, 2], [9, 10, 11]]
+
+
+def test_a_finished_run_is_not_opened_for_other_data(tmp_path: Path) -> None:
+    import sqlite3
+
+    run = fedcohort.run(small(rounds=1), runs=tmp_path)
+    with sqlite3.connect(run.path / "run.sqlite") as db:
+        db.execute("UPDATE meta SET value = 'abc' WHERE key = 'data'")
+    with pytest.raises(UsageError, match="was begun on other data"):
+        fedcohort.run(small(rounds=1), runs=tmp_path)
+
+
+def test_a_cohort_of_the_wrong_size_is_told_so(tmp_path: Path) -> None:
+    class Greedy(Selector):
+        def select(self, round: Round) -> Cohort:
+            return Cohort(round.available)
+
+    with pytest.raises(ValueError, match=r"Greedy\.select returned 12 clients instead of 3 in round 1"):
+        fedcohort.run(small(), selector=Greedy(), runs=tmp_path)

@@ -301,9 +301,7 @@ def read(paths: Iterable[str | Path]) -> Comparison:
                 f"{run.path}: stopped after round {run.last_round} of {experiment.rounds}; finish it first, with "
                 f"`fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}`"
             )
-        row = rows.setdefault(
-            (meta["label"], experiment.single(0).key(meta["data"])), Row(meta["label"], experiment, {})
-        )
+        row = rows.setdefault((meta["label"], meta["row"]), Row(meta["label"], experiment, {}))
         before = row.runs.setdefault(experiment.seed, run)
         if before is not run:
             raise UsageError(

@@ -307,7 +307,9 @@ class Experiment(_Section):
         for key, choices in self.sweep.items():
             if not choices:
                 raise UsageError(f"sweep.{key} = []: give at least one value")
-            if key.partition(".")[0] == "public":
+            if any(choices.count(choice) > 1 for choice in choices):
+                raise UsageError(f"sweep.{key} = {choices!r}: the same value stands twice")
+            if key.partition(".")[0] in _NOT_IN_ROWS:
                 raise UsageError(f"sweep.{key}: cannot differ between rows; set it once for the experiment")
         if self.variants or self.sweep:
             self.rows()
@@ -567,6 +569,11 @@ def _variant(row: Any, position: int) -> Variant:
         return row
     if not isinstance(row, Mapping) or not isinstance(row.get("label"), str) or not row["label"].strip():
         raise UsageError(f'variants.{position}.label: required; every [[variants]] table needs a label = "…"')
+    for key in row:
+        if key in _NOT_IN_ROWS:
+            raise UsageError(
+                f"variants.{row['label']}.{key}: cannot differ between rows; set it once for the experiment"
+            )
     return Variant(label=row["label"], overrides={key: value for key, value in row.items() if key != "label"})
 
 
@@ -574,8 +581,6 @@ def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any], where: str) ->
     """``base`` with ``overrides`` laid over it, tables merged key by key."""
     merged = {key: copy.deepcopy(value) for key, value in base.items()}
     for key, value in overrides.items():
-        if where.startswith("variants.") and "." not in where.removeprefix("variants.") and key in _NOT_IN_ROWS:
-            raise UsageError(f"{where}.{key}: cannot differ between rows; set it once for the experiment")
         before = merged.get(key)
         if isinstance(value, str) and isinstance(before, Mapping) and "name" in before:
             value = {"name": value}

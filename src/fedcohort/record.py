@@ -15,7 +15,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,7 +176,11 @@ class Run:
                     connection.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
                 connection.close()
                 (directory / "experiment.toml").write_text(experiment_toml, encoding="utf-8")
-                fresh.rename(directory / "run.sqlite")
+                with suppress(
+                    FileExistsError
+                ):  # another process was faster: its run is used; a rename would replace it
+                    os.link(fresh, directory / "run.sqlite")
+                fresh.unlink()
         except (OSError, sqlite3.OperationalError) as error:
             raise UsageError(f"{directory}: cannot be written ({error}); give another directory with --runs") from None
         return Run(directory)

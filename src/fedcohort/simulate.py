@@ -64,7 +64,7 @@ class Given:
             parts.append(self.data.fingerprint)
         if self.model is not None:
             parts.append(_identity(self.model))
-        parts += [repr(part) for part in (self.selector, self.algorithm) if part is not None]
+        parts += [_identity(part) for part in (self.selector, self.algorithm) if part is not None]
         return "|".join(parts)
 
     def note(self) -> str:
@@ -110,9 +110,10 @@ def run(
 def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: Progress | None = None) -> Run:
     """Run one cell of an experiment; see :func:`run`."""
     done = find_run(cell, given, runs)
-    if done is not None and done.finished:
-        return done
     experiment = cell.experiment
+    if done is not None and done.finished:
+        _same_data(done, fingerprint_of(experiment, given), experiment)
+        return done
     with prepare(experiment, given) as (game, fingerprint):
         path = done.path if done is not None else run_path(cell, given, runs)
         meta = {
@@ -120,15 +121,12 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
             "label": cell.label,
             "seed": str(cell.seed),
             "key": experiment.key(given.key()),
+            "row": experiment.single(0).key(given.key()),
             "public": experiment.public.words,
             "algorithm": game.algorithm.title(experiment.training),
         }
         record = Run.create(path, given.note() + experiment.to_toml(), meta | {"data": fingerprint, **_versions()})
-        if record.meta["data"] != fingerprint:
-            raise UsageError(
-                f"{path}: was begun on other data than {experiment.data.name!r} now gives (fingerprint {record.meta['data'][:12]}, "
-                f"now {fingerprint[:12]}); delete the directory to start again, or use another --runs directory"
-            )
+        _same_data(record, fingerprint, experiment)
         with record.writing() as writer, _finish_the_round() as stop:
             saved = record.checkpoint()
             first = 1
@@ -165,6 +163,24 @@ def _play(
                 f"stopped after round {t} of {experiment.rounds}; the same command goes on from there ({path})"
             )
     writer.finish(game.model, {})
+
+
+def fingerprint_of(experiment: Experiment, given: Given) -> str:
+    """Fingerprint of the data that the experiment now names, as a run keeps it."""
+    from fedcohort.federation import datasets
+    from fedcohort.federation.public import choose_public
+
+    data, public = experiment.data, experiment.public
+    dataset = given.data or datasets.load(
+        data.name, data_dir=given.data_dir, image_column=data.image_column, label_column=data.label_column
+    )
+    return choose_public(
+        public.name,
+        public.share,
+        dataset,
+        experiment.seed,
+        load=lambda name: datasets.load(name, data_dir=given.data_dir),
+    ).fingerprint
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,19 +368,47 @@ def _finish_the_round() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _identity(model: Any) -> str:
-    """A name for a model given in Python: its class or function, its structure and its weights."""
-    state = getattr(model, "state_dict", None)
-    if state is None or isinstance(model, type):
-        name = f"{getattr(model, '__module__', '')}.{getattr(model, '__qualname__', repr(model))}"
-        try:
-            return f"{name}:{hashlib.sha256(inspect.getsource(model).encode()).hexdigest()}"
-        except (OSError, TypeError):  # made in a console: its name is all there is
-            return name
-    digest = hashlib.sha256(repr(model).encode())
-    for name, value in state().items():
-        digest.update(name.encode() + value.detach().cpu().numpy().tobytes())
-    return digest.hexdigest()
+def _same_data(record: Run, fingerprint: str, experiment: Experiment) -> None:
+    """A run goes on, and is opened again, only with the data that it was begun on."""
+    begun = record.meta["data"]
+    if begun != fingerprint:
+        raise UsageError(
+            f"{record.path}: was begun on other data than {experiment.data.name!r} now gives (fingerprint {begun[:12]}, "
+            f"now {fingerprint[:12]}); delete the directory to start again, or use another --runs directory"
+        )
+
+
+def _identity(given: Any) -> str:
+    """What of an object from Python decides results: its class or function as written, its values, and a module's weights."""
+    if isinstance(given, partial):
+        bound = [given.args, sorted(given.keywords.items())]
+        return f"partial({_identity(given.func)}, {bound!r})"
+    if inspect.isfunction(given):
+        cells = [cell.cell_contents for cell in given.__closure__ or ()]
+        inside = [_identity(value) if callable(value) else repr(value) for value in cells]
+        return f"{given.__module__}.{given.__qualname__}:{_source(given)}:{inside}:{given.__defaults__!r}:{given.__kwdefaults__!r}"
+    kind = given if isinstance(given, type) else type(given)
+    written = [_source(base) for base in kind.__mro__ if not base.__module__.startswith(("builtins", "torch.", "abc"))]
+    name = f"{kind.__module__}.{kind.__qualname__}:{written}"
+    if isinstance(given, type):
+        return name
+    state = getattr(given, "named_parameters", None)
+    if state is None:
+        return f"{name}:{given!r}"
+    digest = hashlib.sha256(repr(given).encode())
+    for part in given.modules():
+        digest.update(_source(type(part)).encode() if not type(part).__module__.startswith("torch.") else b"")
+    for entry, value in given.state_dict().items():
+        digest.update(entry.encode() + value.detach().cpu().numpy().tobytes())
+    return f"{name}:{digest.hexdigest()}"
+
+
+def _source(written: Any) -> str:
+    """Hash of the text of a class or function; its name where there is no text, as in a console."""
+    try:
+        return hashlib.sha256(inspect.getsource(written).encode()).hexdigest()[:16]
+    except (OSError, TypeError):
+        return str(getattr(written, "__qualname__", written))
 
 
 def _versions() -> dict[str, str]:

@@ -120,7 +120,7 @@ class Nameless(Fine):
     [
         (Forgetful, "resumed after round 6"),
         (Reckless, "not available"),
-        (TooFew, "2 clients, not min"),
+        (TooFew, "returned 2 clients instead of 3"),
         (Global, "say why"),
         (Stubborn, "draw from round.rng only"),
         (Vandal, "read-only"),

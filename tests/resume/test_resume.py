@@ -18,7 +18,7 @@ from fedcohort.simulate import Interrupted
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 
-SLOW_ROUNDS = 40
+SLOW_ROUNDS = 120
 
 
 def stop_after(rounds: int) -> Any:
@@ -70,7 +70,6 @@ def test_kill_9_at_any_moment(delay: float, tmp_path: Path) -> None:
         killed += process.wait() == -signal.SIGKILL
     assert killed >= 1
     [run] = [Run(path) for path in (tmp_path / "killed").iterdir()]
-    assert not run.finished or killed < 3
     subprocess.run(command, check=True, timeout=120)
     straight = fedcohort.run(
         fedcohort.Experiment(rounds=SLOW_ROUNDS, seeds=1, selection="ucb", model="cnn_a"), runs=tmp_path / "straight"

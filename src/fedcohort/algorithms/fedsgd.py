@@ -27,4 +27,4 @@ class FedSGD(Algorithm):
 
     def local_training(self, training: Training) -> Training:
         """One step of plain SGD on all data."""
-        return dataclasses.replace(training, epochs=1, batch_size=0, optimizer="sgd", momentum=0.0)
+        return dataclasses.replace(training, epochs=1, batch_size=0, optimizer="sgd", momentum=0.0, nesterov=False)

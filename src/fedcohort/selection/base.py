@@ -350,4 +350,11 @@ def choose(selector: Selector, round: Round) -> Cohort:
         )
     if not np.isin(clients, round.available).all():
         raise ValueError(f"{name}.select returned clients that are not available in round {round.t}")
+    wanted = min(round.k, len(round.available))
+    if not selector.variable_size and cohort.multiplicity is None and len(clients) != wanted:
+        raise ValueError(f"{name}.select returned {len(clients)} clients instead of {wanted} in round {round.t}")
+    if cohort.weights is not None and not (
+        np.isfinite(cohort.weights).all() and (np.asarray(cohort.weights) >= 0).all()
+    ):
+        raise ValueError(f"{name}.select returned weights that are not finite and at least 0 in round {round.t}")
     return dataclasses.replace(cohort, clients=clients)
