@@ -55,7 +55,7 @@ def test_without_held_out_parts_nothing_is_copied() -> None:
     assert pooled(apart).train.features.data_ptr() == apart.train.features.data_ptr()
 
 
-@pytest.mark.parametrize("selection", ["uniform", {"name": "powd", "k": 5}])
+@pytest.mark.parametrize("selection", ["all", {"name": "uniform", "k": 5}])
 def test_selection_and_systems_have_no_say(selection: Any, tmp_path: Path) -> None:
     systems = {"dropout": 0.5, "availability": {"name": "bernoulli", "probability": 0.3}, "deadline": 400.0}
     values = {"rounds": 4, "federation": EVERYTHING, "algorithm": "centralised"}

@@ -120,7 +120,7 @@ def test_a_strategy_that_breaks_its_contract_is_told_so(tmp_path: Path) -> None:
 
 
 def test_weights_that_the_strategy_cannot_give(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"algorithm\.weights = 'unbiased': the selection strategy gives no inclusion"):
+    with pytest.raises(UsageError, match=r"algorithm\.weights = 'unbiased': UCB gives no inclusion"):
         fedcohort.run(small(selection="ucb", algorithm={"weights": "unbiased"}), runs=tmp_path)
     assert fedcohort.run(
         small(algorithm=FedAvg(weights="unbiased").card and {"weights": "unbiased"}), runs=tmp_path

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update, is_finite
+from fedcohort.algorithms.base import LARGE, Algorithm, Members, ModelState, Update, is_finite
 from fedcohort.arrays import Indices, Values
 from fedcohort.record import KEPT, ClientRow, LedgerRow
 from fedcohort.selection.base import Cohort, Outcome, Question
@@ -117,6 +117,7 @@ class Tally:
         self.rows = [ClientRow(int(client), "failed", "no answer") for client in cohort.clients]
         self.bytes_up = 0
         self.passes = 0.0
+        self.note = ""
         self._position = {int(client): i for i, client in enumerate(cohort.clients)}
         self._reports: dict[str, list[tuple[int, float]]] = {}
         self._updates: dict[int, Values] = {}
@@ -146,10 +147,14 @@ class Tally:
 
     def admitted(self, updates: Iterable[Update], algorithm: Algorithm, members: Members) -> Iterator[Update]:
         """Write down who enters the model, and with which weight."""
+        largest = 0.0
         for update in updates:
             row = self.rows[self._position[update.client]]
             row.status, row.weight = "admitted", algorithm.weigh(update, members)
+            largest = max(largest, row.weight)
             yield update
+        if algorithm.weights in LARGE and largest > 0:
+            self.note = f"largest weight {largest:.4g}"
 
     def settle(self) -> None:
         """Weights become shares of their sum."""

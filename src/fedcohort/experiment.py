@@ -387,7 +387,18 @@ class Experiment(_Section):
         return rows
 
     def cells(self) -> "list[Cell]":
-        """Every run of the experiment: rows × seeds."""
+        """Every run of the experiment: rows × seeds.
+
+        Raises:
+            UsageError: the strategy and the algorithm of a row do not go together.
+        """
+        from fedcohort.pairings import check
+
+        for label, row in self.rows():
+            try:
+                check(row.selection.build(), row.algorithm.build())
+            except UsageError as error:
+                raise UsageError(f"row {label!r}: {error}") from None
         return [
             Cell(label, seed, row.single(seed))
             for label, row in self.rows()
@@ -404,6 +415,8 @@ class Experiment(_Section):
             values["engine"].pop("plan")
         for name in ("target_accuracy", "patience", "checkpoint_every"):
             values["measures"].pop(name)
+        if values["algorithm"].get("max_weight") is None:
+            values["algorithm"].pop("max_weight", None)
         if not values["measures"]["clients_every"]:  # as if there were no such setting
             values["measures"].pop("clients_every")
         if traced := self._trace():

@@ -150,6 +150,7 @@ def _row(
         notes = ["empty round: nobody available"]
     elif not tally.having("admitted"):
         notes.append("nobody admitted: the model stays as it was")
+    notes.append(tally.note)
     return RoundRow(
         round=t,
         available=available,

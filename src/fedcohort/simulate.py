@@ -279,6 +279,7 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
     from fedcohort.federation.pooled import pooled
     from fedcohort.federation.systems import Clock
     from fedcohort.models import as_model
+    from fedcohort.pairings import check
     from fedcohort.rounds import Game
     from fedcohort.selection.base import Census
     from fedcohort.selection.everyone import All
@@ -289,6 +290,7 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
     algorithm = copy.deepcopy(given.algorithm) if given.algorithm is not None else experiment.algorithm.build()
     for part in (selector, algorithm):
         experiment.meet(part.needs, type(part).__name__)
+    check(selector, algorithm)
     systems, k = experiment.systems, experiment.selection.k
     if algorithm.pools:
         federation, selector, systems, k = pooled(federation), All(), Systems(), 1

@@ -105,6 +105,10 @@ class Crooked(Fine):
         return Cohort(round.sample(round.k), why=Why(round.available, np.zeros(1), note="?"))
 
 
+class Boaster(Fine):
+    gives: ClassVar[frozenset[str]] = frozenset({"weights"})
+
+
 @parameters
 class Silent(Fine):
     width: int = 3
@@ -128,6 +132,7 @@ class Nameless(Fine):
         (Curious, "its card says"),
         (Intruder, "'_Reply' object has no attribute 'state'"),
         (Crooked, "one float for each of"),
+        (Boaster, "gives \\['weights'\\], but its cohort has none"),
         (Silent, "Silent.width: write a sentence"),
         (Nameless, "card.source: is empty"),
     ],

@@ -23,6 +23,7 @@ from fedcohort.parameters import parameters
 from fedcohort.plugins import Card
 
 __all__ = [
+    "LARGE",
     "Algorithm",
     "Members",
     "ModelState",
@@ -41,6 +42,9 @@ ModelState = dict[str, Tensor]
 """All entries of a model's state dictionary, contiguous: parameters, float buffers, integer buffers."""
 
 WeightMode = Literal["n_selected", "uniform", "n_total_delta", "scaled", "unbiased", "cohort", "n_total_model"]
+
+LARGE: tuple[WeightMode, ...] = ("scaled", "unbiased", "cohort")
+"""Weight modes whose weights can be large: the others are normalised, or never above 1."""
 
 
 # --- what passes between client and server ---------------------------------------------------------------------------------
@@ -262,6 +266,8 @@ class Algorithm:
     reproduce it)."""
     server_lr: Annotated[float, Gt(0), Le(1)] = 1.0
     """Server damping s: the new model is (1 − s)·old + s·merged."""
+    max_weight: Annotated[float, Gt(0)] | None = None
+    """No update weighs more than this; for scaled, unbiased and cohort, whose weights can be large. The record notes the largest."""
 
     card: ClassVar[Card]
     needs: ClassVar[frozenset[str]] = frozenset()
@@ -310,6 +316,11 @@ class Algorithm:
 
     def weigh(self, update: Update, members: Members) -> float:
         """The weight of an update before normalisation; 0 leaves it out."""
+        weight = self._weight(update, members)
+        return weight if self.max_weight is None else min(weight, self.max_weight)
+
+    def _weight(self, update: Update, members: Members) -> float:
+        """The weight by the weight mode."""
         if members.weights and self.weights == "cohort":
             return members.weights[update.client]
         times = members.multiplicity.get(update.client, 1)

@@ -302,6 +302,8 @@ class Selector:
     card: ClassVar[Card]
     needs: ClassVar[frozenset[str]] = frozenset()
     """What the strategy cannot do without: ``histogram``, ``validation``, ``holdout``, ``update_norm``, ``update``."""
+    gives: ClassVar[frozenset[str]] = frozenset()
+    """What all its cohorts carry for weight modes: ``inclusion`` (for ``unbiased``), ``weights`` (for ``cohort``)."""
     variable_size: ClassVar[bool] = False
     """True for strategies whose cohort need not have min(k, number of available clients) members; rule R1 does not fill it up."""
 
@@ -341,7 +343,8 @@ def choose(selector: Selector, round: Round) -> Cohort:
         return Cohort(round.available, why=Why(round.available, np.zeros(0), note="nobody available"))
     cohort = selector.select(round)
     if len(round.available) <= round.k and not selector.variable_size and len(cohort) < len(round.available):
-        cohort = Cohort(round.available, stop=cohort.stop, why=cohort.why)
+        sure = None if cohort.inclusion is None else np.ones(len(round.available))
+        cohort = Cohort(round.available, inclusion=sure, stop=cohort.stop, why=cohort.why)
     clients = np.asarray(cohort.clients, dtype=np.int64)
     name = type(selector).__name__
     if (np.diff(np.sort(clients)) == 0).any():

@@ -18,6 +18,7 @@ class All(Selector):
         source="McMahan et al. 2017 (C = 1), arXiv:1602.05629", status="paper", cost="O(m), m trainings"
     )
 
+    gives: ClassVar[frozenset[str]] = frozenset({"inclusion"})
     variable_size: ClassVar[bool] = True
 
     def select(self, round: Round) -> Cohort:

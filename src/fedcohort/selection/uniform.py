@@ -20,6 +20,7 @@ class Uniform(Selector):
     """k clients at random; the baseline of every comparison."""
 
     card: ClassVar[Card] = Card(source="McMahan et al. 2017, arXiv:1602.05629", status="paper")
+    gives: ClassVar[frozenset[str]] = frozenset({"inclusion"})
 
     def select(self, round: Round) -> Cohort:
         """A uniform k-subset."""

@@ -63,6 +63,8 @@ def check_selector(make: Callable[[], Selector]) -> None:
     check_card(selector)
     unknown = sorted(selector.needs - NEEDS)
     require(not unknown, f"{type(selector).__name__}.needs: {unknown} unknown; known are {sorted(NEEDS)}")
+    unknown = sorted(selector.gives - {"inclusion", "weights"})
+    require(not unknown, f"{type(selector).__name__}.gives: {unknown} unknown; known are inclusion and weights")
     for world in WORLDS:
         where = f"{type(selector).__name__}, {world.name}"
         straight = _play(_ready(make, world), world, range(1, ROUNDS + 1))
@@ -111,6 +113,8 @@ def _play(selector: Selector, world: World, rounds: Iterable[int]) -> list[list[
             cohort = choose(selector, round_)
         _check_size(cohort, round_, selector, where)
         _check_aligned(cohort, where)
+        missing = [name for name in selector.gives if len(cohort) and getattr(cohort, name, None) is None]
+        require(not missing, f"{where}: it says that it gives {missing}, but its cohort has none")
         _check_why(cohort, available, where)
         silent = asked and "nothing" in (selector.card.asks, selector.card.discloses)
         require(not silent, f"{where}: it asks clients, but its card says that it asks or discloses nothing")

@@ -1,0 +1,39 @@
+"""The federations that every strategy and every algorithm meet."""
+
+from typing import Any
+
+from fedcohort.experiment import Experiment
+from tests.experiments import small
+
+ALGORITHM_VALUES: dict[str, dict[str, Any]] = {
+    "fedbio": {"warmup_rounds": 0},
+    "feddf": {"max_batches": 6, "eval_every": 3},
+    "rhfl": {"public_size": 64, "batch_size": 32},
+}
+"""What keeps an algorithm short, or makes it do in three rounds what it does later."""
+
+STRATEGY_VALUES: dict[str, dict[str, Any]] = {"ucb": {"initial_rounds": 1}}
+
+HARD: dict[str, Any] = {
+    "rounds": 3,
+    "public": {"name": "holdout", "share": 0.1},
+    "federation": {
+        "clients": 10,
+        "partition": {"name": "dirichlet_class", "alpha": 0.2},
+        "label_noise": {"name": "constant", "rate": 0.15},
+        "holdout": 0.2,
+    },
+    "systems": {"dropout": 0.2, "overcommit": 1.3, "availability": {"name": "bernoulli", "probability": 0.8}},
+    "model": {"name": "mlp", "hidden": 16},
+}
+"""Label skew, wrong labels, clients of different speed of whom the slowest is not waited for, absence and drop-out."""
+
+
+def hard(strategy: str, rule: str, /, **values: Any) -> Experiment:
+    """Three rounds of this pair; ``selection`` and ``algorithm`` in ``values`` add to the pair's own settings."""
+    pair = {
+        "selection": {"name": strategy, "k": 4, **STRATEGY_VALUES.get(strategy, {})},
+        "algorithm": {"name": rule, **ALGORITHM_VALUES.get(rule, {})},
+    }
+    own = {name: section | values.pop(name, {}) for name, section in pair.items()}
+    return small(**HARD | own | values)
