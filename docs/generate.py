@@ -195,6 +195,7 @@ def _card(card: Card) -> str:
         f"* Status: {STATUS[card.status]}",
         f"* Asks clients for: {card.asks}",
         f"* Discloses of a client, beyond its update: {card.discloses}",
+        f"* The server must know, beside ids: {card.knows}",
         f"* Server work per round: {card.cost}",
     ]
     return "\n".join(lines)

@@ -81,6 +81,19 @@ def test_nobody_available_is_an_empty_round_that_counts() -> None:
         assert row.simulated_time == 0
 
 
+def test_a_short_round_says_so() -> None:
+    """R1: too few clients for k."""
+    away = {"availability": {"name": "bernoulli", "probability": 0.3}}
+    with a_game(selection={"name": "uniform", "k": 4}, systems=away) as game:
+        rows = [play_round(game, t, test=False) for t in range(1, 7)]
+    short = [row for row in rows if row.available < 4]
+    assert 0 < len(short) < len(rows)
+    for row in rows:
+        assert (f"short round: {row.available} of 4 available" in row.note) == (row in short and row.available > 0)
+    with a_game(selection={"name": "all", "k": 12}, systems=away) as game:
+        assert "short" not in play_round(game, 1, test=False).note
+
+
 def test_dropouts_are_selected_but_do_not_take_part() -> None:
     with a_game(selection={"name": "all"}, systems={"dropout": 0.5}) as game:
         row = play_round(game, 1, test=False)

@@ -24,6 +24,7 @@ class Card:
         status: ``paper`` (as its source says), ``code`` (checked against a public implementation), ``ours`` (our reading or design).
         asks: what clients are asked for, beside training.
         discloses: what the server learns of a client beyond its update.
+        knows: what the server must know or have in order to choose, beside the clients' ids.
         cost: server work per round; m clients, k chosen, d candidates, K classes, P parameters.
     """
 
@@ -31,6 +32,7 @@ class Card:
     status: Literal["paper", "code", "ours"]
     asks: str = "nothing"
     discloses: str = "nothing"
+    knows: str = "nothing"
     cost: str = "O(m)"
 
 

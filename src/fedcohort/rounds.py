@@ -103,7 +103,7 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
     )  # fmt: skip
     return _row(
         t, len(available), cohort, tally, ledger, clock, before, validation, tested, served,
-        seconds | {"total": watch.total()},
+        seconds | {"total": watch.total()}, wanted=None if selector.variable_size else clock.invited(game.k),
     )  # fmt: skip
 
 
@@ -143,9 +143,12 @@ def _row(
     tested: Evaluation | None,
     served: Values | None,
     seconds: dict[str, float],
+    wanted: int | None,
 ) -> RoundRow:
     trained = tally.having("admitted", "declined")
     notes = [cohort.why.note if cohort.why is not None else ""]
+    if wanted is not None and available < min(wanted, len(clock.num_samples)):
+        notes.append(f"short round: {available} of {wanted} available")
     if available == 0:
         notes = ["empty round: nobody available"]
     elif not tally.having("admitted"):

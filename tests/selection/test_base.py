@@ -10,7 +10,7 @@ from scipy import stats
 
 from fedcohort.parameters import describe, make
 from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Cohort, Indices, Outcome, Round, Selector, Values, choose, rank_losses, top
+from fedcohort.selection.base import Cohort, Indices, Outcome, Round, Selector, Values, Why, choose, rank_losses, top
 from fedcohort.selection.everyone import All
 from fedcohort.selection.uniform import Uniform
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
@@ -74,6 +74,21 @@ def test_top_takes_a_nan_as_often_as_a_uniform_choice() -> None:
     scores = np.array([5.0, 4.0, 3.0, math.nan, 2.0, 1.0])
     hits = sum(3 in top(scores, 2, rng) for _ in range(3000))
     assert stats.binomtest(hits, 3000, 2 / 6).pvalue > 1e-6
+
+
+class Absent(Uniform):
+    """Scores that are not numbers for some."""
+
+    def select(self, round: Round) -> Cohort:
+        scores = np.where(round.available < 2, np.nan, 1.0)
+        return Cohort(round.top(scores), why=Why(round.available, scores, note="a score"))
+
+
+def test_scores_that_are_not_numbers_are_noted() -> None:
+    """R4, once for every strategy; where everybody takes part there is nothing to say."""
+    said = the_why(choose(Absent(), a_round(2, 5)))
+    assert said.note == "a score; 2 of 5 scores are not numbers: uniform chance for them"
+    assert the_why(choose(Absent(), a_round(5, 5))).note == "a score"
 
 
 def test_losses_that_are_not_finite_rank_last() -> None:

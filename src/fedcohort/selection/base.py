@@ -135,6 +135,7 @@ class Round:
         ask: ``ask(question, clients)`` returns float64 [len(clients)] (or [len(clients), numbers]), NaN where nobody answered.
         compute_times, upload_times: the parts of ``durations`` that are computation and communication (down and up), float64 [m];
             NaN where never measured.
+        notes: what the rules that hold for every strategy had to do while this one chose, in words; they end in the record.
     """
 
     t: int
@@ -146,6 +147,7 @@ class Round:
     ask: Callable[[Question, Indices], Values]
     compute_times: Values = field(default_factory=lambda: np.zeros(0))
     upload_times: Values = field(default_factory=lambda: np.zeros(0))
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name in ("compute_times", "upload_times"):
@@ -163,7 +165,11 @@ class Round:
         ``scores`` is aligned with ``among``.
         """
         pool = self.available if among is None else among
-        return pool[top(scores, self.k if count is None else count, self.rng)]
+        count = self.k if count is None else count
+        unknown = np.count_nonzero(np.isnan(scores))
+        if unknown and 0 < count < len(pool):
+            self.notes.append(f"{unknown} of {len(pool)} scores are not numbers: uniform chance for them")
+        return pool[top(scores, count, self.rng)]
 
 
 def top(scores: Values, k: int, rng: np.random.Generator) -> Indices:
@@ -337,7 +343,7 @@ def choose(selector: Selector, round: Round) -> Cohort:
     """One call of ``selector.select``, with the rules that hold for every strategy.
 
     Nobody available is an empty cohort (R1). With k or fewer available, all of them take part (R1). What comes back is checked:
-    distinct clients, all of them available.
+    distinct clients, all of them available. What the rules had to do (``round.notes``) is added to the reasons.
     """
     if len(round.available) == 0:
         return Cohort(round.available, why=Why(round.available, np.zeros(0), note="nobody available"))
@@ -360,4 +366,9 @@ def choose(selector: Selector, round: Round) -> Cohort:
         np.isfinite(cohort.weights).all() and (np.asarray(cohort.weights) >= 0).all()
     ):
         raise ValueError(f"{name}.select returned weights that are not finite and at least 0 in round {round.t}")
-    return dataclasses.replace(cohort, clients=clients)
+    why = cohort.why
+    if round.notes:
+        why = Why(clients, np.full(len(clients), np.nan)) if why is None else why
+        why = dataclasses.replace(why, note="; ".join([why.note, *round.notes]).removeprefix("; "))
+        round.notes.clear()
+    return dataclasses.replace(cohort, clients=clients, why=why)

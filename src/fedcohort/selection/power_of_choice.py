@@ -76,6 +76,7 @@ class PowerOfChoice(Selector):
         status="paper",
         asks="d candidates for their loss (d model downloads, d forward passes)",
         discloses=LocalLoss.reveals,
+        knows="numbers of samples",
         cost="O(m + d log d)",
     )
 
@@ -97,6 +98,7 @@ class ComputationPowerOfChoice(Selector):
         status="paper",
         asks="d candidates for their loss on one mini-batch (d model downloads, d batches)",
         discloses="the mean loss of the current model on a random mini-batch",
+        knows="numbers of samples",
         cost="O(m + d log d)",
     )
 
@@ -121,6 +123,7 @@ class CommunicationPowerOfChoice(Selector):
         status="paper",
         asks="participants for their mean training loss, sent with the update",
         discloses="its mean training loss in each round it takes part in",
+        knows="numbers of samples",
         cost="O(m + d log d)",
     )
 

@@ -30,7 +30,10 @@ class UCB(Selector):
     """k clients with the highest upper confidence bound on the gain in validation accuracy."""
 
     card: ClassVar[Card] = Card(
-        source="Team Darts report, 2025, Algorithm 1", status="paper", cost="O(m) + one validation"
+        source="Team Darts report, 2025, Algorithm 1",
+        status="paper",
+        knows="a validation set",
+        cost="O(m) + one validation",
     )
     needs: ClassVar[frozenset[str]] = frozenset({"validation"})
 

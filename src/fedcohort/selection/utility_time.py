@@ -32,6 +32,7 @@ class UtilityTime(Selector):
         status="ours",
         asks="the label histogram, once",
         discloses="its label histogram",
+        knows="label histograms and durations; a validation set",
         cost="O(mK) + one validation per class",
     )
     needs: ClassVar[frozenset[str]] = frozenset({"histogram", "validation"})
