@@ -3,18 +3,20 @@
 Nothing flows backwards: a strategy sees a Round and an Outcome, never a client, a model or an engine.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedcohort.accounts import Ledger, Stopwatch, Tally, decisions, num_bytes
-from fedcohort.algorithms.base import Algorithm, Members, ModelState
-from fedcohort.arrays import Values
+from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update
+from fedcohort.arrays import Indices, Values
 from fedcohort.engines.base import Engine
 from fedcohort.federation.systems import Clock
 from fedcohort.record import RoundRow
-from fedcohort.selection.base import Cohort, LocalAccuracy, Round, Selector, choose
+from fedcohort.selection.base import Cohort, LocalAccuracy, Question, Round, Selector, Speed, choose
 from fedcohort.streams import rng
 from fedcohort.training.forward import Evaluation
 
@@ -67,7 +69,7 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
 
     available = clock.available(t)
     with watch.part("selection"):
-        ask = ledger.asking(lambda question, clients: engine.answer(start, t, question, clients), clock.num_samples)
+        ask = ledger.asking(partial(_answer, game, t), clock.num_samples)
         k = min(clock.invited(game.k), len(available))
         seen = Round(
             t, k, available, rng(game.seed, "select", t), before, clock.durations.copy(), ask,
@@ -83,6 +85,7 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
         updates = clock.settle(t, updates, bytes_down=sent, wanted=clock.wanted(len(cohort), game.k))
         updates = tally.arrived(updates)
         updates = selector.admit(updates)
+        updates = _filled_in(updates) if cohort.unsent == "unchanged" else updates
         updates = tally.admitted(updates, algorithm, members)
         game.model = algorithm.aggregate(start, updates, members)
     engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
@@ -105,6 +108,20 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
         t, len(available), cohort, tally, ledger, clock, before, validation, tested, served,
         seconds | {"total": watch.total()}, wanted=None if selector.variable_size else clock.invited(game.k),
     )  # fmt: skip
+
+
+def _answer(game: Game, t: int, question: Question, clients: Indices) -> Values:
+    """What clients answer; simulated time is the clock's to know, everything else the engine's."""
+    if isinstance(question, Speed):
+        return game.clock.expected(t)[clients]
+    return game.engine.answer(game.model, t, question, clients)
+
+
+def _filled_in(updates: Iterable[Update]) -> Iterator[Update]:
+    """Tensors that were not sent enter the average as the client received them, which is what ``state`` has in their place."""
+    for update in updates:
+        update.sent = None
+        yield update
 
 
 def _served(engine: Engine, model: ModelState, t: int, question: LocalAccuracy, clock: Clock) -> Values:

@@ -326,7 +326,7 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
             epochs=algorithm.local_training(experiment.training).epochs,
         )
         invited = min(clock.invited(k), federation.num_clients)
-        selector.setup(Census(federation.num_samples, federation.num_classes, invited, histogram))
+        selector.setup(Census(federation.num_samples, federation.num_classes, invited, histogram, clock.epochs))
         game = Game(seed, k, clock, selector, algorithm, engine, start)
         yield game, public.fingerprint
     finally:

@@ -32,6 +32,7 @@ from fedcohort.selection.base import Cohort, Question
 from fedcohort.states import pack, unpack
 from fedcohort.training.forward import Evaluation, answer
 from fedcohort.training.local import Trainer
+from fedcohort.training.upload import partly
 
 __all__ = ["Pool", "ProcessEngine"]
 
@@ -102,11 +103,13 @@ def open_site(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Site:
     )
 
 
-def train(site: Site, client: int, epochs: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def train(site: Site, client: int, epochs: int | None, share: float | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """A client's update in two parts: words and arrays."""
     update, memory = site.trainer.train(
         site.model, site.t, client, epochs=epochs, received=site.received, memory=site.memories.get(client)
     )
+    if share is not None:
+        update = partly(update, site.model, frozenset(site.trainer.parameters), share, site.seed, site.t)
     if memory:
         site.pending[client] = memory
     apart = ("state", "extra", "sent", "duration")  # arrays; a set; simulated time, which the server adds
@@ -148,7 +151,7 @@ def handle(sites: dict[int, Site], words: Mapping[str, Any], arrays: Mapping[str
         site.t, site.model, site.received, site.pending = words["t"], arrays["model"], arrays["received"], {}
         return {}, {}
     if do == "train":
-        return train(site, words["client"], words["epochs"])
+        return train(site, words["client"], words["epochs"], words["share"])
     if do == "load model":
         site.trainer.load(arrays["model"])
         site.trainer.module.eval()
@@ -249,7 +252,11 @@ class ProcessEngine:
             self._exchange(worker, {"do": "round", "t": t}, {"model": model, "received": algorithm.broadcast()})
         clients = [int(client) for client in cohort.clients]
         epochs = [None] * len(clients) if cohort.epochs is None else cohort.epochs.tolist()
-        requests = [{"do": "train", "client": c, "epochs": e} for c, e in zip(clients, epochs, strict=True)]
+        shares = [None] * len(clients) if cohort.share is None else cohort.share.tolist()
+        requests = [
+            {"do": "train", "client": c, "epochs": e, "share": s}
+            for c, e, s in zip(clients, epochs, shares, strict=True)
+        ]
         for words, arrays in self._in_order(requests):
             sent = words.pop("sent")
             yield Update(**words, **arrays, sent=None if sent is None else frozenset(sent))

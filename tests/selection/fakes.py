@@ -4,16 +4,31 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedcohort.selection.base import Census, Cohort, Indices, LocalLoss, Outcome, Question, Round, Values, Why
+from fedcohort.selection.base import (
+    Census,
+    Cohort,
+    Indices,
+    LocalAccuracy,
+    LocalLoss,
+    Outcome,
+    Question,
+    Round,
+    Speed,
+    Values,
+    Why,
+)
 from fedcohort.streams import rng as stream
 
 
 def a_census(
-    num_samples: Sequence[int] | Indices, k: int, histogram: Sequence[Sequence[int]] | Indices | None = None
+    num_samples: Sequence[int] | Indices,
+    k: int,
+    histogram: Sequence[Sequence[int]] | Indices | None = None,
+    epochs: int = 1,
 ) -> Census:
     """A census; two classes when no histogram says otherwise."""
     counts = None if histogram is None else np.array(histogram, dtype=np.int64)
-    return Census(np.array(num_samples, dtype=np.int64), 2 if counts is None else counts.shape[1], k, counts)
+    return Census(np.array(num_samples, dtype=np.int64), 2 if counts is None else counts.shape[1], k, counts, epochs)
 
 
 def a_round(
@@ -25,10 +40,15 @@ def a_round(
     seed: int = 0,
     rng: np.random.Generator | None = None,
     losses: Sequence[float] | Values | None = None,
+    accuracies: Sequence[float] | Values | None = None,
+    speeds: Sequence[Sequence[float]] | Values | None = None,
     durations: Sequence[float] | Values | None = None,
+    compute_times: Sequence[float] | Values | None = None,
+    upload_times: Sequence[float] | Values | None = None,
     asked: list[tuple[Question, list[int]]] | None = None,
 ) -> Round:
-    """Round ``t``; ``available`` is a list of ids or a number of clients, ``losses`` answers ``LocalLoss`` by client id.
+    """Round ``t``; ``available`` is a list of ids or a number of clients, ``losses`` answers ``LocalLoss`` by client id,
+    ``accuracies`` ``LocalAccuracy``, and ``speeds`` [m, 2] ``Speed``.
 
     ``m`` is the number of all clients, when it is not the highest available id plus one. Without ``rng`` the generator is
     the one that a run with ``seed`` would use. Questions are noted down in ``asked``.
@@ -36,15 +56,18 @@ def a_round(
     ids = np.arange(available) if isinstance(available, int) else np.array(available, dtype=np.int64)
 
     def ask(question: Question, clients: Indices) -> Values:
-        assert isinstance(question, LocalLoss)
-        assert losses is not None
+        values = {LocalLoss: losses, LocalAccuracy: accuracies, Speed: speeds}[type(question)]
+        assert values is not None, f"nobody answers {question}"
         if asked is not None:
             asked.append((question, clients.tolist()))
-        return np.asarray(losses, dtype=np.float64)[clients]
+        return np.asarray(values, dtype=np.float64)[clients]
 
     m = int(ids.max(initial=-1)) + 1 if m is None else m
-    known = np.full(m, np.nan) if durations is None else np.asarray(durations, dtype=np.float64)
-    return Round(t, min(k, len(ids)), ids, rng or stream(seed, "select", round=t), 0.0, known, ask)
+    known, computing, sending = (
+        np.full(m, np.nan) if times is None else np.asarray(times, dtype=np.float64)
+        for times in (durations, compute_times, upload_times)
+    )
+    return Round(t, min(k, len(ids)), ids, rng or stream(seed, "select", round=t), 0.0, known, ask, computing, sending)
 
 
 def an_outcome(
@@ -56,6 +79,7 @@ def an_outcome(
     trained: Sequence[bool] | None = None,
     admitted: Sequence[bool] | None = None,
     reports: Mapping[str, Sequence[float] | Values] | None = None,
+    durations: Sequence[float] | Values | None = None,
 ) -> Outcome:
     """What became of a cohort; everybody trained and was admitted unless said otherwise."""
     cohort = clients if isinstance(clients, Cohort) else Cohort(np.array(clients, dtype=np.int64))
@@ -67,7 +91,7 @@ def an_outcome(
         trained=came_back,
         admitted=came_back if admitted is None else np.array(admitted, dtype=bool),
         reports={name: np.array(values, dtype=np.float64) for name, values in (reports or {}).items()},
-        durations=np.ones(n),
+        durations=np.ones(n) if durations is None else np.array(durations, dtype=np.float64),
         duration=1.0,
         accuracy=accuracy,
         class_accuracy=np.array(class_accuracy, dtype=np.float64),

@@ -211,3 +211,29 @@ def test_a_million_clients(name: str) -> None:
         cohort = choose(selector, a_round(k, m, t=t, losses=losses))
         assert len(cohort) == (m if name == "all" else k)
         selector.observe(what_became(cohort, t))
+
+
+@pytest.mark.parametrize(
+    ("cohort", "complaint"),
+    [
+        (Cohort(np.array([0.0, 1.7])), r"Fixed\.select in round 1: Cohort\.clients are float64, not whole numbers"),
+        (Cohort(np.arange(2), epochs=np.array([1.5, 2.0])), r"Cohort\.epochs are float64, not whole numbers: \[1\.5"),
+        (
+            Cohort(np.arange(2), epochs=np.array([2, 0])),
+            r"Cohort\.epochs of client 1 is 0; must be finite and at least 1",
+        ),
+        (Cohort(np.arange(2), epochs=np.array([-3, 1])), r"Cohort\.epochs of client 0 is -3"),
+        (Cohort(np.arange(2), multiplicity=np.array([1, 0])), r"Cohort\.multiplicity of client 1 is 0"),
+        (Cohort(np.arange(2), share=np.array([0.5, 1.5])), r"Cohort\.share of client 1 is 1\.5; .* within 0 and 1"),
+        (Cohort(np.arange(2), share=np.array([0.5, np.nan])), r"Cohort\.share of client 1 is nan"),
+        (Cohort(np.arange(2), inclusion=np.array([0.0, 1.0])), r"Cohort\.inclusion of client 0 is 0"),
+        (Cohort(np.arange(2), weights=np.array([0.5, -1.0])), r"Cohort\.weights of client 1 is -1"),
+    ],
+)
+def test_choose_refuses_numbers_without_a_meaning(cohort: Cohort, complaint: str) -> None:
+    class Fixed(Uniform):
+        def select(self, round: Round) -> Cohort:
+            return cohort
+
+    with pytest.raises(ValueError, match=complaint):
+        choose(Fixed(), a_round(2, 4))

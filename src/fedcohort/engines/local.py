@@ -31,6 +31,7 @@ from fedcohort.training.forward import Evaluation, answer, blocks, evaluate_bloc
 from fedcohort.training.local import DTYPES, Trainer, state_of
 from fedcohort.training.memories import Memories
 from fedcohort.training.stacked import Stack, cannot_stack
+from fedcohort.training.upload import partly
 
 __all__ = ["LocalEngine", "build_module"]
 
@@ -102,13 +103,20 @@ class LocalEngine:
 
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         """See :class:`Engine`. At most a window of finished updates waits for its turn, so memory does not grow with the cohort."""
-        if cohort.share is not None or cohort.stop is not None:
-            raise UsageError(
-                "selection: partial uploads and stopping rules are not carried out by the local engine yet"
-            )
-        if self._stack is not None:
-            yield from self._train_stacked(self._stack, model, t, cohort)
+        if cohort.stop is not None:
+            raise UsageError("selection: stopping rules are not carried out by the local engine yet")
+        trained = (
+            self._train_threads(model, t, cohort, algorithm)
+            if self._stack is None
+            else self._train_stacked(self._stack, model, t, cohort)
+        )
+        if cohort.share is None:
+            yield from trained
             return
+        for update, share in zip(trained, cohort.share.tolist(), strict=True):
+            yield partly(update, model, self.trainable, share, self.seed, t)
+
+    def _train_threads(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         received = algorithm.broadcast()
         this_round = self.memories.begin()
 

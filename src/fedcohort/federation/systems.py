@@ -117,6 +117,11 @@ class Clock:
         everybody, both_ways = np.arange(len(self.num_samples)), np.full(len(self.num_samples), 2.0 * self.model_bytes)
         return self._split(self._computing(t), everybody, both_ways)[1]
 
+    def expected(self, t: int) -> Values:
+        """What each client expects to need in round ``t`` for nominal work: computing, and sending, float64 [m, 2]."""
+        sending = self.sending(t)
+        return np.stack([self.nominal(t) - sending, sending], axis=1)
+
     def invited(self, k: int) -> int:
         """⌈c·k⌉: how many clients are asked to take part so that k come in time."""
         return math.ceil(round(self.overcommit * k, 9))  # 1.1 × 10 is 11, whatever the last bit says

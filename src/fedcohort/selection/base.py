@@ -9,7 +9,7 @@ federation. The edge rules that hold for every choice live here, once: too few c
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from fedcohort.plugins import Card
 
 __all__ = [
     "QUESTIONS", "Card", "Census", "Cohort", "Indices", "LocalAccuracy", "LocalLoss", "Outcome", "Question", "Reported", "Round",
-    "Selector", "Values", "Why", "choose", "rank_losses", "top",
+    "Selector", "Speed", "Values", "Why", "choose", "rank_losses", "top",
 ]  # fmt: skip
 
 # --- what the server knows -------------------------------------------------------------------------------------------------
@@ -34,12 +34,14 @@ class Census:
         num_classes: number of classes K.
         k: number of clients asked for per round.
         histogram: label counts, int64 [m, K]; only for strategies that declare ``needs = {"histogram"}``, else None.
+        epochs: local epochs E of nominal work.
     """
 
     num_samples: Indices
     num_classes: int
     k: int
     histogram: Indices | None = None
+    epochs: int = 1
 
     @property
     def num_clients(self) -> int:
@@ -113,7 +115,24 @@ class LocalAccuracy(Question):
     held_out: bool = False
 
 
-QUESTIONS: dict[str, type[Question]] = {"LocalLoss": LocalLoss, "LocalAccuracy": LocalAccuracy}
+@dataclass(frozen=True)
+class Speed(Question):
+    """How long the client expects to need in this round for nominal work: computing, and sending (down and up).
+
+    The client need not have taken part before, and works nothing out with the model. In a simulation the clock answers.
+    """
+
+    reveals: ClassVar[str] = "how long it expects to compute and to send"
+    downloads_model: ClassVar[bool] = False
+    numbers: ClassVar[int] = 2
+
+    @property
+    def passes(self) -> float:
+        """None."""
+        return 0.0
+
+
+QUESTIONS: dict[str, type[Question]] = {"LocalLoss": LocalLoss, "LocalAccuracy": LocalAccuracy, "Speed": Speed}
 """Every question by name. A new one is added here, and its answer in ``training/forward.py``."""
 
 
@@ -226,7 +245,8 @@ class Cohort:
         inclusion: probability with which each was included; needed by ``weights = "unbiased"``.
         weights: aggregation weights that replace the weight mode, for samplers that bring their own.
         epochs: local epochs of each client; None means the experiment's.
-        share: share of the tensors of its update that each client sends; None means all.
+        share: probability with which each client sends each trainable tensor of its update; None means that all are sent.
+        unsent: what a tensor that was not sent counts as in the average: left_out (the mean is over those who sent it), or unchanged.
         stop: a rule that ends local training early, as plain data: ``{"rule": name, **settings}``.
         why: the reasons.
     """
@@ -237,6 +257,7 @@ class Cohort:
     weights: Values | None = None
     epochs: Indices | None = None
     share: Values | None = None
+    unsent: Literal["left_out", "unchanged"] = "left_out"
     stop: Mapping[str, Any] | None = None
     why: Why | None = None
 
@@ -351,8 +372,9 @@ def choose(selector: Selector, round: Round) -> Cohort:
     if len(round.available) <= round.k and not selector.variable_size and len(cohort) < len(round.available):
         sure = None if cohort.inclusion is None else np.ones(len(round.available))
         cohort = Cohort(round.available, inclusion=sure, stop=cohort.stop, why=cohort.why)
-    clients = np.asarray(cohort.clients, dtype=np.int64)
     name = type(selector).__name__
+    _check_numbers(cohort, f"{name}.select in round {round.t}")
+    clients = np.asarray(cohort.clients, dtype=np.int64)
     if (np.diff(np.sort(clients)) == 0).any():
         raise ValueError(
             f"{name}.select returned a client twice in round {round.t}; use Cohort.multiplicity for repeats"
@@ -362,13 +384,40 @@ def choose(selector: Selector, round: Round) -> Cohort:
     wanted = min(round.k, len(round.available))
     if not selector.variable_size and cohort.multiplicity is None and len(clients) != wanted:
         raise ValueError(f"{name}.select returned {len(clients)} clients instead of {wanted} in round {round.t}")
-    if cohort.weights is not None and not (
-        np.isfinite(cohort.weights).all() and (np.asarray(cohort.weights) >= 0).all()
-    ):
-        raise ValueError(f"{name}.select returned weights that are not finite and at least 0 in round {round.t}")
     why = cohort.why
     if round.notes:
         why = Why(clients, np.full(len(clients), np.nan)) if why is None else why
         why = dataclasses.replace(why, note="; ".join([why.note, *round.notes]).removeprefix("; "))
         round.notes.clear()
     return dataclasses.replace(cohort, clients=clients, why=why)
+
+
+_LIMITS: dict[str, tuple[type, float, float]] = {
+    "multiplicity": (np.integer, 1, np.inf),
+    "inclusion": (np.floating, 1e-12, 1 + 1e-9),
+    "weights": (np.floating, 0, np.inf),
+    "epochs": (np.integer, 1, np.inf),
+    "share": (np.floating, 0, 1),
+}
+"""What the numbers of a cohort must be: whole or not, and between which limits."""
+
+
+def _check_numbers(cohort: Cohort, where: str) -> None:
+    """Ids and epochs are whole numbers, and every number lies where it has a meaning; a fraction is not cut off silently."""
+    ids = np.asarray(cohort.clients)
+    if len(ids) and not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"{where}: Cohort.clients are {ids.dtype}, not whole numbers: {ids[:5].tolist()}")
+    for name, (kind, low, high) in _LIMITS.items():
+        values = getattr(cohort, name)
+        if values is None or len(values) == 0:
+            continue
+        values = np.asarray(values)
+        if kind is np.integer and not np.issubdtype(values.dtype, np.integer):
+            raise ValueError(f"{where}: Cohort.{name} are {values.dtype}, not whole numbers: {values[:5].tolist()}")
+        outside = ~(np.isfinite(values) & (values >= low) & (values <= high))
+        if outside.any():
+            first = np.flatnonzero(outside)[0]
+            limits = f"at least {low:g}" if np.isinf(high) else f"within {low:g} and {high:g}"
+            raise ValueError(
+                f"{where}: Cohort.{name} of client {ids[first]} is {values[first]}; must be finite and {limits}"
+            )

@@ -88,6 +88,7 @@ def check_engine(make: MakeEngine) -> None:
         model = engine.initial_model()
         require(bits(other.initial_model()) != bits(model), "initial_model: two seeds, one model")
         _check_cohorts(engine, model)
+        _check_shares(engine, model)
         _check_overflow(engine, model)
         _check_errors(engine, model)
         _check_memory(engine, build(workers=3), model)
@@ -123,6 +124,9 @@ def _story(engine: Engine) -> dict[str, Any]:
         for split in ("validation", "test"):
             found = engine.evaluate(model, split)
             story[f"round {t}, {split}"] = {"loss": found.loss, "right": found.right, "total": found.total}
+    shares = Cohort(np.array(HEALTHY), share=np.linspace(0.0, 1.0, len(HEALTHY)), epochs=np.arange(1, len(HEALTHY) + 1))
+    story["parts of updates"] = [_plain(update) for update in engine.train(model, 4, shares, algorithm)]
+    engine.commit([])
     memories = engine.state_dict()
     story["memories"] = {key: memories[key] for key in sorted(memories)}
     return story
@@ -184,6 +188,42 @@ def _check_cohorts(engine: Engine, model: ModelState) -> None:
         bits(idle["state"]) == before and "loss" not in idle["report"], "train, 0 epochs: not the model it was given"
     )
     require(bits(model) == before, "train: changed the model that it was given")
+
+
+def _check_shares(engine: Engine, model: ModelState) -> None:
+    """Tensors are left out whole, by client and round; what is not sent is not there; the norm is of the whole update."""
+    clients = HEALTHY[:5]
+
+    def sent(share: float, t: int = 1, clients: Sequence[int] = clients) -> list[dict[str, Any]]:
+        cohort = Cohort(np.array(clients, dtype=np.int64), share=np.full(len(clients), share))
+        return [_plain(update) for update in engine.train(model, t, cohort, ControlVariates())]
+
+    whole, half, nothing = _train(engine, model, 1, clients), sent(0.5), sent(0.0)
+    names = {name for name in model if name in engine.trainable}
+    for u, before, none in zip(half, whole, nothing, strict=True):
+        where = f"train, share 0.5, client {u['client']}"
+        there = names & set(u["sent"])
+        kept = {name: (before["state"] if name in there else model)[name] for name in names}
+        found = {name: u["state"][name] for name in names}
+        require(
+            bits(found) == bits(kept), f"{where}: must hold what was sent, and what it received in place of the rest"
+        )
+        norms = [float((before["state"][name].double() - model[name].double()).norm()) for name in names]
+        norm = u["report"].get("update_norm", math.nan)
+        require(math.isclose(norm, math.hypot(*norms), rel_tol=1e-6), f"{where}: update_norm {norm} is not the whole's")
+        alike = {**u["report"], "update_norm": 0.0} == {**before["report"], "update_norm": 0.0}
+        require(alike and u["steps"] == before["steps"], f"{where}: sending less changed the training")
+        require(not names & set(none["sent"]), f"train, share 0, client {u['client']}: sent {none['sent']}")
+    patterns = {tuple(u["sent"]) for t in range(1, 5) for u in sent(0.5, t)}
+    require(len(patterns) > 1, f"train, share 0.5: every client sends {patterns} in every round")
+    require(
+        _alike(sent(0.5, clients=clients[::-1])[::-1], half), "train, share 0.5: depends on the place in the cohort"
+    )
+    everything = sent(1.0)
+    require(all(set(u["sent"]) == set(model) for u in everything), "train, share 1: something was left out")
+    complaint = "train, share 1: not the update without a share"
+    states = [[u["state"] for u in updates] for updates in (everything, whole)]
+    require(pack({"": states[0]}) == pack({"": states[1]}), complaint)
 
 
 def _alike(one: list[dict[str, Any]], two: list[dict[str, Any]]) -> bool:
