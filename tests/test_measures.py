@@ -18,7 +18,6 @@ from fedcohort.measures import (
     best_accuracy,
     bytes_to,
     coverage,
-    coverage_range,
     early_stop,
     entropy,
     final_accuracy,
@@ -34,7 +33,6 @@ from fedcohort.measures import (
     paired_interval,
     participation,
     participation_random,
-    prediction_sets,
     regret,
     rounds_since,
     rounds_to,
@@ -375,53 +373,6 @@ def test_regret_names_what_is_wrong(function):
         regret(REWARDS, [[0], [1, 2], [0]])
 
 
-# --- conformal prediction (D6) ---------------------------------------------------------------------------------------------
-
-
-def test_prediction_sets_by_hand():
-    members = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 1]], bool)
-    assert prediction_sets(members, [0, 2, 1, 1]) == (0.5, 1.25, 0.25)
-
-
-def test_coverage_of_split_conformal_prediction_lies_in_its_range():
-    # scores 1 − p of the right class; the ⌈(n + 1)(1 − alpha)⌉-th smallest calibration score is the threshold
-    rng, alpha, n = np.random.default_rng(0), 0.2, 19
-    low, high = coverage_range(alpha, n)
-    assert (low, high) == pytest.approx((0.8, 0.85))
-    found = []
-    for _ in range(400):
-        probabilities = rng.dirichlet([0.5] * 4, n + 50)
-        labels = np.array([rng.choice(4, p=p) for p in probabilities])
-        scores = 1 - probabilities
-        threshold = np.sort(scores[np.arange(n), labels[:n]])[math.ceil((n + 1) * (1 - alpha)) - 1]
-        found.append(prediction_sets(scores[n:] <= threshold, labels[n:]).coverage)
-    error = np.std(found) / math.sqrt(len(found))
-    assert low - 3 * error <= np.mean(found) <= high + 3 * error
-
-
-def test_coverage_range_at_its_edges():
-    assert coverage_range(0.1, 0) == (0.9, 1.0)
-    for alpha in (0.0, 1.0, NAN):
-        with pytest.raises(UsageError, match="alpha = "):
-            coverage_range(alpha, 10)
-    with pytest.raises(UsageError, match="num_calibration = -1"):
-        coverage_range(0.1, -1)
-
-
-@pytest.mark.parametrize(
-    ("members", "labels", "message"),
-    [
-        ([[0, 1]], [1], r"members is int64 \[1, 2\]; it must be booleans"),
-        (np.zeros((0, 3), bool), [], "members is bool"),
-        ([[True, False]], [0, 1], r"labels is int64 \[2\]; it must be one integer for each of 1 samples"),
-        ([[True, False]], [2], "labels: 2 to 2 with 2 classes"),
-    ],
-)
-def test_prediction_sets_are_checked(members, labels, message):
-    with pytest.raises(UsageError, match=message):
-        prediction_sets(members, labels)
-
-
 # --- stability (D8) --------------------------------------------------------------------------------------------------------
 
 
@@ -523,19 +474,6 @@ def test_the_batch_size_to_use():
 def test_the_batch_size_names_what_is_wrong(arguments, values, message):
     with pytest.raises(UsageError, match=message):
         measures.best_batch_size(*arguments, **values)
-
-
-# --- conformal threshold ---------------------------------------------------------------------------------------------------
-
-
-def test_conformal_threshold_by_hand():
-    p = np.array([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.2, 0.8]])  # scores 0.1, 0.6, 0.3, 0.8
-    labels = np.array([0, 1, 1, 0])
-    assert measures.conformal_threshold(p, labels, 0.4) == pytest.approx(0.6)  # ⌈0.6·5⌉ = 3rd
-    assert measures.conformal_threshold(p, labels, 0.2) == pytest.approx(0.8)  # 4th
-    assert measures.conformal_threshold(p, labels, 0.1) == np.inf  # 5th of 4: everything is in every set
-    with pytest.raises(UsageError, match="probabilities is"):
-        measures.conformal_threshold(p, labels[:2], 0.1)
 
 
 def test_importing_measures_is_light():

@@ -97,7 +97,7 @@ def allowed(found: Import, module: str) -> bool:
 
 def test_the_rooms_are_there() -> None:
     rooms = {path.stem for path in SOURCE.iterdir()}
-    assert LEAVES | set(ARROWS) - {"conformal"} <= rooms
+    assert LEAVES | set(ARROWS) <= rooms
     assert len(OURS) > 50
 
 

@@ -11,6 +11,7 @@ import torch
 
 import fedcohort
 from fedcohort import measures
+from fedcohort.conformal import coverage_range
 from fedcohort.coverage import conformal
 from fedcohort.errors import UsageError
 from fedcohort.record import Run
@@ -200,7 +201,7 @@ def test_prediction_sets_of_a_finished_run(tmp_path: Path) -> None:
     covered = []
     for alpha in (0.05, 0.1, 0.3):
         found = conformal(run, alpha)
-        assert found.expected == measures.coverage_range(alpha, found.num_calibration)
+        assert found.expected == coverage_range(alpha, found.num_calibration)
         # a Beta law around 1 − alpha, of calibration and of test samples
         spread = math.sqrt(alpha * (1 - alpha) * (1 / found.num_calibration + 1 / (359 - found.num_calibration)))
         assert abs(found.sets.coverage - (1 - alpha)) < 4.5 * spread

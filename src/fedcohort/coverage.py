@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcohort import measures
 from fedcohort.arrays import Indices, Values
+from fedcohort.conformal import PredictionSets, calibrate, coverage_range, judge, prediction_sets
 from fedcohort.errors import UsageError
-from fedcohort.measures import PredictionSets
 from fedcohort.record import Run
 from fedcohort.simulate import Given, federate
 
@@ -114,11 +113,11 @@ def conformal(
     validation, test = predict(run, Given(data=data, model=model, data_dir=data_dir))
     if not len(validation.labels):
         raise UsageError("data.validation = 0: there is nothing to calibrate on; run with 0.1, say")
-    threshold = measures.conformal_threshold(validation.probabilities, validation.labels, alpha)
+    threshold = calibrate(validation.probabilities, validation.labels, alpha)
     return Conformal(
         alpha=alpha,
         threshold=threshold,
-        sets=measures.prediction_sets(1 - test.probabilities <= threshold, test.labels),
-        expected=measures.coverage_range(alpha, len(validation.labels)),
+        sets=judge(prediction_sets(test.probabilities, threshold), test.labels),
+        expected=coverage_range(alpha, len(validation.labels)),
         num_calibration=len(validation.labels),
     )

@@ -16,10 +16,10 @@ from fedcohort import streams
 from fedcohort.errors import UsageError
 
 __all__ = [
-    "EarlyStop", "JainReference", "PairedInterval", "Participation", "PredictionSets", "accuracy", "best_accuracy",
-    "best_batch_size", "bytes_to", "conformal_threshold", "coverage", "coverage_range", "early_stop", "entropy",
+    "EarlyStop", "JainReference", "PairedInterval", "Participation", "accuracy", "best_accuracy",
+    "best_batch_size", "bytes_to", "coverage", "early_stop", "entropy",
     "final_accuracy", "forgetting", "gini", "hindsight_regret", "jain", "jain_random", "largest_drop", "macro_accuracy",
-    "mean_sd", "overall_accuracy", "paired_interval", "participation", "participation_random", "prediction_sets", "regret",
+    "mean_sd", "overall_accuracy", "paired_interval", "participation", "participation_random", "regret",
     "rounds_since", "rounds_to", "selection_counts", "tail_sd", "time_to", "worst_accuracy",
 ]  # fmt: skip
 
@@ -392,85 +392,6 @@ def hindsight_regret(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> Val
     means = np.sort((got.sum(axis=0)[times > 0]) / times[times > 0])[::-1]
     best = np.concatenate([[0.0], np.cumsum(means)])
     return np.cumsum(best[observed.sum(axis=1)] - got.sum(axis=1))
-
-
-# --- conformal prediction ---------------------------------------------------------------------------------------------
-
-
-class PredictionSets(NamedTuple):
-    """What prediction sets are worth."""
-
-    coverage: float
-    """Share of samples whose label is in their set."""
-    size: float
-    """Mean number of classes in a set."""
-    empty: float
-    """Share of sets that are empty."""
-
-
-def prediction_sets(members: ArrayLike, labels: ArrayLike) -> PredictionSets:
-    """Coverage |{j: y_j ∈ C(x_j)}|/n, mean size and share of empty sets.
-
-    Measure it on samples that neither trained nor calibrated the model: a calibration set that decided when to stop is no longer
-    exchangeable with new samples, and :func:`coverage_range` no longer holds for it.
-
-    Args:
-        members: which classes are in the set of each sample, booleans [n, K].
-        labels: the right classes, integers [n].
-    """
-    sets, right = np.asarray(members), np.asarray(labels)
-    if sets.ndim != 2 or not sets.size or sets.dtype != np.bool_:
-        raise UsageError(
-            f"members is {sets.dtype} {list(sets.shape)}; it must be booleans [samples, classes] and not empty"
-        )
-    if right.shape != sets.shape[:1] or right.dtype.kind not in "iu":
-        raise UsageError(
-            f"labels is {right.dtype} {list(right.shape)}; it must be one integer for each of {len(sets)} samples"
-        )
-    if right.min() < 0 or right.max() >= sets.shape[1]:
-        raise UsageError(
-            f"labels: {right.min()} to {right.max()} with {sets.shape[1]} classes; they are counted from 0"
-        )
-    sizes = sets.sum(axis=1)
-    covered = sets[np.arange(len(right)), right]
-    return PredictionSets(float(covered.mean()), float(sizes.mean()), float((sizes == 0).mean()))
-
-
-def conformal_threshold(probabilities: ArrayLike, labels: ArrayLike, alpha: float) -> float:
-    """The ⌈(1 − alpha)(n_c + 1)⌉-th smallest score 1 − p_y of the calibration samples; inf if there are too few.
-
-    The prediction set of a sample is C(x) = {c: 1 − p_c(x) ≤ threshold}; see :func:`coverage_range` for what it covers.
-
-    Args:
-        probabilities: of each class for each calibration sample [n_c, K].
-        labels: the right classes, integers [n_c].
-        alpha: error rate, in (0, 1).
-    """
-    p, right = np.asarray(probabilities, np.float64), np.asarray(labels)
-    if p.ndim != 2 or not p.size or right.shape != p.shape[:1]:
-        raise UsageError(
-            f"probabilities is {list(p.shape)} with {list(right.shape)} labels; it must be [samples, classes], and a label for each"
-        )
-    coverage_range(alpha, len(p))  # checks alpha
-    scores = np.sort(1 - p[np.arange(len(p)), right])
-    rank = math.ceil(round((1 - alpha) * (len(p) + 1), 9))
-    return float(scores[rank - 1]) if rank <= len(p) else math.inf
-
-
-def coverage_range(alpha: float, num_calibration: int) -> tuple[float, float]:
-    """Where expected coverage lies: 1 − alpha to 1 − alpha + 1/(n_c + 1), at most 1.
-
-    For exchangeable samples, n_c of which calibrate, once, and scores without ties. Vovk, Gammerman, Shafer 2005; Lei et al. 2018.
-
-    Args:
-        alpha: the error rate that was asked for, in (0, 1).
-        num_calibration: n_c ≥ 0.
-    """
-    if not 0 < alpha < 1:
-        raise UsageError(f"alpha = {alpha}: between 0 and 1, such as 0.1")
-    if num_calibration < 0:
-        raise UsageError(f"num_calibration = {num_calibration}: at least 0")
-    return 1 - alpha, min(1.0, 1 - alpha + 1 / (num_calibration + 1))
 
 
 # --- stability --------------------------------------------------------------------------------------------------------

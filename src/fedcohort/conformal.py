@@ -1,0 +1,200 @@
+"""Split conformal prediction: scores, the quantile that calibrates them, prediction sets, and what the sets are worth.
+
+With f_y the softmax probability of class y, a low score means confident and right:
+
+    s1 = 1 − f_y        s2 = exp(−k1·f_y), k1 = 4        s3 = 1 − 1/(1 + exp(−k2·f_y + b)), k2 = 20, b = 10
+
+    q̂ = the j-th smallest score of the right classes of n_c calibration samples,  j = ⌈(n_c + 1)(1 − alpha)⌉;  +∞ if j > n_c
+    C(x) = {y : s(x, y) ≤ q̂}
+
+For exchangeable samples 1 − alpha ≤ E[coverage] ≤ 1 − alpha + 1/(n_c + 1). All three scores fall with f_y, so ``s ≤ threshold`` is
+``f_y ≥ something`` for each of them (:func:`probability_at`), and prediction sets do not depend on which is used.
+
+>>> import numpy as np
+>>> quantile(np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55]), alpha=0.3)
+0.22
+
+Vovk, Gammerman, Shafer 2005; Angelopoulos and Bates 2021, arXiv:2107.07511; the scores are those of the CP thesis, chapter 3.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcohort.arrays import Values
+from fedcohort.errors import UsageError
+
+__all__ = [
+    "K1", "K2", "B", "Overflow", "PredictionSets", "Score", "calibrate", "coverage_range", "judge", "prediction_sets",
+    "probability_at", "quantile", "rank", "right_scores", "scores",
+]  # fmt: skip
+
+Score = Literal["s1", "s2", "s3"]
+Overflow = Literal["inf", "max"]
+
+K1, K2, B = 4.0, 20.0, 10.0
+"""Steepness of s2; steepness and offset of s3."""
+
+
+def scores(probabilities: ArrayLike, score: Score = "s1", *, k1: float = K1, k2: float = K2, b: float = B) -> Values:
+    """The score of every probability, in the shape that came in; +∞ for a probability that is not a number.
+
+    >>> [float(scores(0.75, score).round(6)) for score in ("s1", "s2", "s3")]
+    [0.25, 0.049787, 0.006693]
+    """
+    f = np.asarray(probabilities, np.float64)
+    if score == "s1":
+        found = 1 - f
+    elif score == "s2":
+        found = np.exp(-k1 * f)
+    elif score == "s3":
+        with np.errstate(over="ignore"):
+            found = 1 / (1 + np.exp(k2 * f - b))  # 1 − 1/(1 + e^−z) without the difference
+    else:
+        raise UsageError(f"score = {score!r}: valid are 's1', 's2' and 's3'")
+    known: Values = np.where(np.isnan(f), np.inf, found)
+    return known
+
+
+def probability_at(threshold: float, score: Score = "s1", *, k1: float = K1, k2: float = K2, b: float = B) -> float:
+    """The probability f with score(f) = threshold: a score is at most ``threshold`` where the probability is at least this.
+
+    >>> [round(probability_at(0.25, score), 6) for score in ("s1", "s2", "s3")]
+    [0.75, 0.346574, 0.554931]
+    """
+    if score == "s1":
+        return 1 - threshold
+    if score == "s2":
+        return -math.log(threshold) / k1
+    return (b + math.log(1 / threshold - 1)) / k2
+
+
+def rank(alpha: float, n: int) -> int:
+    """j = ⌈(n + 1)(1 − alpha)⌉, from 1 to n + 1; rounding errors up to 1e-9 do not count."""
+    _check_alpha(alpha)
+    return max(1, math.ceil((n + 1) * (1 - alpha) - 1e-9))
+
+
+def quantile(scores: ArrayLike, alpha: float, overflow: Overflow = "inf") -> float:
+    """q̂: the j-th smallest of the calibration scores, j = ⌈(n_c + 1)(1 − alpha)⌉.
+
+    Args:
+        scores: of the right classes of n_c ≥ 0 calibration samples.
+        alpha: error rate, in (0, 1).
+        overflow: what q̂ is if j > n_c, which is when alpha < 1/(n_c + 1): inf, or the largest score (no guarantee then). Without
+            any sample it is inf.
+    """
+    values = np.asarray(scores, np.float64)
+    if values.ndim != 1:
+        raise UsageError(f"scores has the shape {list(values.shape)}; it must be one-dimensional")
+    if overflow not in ("inf", "max"):
+        raise UsageError(f"overflow = {overflow!r}: valid are 'inf' and 'max'")
+    n = len(values)
+    j = rank(alpha, n)
+    if j > n:
+        if overflow == "inf" or not n:
+            return math.inf
+        j = n
+    values = np.where(np.isnan(values), np.inf, values)
+    return float(np.partition(values, j - 1)[j - 1])
+
+
+def right_scores(
+    probabilities: ArrayLike, labels: ArrayLike, score: Score = "s1", *, k1: float = K1, k2: float = K2, b: float = B
+) -> Values:
+    """The scores of the right classes [n] of samples with class probabilities [n, K]."""
+    p, right = np.asarray(probabilities, np.float64), np.asarray(labels)
+    if p.ndim != 2 or right.shape != p.shape[:1]:
+        raise UsageError(
+            f"probabilities is {list(p.shape)} with {list(right.shape)} labels; it must be [samples, classes], and a label for each"
+        )
+    _check_labels(right, p.shape[1])
+    return scores(p[np.arange(len(p)), right], score, k1=k1, k2=k2, b=b)
+
+
+def calibrate(
+    probabilities: ArrayLike, labels: ArrayLike, alpha: float, score: Score = "s1", overflow: Overflow = "inf"
+) -> float:
+    """q̂ of calibration samples with class probabilities [n_c, K] and right classes [n_c]; see :func:`quantile`."""
+    return quantile(right_scores(probabilities, labels, score), alpha, overflow)
+
+
+def prediction_sets(
+    probabilities: ArrayLike,
+    threshold: float,
+    score: Score = "s1",
+    *,
+    k1: float = K1,
+    k2: float = K2,
+    b: float = B,
+) -> NDArray[np.bool_]:
+    """Which classes are in the set of each sample, C(x) = {y : s(x, y) ≤ threshold}: booleans in the shape of ``probabilities``."""
+    members: NDArray[np.bool_] = scores(probabilities, score, k1=k1, k2=k2, b=b) <= threshold
+    return members
+
+
+class PredictionSets(NamedTuple):
+    """What prediction sets are worth."""
+
+    coverage: float
+    """Share of samples whose label is in their set."""
+    size: float
+    """Mean number of classes in a set."""
+    empty: float
+    """Share of sets that are empty."""
+
+
+def judge(members: ArrayLike, labels: ArrayLike) -> PredictionSets:
+    """Coverage |{j: y_j ∈ C(x_j)}|/n, mean size and share of empty sets.
+
+    Measure it on samples that neither trained nor calibrated the model: a calibration set that decided when to stop is no longer
+    exchangeable with new samples, and :func:`coverage_range` no longer holds for it.
+
+    Args:
+        members: which classes are in the set of each sample, booleans [n, K]; see :func:`prediction_sets`.
+        labels: the right classes, integers [n].
+    """
+    sets, right = np.asarray(members), np.asarray(labels)
+    if sets.ndim != 2 or not sets.size or sets.dtype != np.bool_:
+        raise UsageError(
+            f"members is {sets.dtype} {list(sets.shape)}; it must be booleans [samples, classes] and not empty"
+        )
+    if right.shape != sets.shape[:1]:
+        raise UsageError(
+            f"labels is {right.dtype} {list(right.shape)}; it must be one integer for each of {len(sets)} samples"
+        )
+    _check_labels(right, sets.shape[1])
+    sizes = sets.sum(axis=1)
+    covered = sets[np.arange(len(right)), right]
+    return PredictionSets(float(covered.mean()), float(sizes.mean()), float((sizes == 0).mean()))
+
+
+def coverage_range(alpha: float, num_calibration: int) -> tuple[float, float]:
+    """Where expected coverage lies: 1 − alpha to 1 − alpha + 1/(n_c + 1), at most 1.
+
+    For exchangeable samples, n_c of which calibrate, once, and scores without ties. Vovk, Gammerman, Shafer 2005; Lei et al. 2018.
+
+    Args:
+        alpha: the error rate that was asked for, in (0, 1).
+        num_calibration: n_c ≥ 0.
+    """
+    _check_alpha(alpha)
+    if num_calibration < 0:
+        raise UsageError(f"num_calibration = {num_calibration}: at least 0")
+    return 1 - alpha, min(1.0, 1 - alpha + 1 / (num_calibration + 1))
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 < alpha < 1:
+        raise UsageError(f"alpha = {alpha}: between 0 and 1, such as 0.1")
+
+
+def _check_labels(labels: NDArray[np.generic], num_classes: int) -> None:
+    if labels.dtype.kind not in "iu":
+        raise UsageError(f"labels is {labels.dtype} {list(labels.shape)}; it must be one integer for each sample")
+    if len(labels) and not (labels.min() >= 0 and labels.max() < num_classes):
+        raise UsageError(
+            f"labels: {labels.min()} to {labels.max()} with {num_classes} classes; they are counted from 0"
+        )

@@ -1,0 +1,215 @@
+"""Conformal prediction: worked numbers, crepes on the same scores, coverage where theory says it lies, and wrong input."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedcohort import conformal
+from fedcohort.conformal import (
+    Score,
+    calibrate,
+    coverage_range,
+    judge,
+    prediction_sets,
+    probability_at,
+    quantile,
+    rank,
+    right_scores,
+    scores,
+)
+from fedcohort.errors import UsageError
+
+NAN = float("nan")
+KINDS: list[Score] = ["s1", "s2", "s3"]
+WORKED = np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55])
+
+
+def some_samples(n: int, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    probabilities = rng.dirichlet([0.5] * classes, n)
+    return probabilities, np.array([rng.choice(classes, p=p) for p in probabilities])
+
+
+# --- worked numbers (S19) ------------------------------------------------------------------------------------------------
+
+
+def test_scores_by_their_formulas() -> None:
+    f = np.array([0.0, 0.3, 0.75, 1.0])
+    assert scores(f, "s1") == pytest.approx(1 - f)
+    assert scores(f, "s2") == pytest.approx(np.exp(-4 * f))
+    assert scores(f, "s3") == pytest.approx(1 - 1 / (1 + np.exp(-20 * f + 10)))
+    assert scores(f, "s2", k1=1.0) == pytest.approx(np.exp(-f))
+    assert scores(f, "s3", k2=2.0, b=1.0) == pytest.approx(1 - 1 / (1 + np.exp(-2 * f + 1)))
+
+
+@pytest.mark.parametrize("score", KINDS)
+def test_scores_fall_with_the_probability_and_know_no_nan(score: Score) -> None:
+    found = scores(np.linspace(0, 1, 50), score)
+    assert (np.diff(found) < 0).all()
+    assert scores([NAN, 0.5], score)[0] == math.inf
+
+
+@pytest.mark.parametrize(("alpha", "j", "q"), [(0.3, 7, 0.22), (0.2, 8, 0.30), (0.1, 9, 0.55), (0.05, 10, math.inf)])
+def test_the_worked_quantiles(alpha: float, j: int, q: float) -> None:
+    assert rank(alpha, 9) == j
+    assert quantile(WORKED[::-1], alpha) == q
+    assert quantile(WORKED, alpha, overflow="max") == min(q, 0.55)
+
+
+@pytest.mark.parametrize(("alpha", "needed"), [(0.02, 49), (0.05, 19), (0.1, 9)])
+def test_how_many_samples_an_error_rate_needs(alpha: float, needed: int) -> None:
+    """The quantile overflows if and only if alpha < 1/(n_c + 1)."""
+    assert quantile(np.zeros(needed), alpha) == 0
+    assert quantile(np.zeros(needed - 1), alpha) == math.inf
+
+
+def test_thresholds_of_one_score_in_terms_of_another() -> None:
+    """S19's equivalences: θ = 0.25 on s1, s2, s3 is f ≥ 0.75, ln4/4, (10 + ln3)/20; s2 is s1 with .653426, s3 s1 with .445069."""
+    at = [probability_at(0.25, score) for score in KINDS]
+    assert at == pytest.approx([0.75, math.log(4) / 4, (10 + math.log(3)) / 20])
+    assert [round(f, 6) for f in at] == [0.75, 0.346574, 0.554931]
+    assert [round(1 - f, 6) for f in at[1:]] == [0.653426, 0.445069]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.floats(0.01, 0.9), st.sampled_from(KINDS))
+def test_every_score_orders_alike(probabilities: list[float], alpha: float, score: Score) -> None:
+    """The j-th smallest score is the score of the j-th largest probability, whichever score it is."""
+    f = np.array(probabilities)
+    j = rank(alpha, len(f))
+    expected = math.inf if j > len(f) else float(scores(np.sort(f)[::-1][j - 1], score))
+    assert quantile(scores(f, score), alpha) == expected
+
+
+def test_the_quantile_falls_as_more_errors_are_allowed() -> None:
+    found = [quantile(WORKED, alpha) for alpha in np.linspace(0.01, 0.99, 99)]
+    assert found == sorted(found, reverse=True)
+
+
+def test_rounding_errors_do_not_raise_the_rank() -> None:
+    assert rank(0.7, 9) == 3  # 10·(1 − 0.7) is 3.0000000000000004
+    assert rank(1 - 1e-12, 3) == 1
+
+
+def test_edges_of_the_quantile() -> None:
+    assert quantile([], 0.1) == quantile([], 0.1, overflow="max") == math.inf
+    assert quantile([0.1, NAN, 0.3], 0.5) == 0.3
+    assert quantile([0.1, NAN], 0.4) == math.inf
+
+
+# --- an independent library ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [0.02, 0.1, 0.25, 0.5])
+@pytest.mark.parametrize("n", [5, 50, 333])
+def test_sets_agree_with_crepes(alpha: float, n: int) -> None:
+    """A class is in the set where its p-value (#{calibration scores ≥ s} + 1)/(n_c + 1), which crepes works out, exceeds alpha.
+
+    crepes itself takes those that equal alpha too, which makes a difference where alpha·(n_c + 1) is a whole number.
+    """
+    from crepes import ConformalClassifier
+    from crepes.extras import hinge
+
+    p, labels = some_samples(n + 200, seed=n)
+    classes = np.arange(4)
+    theirs = ConformalClassifier().fit(hinge(p[:n], classes, labels[:n]))
+    expected = theirs.predict_p(hinge(p[n:]), smoothing=False, all_classes=True) > alpha + 1e-9
+    for score in KINDS:
+        found = prediction_sets(p[n:], calibrate(p[:n], labels[:n], alpha, score), score)
+        assert (found == expected).all()
+    right = labels[n:]
+    assert judge(found, right) == (
+        expected[np.arange(200), right].mean(),
+        expected.sum(1).mean(),
+        (~expected).all(1).mean(),
+    )
+
+
+def test_scores_agree_with_crepes() -> None:
+    from crepes.extras import hinge
+
+    p, labels = some_samples(40)
+    assert right_scores(p, labels) == pytest.approx(hinge(p, np.arange(4), labels))
+
+
+# --- prediction sets (D6) ----------------------------------------------------------------------------------------------------
+
+
+def test_what_sets_are_worth_by_hand() -> None:
+    members = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 1]], bool)
+    assert judge(members, [0, 2, 1, 1]) == (0.5, 1.25, 0.25)
+
+
+def test_calibration_by_hand() -> None:
+    p = np.array([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.2, 0.8]])  # scores 0.1, 0.6, 0.3, 0.8
+    labels = np.array([0, 1, 1, 0])
+    assert calibrate(p, labels, 0.4) == pytest.approx(0.6)  # ⌈0.6·5⌉ = 3rd
+    assert calibrate(p, labels, 0.2) == pytest.approx(0.8)  # 4th
+    assert calibrate(p, labels, 0.1) == math.inf  # 5th of 4: everything is in every set
+    assert prediction_sets(p, math.inf).all()
+    assert not prediction_sets([[NAN, 0.5]], 1.0)[0, 0]
+
+
+def test_coverage_lies_in_its_range() -> None:
+    alpha, n = 0.2, 19
+    low, high = coverage_range(alpha, n)
+    assert (low, high) == pytest.approx((0.8, 0.85))
+    found = []
+    for seed in range(400):
+        p, labels = some_samples(n + 50, seed=seed)
+        threshold = calibrate(p[:n], labels[:n], alpha)
+        found.append(judge(prediction_sets(p[n:], threshold), labels[n:]).coverage)
+    error = np.std(found) / math.sqrt(len(found))
+    assert low - 5 * error <= np.mean(found) <= high + 5 * error
+
+
+def test_coverage_range_at_its_edges() -> None:
+    assert coverage_range(0.1, 0) == (0.9, 1.0)
+
+
+# --- wrong input -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("members", "labels", "message"),
+    [
+        ([[0, 1]], [1], r"members is int64 \[1, 2\]; it must be booleans"),
+        (np.zeros((0, 3), bool), [], "members is bool"),
+        ([[True, False]], [0, 1], r"labels is int64 \[2\]; it must be one integer for each of 1 samples"),
+        ([[True, False]], [0.5], r"labels is float64 \[1\]; it must be one integer"),
+        ([[True, False]], [2], "labels: 2 to 2 with 2 classes"),
+    ],
+)
+def test_sets_are_checked(members: object, labels: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        judge(members, labels)  # type: ignore[arg-type]
+
+
+def test_other_wrong_input_is_named() -> None:
+    for alpha in (0.0, 1.0, NAN):
+        with pytest.raises(UsageError, match="alpha = "):
+            coverage_range(alpha, 10)
+        with pytest.raises(UsageError, match="alpha = "):
+            quantile(WORKED, alpha)
+    with pytest.raises(UsageError, match="num_calibration = -1"):
+        coverage_range(0.1, -1)
+    with pytest.raises(UsageError, match="probabilities is"):
+        calibrate(np.ones((3, 2)), np.zeros(2, int), 0.1)
+    with pytest.raises(UsageError, match=r"scores has the shape \[1, 2\]"):
+        quantile([[0.1, 0.2]], 0.1)
+    with pytest.raises(UsageError, match="score = 's4'"):
+        scores([0.5], "s4")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="overflow = 'no'"):
+        quantile([0.5], 0.5, "no")  # type: ignore[arg-type]
+
+
+def test_the_module_stands_alone() -> None:
+    """numpy only: it can be used beside any model of any framework."""
+    code = "import sys, fedcohort.conformal; print([m for m in ('scipy', 'torch', 'pandas') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+    assert conformal.__doc__
