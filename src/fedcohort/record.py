@@ -14,6 +14,7 @@ import json
 import math
 import os
 import sqlite3
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from fedcohort.summary import Summary
 
-__all__ = ["FORMAT", "ClientRow", "LedgerRow", "RoundRow", "Run", "open_run"]
+__all__ = ["FORMAT", "ClientRow", "LedgerRow", "Portrait", "RoundRow", "Run", "open_run"]
 
 FORMAT = 1
 """Version of the directory's layout."""
@@ -124,6 +125,24 @@ class RoundRow:
     wall: dict[str, float] = field(default_factory=dict)
     client_accuracy: Values | None = None
 
+
+@dataclass(frozen=True)
+class Portrait:
+    """Who the clients of a run are, for pictures of its federation.
+
+    Attributes:
+        classes: names of the K classes.
+        facts: one number a client [m]: ``samples``, ``held_out``, ``wrong_labels`` (a share), ``time`` (simulated, nominal work),
+            ``sending`` (the part of it that is communication), ``presence`` (share of rounds); and ``counts`` of labels [m, K]
+            unless the federation is huge. Empty for runs that were recorded before this was kept.
+    """
+
+    classes: tuple[str, ...] = ()
+    facts: Mapping[str, "np.ndarray"] = field(default_factory=dict)
+
+
+_PORTRAIT = "CREATE TABLE IF NOT EXISTS portrait (name TEXT PRIMARY KEY, type TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL)"
+"""One row a fact: deflated little-endian numbers; the row ``classes`` holds JSON."""
 
 _CLIENT_ACCURACY = "CREATE TABLE IF NOT EXISTS client_accuracy (round INTEGER PRIMARY KEY, accuracies BLOB NOT NULL)"
 """Accuracy of the model on each client's data, little-endian float64 [m]; runs recorded by early versions have no such table."""
@@ -243,6 +262,20 @@ class Run:
             rows = _client_accuracy(connection)
         values = {round_: np.frombuffer(blob, dtype="<f8") for round_, blob in rows}
         return pd.DataFrame.from_dict(values, orient="index").rename_axis(index="round", columns="client")
+
+    @property
+    def portrait(self) -> Portrait:
+        """Who the clients are: samples, classes, speed, label noise."""
+        with self._reading() as connection:
+            if not _has_table(connection, "portrait"):
+                return Portrait()
+            rows = connection.execute("SELECT name, type, shape, data FROM portrait").fetchall()
+        found = {name: (kind, shape, zlib.decompress(data)) for name, kind, shape, data in rows}
+        if "classes" not in found:
+            return Portrait()
+        classes = tuple(json.loads(found.pop("classes")[2]))
+        facts = {n: np.frombuffer(data, kind).reshape(json.loads(shape)) for n, (kind, shape, data) in found.items()}
+        return Portrait(classes, facts)
 
     @property
     def selections(self) -> list[Indices]:
@@ -406,6 +439,7 @@ class Writer:
             self._connection.close()
             raise _damaged(database, verdict)
         self._connection.execute(_CLIENT_ACCURACY)
+        self._connection.execute(_PORTRAIT)
 
     def rewind(self, last: int) -> None:
         """Forget rounds after ``last``, which had no checkpoint of their own."""
@@ -465,6 +499,15 @@ class Writer:
                 if file.name != saved[0]:
                     file.unlink(missing_ok=True)
 
+    def describe(self, portrait: Portrait) -> None:
+        """Keep who the clients are."""
+        rows = [("classes", "json", "[]", zlib.compress(json.dumps(portrait.classes).encode()))]
+        for name, values in portrait.facts.items():
+            plain = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
+            rows.append((name, plain.dtype.str, json.dumps(plain.shape), zlib.compress(plain.tobytes(), 1)))
+        with self._connection as db:
+            db.executemany("INSERT OR REPLACE INTO portrait VALUES (?, ?, ?, ?)", rows)
+
     def finish(self, model: Mapping[str, Any], results: Mapping[str, str]) -> None:
         """Save the final model and mark the run as finished."""
         from safetensors.torch import save_file
@@ -497,9 +540,13 @@ def open_run(path: str | Path) -> Run:
 
 
 def _client_accuracy(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'client_accuracy'").fetchone():
+    if not _has_table(connection, "client_accuracy"):
         return []
     return connection.execute("SELECT round, accuracies FROM client_accuracy ORDER BY round").fetchall()
+
+
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
 
 def _damaged(database: Path, error: object) -> UsageError:

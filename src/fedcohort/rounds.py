@@ -3,7 +3,7 @@
 Nothing flows backwards: a strategy sees a Round and an Outcome, never a client, a model or an engine.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update
 from fedcohort.arrays import Indices, Values
 from fedcohort.engines.base import Engine
 from fedcohort.federation.systems import Clock
-from fedcohort.record import RoundRow
+from fedcohort.record import Portrait, RoundRow
 from fedcohort.selection.base import Cohort, LocalAccuracy, Question, Round, Selector, Speed, choose
 from fedcohort.streams import rng
 from fedcohort.training.forward import Evaluation
@@ -25,7 +25,10 @@ __all__ = ["Game", "play_round"]
 
 @dataclass
 class Game:
-    """Everything that a run consists of while it is played: ``model``, and the parts that have a state of their own."""
+    """Everything that a run consists of while it is played: ``model``, and the parts that have a state of their own.
+
+    ``portrait`` tells who the clients are, for the record: called once, when a run begins.
+    """
 
     seed: int
     k: int
@@ -34,6 +37,7 @@ class Game:
     algorithm: Algorithm
     engine: Engine
     model: ModelState
+    portrait: Callable[[], Portrait] = Portrait
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next round depends on, for the checkpoint."""

@@ -21,13 +21,14 @@ import numpy as np
 from fedcohort.errors import UsageError
 from fedcohort.experiment import Cell, Experiment, Systems
 from fedcohort.federation.datasets import Dataset
-from fedcohort.record import RoundRow, Run
+from fedcohort.record import Portrait, RoundRow, Run
 
 if TYPE_CHECKING:
     from fedcohort.federation.federation import Federation
     from fedcohort.federation.partition import Partition
     from fedcohort.federation.public import PublicSet
     from fedcohort.federation.survey import Survey
+    from fedcohort.federation.systems import Clock
 
 __all__ = ["Given", "Interrupted", "Progress", "find_run", "prepare", "run", "run_cell", "run_path"]
 
@@ -128,6 +129,8 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
         record = Run.create(path, given.note() + experiment.to_toml(), meta | {"data": fingerprint, **_versions()})
         _same_data(record, fingerprint, experiment)
         with record.writing() as writer, _finish_the_round() as stop:
+            if not record.portrait.facts:
+                writer.describe(game.portrait())
             saved = record.checkpoint()
             first = 1
             if saved is not None:
@@ -327,10 +330,17 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
         )
         invited = min(clock.invited(k), federation.num_clients)
         selector.setup(Census(federation.num_samples, federation.num_classes, invited, histogram, clock.epochs))
-        game = Game(seed, k, clock, selector, algorithm, engine, start)
+        clients = partial(_portrait, federation, clock, experiment.rounds)
+        game = Game(seed, k, clock, selector, algorithm, engine, start, clients)
         yield game, public.fingerprint
     finally:
         engine.close()
+
+
+def _portrait(federation: "Federation", clock: "Clock", rounds: int) -> Portrait:
+    from fedcohort.federation.survey import portrait
+
+    return Portrait(federation.classes, portrait(federation, clock, rounds))
 
 
 def find_run(cell: Cell, given: Given, runs: str | Path) -> Run | None:

@@ -10,10 +10,13 @@ from fedcohort.federation.federation import Federation
 from fedcohort.federation.partition import Partition, PartitionReport, describe
 from fedcohort.federation.systems import Clock
 
-__all__ = ["Survey", "survey"]
+__all__ = ["Survey", "portrait", "survey"]
 
 ROUNDS = 100
 """Rounds over which presence is averaged at most."""
+
+COUNTED = 2_000_000
+"""Class counts of a federation with up to this many of them, m·K, are kept with its runs."""
 
 
 @dataclass(frozen=True)
@@ -79,3 +82,33 @@ def survey(
         shift=list(shift),
         presence=seen / counted,
     )
+
+
+def portrait(federation: Federation, clock: Clock, rounds: int) -> dict[str, np.ndarray]:
+    """What a run's record keeps of its clients, so that pictures need no data: one row a client, with the labels they train on.
+
+    ``samples`` and ``held_out`` (int64 [m]), ``wrong_labels``, ``time``, ``sending`` and ``presence`` (float64 [m]) as in
+    :class:`Survey`, and ``counts`` (int32 [m, K]) up to :data:`COUNTED` numbers. ``presence`` is averaged over fewer rounds in large
+    federations, but at least one.
+    """
+    m = federation.num_clients
+    counted = max(1, min(rounds, ROUNDS, COUNTED // max(m, 1)))
+    seen = np.zeros(m)
+    for t in range(1, counted + 1):
+        seen[clock.available(t)] += 1
+    wrong = np.zeros(m)
+    if federation.noise is not None:
+        both = np.diff(federation.offsets)
+        owner = np.repeat(np.arange(m), both)
+        wrong = np.bincount(owner, weights=federation.noise.flipped, minlength=m) / np.maximum(both, 1)
+    facts: dict[str, np.ndarray] = {
+        "samples": federation.num_samples,
+        "held_out": federation.num_held_out,
+        "wrong_labels": wrong,
+        "time": clock.nominal(1),
+        "sending": clock.sending(1),
+        "presence": seen / counted,
+    }
+    if m * federation.num_classes <= COUNTED:
+        facts["counts"] = federation.histogram().astype(np.int32)
+    return facts

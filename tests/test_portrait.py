@@ -1,0 +1,44 @@
+"""What a run keeps of its clients: the numbers of the federation, for pictures that need no data."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedcohort
+from fedcohort.simulate import Given, federate, look
+from tests.experiments import cell, small
+
+HARD: dict[str, Any] = {
+    "federation": {"clients": 9, "holdout": 0.2, "label_noise": {"name": "beta", "a": 30}},
+    "systems": {"availability": {"name": "bernoulli", "probability": 0.5}},
+}
+
+
+@pytest.mark.parametrize("values", [{}, HARD], ids=["plain", "hard"])
+def test_a_run_keeps_who_its_clients_are(values: dict[str, Any], tmp_path: Path) -> None:
+    experiment = small(rounds=2, **values)
+    run = fedcohort.run(experiment, runs=tmp_path)
+    federation = federate(cell(experiment).experiment, Given()).federation
+    _, survey = look(cell(experiment).experiment, Given())
+    kept = run.portrait
+    assert kept.classes == federation.classes
+    np.testing.assert_array_equal(kept.facts["samples"], federation.num_samples)
+    np.testing.assert_array_equal(kept.facts["held_out"], federation.num_held_out)
+    np.testing.assert_array_equal(kept.facts["counts"], federation.histogram())
+    np.testing.assert_array_equal(kept.facts["counts"].sum(axis=1), kept.facts["samples"])
+    np.testing.assert_allclose(kept.facts["wrong_labels"], survey.wrong_labels)
+    np.testing.assert_allclose(kept.facts["time"], survey.time)
+    np.testing.assert_allclose(kept.facts["sending"], survey.sending)
+    np.testing.assert_allclose(kept.facts["presence"], survey.presence)
+
+
+def test_a_run_of_an_early_version_has_no_portrait(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1), runs=tmp_path)
+    with sqlite3.connect(run.path / "run.sqlite") as database:
+        database.execute("DROP TABLE portrait")
+    database.close()
+    assert run.portrait.facts == {}
+    assert run.portrait.classes == ()
