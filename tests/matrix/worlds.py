@@ -1,9 +1,16 @@
-"""The federations that every strategy and every algorithm meet."""
+"""The federation that every strategy and every algorithm meets, and how it is played without a record."""
 
+import dataclasses
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from fedcohort.experiment import Experiment
-from tests.experiments import small
+from fedcohort.record import RoundRow
+from fedcohort.rounds import Game, play_round
+from fedcohort.simulate import Federated, Given, federate, prepare
+from tests.experiments import cell, small
 
 ALGORITHM_VALUES: dict[str, dict[str, Any]] = {
     "fedbio": {"warmup_rounds": 0},
@@ -25,6 +32,8 @@ HARD: dict[str, Any] = {
     },
     "systems": {"dropout": 0.2, "overcommit": 1.3, "availability": {"name": "bernoulli", "probability": 0.8}},
     "model": {"name": "mlp", "hidden": 16},
+    "training": {"batch_size": 32},
+    "engine": {"plan": "loop"},
 }
 """Label skew, wrong labels, clients of different speed of whom the slowest is not waited for, absence and drop-out."""
 
@@ -37,3 +46,28 @@ def hard(strategy: str, rule: str, /, **values: Any) -> Experiment:
     }
     own = {name: section | values.pop(name, {}) for name, section in pair.items()}
     return small(**HARD | own | values)
+
+
+@cache
+def clients(seed: int) -> Federated:
+    """The clients of :data:`HARD`: the same whatever the strategy and the algorithm, so that they are made once."""
+    return federate(small(**HARD, seed=seed), Given())
+
+
+@contextmanager
+def in_play(experiment: Experiment) -> Iterator[Game]:
+    """A game that is ready for its first round."""
+    with prepare(cell(experiment).experiment, Given()) as (game, _):
+        yield game
+
+
+def play(game: Game, rounds: Iterable[int]) -> list[RoundRow]:
+    """What is recorded of these rounds."""
+    return [play_round(game, t, test=True) for t in rounds]
+
+
+def told(row: RoundRow) -> str:
+    """All that is recorded of a round but the time it took on this machine, down to the bits of its numbers."""
+    values = dataclasses.asdict(row) | {"wall": None}
+    values["ledger"] = [entry | {"seconds": None} for entry in values["ledger"]]
+    return repr(values)
