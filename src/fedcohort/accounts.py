@@ -196,7 +196,8 @@ class Tally:
         report = dict(update.report)
         if self._needs & {"update_norm", "update"}:
             difference = self._difference(update)
-            report["update_norm"] = float(np.linalg.norm(difference))
+            # a client that sends a part says how large the whole is
+            report.setdefault("update_norm", float(np.linalg.norm(difference)))
             if "update" in self._needs:
                 self._updates[position] = difference
         for name, value in report.items():

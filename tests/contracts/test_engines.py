@@ -34,6 +34,7 @@ SELECTIONS: list[dict[str, Any]] = [
     {"name": "select_by_loss"},
     {"name": "cpowd"},
     {"name": "utility_time"},
+    {"name": "pyramidfl", "k": 4},
 ]
 SYSTEMS = {"dropout": 0.25}
 ROUNDS = 4

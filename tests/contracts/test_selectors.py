@@ -19,6 +19,12 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "rpowd": [{"d": 7}],
     "select_by_loss": [{"d": 7}],
     "utility_time": [{"weakest_w": 5, "strength": "count"}, {"use_time": False}],
+    "oort": [
+        {"exploration": "size", "pool": 2, "epsilon": 0.1, "epsilon_min": 0.0, "cut_off": 0.05},
+        {"blacklist_rounds": 1, "fairness": 0.5, "pacer_window": 2, "pacer_rule": "paper", "utility_scale": "raw"},
+        {"epsilon": 0.0, "epsilon_min": 0.0, "pacer_window": 1},
+    ],
+    "pyramidfl": [{"dropout": False}, {"adaptive_epochs": False, "unsent": "unchanged", "epsilon_decay": 0.5}],
 }
 """Beside the defaults."""
 

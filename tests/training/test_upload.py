@@ -22,6 +22,7 @@ class Sharing(Selector):
     """The first k clients; each sends tensors with probability ``share``."""
 
     card: ClassVar[Card] = Card(source="a test", status="ours")
+    needs: ClassVar[frozenset[str]] = frozenset({"update_norm"})
     share: float = 0.5
     """Probability."""
     unsent: Literal["left_out", "unchanged"] = "left_out"

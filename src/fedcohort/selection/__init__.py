@@ -16,5 +16,7 @@ STRATEGIES = Table(
         "rpowd": "fedcohort.selection.power_of_choice:CommunicationPowerOfChoice",
         "select_by_loss": "fedcohort.selection.select_by_loss:SelectByLoss",
         "utility_time": "fedcohort.selection.utility_time:UtilityTime",
+        "oort": "fedcohort.selection.oort:Oort",
+        "pyramidfl": "fedcohort.selection.pyramidfl:PyramidFL",
     },
 )

@@ -178,6 +178,23 @@ class Round:
         pool = self.available if among is None else among
         return self.rng.choice(pool, size=min(count, len(pool)), replace=False, p=probabilities)
 
+    def draw(self, weights: Values, count: int | None = None, among: Indices | None = None) -> Indices:
+        """``count`` (k) distinct clients of ``among`` (all available) by successive draws, each with probability ∝ weight, in order.
+
+        ``weights`` is aligned with ``among``. Clients without a weight (0 or less, or NaN) come last, at random.
+        """
+        pool = self.available if among is None else among
+        count = min(self.k if count is None else count, len(pool))
+        if count <= 0:
+            return pool[:0]
+        # An exponential race: client i arrives after an exponential time of rate w_i. The first to arrive is i with probability
+        # w_i/Σw, and the race among the rest starts afresh, so arrivals follow the law of successive draws. In O(n), by logarithms.
+        weights, arrivals = np.asarray(weights, dtype=np.float64), np.log(self.rng.exponential(size=len(pool)))
+        weighted = weights > 0
+        arrivals -= np.log(weights, where=weighted, out=np.full(len(pool), -1e6))
+        first = np.argpartition(arrivals, count - 1)[:count]
+        return pool[first[np.argsort(arrivals[first])]]
+
     def top(self, scores: Values, count: int | None = None, among: Indices | None = None) -> Indices:
         """The ``count`` (k) clients of ``among`` (all available) with the highest scores; see :func:`top` for ties and NaN.
 

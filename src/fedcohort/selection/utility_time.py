@@ -19,6 +19,7 @@ from annotated_types import Ge
 from fedcohort.errors import UsageError
 from fedcohort.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why, top
+from fedcohort.selection.speed import by_size
 
 __all__ = ["UtilityTime"]
 
@@ -70,7 +71,7 @@ class UtilityTime(Selector):
         if self.target_class is not None:
             weakest = np.intersect1d(measured, [self.target_class])
         utility = self._utility(weakest, round.available)
-        seconds = self._seconds(round)
+        seconds = by_size(round, self.census.num_samples)
         scores = utility / seconds if self.use_time else utility
         why = {"utility": utility, "seconds": seconds}
         if len(measured) == 0:
@@ -93,11 +94,3 @@ class UtilityTime(Selector):
         if self.strength == "fraction":
             utility /= np.maximum(histogram.sum(axis=1)[clients], 1)
         return utility
-
-    def _seconds(self, round: Round) -> Values:
-        known = np.isfinite(round.durations)
-        per_sample = round.durations[known] / np.maximum(self.census.num_samples[known], 1)
-        scale = np.median(per_sample) if known.any() else 1.0
-        i = round.available
-        seconds: Values = np.where(known[i], round.durations[i], scale * self.census.num_samples[i])
-        return np.where(seconds > 0, seconds, 1e-12)

@@ -1,0 +1,123 @@
+"""PyramidFL: worked numbers of epochs and upload shares, the invariant behind them, and a whole run."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedcohort.parameters import make
+from fedcohort.rounds import play_round
+from fedcohort.selection.base import Cohort
+from fedcohort.selection.pyramidfl import PyramidFL
+from tests.games import a_game
+from tests.selection.fakes import a_census, a_round, an_outcome, the_why
+
+COMPUTING, SENDING = (10.0, 20.0, 40.0), (5.0, 5.0, 10.0)
+
+
+def ready(m: int = 3, epochs: int = 5, **values: Any) -> PyramidFL:
+    selector: PyramidFL = make(PyramidFL, values, "selection")
+    selector.setup(a_census([100] * m, m, epochs=epochs))
+    return selector
+
+
+def of(cohort: Cohort, name: str) -> np.ndarray:
+    """A field of the cohort by client id."""
+    values = getattr(cohort, name)
+    return values[np.argsort(cohort.clients)]
+
+
+def test_worked_numbers() -> None:
+    selector = ready()
+    selector.gradient[:] = [9, 1, 5]  # ranks 0, 2, 1
+    cohort = selector.select(a_round(3, 3, compute_times=COMPUTING, upload_times=SENDING))
+    drop = 1 - of(cohort, "share")
+    assert drop == pytest.approx([0.1, 0.433333, 0.266667], abs=5e-7)
+    assert np.array(COMPUTING) + (1 - drop) * SENDING == pytest.approx([14.5, 22.8333, 47.3333], abs=5e-5)
+    assert of(cohort, "epochs").tolist() == [21, 11, 5]  # ratios 4.2, 2.2 and 1
+    terms = the_why(cohort).terms
+    assert terms["epochs"].tolist() == [21, 11, 5]
+    assert terms["drop"] == pytest.approx(drop)
+    assert terms["gradient"].tolist() == [9, 1, 5]
+
+
+def test_the_gradient_utility_and_its_start() -> None:
+    selector = ready()
+    assert selector.gradient.tolist() == [100, 100, 100]
+    sent = {"update_norm": [3.0, 2.0], "samples": [50.0, 50.0], "square_loss": [1.0, 1.0]}
+    selector.observe(an_outcome([0, 1], reports=sent, trained=[True, False]))
+    assert selector.gradient.tolist() == [1.5, 100, 100]
+
+
+@pytest.mark.parametrize(
+    ("values", "epochs"),
+    [
+        ({"r_max": 1.0}, [10, 10, 5]),
+        ({"beta": 0.5}, [13, 8, 5]),  # ratios 1 + .5·16/5 and 1 + .5·6/5
+        ({"max_epochs": 12}, [12, 11, 5]),
+        ({"max_epochs": 2}, [5, 5, 5]),
+    ],
+)
+def test_settings_of_the_epochs(values: dict[str, Any], epochs: list[int]) -> None:
+    selector = ready(**values)
+    selector.gradient[:] = [9, 1, 5]
+    cohort = selector.select(a_round(3, 3, compute_times=COMPUTING, upload_times=SENDING))
+    assert of(cohort, "epochs").tolist() == epochs
+
+
+def test_switches() -> None:
+    plain = ready(dropout=False, adaptive_epochs=False).select(a_round(3, 3))
+    assert plain.epochs is None
+    assert plain.share is None
+    longer = ready(dropout=False).select(a_round(3, 3, compute_times=COMPUTING, upload_times=SENDING))
+    assert longer.share is None
+    assert of(longer, "epochs").tolist() == [22, 11, 5]  # D = 50: 35/2 = 17.5 and 25/4 = 6.25 epochs more
+    assert ready(unsent="unchanged").select(a_round(3, 3)).unsent == "unchanged"
+
+
+def test_what_is_not_known_is_nominal_work() -> None:
+    nobody = ready().select(a_round(3, 3))
+    assert of(nobody, "epochs").tolist() == [5, 5, 5]
+    some = ready().select(a_round(3, 3, compute_times=(10, np.nan, 0), upload_times=(5, np.nan, 100)))
+    assert of(some, "epochs")[1:].tolist() == [5, 5]  # not known; computes in no time
+    assert of(some, "epochs")[0] > 5
+
+
+def test_new_clients_count_with_the_times_they_state() -> None:
+    speeds = list(zip(COMPUTING, SENDING, strict=True))
+    cohort = ready(dropout=False).select(a_round(3, 3, t=2, speeds=speeds))
+    assert of(cohort, "epochs").tolist() == [22, 11, 5]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 1e3), st.floats(0, 1e3)), min_size=1, max_size=8),
+    st.integers(1, 7),
+    st.integers(0, 99),
+)
+def test_nobody_keeps_the_others_waiting(speeds: list[tuple[float, float]], epochs: int, seed: int) -> None:
+    """Extended computing and upload end by D, which is the slowest client's nominal round; and nobody does less than nominal."""
+    m = len(speeds)
+    selector = ready(m, epochs, max_epochs=1000)
+    computing, sending = np.array(speeds).T
+    cohort = selector.select(a_round(m, m, seed=seed, compute_times=computing, upload_times=sending))
+    done, sent = of(cohort, "epochs"), of(cohort, "share") * sending
+    assert (done >= epochs).all()
+    assert (computing * done / epochs + sent <= (computing + sent).max() * (1 + 1e-6)).all()
+
+
+def test_a_run_sends_less_and_trains_more_and_nobody_ends_after_the_slowest() -> None:
+    settings = {"systems": {"latency": {"name": "shifted_exponential", "spread": 5.0}}, "training": {"epochs": 2}}
+    with a_game(selection={"name": "oort", "k": 5}, **settings) as game:
+        plain = [play_round(game, t, test=False) for t in range(1, 5)]
+    with a_game(selection={"name": "pyramidfl", "k": 5}, **settings) as game:
+        rows = [play_round(game, t, test=False) for t in range(1, 5)]
+
+    def uploaded(row: Any) -> int:
+        return next(line.bytes_up for line in row.ledger if line.kind == "training")
+
+    assert sum(map(uploaded, rows)) < sum(map(uploaded, plain))
+    assert [row.selected for row in rows] == [5] * 4
+    assert sum(row.steps for row in rows[1:]) > sum(row.steps for row in plain[1:])
+    assert all(np.isfinite(client.loss) for row in rows for client in row.clients)
