@@ -309,9 +309,9 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
         )
     )
     histogram = federation.histogram() if "histogram" in selector.needs else None
-    workers = 1 if experiment.engine.plan == "loop" else experiment.engine.workers
-    stacked = experiment.engine.plan == "stacked"
-    engine = LocalEngine(federation, as_model(model), experiment.training, algorithm, seed, workers, stacked=stacked)
+    plan = "threads" if experiment.engine.plan == "auto" else experiment.engine.plan
+    workers = experiment.engine.workers
+    engine = LocalEngine(federation, as_model(model), experiment.training, algorithm, seed, workers, plan=plan)
     try:
         start = engine.initial_model()
         clock = Clock(

@@ -1,63 +1,303 @@
-"""The stacked plan: the loop's results to rounding, its picks, batches and steps exactly; the same bits with any number of threads."""
+"""The stacked plan: the loop's results to rounding, its picks, batches and steps exactly; the same bits with any number of threads.
 
+That every algorithm's client half does on a stack what it does on one client is a matter of the contract suite
+(``tests/contracts/test_algorithms.py``); here are models, optimisers, losses and whole runs.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file
+import torch
+from torch import Tensor, nn
 
 import fedcohort
-from fedcohort.errors import UsageError
+from fedcohort.algorithms.base import Algorithm, Problem, Tensors, Update
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.fedprox import FedProx
+from fedcohort.algorithms.local import Training
+from fedcohort.engines.base import ClientError
+from fedcohort.engines.local import LocalEngine
+from fedcohort.federation.federation import Federation, Samples
+from fedcohort.models import CnnA, Logistic, Mlp, Model, ResNet18, as_model
+from fedcohort.selection.base import Cohort
+from fedcohort.states import pack
+from fedcohort.testing import check_algorithm
+from fedcohort.testing.algorithms import compare_updates
+from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation
+from fedcohort.training.networks import Chain, Vectorised, network_of
+from fedcohort.training.stacked import Stack
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
+
+
+@pytest.fixture
+def compare() -> Iterator[Callable[..., None]]:
+    """Train uneven clients by loop and stack, and compare their updates."""
+    with ExitStack() as engines:
+
+        def check(
+            training: dict[str, Any],
+            model: Model | None = None,
+            federation: Federation | None = None,
+            algorithm: type[Algorithm] = FedAvg,
+            group: int = 4,
+        ) -> None:
+            settings = Training(**{"batch_size": 4, "epochs": 2, "precision": "float64", **training})
+            people = federation or small_federation()
+            one, other = (
+                LocalEngine(people, model or Mlp(hidden=5), settings, algorithm(), 3, 1, plan=plan)
+                for plan in ("loop", "stacked")
+            )
+            engines.callback(one.close)
+            engines.callback(other.close)
+            assert other.plan == "stacked"
+            other.group, other.stacks = group, 1
+            cohort = Cohort(np.array(HEALTHY), epochs=np.array([2, 1, 3, 2, 0, 2, 1]))
+            start = one.initial_model()
+            for t in (1, 2):
+                pairs = zip(*(engine.train(start, t, cohort, algorithm()) for engine in (one, other)), strict=True)
+                for looped, stacked in pairs:
+                    compare_updates(looped, stacked, f"client {looped.client}")
+
+        yield check
+
+
+def images(size: int = 8) -> Federation:
+    """The small federation with images in place of tables."""
+    base = small_federation(trouble=False)
+    draw = np.random.default_rng(0)
+
+    def samples(of: Samples) -> Samples:
+        pixels = draw.integers(0, 256, (len(of), 3, size, size), dtype=np.uint8)
+        return Samples(torch.from_numpy(pixels), of.labels)
+
+    shift, scale = torch.full((3, 1, 1), 128.0), torch.full((3, 1, 1), 1 / 64)
+    server = samples(base.validation), samples(base.test)
+    return Federation(samples(base.train), base.offsets, *server, base.classes, shift, scale, base.held)
+
+
+@pytest.mark.parametrize("group", [1, 2, 7])
+def test_the_size_of_the_stack_does_not_matter(group: int, compare: Callable[..., None]) -> None:
+    compare({"momentum": 0.9}, group=group)
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"momentum": 0.0},
+        {"momentum": 0.9, "batch_size": 0},
+        {"momentum": 0.9, "nesterov": True, "batch_size": 7},
+        {"weight_decay": 0.01},
+        {"clip_norm": 0.3},
+        {"optimizer": "adam", "lr": 0.01},
+        {"optimizer": "adamw", "lr": 0.01, "weight_decay": 0.1},
+        {"lr_schedule": "exponential"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("model", [Mlp(hidden=5), Logistic()], ids=["mlp", "logistic"])
+def test_every_optimiser(training: dict[str, Any], model: Model, compare: Callable[..., None]) -> None:
+    compare(training, model)
+
+
+@pytest.mark.parametrize("loss", ["robust", "sl", "sce", "double_softmax"])
+def test_every_loss(loss: str, compare: Callable[..., None]) -> None:
+    compare({"loss": {"name": loss}})
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_batch_beyond_a_chunk_is_summed_up(momentum: float, compare: Callable[..., None]) -> None:
+    many = small_federation([600, 40, 300, 5, 257, 0, 256, 90, 8, 6], trouble=False)
+    compare({"batch_size": 0, "momentum": momentum, "lr": 0.5}, federation=many)
+
+
+@pytest.mark.parametrize("loss", ["ce", "robust"])
+@pytest.mark.parametrize("algorithm", [FedAvg, FedProx])
+def test_convolutions_by_vmap(loss: str, algorithm: type[Algorithm], compare: Callable[..., None]) -> None:
+    compare({"loss": {"name": loss}, "epochs": 1}, CnnA(), images(), algorithm)
+
+
+def test_group_norm_and_shortcuts_by_vmap() -> None:
+    federation = images(4)
+    module = ResNet18().build((3, 4, 4), 3)
+    assert isinstance(network_of(module, module.state_dict(), federation.sample_shape), Vectorised)
+
+
+class Mixing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.layer(x - x.mean(0))
+        return outputs
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        outputs: Tensor = self.layer(x)
+        return outputs
+
+
+class Branching(Mixing):
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.layer(x if x.sum() > 0 else -x)
+        return outputs
+
+
+def tied() -> nn.Module:
+    module = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3))
+    module[2].weight = module[0].weight
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)), "BatchNorm1d takes statistics"),
+        (nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.0), nn.Linear(4, 3)), "Dropout draws random numbers"),
+        (Mixing(), "depends on the others of its batch"),
+        (Counting(), "changes its buffers|vmap cannot run the model"),
+        (Branching(), "vmap cannot run the model"),
+        (tied(), "share parameters"),
+    ],
+    ids=["batch norm", "dropout", "mixing", "counting", "branching", "tied"],
+)
+def test_models_that_cannot_be_stacked(module: nn.Module, reason: str) -> None:
+    """They say so, and are trained one by one: the bits of the plan threads."""
+    settings, federation = Training(batch_size=4), small_federation()
+    with pytest.warns(UserWarning, match=rf"engine\.plan = 'stacked': .*({reason}).*trained by threads"):
+        engine = LocalEngine(federation, as_model(module), settings, FedAvg(), 3, 1, plan="stacked")
+    other = LocalEngine(federation, as_model(module), settings, FedAvg(), 3, 1)
+    assert engine.plan == "threads"
+    start, cohort = engine.initial_model(), Cohort(np.array(HEALTHY[:3]))
+    for one, two in zip(engine.train(start, 1, cohort, FedAvg()), other.train(start, 1, cohort, FedAvg()), strict=True):
+        assert pack(one.state) == pack(two.state)
+    engine.close()
+    other.close()
+
+
+def test_shared_activations_are_no_chain() -> None:
+    relu = nn.ReLU()
+    module = nn.Sequential(nn.Linear(6, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 3))
+    assert isinstance(network_of(module, module.state_dict(), (6,)), Vectorised)
+    plain = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 4, bias=False), nn.ReLU(), nn.Linear(4, 3))
+    assert isinstance(network_of(plain, plain.state_dict(), (6,)), Chain)
+
+
+class Unsaid(FedProx):
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        super().correct(problem, gradients)
+
+
+class Global(FedAvg):
+    """Normalises gradients, but over the whole stack."""
+
+    corrects: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        for gradient in gradients.values():
+            gradient.div_(gradient.norm() + 1)
+
+
+def test_an_algorithm_that_changes_a_hook_has_to_say_that_it_stacks() -> None:
+    with pytest.warns(UserWarning, match="client half of Unsaid works on one client at a time"):
+        LocalEngine(small_federation(), Mlp(), Training(), Unsaid(), 0, 1, plan="stacked").close()
+
+
+def test_the_contract_suite_notices_a_wrong_stack() -> None:
+    with pytest.raises(AssertionError, match=r"Global, on a stack of clients, round ., client .*differs by"):
+        check_algorithm(Global)
+
+
+def test_trouble_stays_with_its_client() -> None:
+    """NaN of one client, and an error that names its client."""
+    engine = LocalEngine(small_federation(), Mlp(hidden=5), Training(batch_size=4), FedAvg(), 3, 2, plan="stacked")
+    model = engine.initial_model()
+    healthy = {u.client: u for u in engine.train(model, 1, Cohort(np.array(HEALTHY)), FedAvg())}
+    for update in engine.train(model, 1, Cohort(np.array([NAN, *HEALTHY])), FedAvg()):
+        finite = all(bool(torch.isfinite(value).all()) for value in update.state.values())
+        assert finite == (update.client != NAN)
+        if finite:
+            for name, value in healthy[update.client].state.items():
+                torch.testing.assert_close(update.state[name], value, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ClientError, match=rf"^client {BROKEN}: "):
+        list(engine.train(model, 1, Cohort(np.array([*HEALTHY, BROKEN])), FedAvg()))
+    engine.close()
+
+
+def test_out_of_memory_makes_the_stack_smaller_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stacks of more than two clients do not fit: the same updates to rounding, one warning for each size, none in the next round."""
+    train, sizes = Stack.train, []
+
+    def scarce(self: Stack, model: Any, t: int, clients: list[int], **values: Any) -> Any:
+        sizes.append(len(clients))
+        if len(clients) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return train(self, model, t, clients, **values)
+
+    federation = small_federation([12] * 32, trouble=False)
+    engine = LocalEngine(federation, Mlp(hidden=5), Training(batch_size=4), FedAvg(), 3, 1, plan="stacked")
+    model, cohort = engine.initial_model(), Cohort(np.arange(32))
+    expected = list(engine.train(model, 1, cohort, FedAvg()))
+    monkeypatch.setattr(Stack, "train", scarce)
+    with pytest.warns(UserWarning, match="does not fit into memory") as said:
+        found = list(engine.train(model, 1, cohort, FedAvg()))
+    assert [str(one.message)[:24] for one in said] == ["a stack of 8 clients doe", "a stack of 4 clients doe"]
+    for one, other in zip(expected, found, strict=True):
+        assert one.client == other.client
+        for name, value in one.state.items():
+            torch.testing.assert_close(other.state[name], value, rtol=1e-4, atol=1e-6)
+    sizes.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(engine.train(model, 2, cohort, FedAvg()))
+    assert set(sizes) == {2}
+    engine.close()
+
+
+# --- whole runs ------------------------------------------------------------------------------------------------------------
 
 
 def stacked(workers: int = 0, **values: Any) -> fedcohort.Experiment:
     return small(engine={"plan": "stacked", "workers": workers}, **values)
 
 
-@pytest.mark.parametrize("model", ["mlp", "logistic"])
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("batch", [16, 7, 0])
-def test_one_round_is_the_loops_to_rounding(model: str, momentum: float, batch: int, tmp_path: Path) -> None:
-    """Uneven clients (7 to 300 samples), two epochs, all of them in one group and a rest."""
-    training = {"momentum": momentum, "batch_size": batch, "epochs": 2, "precision": "float64"}
-    values = {"rounds": 1, "model": model, "selection": "all", "training": training}
-    loop = fedcohort.run(small(**values), runs=tmp_path)
-    stack = fedcohort.run(stacked(**values), runs=tmp_path)
-    assert loop.path != stack.path
-    one, other = (load_file(run.path / "model.safetensors") for run in (loop, stack))
-    for name, value in one.items():
-        np.testing.assert_allclose(other[name].numpy(), value.numpy(), rtol=1e-9, atol=1e-11)
-    for column in ("client", "status", "num_samples", "steps", "duration", "weight"):
-        assert loop.clients[column].equals(stack.clients[column]), column
-    np.testing.assert_allclose(stack.clients["loss"], loop.clients["loss"], rtol=1e-9)
-    np.testing.assert_allclose(stack.clients["accuracy"], loop.clients["accuracy"], rtol=1e-12)
-
-
 @pytest.mark.parametrize("selection", [UCB, "rpowd", "select_by_loss"], ids=str)
 def test_a_run_makes_the_loops_picks(selection: Any, tmp_path: Path) -> None:
     values = {"selection": selection, "training": {"precision": "float64"}}
     loop, stack = fedcohort.run(small(**values), runs=tmp_path), fedcohort.run(stacked(**values), runs=tmp_path)
+    assert loop.path != stack.path
     assert stack.clients["client"].equals(loop.clients["client"])
+    for column in ("status", "num_samples", "steps", "duration", "weight"):
+        assert stack.clients[column].equals(loop.clients[column]), column
     np.testing.assert_allclose(stack.rounds["test_loss"], loop.rounds["test_loss"], rtol=1e-7)
 
 
-def test_the_number_of_threads_does_not_matter(tmp_path: Path) -> None:
-    runs = [fedcohort.run(stacked(workers, selection="all"), runs=tmp_path / str(workers)) for workers in (1, 2, 3)]
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
+def test_the_number_of_threads_does_not_matter(algorithm: str, tmp_path: Path) -> None:
+    values = {"rounds": 3, "selection": "all", "algorithm": algorithm}
+    runs = [fedcohort.run(stacked(workers, **values), runs=tmp_path / str(workers)) for workers in (1, 2, 3)]
     records = [record(run) for run in runs]
     assert records[0] == records[1] == records[2]
 
 
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        ({"model": "cnn_a"}, "the model is not a chain of linear layers and ReLU"),
-        ({"training": {"optimizer": "adam", "lr": 0.01}}, "the optimiser is not SGD"),
-        ({"training": {"loss": "sl"}}, "the loss is not the cross-entropy"),
-    ],
-)
-def test_what_cannot_be_stacked_says_so(values: dict[str, Any], reason: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=rf"engine\.plan = 'stacked': {reason}.*use 'threads' or 'auto'"):
-        fedcohort.run(stacked(**values), runs=tmp_path)
+def test_stacked_updates_share_no_memory_with_the_model() -> None:
+    engine = LocalEngine(small_federation(), Mlp(), Training(), FedAvg(), 0, 1, plan="stacked")
+    model = engine.initial_model()
+    updates: list[Update] = list(engine.train(model, 1, Cohort(np.array(HEALTHY[:2])), FedAvg()))
+    for update in updates:
+        assert all(value.data_ptr() != model[name].data_ptr() for name, value in update.state.items())
+    engine.close()

@@ -109,8 +109,9 @@ class Problem(Protocol):
         lr: learning rate of this round (in a stack, a number or [clients]).
         steps: optimiser steps done so far (in a stack, int64 [clients]); see :func:`per_client`.
         t: round, from 1.
-        num_samples: N_i, the client's training samples.
-        batch: the current batch, as positions in the client's training samples, int64 [B].
+        num_samples: N_i, the client's training samples (in a stack, int64 [clients]).
+        batch: the current batch, as positions in the client's training samples, int64 [B] (in a stack [clients, B], short batches
+            padded).
         held_out: (features, labels) of the client's held-out part, as stored; empty where there is none, or too little for batch norm.
         notes: what the algorithm wants to find again at the next step of this training; empty at first. (In a stack, tensors in it
             have the client axis too, and clients that are done leave it together with the parameters.)
@@ -160,8 +161,9 @@ class Problem(Protocol):
         """The gradient of the mean cross-entropy on other samples, as stored, at the current parameters."""
         ...
 
-    def received_loss(self) -> float:
-        """The mean objective of the received model over the client's training samples, in evaluation mode: one forward pass."""
+    def received_loss(self) -> float | Tensor:
+        """The mean objective of the received model over the client's training samples, in evaluation mode: one forward pass.
+        (In a stack, float64 [clients].)"""
         ...
 
 
@@ -276,8 +278,9 @@ class Algorithm:
     """True for algorithms whose server half needs every admitted model at once."""
     corrects: ClassVar[bool] = False
     """True for algorithms that change gradients; :meth:`correct` is not called otherwise."""
-    stacks: ClassVar[bool] = True
-    """False for algorithms whose client half works on one client at a time, not on a stack of them."""
+    stacks: ClassVar[bool] = False
+    """True for algorithms whose own :meth:`backward`, :meth:`correct` and :meth:`finish` work on a stack of clients as well as on
+    one. A class that overrides one of them says so itself; without any of them there is nothing to say."""
     pools: ClassVar[bool] = False
     """True for algorithms that train one client which holds everybody's data; selection and systems then have nothing to say."""
     tools: ClassVar["ServerTools | None"] = None

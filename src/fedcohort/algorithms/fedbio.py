@@ -68,7 +68,6 @@ class FedBiO(Algorithm):
         cost="O(kP)",
     )
     needs: ClassVar[frozenset[str]] = frozenset({"holdout"})
-    stacks: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self.u: Tensors = {}

@@ -51,6 +51,7 @@ class FedNova(Algorithm):
         cost="O(kP)",
     )
     corrects: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.velocity: Tensors = {}

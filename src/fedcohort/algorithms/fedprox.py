@@ -30,6 +30,7 @@ class FedProx(Algorithm):
 
     card: ClassVar[Card] = Card(source="Li et al. 2020, arXiv:1812.06127; adap/flower", status="code", cost="O(kP)")
     corrects: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
 
     def correct(self, problem: Problem, gradients: Tensors) -> None:
         """g ← g + μ·(y − w)."""

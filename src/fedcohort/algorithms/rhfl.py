@@ -94,7 +94,7 @@ class RHFL(Algorithm):
     )
     needs: ClassVar[frozenset[str]] = frozenset({"public"})
     keeps_models: ClassVar[bool] = True
-    stacks: ClassVar[bool] = False
+    stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_weights(self.weights, "RHFL")
@@ -108,7 +108,7 @@ class RHFL(Algorithm):
 
     def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
         """Sends ℓ_i beside the model."""
-        return {"loss": {"sl": torch.tensor(problem.received_loss(), dtype=torch.float64)}}, {}
+        return {"loss": {"sl": torch.as_tensor(problem.received_loss(), dtype=torch.float64)}}, {}
 
     # the server half
 

@@ -62,6 +62,7 @@ class Scaffold(Algorithm):
         cost="O(kP)",
     )
     corrects: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.c: Tensors = {}

@@ -1,27 +1,30 @@
-"""All clients in this process: one client per thread, one intra-op thread each.
+"""All clients in this process, by one of three plans.
 
-Plan ``stacked`` advances a group of clients in each call instead, where the model allows it.
+``threads`` trains one client per thread with one intra-op thread each; ``loop`` is the same with one thread: the same kernels, the
+same layout, the same bits. ``stacked`` advances a group of clients in each call, groups side by side in the threads, where model
+and algorithm allow it; its results are the same to rounding.
 
-Two intra-op threads on one small convolution collapse when another process uses a core; two clients side by side do not. Plan
-``loop`` is plan ``threads`` with one worker: the same kernels, the same layout, the same bits.
+Two intra-op threads on one small convolution collapse when another process uses a core; two clients side by side do not.
 """
 
 import os
 import queue
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Update
+from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.server import one_thread
 from fedcohort.arrays import Indices, Values
 from fedcohort.engines.base import ClientError, check_split
+from fedcohort.engines.window import in_order
 from fedcohort.errors import UsageError
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
@@ -37,8 +40,16 @@ __all__ = ["LocalEngine", "build_module"]
 
 T = TypeVar("T")
 
-GROUP = 10
-"""Clients of one stack: their parameters stay in the processor's cache."""
+Plan = Literal["loop", "threads", "stacked"]
+
+STACK_BYTES = 2**23, 2**31
+"""Parameters of one stack: on a CPU what stays in the processor's cache, on a GPU what leaves room in its memory."""
+STACK_CLIENTS = 32, 1024
+"""Clients of one stack at most, on a CPU and on a GPU."""
+AHEAD = 64
+"""Clients that are trained before their updates are asked for, at most."""
+AHEAD_BYTES = 2**29
+"""Bytes of updates that wait for their turn, at most, unless the threads could not be kept busy with less."""
 
 
 def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
@@ -60,10 +71,12 @@ class LocalEngine:
         seed: of the experiment.
         workers: threads; 0 means one per core this process may use.
         memories: where the clients' memories are kept; in this process, and beyond 1 GiB in a file, by default.
-        stacked: train :data:`GROUP` clients at a time with :class:`fedcohort.training.stacked.Stack`.
+        plan: how clients are trained. What cannot be stacked says so in a warning, and is trained by ``threads``.
 
-    Raises:
-        UsageError: ``stacked``, and this model or algorithm cannot be.
+    Attributes:
+        plan: how clients are trained.
+        group: clients of one stack at most.
+        stacks: stacks of a round at least, where the cohort has enough clients.
     """
 
     def __init__(
@@ -75,25 +88,32 @@ class LocalEngine:
         seed: int,
         workers: int = 0,
         memories: Memories | None = None,
-        stacked: bool = False,
+        plan: Plan = "threads",
     ) -> None:
         self.federation = federation
         self.seed = seed
         self._model, self._training = model, training
-        self.workers = workers or len(os.sched_getaffinity(0))
+        self.workers = 1 if plan == "loop" else workers or len(os.sched_getaffinity(0))
         self.memories = Memories() if memories is None else memories
         self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
         for _ in range(self.workers):
             module = build_module(model, federation, seed)
             self._trainers.put(Trainer(federation, module, training, algorithm, seed))
         self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
+        self._model_bytes: int = max(1, sum(value.nbytes for value in module.state_dict().values()))
+        self.plan: Plan = plan
         self._stack: Stack | None = None
-        if stacked:
-            settings = algorithm.local_training(training)
-            reason = cannot_stack(module, settings, algorithm)
-            if reason is not None:
-                raise UsageError(f"engine.plan = 'stacked': {reason}; use 'threads' or 'auto'")
-            self._stack = Stack(federation, module, settings, seed)
+        if plan == "stacked":
+            module = build_module(model, federation, seed).to(dtype=DTYPES[training.precision])
+            reason = cannot_stack(module, federation, algorithm)
+            if reason is None:
+                self._stack = Stack(federation, module, training, algorithm, seed)
+            else:
+                warnings.warn(f"engine.plan = 'stacked': {reason}; clients are trained by threads", stacklevel=2)
+                self.plan = "threads"
+        on_cpu = federation.train.labels.device.type == "cpu"
+        self.group = max(1, min(STACK_CLIENTS[not on_cpu], STACK_BYTES[not on_cpu] // self._model_bytes))
+        self.stacks = 4
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="client")
 
     def initial_model(self) -> ModelState:
@@ -105,19 +125,22 @@ class LocalEngine:
         """See :class:`Engine`. At most a window of finished updates waits for its turn, so memory does not grow with the cohort."""
         if cohort.stop is not None:
             raise UsageError("selection: stopping rules are not carried out by the local engine yet")
-        trained = (
-            self._train_threads(model, t, cohort, algorithm)
-            if self._stack is None
-            else self._train_stacked(self._stack, model, t, cohort)
-        )
+        received = algorithm.broadcast()
+        if (
+            self._stack is None or cohort.stop is not None
+        ):  # a rule that stops clients one by one is for one client at a time
+            trained = self._train_threads(model, t, cohort, received)
+        else:
+            trained = self._train_stacked(self._stack, model, t, cohort, received)
         if cohort.share is None:
             yield from trained
             return
         for update, share in zip(trained, cohort.share.tolist(), strict=True):
             yield partly(update, model, self.trainable, share, self.seed, t)
 
-    def _train_threads(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
-        received = algorithm.broadcast()
+    def _train_threads(
+        self, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
+    ) -> Iterator[Update]:
         this_round = self.memories.begin()
 
         def work(position: int) -> Update:
@@ -131,19 +154,51 @@ class LocalEngine:
                 self.memories.propose(this_round, client, memory)
             return update
 
-        yield from self._in_order(work, self._costs(cohort))
+        yield from self._in_order(work, self._costs(cohort), self._window())
 
-    def _train_stacked(self, stack: Stack, model: ModelState, t: int, cohort: Cohort) -> Iterator[Update]:
-        groups = [slice(start, start + GROUP) for start in range(0, len(cohort), GROUP)]
+    def _train_stacked(
+        self, stack: Stack, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
+    ) -> Iterator[Update]:
+        """Groups depend on the cohort alone, so that any number of threads gives the same bits."""
+        this_round = self.memories.begin()
+        size = max(1, min(self.group, -(-len(cohort) // self.stacks)))
+        groups = [slice(start, start + size) for start in range(0, len(cohort), size)]
+
+        def together(part: slice) -> list[tuple[Update, dict[str, Tensors]]]:
+            clients = cohort.clients[part].tolist()
+            epochs = None if cohort.epochs is None else cohort.epochs[part].tolist()
+            memories = [self.memories.get(client) for client in clients]
+            try:
+                with _named(clients[0]) if len(clients) == 1 else nullcontext():
+                    return stack.train(model, t, clients, epochs=epochs, received=received, memories=memories)
+            except Exception as error:  # a smaller stack may fit into memory; one client alone says whose error it was
+                if len(clients) == 1:
+                    raise
+                smaller = self._shrunk(len(clients)) if _out_of_memory(error) else 1
+            halves = range(part.start, part.start + len(clients), smaller)
+            return [result for start in halves for result in together(slice(start, min(start + smaller, part.stop)))]
 
         def work(position: int) -> list[Update]:
-            part = groups[position]
-            epochs = None if cohort.epochs is None else cohort.epochs[part].tolist()
-            return stack.train(model, t, cohort.clients[part].tolist(), epochs)
+            results = together(groups[position])
+            for update, memory in results:
+                if memory:
+                    self.memories.propose(this_round, update.client, memory)
+            return [update for update, _ in results]
 
         costs = self._costs(cohort)
-        for updates in self._in_order(work, np.array([costs[part].sum() for part in groups])):
+        windows = max(self.workers + 1, self._window(size) // size)
+        for updates in self._in_order(work, np.array([costs[part].sum() for part in groups]), windows):
             yield from updates
+
+    def _shrunk(self, clients: int) -> int:
+        """Half as many clients in a stack from now on; says so once for each size."""
+        smaller = max(1, clients // 2)
+        if smaller < self.group:
+            self.group = smaller
+            warnings.warn(
+                f"a stack of {clients} clients does not fit into memory; from now on it has {smaller}", stacklevel=2
+            )
+        return smaller
 
     def commit(self, admitted: Iterable[int]) -> None:
         """See :class:`Engine`."""
@@ -197,21 +252,14 @@ class LocalEngine:
         epochs = 1 if cohort.epochs is None else cohort.epochs
         return (self.federation.num_samples[cohort.clients] * epochs).astype(np.float64)
 
-    def _in_order(self, work: Callable[[int], T], costs: Values) -> Iterator[T]:
-        """Results of ``work(0), work(1), …`` in order; inside a window the most expensive starts first, so threads end together."""
-        window = max(16, 4 * self.workers)
+    def _window(self, group: int = 1) -> int:
+        """Updates that may wait for their turn: few enough to stay small, enough to keep the threads busy."""
+        fitting = AHEAD_BYTES // self._model_bytes
+        return max(self.workers + 1, min(AHEAD if group > 1 else max(16, 4 * self.workers), fitting))
+
+    def _in_order(self, work: Callable[[int], T], costs: Values, window: int = AHEAD) -> Iterator[T]:
         with one_thread():
-            running: dict[int, Future[T]] = {}
-            try:
-                for position in range(len(costs)):
-                    if position % window == 0:
-                        ahead = range(position, min(position + window, len(costs)))
-                        for other in sorted(ahead, key=lambda p: -costs[p]):
-                            running[other] = self._pool.submit(work, other)
-                    yield running.pop(position).result()
-            finally:
-                for future in running.values():
-                    future.cancel()
+            yield from in_order(self._pool, work, costs, self.workers, window)
 
     @contextmanager
     def _trainer(self) -> Iterator[Trainer]:
@@ -235,3 +283,8 @@ def _named(client: int) -> Iterator[None]:
         yield
     except Exception as error:
         raise ClientError(f"client {client}: {type(error).__name__}: {error}") from error
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether there was not enough memory, on a GPU or here."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

@@ -5,7 +5,7 @@ import dataclasses
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from fedcohort.algorithms.base import Algorithm, ModelState, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.engines.base import Engine
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local import LocalEngine, build_module
 from fedcohort.models import Mlp
 from fedcohort.selection.base import Cohort
 from fedcohort.states import pack, unpack
@@ -31,8 +31,9 @@ from fedcohort.testing.base import (
     server_tools,
     small_federation,
 )
+from fedcohort.training.stacked import cannot_stack
 
-__all__ = ["check_algorithm"]
+__all__ = ["check_algorithm", "compare_updates"]
 
 Precision = Literal["float32", "float64"]
 MODEL = Mlp(hidden=4)
@@ -42,7 +43,8 @@ def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) ->
     """An algorithm holds the contract of :class:`fedcohort.algorithms.base.Algorithm`.
 
     A round without updates changes nothing (R10); a round in which nobody learned anything leaves the model as it is; inputs are not
-    changed; updates are not hoarded unless it ``keeps_models``; resumed from its saved state it goes on to the same bits.
+    changed; updates are not hoarded unless it ``keeps_models``; resumed from its saved state it goes on to the same bits; where its
+    client half works on stacks of clients, it does to each of them what it does to one.
 
     Args:
         make: gives a new algorithm.
@@ -63,6 +65,7 @@ def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) ->
     for precision in precisions:
         _check_rounds(ready, precision)
         _check_merging(ready, precision)
+    _check_stacked(ready)
     if averages:
         for dtype in (torch.float32, torch.float64):
             _check_mean(ready, dtype)
@@ -162,6 +165,62 @@ def _check_merging(make: Callable[[], Algorithm], precision: Precision) -> None:
     check_model_state(make().aggregate(model, iter(updates[:1]), members), model, f"{name}, a single client")
     if not algorithm.keeps_models:
         _check_streaming(make(), model, updates[0])
+
+
+def _check_stacked(make: Callable[[], Algorithm]) -> None:
+    """Two rounds of uneven clients, some of whom have a memory and some not: as one by one, to rounding."""
+    federation, training = small_federation(), Training(batch_size=4, epochs=2, precision="float64")
+    if cannot_stack(build_module(MODEL, federation, 1).double(), federation, make()) is not None:
+        return
+    name = f"{type(make()).__name__}, on a stack of clients"
+    algorithms = make(), make()
+    with ExitStack() as stack:
+        engines = (
+            LocalEngine(federation, MODEL, training, algorithms[0], 1, plan="loop"),
+            LocalEngine(federation, MODEL, training, algorithms[1], 1, workers=1, plan="stacked"),
+        )
+        for engine in engines:
+            stack.callback(engine.close)
+            engine.stacks = 2
+        model = engines[0].initial_model()
+        for t, clients in ((1, HEALTHY[:3]), (2, HEALTHY)):
+            with during(f"{name}, round {t}"):
+                epochs = np.array([1, 3, 2, 0, 2, 2, 1])[: len(clients)]
+                cohort = Cohort(np.array(clients), epochs=epochs)
+                one, other = (
+                    list(engine.train(model, t, cohort, algorithm))
+                    for engine, algorithm in zip(engines, algorithms, strict=True)
+                )
+                for update, stacked in zip(one, other, strict=True):
+                    compare_updates(update, stacked, f"{name}, round {t}, client {update.client}")
+                trained = [update for update in one if update.failure is None]
+                members = everybody([update.client for update in trained], t, engines[0].trainable)
+                new = algorithms[0].aggregate(model, iter(copy.deepcopy(trained)), members)
+                algorithms[1].aggregate(model, iter(copy.deepcopy(trained)), members)
+                for engine in engines:
+                    engine.commit(clients[:2])
+            model = new
+
+
+def compare_updates(one: Update, other: Update, where: str) -> None:
+    """The same update to rounding: counts exactly, tensors and reports to 7 digits."""
+    for field in ("client", "num_samples", "steps", "passes", "work", "sent", "failure"):
+        found, wanted = getattr(other, field), getattr(one, field)
+        require(found == wanted, f"{where}: {field} is {found}, not {wanted}")
+    groups = {"state": (one.state, other.state)}
+    require(one.extra.keys() == other.extra.keys(), f"{where}: sends {sorted(other.extra)}, not {sorted(one.extra)}")
+    groups |= {kind: (one.extra[kind], other.extra[kind]) for kind in one.extra}
+    for kind, (wanted, found) in groups.items():
+        require(list(wanted) == list(found), f"{where}: {kind} has {sorted(found)}, not {sorted(wanted)}")
+        for key, value in wanted.items():
+            alike = found[key].shape == value.shape and found[key].dtype == value.dtype
+            require(alike, f"{where}: {kind}, {key}: another shape or dtype")
+            close = torch.allclose(found[key], value, rtol=1e-7, atol=1e-9)
+            require(close, f"{where}: {kind}, {key}: differs by {(found[key] - value).abs().max():.3g}")
+    require(one.report.keys() == other.report.keys(), f"{where}: reports {sorted(other.report)}")
+    for key, reported in one.report.items():
+        close = math.isclose(other.report[key], reported, rel_tol=1e-7)
+        require(close, f"{where}: reports {key} {other.report[key]}, not {reported}")
 
 
 def _check_streaming(algorithm: Algorithm, model: ModelState, update: Update) -> None:

@@ -20,12 +20,15 @@ from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.federation.federation import Federation
 from fedcohort.streams import rng
 
-__all__ = ["CHUNK", "DTYPES", "Trainer", "state_of"]
+__all__ = ["CHUNK", "DTYPES", "NO_STEP", "Trainer", "build_optimizer", "state_of"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 CHUNK = 256
 """Samples in one forward pass at most: a larger batch is summed over chunks, so that full-batch steps fit into memory."""
+
+NO_STEP = "it made no step: it has no batch that this model can be trained on"
+"""Why a client has no result that was given no work, or nothing to work on."""
 
 
 def state_of(module: nn.Module) -> ModelState:
@@ -65,7 +68,7 @@ class Trainer:
         self.smallest_batch = 2 if any(isinstance(part, _BATCH_NORMS) for part in self.module.modules()) else 1
         self.entries: ModelState = self.module.state_dict()
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
-        self.optimizer = _optimizer(self.training, list(self.parameters.values()))
+        self.optimizer = build_optimizer(self.training, list(self.parameters.values()))
 
     def load(self, model: ModelState) -> None:
         """Start from ``model``."""
@@ -121,8 +124,7 @@ class Trainer:
                 if epoch == 0:
                     first_pass[start : start + size] = losses
         if not step_losses:
-            failure = "it made no step: it has no batch that this model can be trained on"
-            return Update(client, len(data), 0, state_of(self.module), work=epochs / nominal, failure=failure), {}
+            return Update(client, len(data), 0, state_of(self.module), work=epochs / nominal, failure=NO_STEP), {}
         extra, kept = self.algorithm.finish(problem)
         report = {
             "loss": float(torch.stack(step_losses).double().mean()),
@@ -305,7 +307,7 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(logits, labels, reduction="none")
 
 
-def _optimizer(training: Training, parameters: list[Tensor]) -> torch.optim.Optimizer:
+def build_optimizer(training: Training, parameters: list[Tensor]) -> torch.optim.Optimizer:
     """The fused optimiser of the settings."""
     match training.optimizer:
         case "sgd":

@@ -1,16 +1,16 @@
-"""Local training of many clients at once: parameters stacked along a client axis, batched matrix products, no autograd.
+"""Local training of many clients at once: every parameter has a leading client axis, and one call advances all clients by a step.
 
-For chains of linear layers and ReLU (softmax regression, perceptrons) the backward pass is two products per layer, and a plain
-gradient step can be fused into the product that forms the gradient: ``W.baddbmm_(Xᵀ, δ, alpha=−lr)`` never writes the gradient
-out. Clients are ordered by their number of steps, so that those that are done leave the end of the stack; only a client's last
-short batch is padded.
+Clients are ordered by their number of steps, so that those that are done leave the end of the stack; only a client's last short
+batch is padded. Whatever the loop does to one client is done here to all of them: the algorithm's hooks, clipping, the optimiser,
+which are elementwise but for clipping. How gradients come about is the matter of :mod:`fedcohort.training.networks`; where nobody
+looks at them and the optimiser is plain or momentum SGD, a chain of linear layers takes its step without writing them out.
 
 The arithmetic is that of :class:`fedcohort.training.local.Trainer` in another order: results agree to rounding, batches and steps
-exactly.
+exactly. A client's last bits may depend on who else is in its stack; stacks are therefore cut the same way whatever the threads.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,230 +19,523 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update, per_client
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy
+from fedcohort.errors import UsageError
 from fedcohort.federation.federation import Federation
 from fedcohort.streams import rng
-from fedcohort.training.local import DTYPES
+from fedcohort.training.local import CHUNK, DTYPES, NO_STEP, build_optimizer, state_of
+from fedcohort.training.networks import Chain, Network, network_of
 
 __all__ = ["Stack", "cannot_stack"]
 
-
-@dataclass(frozen=True)
-class _Linear:
-    weight: str
-    bias: str | None
-    relu: bool
+Memory = Mapping[str, Mapping[str, Tensor]]
 
 
-def _chain(module: nn.Module) -> list[_Linear] | None:
-    """The layers, if the module is Flatten, then linear layers with ReLU between them; None otherwise."""
-    if not isinstance(module, nn.Sequential) or list(module.buffers()):
-        return None
-    layers: list[_Linear] = []
-    for name, part in module.named_children():
-        if isinstance(part, nn.Flatten) and not layers and part.start_dim == 1 and part.end_dim == -1:
-            continue
-        if isinstance(part, nn.Linear) and all(p.requires_grad for p in part.parameters()):
-            layers.append(_Linear(f"{name}.weight", f"{name}.bias" if part.bias is not None else None, relu=False))
-        elif isinstance(part, nn.ReLU) and layers and not layers[-1].relu:
-            layers[-1] = _Linear(layers[-1].weight, layers[-1].bias, relu=True)
-        else:
-            return None
-    return layers if layers and not layers[-1].relu else None
-
-
-def cannot_stack(module: nn.Module, training: Training, algorithm: Algorithm) -> str | None:
+def cannot_stack(module: nn.Module, federation: Federation, algorithm: Algorithm) -> str | None:
     """Why this cannot be stacked, in words; None if it can."""
-    if _chain(module) is None:
-        return "the model is not a chain of linear layers and ReLU"
-    if not algorithm.stacks or type(algorithm).backward is not Algorithm.backward or algorithm.corrects:
-        return f"{type(algorithm).__name__} changes gradients one client at a time"
-    if type(algorithm).finish is not Algorithm.finish:
-        return f"{type(algorithm).__name__} looks at each client's own training"
-    if not isinstance(training.build_loss(), CrossEntropy):
-        return "the loss is not the cross-entropy"
-    if training.optimizer != "sgd" or training.nesterov or training.weight_decay or training.clip_norm:
-        return "the optimiser is not SGD with or without momentum"
-    return None
+    name = type(algorithm).__name__
+    if not _client_half_stacks(type(algorithm)):
+        return f"the client half of {name} works on one client at a time"
+    network = network_of(module.train(), state_of(module), federation.sample_shape)
+    return network if isinstance(network, str) else None
 
 
 class Stack:
-    """Trains groups of clients of a federation, for what :func:`cannot_stack` allows.
+    """Trains groups of clients of a federation, for what :func:`cannot_stack` allows. Threads may share it.
 
     Args:
         federation: whose data.
-        module: the model; only its shape matters.
-        training: settings, as the algorithm wants them.
+        module: the model, which is left as it is.
+        training: the experiment's settings.
+        algorithm: its client half.
         seed: of the experiment.
+
+    Raises:
+        UsageError: this cannot be stacked.
     """
 
-    def __init__(self, federation: Federation, module: nn.Module, training: Training, seed: int) -> None:
-        layers = _chain(module)
-        assert layers is not None
-        self.layers = layers
-        self.federation = federation
-        self.training = training
-        self.seed = seed
+    def __init__(
+        self, federation: Federation, module: nn.Module, training: Training, algorithm: Algorithm, seed: int
+    ) -> None:
         self.dtype = DTYPES[training.precision]
+        module = module.to(dtype=self.dtype)
+        reason = cannot_stack(module, federation, algorithm)
+        network = network_of(module, state_of(module), federation.sample_shape)
+        if reason is not None or isinstance(network, str):
+            raise UsageError(f"engine.plan = 'stacked': {reason}; use 'threads'")
+        self.network: Network = network
+        self.module = module
+        self.federation = federation
+        self.algorithm = algorithm
+        self.training = training = algorithm.local_training(training)
+        self.loss = training.build_loss()
+        self.seed = seed
+        self.device = federation.train.labels.device
+        plain = not algorithm.corrects and type(algorithm).backward is Algorithm.backward
+        simple = training.optimizer == "sgd" and not (training.nesterov or training.weight_decay or training.clip_norm)
+        self.fused = isinstance(network, Chain) and plain and simple
+        """Whether steps are taken without writing gradients out."""
 
     def train(
-        self, model: ModelState, t: int, clients: Sequence[int], epochs: Sequence[int] | None = None
-    ) -> list[Update]:
-        """Train ``clients`` together in round ``t`` from ``model``; updates in the order given."""
+        self,
+        model: ModelState,
+        t: int,
+        clients: Sequence[int],
+        *,
+        epochs: Sequence[int] | None = None,
+        received: Memory | None = None,
+        memories: Sequence[Memory] | None = None,
+    ) -> list[tuple[Update, dict[str, Tensors]]]:
+        """Train ``clients`` together in round ``t`` from ``model``; their updates and new memories in the order given.
+
+        ``epochs``, ``received`` and ``memories`` as in :meth:`fedcohort.training.local.Trainer.train`, one entry a client.
+        """
         settings = self.training
         sizes = np.array([int(self.federation.num_samples[client]) for client in clients])
-        passes = np.array(epochs if epochs is not None else [settings.epochs] * len(clients))
+        passes = np.array([settings.epochs] * len(clients) if epochs is None else epochs)
         batch = settings.batch_size or int(sizes.max())
-        per_pass = -(-sizes // batch)
-        steps = per_pass * passes
+        steps = -(-sizes // batch) * passes
         order = np.argsort(-steps, kind="stable")
-        batches = [_batches(self.seed, t, clients[i], sizes[i], passes[i], batch) for i in order]
-        group = _Group(self, model, [clients[i] for i in order], sizes[order], per_pass[order], steps[order])
-        for step in range(int(steps.max())):
-            group.step(step, [rows[step] for rows in batches[: group.active(step)]], settings.lr_at(t))
-        updates = group.updates(passes[order], settings.epochs)
-        back = np.argsort(order, kind="stable")
-        return [updates[i] for i in back]
+        plans = [
+            _Plan(clients[i], int(sizes[i]), batch, self._batches(t, clients[i], int(sizes[i]), int(passes[i]), batch))
+            for i in order
+        ]
+        remembered = _stacked_memories([memories[i] for i in order]) if memories is not None else {}
+        group = _Group(self, model, t, plans, received or {}, remembered)
+        with torch.no_grad():
+            results = group.train()
+        for (update, _), i in zip(results, order, strict=True):
+            update.work = float(passes[i]) / settings.epochs
+        return [results[i] for i in np.argsort(order, kind="stable")]
+
+    def load(self, clients: Sequence[int], rows: Sequence[np.ndarray]) -> "_Batch":
+        """The samples at these positions of each client's training part, short rows padded."""
+        federation = self.federation
+        counts = np.array([len(row) for row in rows])
+        positions = _padded(rows)
+        width = positions.shape[1]
+        flat = torch.from_numpy((positions + federation.offsets[list(clients)][:, None]).reshape(-1)).to(self.device)
+        features = federation.prepare(federation.train.features[flat], self.dtype)
+        mask = None
+        if counts.min() < width:
+            mask = torch.from_numpy(np.arange(width)[None] < counts[:, None]).to(self.device, self.dtype)
+        return _Batch(
+            inputs=features.reshape(len(rows), width, *features.shape[1:]),
+            labels=federation.train.labels[flat].reshape(len(rows), width),
+            mask=mask,
+            positions=torch.from_numpy(positions).to(self.device),
+        )
+
+    def _batches(self, t: int, client: int, size: int, epochs: int, batch: int) -> list[np.ndarray]:
+        """The client's batches in order, as in the loop."""
+        order = rng(self.seed, "batches", t, client)
+        rows: list[np.ndarray] = []
+        for _ in range(epochs):
+            shuffled = order.permutation(size)
+            rows.extend(shuffled[start : start + batch] for start in range(0, size, batch))
+        return rows
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What one client is going to do."""
+
+    client: int
+    size: int
+    batch: int
+    rows: list[np.ndarray]
+
+    @property
+    def steps(self) -> int:
+        return len(self.rows)
+
+    @property
+    def per_pass(self) -> int:
+        return -(-self.size // self.batch)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """One batch of each client: inputs [a, B, …], labels [a, B], a mask where short ones were padded, and the positions in the
+    clients' samples [a, B]."""
+
+    inputs: Tensor
+    labels: Tensor
+    mask: Tensor | None
+    positions: Tensor
 
 
 class _Group:
     """The clients of one stack during their training, most steps first."""
 
     def __init__(
-        self, stack: Stack, model: ModelState, clients: list[int], sizes: Any, per_pass: Any, steps: Any
+        self, stack: Stack, model: ModelState, t: int, plans: list[_Plan], received: Memory, memory: dict[str, Tensors]
     ) -> None:
-        g = len(clients)
-        self.stack, self.clients, self.sizes, self.steps = stack, clients, sizes, steps
-        device = stack.federation.train.labels.device
-        self.weights = [_stacked(model[layer.weight].T, g) for layer in stack.layers]
-        self.biases = [_stacked(model[layer.bias][None], g) if layer.bias else None for layer in stack.layers]
-        momentum = stack.training.momentum > 0
-        self.speeds = [torch.zeros_like(w) for w in self.weights] if momentum else None
-        self.bias_speeds = [None if b is None else torch.zeros_like(b) for b in self.biases] if momentum else None
-        self.per_pass = torch.from_numpy(per_pass).to(device)
-        self.last_pass = torch.from_numpy(steps - per_pass).to(device)
-        self.loss = torch.zeros(g, dtype=torch.float64, device=device)
-        self.squares = torch.zeros(g, dtype=torch.float64, device=device)
-        self.right = torch.zeros(g, dtype=torch.float64, device=device)
-        self.starts = stack.federation.offsets
+        self.stack, self.model, self.t, self.plans = stack, model, t, plans
+        g = len(plans)
+        trained = stack.network.parameters
+        self.problem = _Problem(self, {name: _stacked(model[name], g) for name in trained}, received, memory)
+        parameters = self.problem.parameters
+        self.optimizer = None if stack.fused else build_optimizer(stack.training, list(parameters.values()))
+        if self.optimizer is not None:
+            self.optimizer.param_groups[0]["lr"] = stack.training.lr_at(t)
+        momentum = stack.fused and stack.training.momentum > 0
+        self.speeds = {name: torch.zeros_like(value) for name, value in parameters.items()} if momentum else {}
+        self.outputs = self._received_outputs() if stack.loss.needs_outputs else None
+        self.loss = torch.zeros(g, dtype=torch.float64, device=stack.device)
+        self.squares, self.right, self.forwards = torch.zeros_like(self.loss), torch.zeros_like(self.loss), np.zeros(g)
+        if stack.loss.needs_outputs:
+            self.forwards += self.sizes
 
-    def active(self, step: int) -> int:
-        """How many clients still train: a prefix."""
-        return int(np.searchsorted(-self.steps, -step, side="left"))
+    @property
+    def sizes(self) -> np.ndarray:
+        """N_i of everybody."""
+        return np.array([plan.size for plan in self.plans])
 
-    def step(self, step: int, rows: list[np.ndarray], lr: float) -> None:
-        """One optimiser step of the first ``len(rows)`` clients; ``rows`` are positions in each client's samples."""
-        a = len(rows)
-        inputs, labels, mask, counts = self._load(rows)
-        hidden = [inputs]
-        for i, layer in enumerate(self.stack.layers):
-            bias = self.biases[i]
-            out = (
-                torch.bmm(hidden[-1], self.weights[i][:a])
-                if bias is None
-                else torch.baddbmm(bias[:a], hidden[-1], self.weights[i][:a])
-            )
-            hidden.append(out.relu_() if layer.relu else out)
-        log_p = functional.log_softmax(hidden[-1], dim=2)
-        self._report(step, log_p, labels, mask, counts)
-        delta = log_p.exp_()
-        delta.scatter_add_(2, labels[..., None], torch.full_like(labels[..., None], -1, dtype=delta.dtype))
-        delta /= counts[:, None, None]
-        if mask is not None:
-            delta *= mask[..., None]
-        for i in range(len(self.weights) - 1, -1, -1):
-            before = torch.bmm(delta, self.weights[i][:a].transpose(1, 2)) if i else None
-            self._descend(i, a, hidden[i], delta, lr)
-            if before is not None:
-                delta = before.mul_(hidden[i] > 0) if self.stack.layers[i - 1].relu else before
+    def train(self) -> list[tuple[Update, dict[str, Tensors]]]:
+        """All steps of all clients; results in stack order."""
+        results: list[tuple[Update, dict[str, Tensors]]] = []
+        for step in range(self.plans[0].steps + 1):
+            active = sum(plan.steps > step for plan in self.plans)
+            if active < self.problem.active:
+                results = self._leave(active, step) + results
+            if active:
+                self._step(step)
+        return results
 
-    def _descend(self, i: int, a: int, inputs: Tensor, delta: Tensor, lr: float) -> None:
-        momentum = self.stack.training.momentum
-        bias = self.biases[i]
-        slope = None if bias is None else delta.sum(dim=1, keepdim=True)
-        if self.speeds is None or self.bias_speeds is None:
-            self.weights[i][:a].baddbmm_(inputs.transpose(1, 2), delta, alpha=-lr)
-            if bias is not None and slope is not None:
-                bias[:a].add_(slope, alpha=-lr)
+    def _step(self, step: int) -> None:
+        problem, stack = self.problem, self.stack
+        problem.begin([plan.rows[step] for plan in self.plans[: problem.active]])
+        if stack.fused and problem.loaded is not None:
+            losses, right = problem.descend(problem.loaded)
+        else:
+            losses, right = stack.algorithm.backward(problem)
+            gradients = problem.gradients
+            if stack.training.clip_norm:
+                _clip(gradients, stack.training.clip_norm)
+            if stack.algorithm.corrects:
+                stack.algorithm.correct(problem, gradients)
+            self._move(gradients)
+        problem.steps += 1
+        self._report(step, losses, right)
+
+    def _move(self, gradients: Tensors) -> None:
+        """One step of the optimiser."""
+        if self.optimizer is None:  # fused, with a batch so large that its gradient was summed up
+            settings = self.stack.training
+            for name, p in self.problem.parameters.items():
+                g = gradients[name]
+                if self.speeds:
+                    g = self.speeds[name].mul_(settings.momentum).add_(g)
+                p.add_(g, alpha=-settings.lr_at(self.t))
             return
-        speed, bias_speed = self.speeds[i][:a], self.bias_speeds[i]
-        speed.baddbmm_(inputs.transpose(1, 2), delta, beta=momentum)
-        self.weights[i][:a].add_(speed, alpha=-lr)
-        if bias is not None and slope is not None and bias_speed is not None:
-            bias_speed[:a].mul_(momentum).add_(slope)
-            bias[:a].add_(bias_speed[:a], alpha=-lr)
+        for name, p in self.problem.parameters.items():
+            p.grad = gradients[name]
+        self.optimizer.step()
 
-    def _load(self, rows: list[np.ndarray]) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """Inputs [a, B, d], labels [a, B], a mask where short batches were padded, and the true batch sizes [a]."""
-        federation, dtype = self.stack.federation, self.stack.dtype
-        counts = np.array([len(row) for row in rows])
-        width = int(counts.max())
-        index = np.zeros((len(rows), width), dtype=np.int64)
-        for i, row in enumerate(rows):
-            index[i, : len(row)] = row
-        index += self.starts[np.array(self.clients[: len(rows)])][:, None]
-        flat = torch.from_numpy(index.reshape(-1)).to(federation.train.labels.device)
-        features = federation.prepare(federation.train.features[flat], dtype)
-        inputs = features.reshape(len(rows), width, -1)
-        labels = federation.train.labels[flat].reshape(len(rows), width)
-        mask = None
-        if counts.min() < width:
-            mask = torch.from_numpy(np.arange(width)[None] < counts[:, None]).to(labels.device, dtype)
-        return inputs, labels, mask, torch.from_numpy(counts).to(labels.device, dtype)
+    def _report(self, step: int, losses: Tensor, right: Tensor) -> None:
+        a, plans = self.problem.active, self.plans
+        counts = torch.tensor([len(row) for row in self.problem.rows], device=losses.device)
+        first = torch.tensor([step < plan.per_pass for plan in plans[:a]], device=losses.device)
+        last = torch.tensor([step >= plan.steps - plan.per_pass for plan in plans[:a]], device=losses.device)
+        self.loss[:a] += losses.sum(1) / counts
+        self.squares[:a] += losses.double().square().sum(1) * first
+        self.right[:a] += right * last
 
-    def _report(self, step: int, log_p: Tensor, labels: Tensor, mask: Tensor | None, counts: Tensor) -> None:
-        a = len(labels)
+    def _leave(self, active: int, step: int) -> list[tuple[Update, dict[str, Tensors]]]:
+        """The clients from ``active`` on have done their ``step`` steps: their results; the others stay."""
+        leaving = self.problem.part(slice(active, self.problem.active))
+        extra, kept = self.stack.algorithm.finish(leaving) if step else ({}, {})
+        sums = [values[active : self.problem.active].tolist() for values in (self.loss, self.squares, self.right)]
+        results: list[tuple[Update, dict[str, Tensors]]] = []
+        for i, plan in enumerate(self.plans[active : self.problem.active]):
+            own = {name: value[i].detach() for name, value in leaving.parameters.items()}
+            state = {name: own[name] if name in own else value.clone() for name, value in self.model.items()}
+            update = Update(plan.client, plan.size, step, state)
+            if not step:
+                update.failure = NO_STEP
+                results.append((update, {}))
+                continue
+            loss, squares, right = (values[i] for values in sums)
+            report = {
+                "loss": loss / step,
+                "square_loss": squares / plan.size,
+                "samples": float(plan.size),
+                "steps": float(step),
+                "accuracy": right / plan.size,
+            }
+            update.report = {name: value for name, value in report.items() if math.isfinite(value)}
+            update.passes = float(self.forwards[active + i]) / plan.size
+            update.extra = _one(extra, i)
+            results.append((update, _one(kept, i)))
+        self._narrow(active)
+        return results
+
+    def _narrow(self, active: int) -> None:
+        """Only the first ``active`` clients go on."""
+        before = list(self.problem.parameters.values())
+        self.problem = self.problem.part(slice(0, active))
+        self.speeds = {name: value[:active] for name, value in self.speeds.items()}
+        if self.optimizer is None:
+            return
+        now = list(self.problem.parameters.values())
+        self.optimizer.param_groups[0]["params"] = now
+        for old, new in zip(before, now, strict=True):
+            state = self.optimizer.state.pop(old, {})
+            self.optimizer.state[new] = {key: _cut(value, slice(0, active), len(old)) for key, value in state.items()}
+
+    def _received_outputs(self) -> Tensor:
+        """Softmax outputs of the received model on all training samples of these clients, one client after another."""
+        parts = []
+        self.starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+        for plan in self.plans:
+            data = self.stack.federation.client(plan.client)
+            for features in data.features.split(CHUNK):  # type: ignore[no-untyped-call]
+                parts.append(functional.softmax(self.received_logits(features), dim=-1))
+        return torch.cat(parts)
+
+    def received_logits(self, features: Tensor) -> Tensor:
+        """Outputs of the received model, [n, K]."""
+        stack = self.stack
+        one = {name: self.model[name][None] for name in stack.network.parameters}
+        with torch.no_grad():
+            return stack.network.logits(one, stack.federation.prepare(features, stack.dtype)[None])[0]
+
+
+class _Problem:
+    """What the client half of an algorithm may touch (:class:`fedcohort.algorithms.base.Problem`), for a stack of clients."""
+
+    def __init__(self, group: _Group, parameters: Tensors, received: Memory, memory: dict[str, Tensors]) -> None:
+        g = len(group.plans)
+        self.group = group
+        self.active = g
+        self.first = 0
+        self.parameters = parameters
+        self.anchor = {name: group.model[name][None].expand(g, *group.model[name].shape) for name in parameters}
+        self.received: Mapping[str, Tensors] = {
+            kind: {name: value[None].expand(g, *value.shape) for name, value in tensors.items()}
+            for kind, tensors in received.items()
+        }
+        self.memory: Mapping[str, Tensors] = memory
+        self.training = group.stack.training
+        self.lr: float | Tensor = self.training.lr_at(group.t)
+        self.steps: Any = torch.zeros(g, dtype=torch.int64, device=group.stack.device)
+        self.t = group.t
+        self.notes: dict[str, Any] = {}
+        self.num_samples: Any = torch.tensor([plan.size for plan in group.plans], device=group.stack.device)
+        self.gradients: Tensors = {}
+        self.batch = torch.empty(0, dtype=torch.int64)
+        self.rows: list[np.ndarray] = []
+        self.loaded: _Batch | None = None
+
+    def begin(self, rows: list[np.ndarray]) -> None:
+        """The next batches, one a client; loaded, if they are not so large that they are worked on in pieces."""
+        stack, self.rows, self.loaded = self.group.stack, rows, None
+        if max(map(len, rows)) <= CHUNK:
+            self.loaded = stack.load(self.clients, rows)
+            self.batch = self.loaded.positions
+        else:
+            self.batch = torch.from_numpy(_padded(rows)).to(stack.device)
+
+    def part(self, who: slice) -> "_Problem":
+        """The same for some of the clients; the tensors are views."""
+        other = object.__new__(_Problem)
+        vars(other).update(vars(self))
+        g, start, stop = self.active, who.start, who.stop
+        for name in ("parameters", "anchor", "received", "memory", "notes"):
+            setattr(other, name, _cut(getattr(self, name), who, g))
+        other.steps, other.num_samples, other.gradients = self.steps[who].clone(), self.num_samples[who], {}
+        other.first, other.active = self.first + start, stop - start
+        return other
+
+    @property
+    def plans(self) -> list[_Plan]:
+        """What these clients do."""
+        return self.group.plans[self.first : self.first + self.active]
+
+    @property
+    def clients(self) -> list[int]:
+        """Their ids."""
+        return [plan.client for plan in self.plans]
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """One generator a client cannot be had for a stack."""
+        raise NotImplementedError("an algorithm that draws random numbers on the client says stacks = False")
+
+    @property
+    def held_out(self) -> tuple[Tensor, Tensor]:
+        """Parts of different sizes do not stack."""
+        raise NotImplementedError("an algorithm that looks at held-out samples says stacks = False")
+
+    def backward(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """See :class:`Problem`: the cross-entropy of each sample [clients, B], 0 where padded, and the right ones [clients]."""
+        self.gradients, losses, right = self._gradients(self.parameters, self.rows, weights)
+        return losses, right
+
+    def descend(self, batch: "_Batch") -> tuple[Tensor, Tensor]:
+        """A whole step in one go; see :meth:`fedcohort.training.networks.Chain.descend`."""
+        group, network = self.group, self.group.stack.network
+        assert isinstance(network, Chain)
+        self._count(self.rows)
+        slope = _Slope(self, self.rows, batch)
+        network.descend(self.parameters, batch.inputs, slope, float(self.lr), self.training.momentum, group.speeds)
+        return slope.losses, slope.right
+
+    def gradient(self, at: Tensors | None = None) -> Tensors:
+        """See :class:`Problem`."""
+        return self._gradients(self.parameters if at is None else at, self.rows)[0]
+
+    def full_gradient(self, at: Tensors) -> Tensors:
+        """See :class:`Problem`."""
+        return self._gradients(at, [np.arange(plan.size) for plan in self.plans])[0]
+
+    def losses_and_gradient(self, at: Tensors, weights: Tensor | None = None) -> tuple[Tensor, Tensors]:
+        """Not for stacks: nobody needs it there."""
+        raise NotImplementedError("an algorithm that looks at losses elsewhere says stacks = False")
+
+    def cross_entropy_gradient(self, features: Tensor, labels: Tensor) -> Tensors:
+        """Not for stacks: nobody needs it there."""
+        raise NotImplementedError("an algorithm that looks at other samples says stacks = False")
+
+    def received_loss(self) -> Tensor:
+        """See :class:`Problem`; float64 [clients]."""
+        group, losses = self.group, []
+        for position, plan in enumerate(self.plans, start=self.first):
+            group.forwards[position] += plan.size
+            data, total = group.stack.federation.client(plan.client), 0.0
+            for start in range(0, plan.size, CHUNK):
+                some = slice(start, start + CHUNK)
+                logits = group.received_logits(data.features[some])
+                outputs = functional.softmax(logits, dim=-1) if group.outputs is not None else None
+                total += float(group.stack.loss.samples(logits, data.labels[some], outputs).double().sum())
+            losses.append(total / plan.size)
+        return torch.tensor(losses, dtype=torch.float64, device=group.stack.device)
+
+    def _gradients(
+        self, at: Tensors, rows: list[np.ndarray], weights: Tensor | None = None
+    ) -> tuple[Tensors, Tensor, Tensor]:
+        """Gradients over these rows, in chunks that fit into memory; cross-entropies and right ones."""
+        stack = self.group.stack
+        self._count(rows)
+        total: Tensors = {}
+        losses, right = [], torch.zeros((), device=stack.device)
+        for start in range(0, max(map(len, rows)), CHUNK):
+            if rows is self.rows and self.loaded is not None:
+                batch = self.loaded
+            else:
+                batch = stack.load(self.clients, [row[start : start + CHUNK] for row in rows])
+            slope = _Slope(self, rows, batch, None if weights is None else weights[:, start : start + CHUNK])
+            found = stack.network.gradients(at, batch.inputs, slope)
+            total = {name: total[name] + g for name, g in found.items()} if total else found
+            losses.append(slope.losses)
+            right = right + slope.right
+        return total, torch.cat(losses, dim=1), right
+
+    def _count(self, rows: list[np.ndarray]) -> None:
+        """These rows went forward and back."""
+        self.group.forwards[self.first : self.first + self.active] += [3 * len(row) for row in rows]
+
+
+class _Slope:
+    """The objective's gradient with respect to the logits of a batch; keeps what is reported of it."""
+
+    losses: Tensor
+    right: Tensor
+
+    def __init__(self, problem: _Problem, rows: list[np.ndarray], batch: _Batch, weights: Tensor | None = None) -> None:
+        self.problem, self.batch = problem, batch
+        self.weights = weights
+        self.counts = [max(len(row), 1) for row in rows]
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        labels, mask = self.batch.labels, self.batch.mask
+        stack = self.problem.group.stack
+        log_p = functional.log_softmax(logits, dim=2)
         losses = -log_p.gather(2, labels[..., None]).squeeze(2)
         hits = (log_p.argmax(2) == labels).to(losses.dtype)
         if mask is not None:
-            losses, hits = losses * mask, hits * mask
-        self.loss[:a] += losses.sum(1) / counts
-        self.squares[:a] += (losses.double().square().sum(1)) * (step < self.per_pass[:a])
-        self.right[:a] += hits.sum(1) * (step >= self.last_pass[:a])
+            losses, hits = torch.where(mask > 0, losses, 0), hits * mask
+        self.losses, self.right = losses, hits.sum(1)
+        if isinstance(stack.loss, CrossEntropy):
+            delta = log_p.exp_()
+            delta.scatter_add_(2, labels[..., None], torch.full_like(labels[..., None], -1, dtype=delta.dtype))
+        else:
+            delta = self._autograd(logits)
+        delta /= torch.tensor(self.counts, dtype=delta.dtype, device=delta.device)[:, None, None]
+        if mask is not None:
+            delta = torch.where(mask[..., None] > 0, delta, 0)  # not even 0·∞ of a padded sample
+        return delta if self.weights is None else delta * self.weights[..., None]
 
-    def updates(self, epochs: np.ndarray, nominal: int) -> list[Update]:
-        """What the clients send, in stack order."""
-        state: Tensors = {}
-        for i, layer in enumerate(self.stack.layers):
-            state[layer.weight] = self.weights[i].transpose(1, 2).contiguous()
-            bias = self.biases[i]
-            if layer.bias and bias is not None:
-                state[layer.bias] = bias.squeeze(1)
-        loss, squares, right = (values.cpu().numpy() for values in (self.loss, self.squares, self.right))
-        updates = []
-        for i, client in enumerate(self.clients):
-            report = {
-                "loss": float(loss[i] / max(self.steps[i], 1)),
-                "square_loss": float(squares[i] / self.sizes[i]),
-                "samples": float(self.sizes[i]),
-                "steps": float(self.steps[i]),
-                "accuracy": float(right[i] / self.sizes[i]),
-            }
-            updates.append(
-                Update(
-                    client=client,
-                    num_samples=int(self.sizes[i]),
-                    steps=int(self.steps[i]),
-                    state={name: values[i] for name, values in state.items()},
-                    report={name: value for name, value in report.items() if math.isfinite(value)},
-                    passes=3.0 * float(epochs[i]),
-                    work=float(epochs[i]) / nominal,
-                )
-            )
-        return updates
+    def _autograd(self, logits: Tensor) -> Tensor:
+        """The slope of any local loss."""
+        with torch.enable_grad():
+            flat = logits.detach().flatten(0, 1).requires_grad_()
+            losses = self.problem.group.stack.loss.samples(flat, self.batch.labels.flatten(), self._outputs())
+            return torch.autograd.grad(losses.sum(), flat)[0].reshape(logits.shape).clone()
+
+    def _outputs(self) -> Tensor | None:
+        """What the received model said of the batch."""
+        group, problem = self.problem.group, self.problem
+        if group.outputs is None:
+            return None
+        starts = torch.from_numpy(group.starts[problem.first : problem.first + problem.active])
+        return group.outputs[(self.batch.positions + starts.to(self.batch.positions.device)[:, None]).flatten()]
+
+
+def _client_half_stacks(kind: type[Algorithm]) -> bool:
+    """Whether the class that says so is not older than the hooks: one that overrides a hook has to say it again."""
+
+    def home(name: str) -> int:
+        return next(i for i, base in enumerate(kind.__mro__) if name in vars(base))
+
+    own = [hook for hook in ("backward", "correct", "finish") if kind.__mro__[home(hook)] is not Algorithm]
+    return all(kind.stacks and home("stacks") <= home(hook) for hook in own)
+
+
+def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Rows of different lengths side by side, int64 [clients, B], padded with zeros."""
+    padded = np.zeros((len(rows), max(1, *map(len, rows))), dtype=np.int64)
+    for i, row in enumerate(rows):
+        padded[i, : len(row)] = row
+    return padded
 
 
 def _stacked(value: Tensor, clients: int) -> Tensor:
     return value[None].expand(clients, *value.shape).clone(memory_format=torch.contiguous_format)
 
 
-def _batches(seed: int, t: int, client: int, size: int, epochs: int, batch: int) -> list[np.ndarray]:
-    """The client's batches in order, as in :meth:`fedcohort.training.local.Trainer.train`."""
-    order = rng(seed, "batches", t, client)
-    rows: list[np.ndarray] = []
-    for _ in range(epochs):
-        shuffled = order.permutation(size)
-        rows.extend(shuffled[start : start + batch] for start in range(0, size, batch))
-    return rows
+def _stacked_memories(memories: Sequence[Memory]) -> dict[str, Tensors]:
+    """Memories side by side, zeros for clients that have none yet; empty if nobody has one."""
+    example = next((memory for memory in memories if memory), {})
+    return {
+        kind: {
+            name: torch.stack([m[kind][name] if kind in m and name in m[kind] else torch.zeros_like(value) for m in memories])
+            for name, value in tensors.items()
+        }
+        for kind, tensors in example.items()
+    }  # fmt: skip
+
+
+def _one(groups: Mapping[str, Tensors], i: int) -> dict[str, Tensors]:
+    """The tensors of one client."""
+    return {kind: {name: value[i].clone() for name, value in tensors.items()} for kind, tensors in groups.items()}
+
+
+def _cut(value: Any, who: slice, clients: int) -> Any:
+    """``value`` with every tensor that has the client axis cut to ``who``."""
+    if isinstance(value, Mapping):
+        return {key: _cut(inner, who, clients) for key, inner in value.items()}
+    if isinstance(value, Tensor) and value.dim() and len(value) == clients:
+        return value.detach()[who]
+    return value
+
+
+def _clip(gradients: Tensors, limit: float) -> None:
+    """Scale each client's gradients down to norm ``limit``, as ``torch.nn.utils.clip_grad_norm_`` does for one."""
+    norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients.values()])
+    factor = (limit / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
+    for gradient in gradients.values():
+        gradient.mul_(per_client(factor, gradient))

@@ -1,0 +1,84 @@
+"""Work in threads whose results come in order, with a bounded number of them waiting.
+
+A thread that becomes free takes the result that is waited for next, if nobody has begun it; otherwise the most expensive one of the
+window, so that threads end together. The window slides: with every result that is taken, one more piece of work may begin.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from fedcohort.arrays import Values
+
+__all__ = ["in_order"]
+
+T = TypeVar("T")
+
+
+def in_order(
+    pool: ThreadPoolExecutor, work: Callable[[int], T], costs: Values, workers: int, window: int
+) -> Iterator[T]:
+    """Results of ``work(0), work(1), …``, one for each of ``costs``, in order.
+
+    Args:
+        pool: threads; an error in the work is raised where its result is due.
+        work: called once for each position, in any order.
+        costs: how long each piece takes, in any unit.
+        workers: pieces at the same time, at most.
+        window: pieces that are begun or done and whose results were not taken, at most.
+    """
+    total = len(costs)
+    results: dict[int, Future[T]] = {}
+    waiting: set[int] = set()
+    lock = threading.Lock()
+    opened = due = serving = 0  # pieces in the window so far, the piece that is waited for, threads at work
+    servants: list[Future[None]] = []
+
+    def take() -> int | None:
+        nonlocal serving
+        with lock:
+            if not waiting:
+                serving -= 1
+                return None
+            ends = opened == total  # nothing new will come: the longest first, so that all end together
+            position = due if due in waiting and not ends else min(waiting, key=lambda p: (-costs[p], p))
+            waiting.discard(position)
+            return position
+
+    def serve() -> None:
+        while (position := take()) is not None:
+            result = results[position]
+            try:
+                result.set_result(work(position))
+            except BaseException as error:
+                result.set_exception(error)
+            del result
+
+    def open_more() -> None:
+        nonlocal opened, serving
+        with lock:
+            for position in range(opened, min(due + window, total)):
+                results[position] = Future()
+                waiting.add(position)
+            opened = max(opened, min(due + window, total))
+            hands = min(workers - serving, len(waiting))
+            serving += hands
+        if hands > 0:
+            servants[:] = [servant for servant in servants if not servant.done()]
+            servants.extend(pool.submit(serve) for _ in range(hands))
+
+    try:
+        while due < total:
+            open_more()
+            result = results[due].result()
+            with lock:
+                del results[due]
+                due += 1
+            open_more()
+            yield result
+            del result
+    finally:
+        with lock:
+            waiting.clear()
+        wait(servants)  # what is being worked on ends before anything else may begin

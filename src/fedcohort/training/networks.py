@@ -1,0 +1,202 @@
+"""Networks of many clients at once: outputs and gradients where every parameter has a leading client axis.
+
+Two kinds. A :class:`Chain` of linear layers and ReLU (softmax regression, perceptrons) has its backward pass written out: two batched
+matrix products a layer, and with plain gradient steps the update is fused into the second one,
+``W.baddbmm_(δᵀ, X, alpha=−η)``, so that the gradient of a weight is never written to memory. A :class:`Vectorised` network is any
+other module, by ``torch.func.vmap`` and autograd.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from fedcohort.algorithms.base import ModelState, Tensors
+
+__all__ = ["Chain", "Network", "Slope", "Vectorised", "network_of"]
+
+Slope = Callable[[Tensor], Tensor]
+"""The objective's gradient with respect to the logits [clients, B, K]; zero where a batch was padded."""
+
+
+class Network(Protocol):
+    """Outputs and gradients of a stack of clients."""
+
+    parameters: tuple[str, ...]
+    """Names of the entries that are trained."""
+    shape: tuple[int, ...]
+    """Shape of one sample."""
+
+    def logits(self, parameters: Tensors, inputs: Tensor) -> Tensor:
+        """Outputs [clients, B, K] for inputs [clients, B, *shape]."""
+        ...
+
+    def gradients(self, parameters: Tensors, inputs: Tensor, slope: Slope) -> Tensors:
+        """Gradients by name; ``slope`` is called once, with the outputs."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Linear:
+    weight: str
+    bias: str | None
+    relu: bool
+
+
+class Chain:
+    """Linear layers with ReLU between them, after an optional Flatten."""
+
+    def __init__(self, layers: list[_Linear], shape: tuple[int, ...]) -> None:
+        self.layers = layers
+        self.shape = shape
+        self.parameters = tuple(name for layer in layers for name in (layer.weight, layer.bias) if name)
+
+    def logits(self, parameters: Tensors, inputs: Tensor) -> Tensor:
+        """See :class:`Network`."""
+        return self._forward(parameters, inputs)[-1]
+
+    def gradients(self, parameters: Tensors, inputs: Tensor, slope: Slope) -> Tensors:
+        """See :class:`Network`."""
+        gradients: Tensors = {}
+
+        def keep(layer: _Linear, inputs: Tensor, delta: Tensor) -> None:
+            gradients[layer.weight] = torch.bmm(delta.transpose(1, 2), inputs)
+            if layer.bias:
+                gradients[layer.bias] = delta.sum(dim=1)
+
+        self._backward(parameters, self._forward(parameters, inputs), slope, keep)
+        return gradients
+
+    def descend(
+        self, parameters: Tensors, inputs: Tensor, slope: Slope, lr: float, momentum: float, speeds: Tensors
+    ) -> None:
+        """One step of gradient descent in place, with momentum where there are ``speeds``; no gradient is written out."""
+
+        def step(layer: _Linear, inputs: Tensor, delta: Tensor) -> None:
+            weight, bias = parameters[layer.weight], parameters[layer.bias] if layer.bias else None
+            if not speeds:
+                weight.baddbmm_(delta.transpose(1, 2), inputs, alpha=-lr)
+                if bias is not None:
+                    bias.add_(delta.sum(dim=1), alpha=-lr)
+                return
+            speed = speeds[layer.weight].baddbmm_(delta.transpose(1, 2), inputs, beta=momentum)
+            weight.add_(speed, alpha=-lr)
+            if bias is not None and layer.bias:
+                bias.add_(speeds[layer.bias].mul_(momentum).add_(delta.sum(dim=1)), alpha=-lr)
+
+        self._backward(parameters, self._forward(parameters, inputs), slope, step)
+
+    def _forward(self, parameters: Tensors, inputs: Tensor) -> list[Tensor]:
+        """The inputs of every layer, then the outputs of the last."""
+        hidden = [inputs.flatten(2)]
+        for layer in self.layers:
+            weight = parameters[layer.weight].transpose(1, 2)
+            bias = parameters[layer.bias][:, None] if layer.bias else None
+            out = torch.bmm(hidden[-1], weight) if bias is None else torch.baddbmm(bias, hidden[-1], weight)
+            hidden.append(out.relu_() if layer.relu else out)
+        return hidden
+
+    def _backward(
+        self, parameters: Tensors, hidden: list[Tensor], slope: Slope, use: Callable[[_Linear, Tensor, Tensor], None]
+    ) -> None:
+        """Call ``use(layer, its inputs, δ of its outputs)`` from the last layer to the first; it may change the layer."""
+        delta = slope(hidden[-1])
+        for i in range(len(self.layers) - 1, -1, -1):
+            layer = self.layers[i]
+            before = torch.bmm(delta, parameters[layer.weight]) if i else None
+            use(layer, hidden[i], delta)
+            if before is not None:
+                delta = before.mul_(hidden[i] > 0) if self.layers[i - 1].relu else before
+
+
+class Vectorised:
+    """Any module without a state that changes in training; see :func:`network_of`."""
+
+    def __init__(self, module: nn.Module, shape: tuple[int, ...]) -> None:
+        self.module = module
+        self.shape = shape
+        self.parameters = tuple(name for name, p in module.named_parameters() if p.requires_grad)
+
+    def logits(self, parameters: Tensors, inputs: Tensor) -> Tensor:
+        """See :class:`Network`."""
+
+        def one(own: Tensors, batch: Tensor) -> Tensor:
+            outputs: Tensor = functional_call(self.module, own, (batch,))
+            return outputs
+
+        outputs: Tensor = vmap(one)(parameters, inputs)
+        return outputs
+
+    def gradients(self, parameters: Tensors, inputs: Tensor, slope: Slope) -> Tensors:
+        """See :class:`Network`."""
+        own = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+        with torch.enable_grad():
+            logits = self.logits(own, inputs)
+        found = torch.autograd.grad(logits, list(own.values()), slope(logits.detach()), allow_unused=True)
+        pairs = zip(own.items(), found, strict=True)
+        return {name: torch.zeros_like(p) if g is None else g.contiguous() for (name, p), g in pairs}
+
+
+def network_of(module: nn.Module, state: ModelState, shape: tuple[int, ...]) -> Network | str:
+    """The network of a stack, or why there is none, in words.
+
+    Args:
+        module: a model, in training mode.
+        state: its state dictionary.
+        shape: of one sample.
+    """
+    layers = _chain(module)
+    if layers is not None:
+        return Chain(layers, shape)
+    for part in module.modules():
+        name = type(part).__name__
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            return f"{name} takes statistics over the batch"
+        if isinstance(part, nn.modules.dropout._DropoutNd | nn.RReLU):
+            return f"{name} draws random numbers"
+    if not {name for name, _ in module.named_parameters()} | {name for name, _ in module.named_buffers()} >= set(state):
+        return "parts of the model share parameters"
+    return _checked(Vectorised(module, shape), state)
+
+
+def _checked(network: Vectorised, state: ModelState) -> "Vectorised | str":
+    """The network, if two clients side by side compute what one does, sample by sample, and leave the model as it was."""
+    fixed = {name: value.clone() for name, value in network.module.state_dict().items()}
+    size = math.prod(network.shape)
+    example = next(value for name, value in state.items() if name in network.parameters)
+    samples = torch.linspace(-1, 1, 3 * size, dtype=example.dtype, device=example.device).reshape(3, *network.shape)
+    stack = {name: state[name][None].expand(2, *state[name].shape) for name in network.parameters}
+    try:
+        with torch.no_grad():
+            both = network.logits(stack, torch.stack([samples, samples]))
+            alone = network.module(samples[:1])
+    except Exception as error:
+        return f"torch.func.vmap cannot run the model: {type(error).__name__}: {str(error).splitlines()[0]}"
+    if any(not torch.equal(value, fixed[name]) for name, value in network.module.state_dict().items()):
+        return "the model changes its buffers in training"
+    if both.shape[:2] != (2, 3) or not torch.allclose(both[:, :1], alone.expand(2, *alone.shape), rtol=1e-3, atol=1e-4):
+        return "the model's output for a sample depends on the others of its batch"
+    return network
+
+
+def _chain(module: nn.Module) -> list[_Linear] | None:
+    """The layers, if the module is Flatten, then linear layers with ReLU between them; None otherwise."""
+    if not isinstance(module, nn.Sequential) or len(set(module)) != len(module):
+        return None
+    if len(list(module.parameters())) != len(module.state_dict()):  # buffers, or shared parameters
+        return None
+    layers: list[_Linear] = []
+    for name, part in module.named_children():
+        if type(part) is nn.Flatten and not layers and part.start_dim == 1 and part.end_dim == -1:
+            continue
+        if type(part) is nn.Linear and all(p.requires_grad for p in part.parameters()):
+            layers.append(_Linear(f"{name}.weight", f"{name}.bias" if part.bias is not None else None, relu=False))
+        elif type(part) is nn.ReLU and layers and not layers[-1].relu:
+            layers[-1] = _Linear(layers[-1].weight, layers[-1].bias, relu=True)
+        else:
+            return None
+    return layers if layers and not layers[-1].relu else None
