@@ -503,6 +503,8 @@ def _complete(values: Mapping[str, Any]) -> dict[str, Any]:
             given = {"name": given}
         if isinstance(given, Mapping):
             parent[path[-1]] = _plug(choice, given, where)
+        elif not isinstance(given, choice):
+            raise _no_plug(where, given, choice)
     if isinstance(complete.get("training"), Mapping):
         complete["training"] = make(Training, _with_loss(complete["training"]), "training")
     if isinstance(complete.get("variants"), list | tuple):
@@ -514,7 +516,16 @@ def _with_loss(training: Mapping[str, Any]) -> dict[str, Any]:
     """``[training]`` with the loss's name and parameters complete."""
     given = training.get("loss", "ce")
     flat = {"name": given} if isinstance(given, str) else given
-    return {**training, "loss": _flat(_plug(Loss, flat, "training.loss")) if isinstance(flat, Mapping) else flat}
+    if not isinstance(flat, Mapping):
+        raise _no_plug("training.loss", given, Loss)
+    return {**training, "loss": _flat(_plug(Loss, flat, "training.loss"))}
+
+
+def _no_plug(where: str, given: Any, choice: type[Choice]) -> UsageError:
+    return UsageError(
+        f"{where} = {given!r}: should be a name, or a table with a name and its parameters, such as "
+        f"{choice.model_fields['name'].default!r}"
+    )
 
 
 def _anchored(value: Any, folder: Path) -> Any:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, dataclas
 from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic_core import ArgsKwargs, ErrorDetails
 
 from fedcohort.errors import UsageError, nearest
 
@@ -89,17 +89,35 @@ def explain(error: ValidationError, where: str, model: type | None = None) -> Us
     detail = error.errors(include_url=False)[0]
     key = ".".join([where, *(str(part) for part in detail["loc"])]).strip(".")
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return UsageError(_sentence(key, detail, _model_at(model, detail["loc"][:-1])) + more)
+    around, section = _model_at(model, detail["loc"][:-1]), _model_at(model, detail["loc"])
+    return UsageError(_sentence(key, detail, around, section) + more)
 
 
-def _sentence(key: str, detail: ErrorDetails, model: type | None) -> str:
+def _sentence(key: str, detail: ErrorDetails, model: type | None, section: type | None) -> str:
     if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         valid = list(getattr(model, "__pydantic_fields__", {})) if model else []
         return f"{key}: unknown key; {nearest(str(detail['loc'][-1]), valid) if valid else 'it takes no parameters'}"
     if detail["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return f"{key}: required, but not given"
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return f"{key} = {detail['input']!r}: {message}"
+    if isinstance(detail["input"], ArgsKwargs):  # several parameters that do not go together: the message names them
+        return f"{key}: {message}"
+    return f"{key} = {detail['input']!r}: {_shape(detail, section) or message}"
+
+
+def _shape(detail: ErrorDetails, section: type | None) -> str | None:
+    """What was wanted where a plain value, a list and a table were mixed up."""
+    match detail["type"]:
+        case "model_type" | "dataclass_type" | "dataclass_exact_type":
+            fields = list(getattr(section, "__pydantic_fields__", {}))
+            if isinstance(detail["input"], str) and "name" in fields:
+                return f"should be a table, such as {{ name = {detail['input']!r} }}"
+            return f"should be a table of settings (valid: {', '.join(fields)})" if fields else "should be a table"
+        case "dict_type":
+            return "should be a table"
+        case "tuple_type" | "list_type":
+            return "should be a list"
+    return None
 
 
 def _model_at(model: type | None, path: tuple[int | str, ...]) -> type | None:
