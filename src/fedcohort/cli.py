@@ -377,14 +377,25 @@ def _print_comparison(compared: "Comparison", as_json: bool) -> None:
 @contextmanager
 def _watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None]":
     """Show how the runs get on; Ctrl-C ends them with exit code 130."""
+    import logging
+
     from fedcohort import show
     from fedcohort.simulate import Interrupted
 
+    log = logging.getLogger("fedcohort")
+    told: logging.Handler = logging.NullHandler()
     try:
         with show.watching(cells, quiet=quiet) as progress:
+            if not quiet:
+                told = logging.StreamHandler()  # to the standard error of now, which the bar lets through
+                told.setFormatter(logging.Formatter("fedcohort: %(message)s"))
+                log.setLevel(logging.INFO)
+            log.addHandler(told)
             yield progress
     except Interrupted as stopped:
         raise _Stopped(str(stopped)) from None
+    finally:
+        log.removeHandler(told)
 
 
 def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:

@@ -3,6 +3,8 @@
 import copy
 import hashlib
 import inspect
+import logging
+import math
 import platform
 import re
 import signal
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from fedcohort.federation.systems import Clock
 
 __all__ = ["Given", "Interrupted", "Progress", "find_run", "prepare", "run", "run_cell", "run_path"]
+
+log = logging.getLogger("fedcohort")
+"""Tells which plan ``engine.plan = "auto"`` has chosen, and why."""
 
 Progress = Callable[[Cell, RoundRow], None]
 """Called after every committed round."""
@@ -111,11 +116,15 @@ def run(
 def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: Progress | None = None) -> Run:
     """Run one cell of an experiment; see :func:`run`."""
     done = find_run(cell, given, runs)
+    if done is not None:
+        cell = _with_plan(cell, done.experiment.engine.plan)
     experiment = cell.experiment
     if done is not None and done.finished:
         _same_data(done, fingerprint_of(experiment, given), experiment)
         return done
     with prepare(experiment, given) as (game, fingerprint):
+        cell = _with_plan(cell, game.engine.plan)
+        experiment = cell.experiment
         path = done.path if done is not None else run_path(cell, given, runs)
         meta = {
             "name": experiment.name,
@@ -125,6 +134,7 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
             "row": experiment.single(0).key(given.key()),
             "public": experiment.public.words,
             "algorithm": game.algorithm.title(experiment.training),
+            "plan": game.engine.plan,
         }
         record = Run.create(path, given.note() + experiment.to_toml(), meta | {"data": fingerprint, **_versions()})
         _same_data(record, fingerprint, experiment)
@@ -139,6 +149,13 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
             writer.rewind(first - 1)
             _play(cell, game, writer, first, stop, progress, path)
     return Run(path)
+
+
+def _with_plan(cell: Cell, plan: str) -> Cell:
+    """The cell with the plan that was chosen for it, if it leaves the choice; in a run there is no choice left."""
+    if cell.experiment.engine.plan != "auto" or plan == "auto":
+        return cell
+    return replace(cell, experiment=cell.experiment.with_overrides({"engine": {"plan": plan}}))
 
 
 def _play(
@@ -279,6 +296,7 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
     from fedcohort.accounts import num_bytes
     from fedcohort.algorithms.server import ServerTools
     from fedcohort.engines.local import LocalEngine, build_module
+    from fedcohort.engines.plans import choose_plan
     from fedcohort.federation.pooled import pooled
     from fedcohort.federation.systems import Clock
     from fedcohort.models import as_model
@@ -309,8 +327,12 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
         )
     )
     histogram = federation.histogram() if "histogram" in selector.needs else None
-    plan = "threads" if experiment.engine.plan == "auto" else experiment.engine.plan
-    workers = experiment.engine.workers
+    plan, workers = experiment.engine.plan, experiment.engine.workers
+    if plan == "auto":
+        invited = min(math.ceil(k * systems.overcommit), federation.num_clients)
+        choice = choose_plan(federation, as_model(model), experiment.training, algorithm, seed, workers, invited)
+        log.info("%s", choice)
+        plan = choice.plan
     engine = LocalEngine(federation, as_model(model), experiment.training, algorithm, seed, workers, plan=plan)
     try:
         start = engine.initial_model()
@@ -344,14 +366,20 @@ def _portrait(federation: "Federation", clock: "Clock", rounds: int) -> Portrait
 
 
 def find_run(cell: Cell, given: Given, runs: str | Path) -> Run | None:
-    """The run directory of a cell, whatever name it was made under; None if there is none yet."""
+    """The run directory of a cell, whatever name it was made under; None if there is none yet.
+
+    Where the plan was left to a measurement, a run by any plan is one of this cell: a finished one, if there are two.
+    """
     folder = Path(runs)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--runs {folder}: is not a directory; give a directory that can be written")
-    for path in sorted(folder.glob(f"*-{cell.experiment.key(given.key())}")):
-        if (path / "run.sqlite").exists():
-            return Run(path)
-    return None
+    plans = ("threads", "stacked") if cell.experiment.engine.plan == "auto" else (cell.experiment.engine.plan,)
+    found = []
+    for plan in plans:
+        key = _with_plan(cell, plan).experiment.key(given.key())
+        paths = [path for path in sorted(folder.glob(f"*-{key}")) if (path / "run.sqlite").exists()]
+        found += [Run(path) for path in paths[:1]]
+    return next((run for run in found if run.finished), found[0] if found else None)
 
 
 def run_path(cell: Cell, given: Given, runs: str | Path) -> Path:

@@ -24,7 +24,7 @@ from platformdirs import user_cache_dir
 from fedcohort.errors import UsageError, nearest
 from fedcohort.streams import rng
 
-__all__ = ["NAMES", "Dataset", "from_arrays", "load"]
+__all__ = ["NAMES", "Dataset", "cache_folder", "from_arrays", "load"]
 
 EMBEDDED = ("digits", "breast_cancer")
 SOURCES = {  # folders of a local mirror in order of preference; the last one is the Hub id
@@ -287,13 +287,23 @@ def _find(name: str, mirror: Path | None) -> Path | str:
     raise UsageError(f"data set = {name!r}: unknown name and no such folder; {hint}")
 
 
-def _cache_entry(source: Path | str, image_column: str | None, label_column: str | None) -> Path:
-    """A folder's entry: another one after any file came, went or changed. A Hub id's: always the same, to work offline."""
-    root = _path(os.environ.get("FEDCOHORT_CACHE") or user_cache_dir("fedcohort")) / "datasets"
+def cache_folder(name: str) -> Path:
+    """A folder in the user's cache (``FEDCOHORT_CACHE``), which is made.
+
+    Raises:
+        UsageError: it cannot be.
+    """
+    root = _path(os.environ.get("FEDCOHORT_CACHE") or user_cache_dir("fedcohort")) / name
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"FEDCOHORT_CACHE: cannot make the folder {str(root)!r} ({error.strerror})") from None
+    return root
+
+
+def _cache_entry(source: Path | str, image_column: str | None, label_column: str | None) -> Path:
+    """A folder's entry: another one after any file came, went or changed. A Hub id's: always the same, to work offline."""
+    root = cache_folder("datasets")
     files = sorted(f for f in source.rglob("*") if f.is_file()) if isinstance(source, Path) else []
     states = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
     key = json.dumps([CACHE_FORMAT, str(source), image_column, label_column, states])
