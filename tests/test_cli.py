@@ -544,7 +544,7 @@ def test_run_directories_that_cannot_be_read(damage: Callable[[Path], None], wor
 
 def test_another_version_in_a_process(one: Path) -> None:
     format_99(one)
-    refused(process("run", *SHORT, "--quiet", "--runs", one.parent), "written in format 99", "reads format 1")
+    refused(process("run", *SHORT, "--quiet", "--runs", one.parent), "written in format 99", "reads format 2")
 
 
 def stopped(folder: Path) -> Path:

@@ -1,6 +1,5 @@
 """What a run keeps of its clients: the numbers of the federation, for pictures that need no data."""
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,3 @@ def test_a_run_keeps_who_its_clients_are(values: dict[str, Any], tmp_path: Path)
     np.testing.assert_allclose(kept.facts["time"], survey.time)
     np.testing.assert_allclose(kept.facts["sending"], survey.sending)
     np.testing.assert_allclose(kept.facts["presence"], survey.presence)
-
-
-def test_a_run_of_an_early_version_has_no_portrait(tmp_path: Path) -> None:
-    run = fedcohort.run(small(rounds=1), runs=tmp_path)
-    with sqlite3.connect(run.path / "run.sqlite") as database:
-        database.execute("DROP TABLE portrait")
-    database.close()
-    assert run.portrait.facts == {}
-    assert run.portrait.classes == ()

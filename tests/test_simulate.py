@@ -16,6 +16,7 @@ from fedcohort.errors import UsageError
 from fedcohort.selection.base import Cohort, Round, Selector
 from fedcohort.selection.ucb import UCB
 from tests.experiments import small
+from tests.resume.test_resume import rename_data
 
 IID = {"federation": {"clients": 4, "partition": "iid"}}
 
@@ -29,6 +30,7 @@ def blobs(samples: int = 240, classes: int = 3) -> fedcohort.Dataset:
 
 
 def test_own_data_and_module(tmp_path: Path) -> None:
+    torch.manual_seed(0)
     run = fedcohort.run(small(rounds=8, **IID), data=blobs(), model=nn.Linear(4, 3), runs=tmp_path)
     assert run.finished
     assert run.rounds["test_accuracy"].iloc[-1] > 0.9
@@ -239,7 +241,7 @@ def test_a_finished_run_is_not_opened_for_other_data(tmp_path: Path) -> None:
 
     run = fedcohort.run(small(rounds=1), runs=tmp_path)
     with sqlite3.connect(run.path / "run.sqlite") as db:
-        db.execute("UPDATE meta SET value = 'abc' WHERE key = 'data'")
+        rename_data(db)
     with pytest.raises(UsageError, match="was begun on other data"):
         fedcohort.run(small(rounds=1), runs=tmp_path)
 

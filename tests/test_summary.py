@@ -2,7 +2,6 @@
 
 import json
 import math
-import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -105,18 +104,6 @@ def test_clients_without_data_have_no_accuracy(tmp_path: Path) -> None:
     assert empty.any()
     assert np.array_equal(np.isnan(run.client_accuracy.loc[1]), empty)
     assert 0 <= run.summary().worst_client_accuracy <= run.summary().client_accuracy <= 1
-
-
-def test_records_of_an_early_version_have_none_and_can_be_read_and_continued(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        fedcohort.run(small(), runs=tmp_path, progress=stop_after(3))
-    (path,) = tmp_path.iterdir()
-    with sqlite3.connect(path / "run.sqlite") as database:
-        database.execute("DROP TABLE client_accuracy")
-    database.close()
-    assert Run(path).client_accuracy.empty
-    assert Run(path).summary().rounds == 3
-    assert fedcohort.run(small(), runs=tmp_path).last_round == 6
 
 
 # --- all measures ----------------------------------------------------------------------------------------------------------------

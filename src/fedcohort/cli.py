@@ -226,9 +226,9 @@ def measure(
     from pathlib import Path
 
     from fedcohort import coverage, show
-    from fedcohort.record import Run
+    from fedcohort.record import open_run
 
-    runs = [Run(path) for path in paths]
+    runs = [open_run(path) for path in paths]
     found = [run.summary(target) for run in runs]
     sets = [coverage.conformal(run, conformal, data_dir=data_dir) for run in runs] if conformal is not None else []
     if as_json:

@@ -14,7 +14,7 @@ from fedcohort.arrays import Values
 from fedcohort.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.federation.datasets import Dataset
-from fedcohort.record import Run
+from fedcohort.record import Run, open_run
 from fedcohort.simulate import Given, Progress, run_cell
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ def read(paths: Iterable[str | Path]) -> Comparison:
     """
     rows: dict[tuple[str, str], Row] = {}
     for path in paths:
-        run = Run(path)
+        run = open_run(path)
         meta, experiment = run.meta, run.experiment
         if not run.finished:
             raise UsageError(

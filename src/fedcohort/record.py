@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from fedcohort.summary import Summary
 
-__all__ = ["FORMAT", "ClientRow", "LedgerRow", "Portrait", "RoundRow", "Run", "open_run"]
+__all__ = ["FORMAT", "ClientRow", "LedgerRow", "Portrait", "RoundRow", "Run", "Saved", "Writer", "open_run"]
 
-FORMAT = 1
+FORMAT = 2
 """Version of the directory's layout."""
 
 KEPT = 1000
@@ -60,8 +60,15 @@ CREATE TABLE ledger (
 );
 CREATE TABLE wall (round INTEGER PRIMARY KEY, selection REAL, training REAL, aggregation REAL, evaluation REAL, recording REAL,
   total REAL);
+CREATE TABLE client_accuracy (round INTEGER PRIMARY KEY, accuracies BLOB NOT NULL);
+CREATE TABLE portrait (name TEXT PRIMARY KEY, type TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL);
+CREATE TABLE seals (round INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
 CREATE TABLE checkpoints (round INTEGER PRIMARY KEY, file TEXT, sha256 TEXT);
 """
+"""``client_accuracy`` holds the accuracy of the model on each client's data, little-endian float64 [m]; ``seals`` a hash of the rows
+of each round and of all before: SQLite's own check does not see a flipped bit in a number."""
+
+_SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy")
 
 
 # --- what is recorded of a round ---------------------------------------------------------------------------------------------
@@ -111,19 +118,30 @@ class RoundRow:
     simulated_time: float
     round_time: float
     steps: int
-    test_accuracy: float
-    test_loss: float
     validation_accuracy: float
     validation_loss: float
     local_accuracy: float
     train_loss: float
-    class_accuracy: Sequence[float]
     note: str
     clients: list[ClientRow]
     decisions: Sequence[tuple[int, bool, float, Mapping[str, float]]]
     ledger: list[LedgerRow]
     wall: dict[str, float] = field(default_factory=dict)
     client_accuracy: Values | None = None
+    test_accuracy: float = math.nan
+    test_loss: float = math.nan
+    class_accuracy: Sequence[float] = ()
+
+    def add_test(self, accuracy: float, loss: float, class_accuracy: Sequence[float]) -> None:
+        """The round's model on the test set."""
+        self.test_accuracy, self.test_loss, self.class_accuracy = accuracy, loss, class_accuracy
+
+
+class Saved(NamedTuple):
+    """A checkpoint on disk: its name and the SHA-256 of its bytes. It counts once a round that names it is committed."""
+
+    file: str
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -140,12 +158,6 @@ class Portrait:
     classes: tuple[str, ...] = ()
     facts: Mapping[str, "np.ndarray"] = field(default_factory=dict)
 
-
-_PORTRAIT = "CREATE TABLE IF NOT EXISTS portrait (name TEXT PRIMARY KEY, type TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL)"
-"""One row a fact: deflated little-endian numbers; the row ``classes`` holds JSON."""
-
-_CLIENT_ACCURACY = "CREATE TABLE IF NOT EXISTS client_accuracy (round INTEGER PRIMARY KEY, accuracies BLOB NOT NULL)"
-"""Accuracy of the model on each client's data, little-endian float64 [m]; runs recorded by early versions have no such table."""
 
 _SCALARS = (
     "round", "available", "selected", "trained", "admitted", "simulated_time", "round_time", "steps", "test_accuracy", "test_loss",
@@ -191,7 +203,7 @@ class Run:
                 connection = sqlite3.connect(fresh)
                 with connection:
                     connection.executescript(_TABLES)
-                    rows = {"format": str(FORMAT), "status": "running", **meta}
+                    rows = {"format": str(FORMAT), "status": "running", "experiment": experiment_toml, **meta}
                     connection.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
                 connection.close()
                 (directory / "experiment.toml").write_text(experiment_toml, encoding="utf-8")
@@ -267,8 +279,6 @@ class Run:
     def portrait(self) -> Portrait:
         """Who the clients are: samples, classes, speed, label noise."""
         with self._reading() as connection:
-            if not _has_table(connection, "portrait"):
-                return Portrait()
             rows = connection.execute("SELECT name, type, shape, data FROM portrait").fetchall()
         found = {name: (kind, shape, zlib.decompress(data)) for name, kind, shape, data in rows}
         if "classes" not in found:
@@ -368,6 +378,36 @@ class Run:
                 "restore the file, or delete the run directory to start again"
             ) from None
 
+    def verify(self) -> None:
+        """Compare everything that is recorded with the hashes that were recorded beside it.
+
+        Raises:
+            UsageError: something was changed or damaged since it was written.
+        """
+        with self._reading() as connection:
+            connection.execute("BEGIN")  # one moment, even while another process writes
+            seal = _first_seal(connection)
+            seals = connection.execute("SELECT round, sha256 FROM seals ORDER BY round").fetchall()
+            rounds = [t for (t,) in connection.execute("SELECT round FROM rounds ORDER BY round")]
+            if rounds != [t for t, _ in seals]:
+                raise _damaged(self._database, "its rounds and their hashes do not belong together")
+            for t, expected in seals:
+                seal = _seal(connection, t, seal)
+                if seal != expected:
+                    raise _damaged(self._database, f"round {t} or the description is not what was recorded")
+        meta, resolved = self._meta(), self.path / "experiment.toml"
+        if meta.get("status") not in ("running", "finished"):
+            raise _damaged(self._database, f"its status is {meta.get('status')!r}")
+        try:
+            same = resolved.read_text(encoding="utf-8") == meta["experiment"]
+        except (OSError, UnicodeDecodeError):
+            same = False
+        if not same:
+            raise UsageError(
+                f"{resolved}: is missing or not what was recorded; nothing was overwritten; restore the file, or delete the run "
+                "directory to start again"
+            )
+
     # writing
 
     @contextmanager
@@ -438,18 +478,23 @@ class Writer:
         if verdict != "ok":
             self._connection.close()
             raise _damaged(database, verdict)
-        self._connection.execute(_CLIENT_ACCURACY)
-        self._connection.execute(_PORTRAIT)
 
     def rewind(self, last: int) -> None:
         """Forget rounds after ``last``, which had no checkpoint of their own."""
         with self._connection:
-            for table in ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy"):
+            for table in (*_SEALED, "seals"):
                 self._connection.execute(f"DELETE FROM {table} WHERE round > ?", (last,))
 
-    def record(self, row: RoundRow, state: Mapping[str, Any] | None) -> None:
-        """Commit one round: metrics, decisions, ledger, and with ``state`` its checkpoint, in one transaction."""
-        saved = self._save(row.round, state) if state is not None else None
+    def save(self, round_: int, state: Mapping[str, Any]) -> Saved:
+        """Write a checkpoint. It takes the place of the one before when its round is recorded."""
+        name = f"round-{round_:06d}.safetensors"
+        temporary = self.path / "checkpoint" / f".{name}"
+        digest = save_state(temporary, state)
+        temporary.rename(self.path / "checkpoint" / name)
+        return Saved(name, digest)
+
+    def record(self, row: RoundRow, saved: Saved | None = None) -> None:
+        """Commit one round: metrics, decisions, ledger, and the checkpoint that belongs to it, in one transaction."""
         with self._connection as db:
             values = [_plain(getattr(row, name)) for name in _SCALARS]
             values += [json.dumps([_plain(x) for x in row.class_accuracy]), row.note]
@@ -494,9 +539,10 @@ class Writer:
             if saved is not None:
                 db.execute("DELETE FROM checkpoints")
                 db.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (row.round, *saved))
+            self._seal(row.round)
         if saved is not None:
             for file in (self.path / "checkpoint").glob("round-*.safetensors"):
-                if file.name != saved[0]:
+                if file.name != saved.file:
                     file.unlink(missing_ok=True)
 
     def describe(self, portrait: Portrait) -> None:
@@ -508,7 +554,7 @@ class Writer:
         with self._connection as db:
             db.executemany("INSERT OR REPLACE INTO portrait VALUES (?, ?, ?, ?)", rows)
 
-    def finish(self, model: Mapping[str, Any], results: Mapping[str, str]) -> None:
+    def finish(self, model: Mapping[str, Any]) -> None:
         """Save the final model and mark the run as finished."""
         from safetensors.torch import save_file
 
@@ -516,37 +562,50 @@ class Writer:
         save_file(dict(model), temporary)
         temporary.rename(self.path / "model.safetensors")
         with self._connection as db:
-            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", {**results, "status": "finished"}.items())
+            db.execute("UPDATE meta SET value = 'finished' WHERE key = 'status'")
 
     def close(self) -> None:
         """Close the database."""
         self._connection.close()
 
-    def _save(self, round_: int, state: Mapping[str, Any]) -> tuple[str, str]:
-        name = f"round-{round_:06d}.safetensors"
-        temporary = self.path / "checkpoint" / f".{name}"
-        digest = save_state(temporary, state)
-        temporary.rename(self.path / "checkpoint" / name)
-        return name, digest
+    def _seal(self, round_: int) -> None:
+        """Chain a hash of the round's rows to that of the round before."""
+        row = self._connection.execute(
+            "SELECT sha256 FROM seals WHERE round < ? ORDER BY round DESC LIMIT 1", (round_,)
+        )
+        before = row.fetchone()
+        seal = _seal(self._connection, round_, before[0] if before else _first_seal(self._connection))
+        self._connection.execute("INSERT INTO seals VALUES (?, ?)", (round_, seal))
 
 
 def open_run(path: str | Path) -> Run:
     """Open a run directory for reading: ``.rounds``, ``.clients``, ``.decisions``, ``.ledger`` are DataFrames.
 
     Raises:
-        UsageError: there is no run, it is of another version, or its database is damaged.
+        UsageError: there is no run, it is of another version, or something in it is damaged.
     """
-    return Run(path)
+    run = Run(path)
+    run.verify()
+    return run
+
+
+def _first_seal(connection: sqlite3.Connection) -> str:
+    """The hash that the first round is chained to: of all that is fixed when a run is made."""
+    fixed = connection.execute("SELECT key, value FROM meta WHERE key != 'status' ORDER BY key").fetchall()
+    fixed += connection.execute("SELECT * FROM portrait ORDER BY name").fetchall()
+    return hashlib.sha256(repr(fixed).encode()).hexdigest()
+
+
+def _seal(connection: sqlite3.Connection, round_: int, before: str) -> str:
+    digest = hashlib.sha256(before.encode())
+    for table in _SEALED:
+        for row in connection.execute(f"SELECT * FROM {table} WHERE round = ?", (round_,)):
+            digest.update(repr(row).encode())
+    return digest.hexdigest()
 
 
 def _client_accuracy(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
-    if not _has_table(connection, "client_accuracy"):
-        return []
     return connection.execute("SELECT round, accuracies FROM client_accuracy ORDER BY round").fetchall()
-
-
-def _has_table(connection: sqlite3.Connection, name: str) -> bool:
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
 
 def _damaged(database: Path, error: object) -> UsageError:

@@ -64,7 +64,8 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
     Args:
         game: everything the run consists of.
         t: round, from 1.
-        test: whether the new model is evaluated on the test set.
+        test: whether to test the new model, and wait for it. The test decides nothing, so a caller can also do it later
+            (:meth:`Engine.evaluate_beside`, :meth:`RoundRow.add_test`).
         clients: what every client is asked about the new model, for the record only: no strategy hears of it or pays for it.
     """
     clock, selector, algorithm, engine, start = game.clock, game.selector, game.algorithm, game.engine, game.model
@@ -108,10 +109,13 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
         "training", messages=2 * len(cohort), down=len(cohort) * sent, up=tally.bytes_up, passes=tally.passes,
         seconds=seconds.get("training", 0.0), discloses="its update and number of samples",
     )  # fmt: skip
-    return _row(
-        t, len(available), cohort, tally, ledger, clock, before, validation, tested, served,
-        seconds | {"total": watch.total()}, wanted=None if selector.variable_size else clock.invited(game.k),
+    row = _row(
+        t, len(available), cohort, tally, ledger, clock, before, validation, served, seconds | {"total": watch.total()},
+        wanted=None if selector.variable_size else clock.invited(game.k),
     )  # fmt: skip
+    if tested is not None:
+        row.add_test(tested.accuracy, tested.loss, tested.class_accuracy.tolist())
+    return row
 
 
 def _answer(game: Game, t: int, question: Question, clients: Indices) -> Values:
@@ -161,7 +165,6 @@ def _row(
     clock: Clock,
     before: float,
     validation: Evaluation,
-    tested: Evaluation | None,
     served: Values | None,
     seconds: dict[str, float],
     wanted: int | None,
@@ -184,13 +187,10 @@ def _row(
         simulated_time=clock.now,
         round_time=clock.now - before,
         steps=sum(row.steps for row in tally.rows),
-        test_accuracy=tested.accuracy if tested else float("nan"),
-        test_loss=tested.loss if tested else float("nan"),
         validation_accuracy=validation.accuracy,
         validation_loss=validation.loss,
         local_accuracy=_mean([row.accuracy for row in trained]),
         train_loss=_mean([row.loss for row in trained]),
-        class_accuracy=tested.class_accuracy.tolist() if tested else [],
         note="; ".join(note for note in notes if note),
         clients=tally.rows,
         decisions=decisions(cohort),

@@ -23,7 +23,7 @@ import numpy as np
 from fedcohort.errors import UsageError
 from fedcohort.experiment import Cell, Experiment, Systems
 from fedcohort.federation.datasets import Dataset
-from fedcohort.record import Portrait, RoundRow, Run
+from fedcohort.record import Portrait, RoundRow, Run, Saved, Writer
 
 if TYPE_CHECKING:
     from fedcohort.federation.federation import Federation
@@ -119,6 +119,8 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
     if done is not None:
         cell = _with_plan(cell, done.experiment.engine.plan)
     experiment = cell.experiment
+    if done is not None:
+        done.verify()
     if done is not None and done.finished:
         _same_data(done, fingerprint_of(experiment, given), experiment)
         return done
@@ -159,30 +161,63 @@ def _with_plan(cell: Cell, plan: str) -> Cell:
 
 
 def _play(
-    cell: Cell, game: Any, writer: Any, first: int, stop: threading.Event, progress: Progress | None, path: Path
+    cell: Cell, game: Any, writer: Writer, first: int, stop: threading.Event, progress: Progress | None, path: Path
 ) -> None:
+    """All rounds. The test of a round's model runs beside the training of the next round, which does not depend on it, and the round
+    is committed when its test is done."""
+    from fedcohort.algorithms.server import one_thread
     from fedcohort.rounds import play_round
     from fedcohort.selection.base import LocalAccuracy
 
     experiment, measures = cell.experiment, cell.experiment.measures
     question, every = LocalAccuracy(held_out=experiment.federation.holdout > 0), measures.clients_every
+    waiting: Callable[[], None] | None = None
     recording = 0.0  # a round's own recording is only known once it is recorded: the next round's row carries it
-    for t in range(first, experiment.rounds + 1):
-        last = t == experiment.rounds
-        served = every > 0 and (last or t % every == 0)
-        row = play_round(game, t, test=last or t % measures.evaluate_every == 0, clients=question if served else None)
-        due = last or stop.is_set() or t % measures.checkpoint_every == 0
-        row.wall["recording"] = recording
-        begin = time.perf_counter()
-        writer.record(row, game.state_dict() if due else None)
-        recording = time.perf_counter() - begin
-        if progress is not None:
-            progress(cell, row)
-        if stop.is_set() and not last:
-            raise Interrupted(
-                f"stopped after round {t} of {experiment.rounds}; the same command goes on from there ({path})"
-            )
-    writer.finish(game.model, {})
+
+    def played(row: RoundRow, test: Callable[[], Any] | None, saved: Saved | None) -> Callable[[], None]:
+        def commit() -> None:
+            nonlocal recording
+            begin = time.perf_counter()
+            if test is not None:
+                found = test()
+                row.add_test(found.accuracy, found.loss, found.class_accuracy.tolist())
+            waited = time.perf_counter() - begin
+            row.wall["evaluation"] = row.wall.get("evaluation", 0.0) + waited
+            row.wall["total"] += waited
+            begin = time.perf_counter()
+            writer.record(row, saved)
+            recording += time.perf_counter() - begin
+            if progress is not None:
+                progress(cell, row)
+
+        return commit
+
+    with one_thread():
+        for t in range(first, experiment.rounds + 1):
+            last = t == experiment.rounds
+            served = every > 0 and (last or t % every == 0)
+            try:
+                row = play_round(game, t, test=False, clients=question if served else None)
+            except Exception:
+                if waiting is not None:
+                    waiting()
+                raise
+            row.wall["recording"], recording = recording, 0.0
+            if waiting is not None:
+                waiting()
+            begin, stopping = time.perf_counter(), stop.is_set()
+            due = last or stopping or t % measures.checkpoint_every == 0
+            saved = writer.save(t, game.state_dict()) if due else None
+            recording += time.perf_counter() - begin
+            tested = last or t % measures.evaluate_every == 0
+            waiting = played(row, game.engine.evaluate_beside(game.model, "test") if tested else None, saved)
+            if last or stopping:
+                waiting()
+            if stopping and not last:
+                raise Interrupted(
+                    f"stopped after round {t} of {experiment.rounds}; the same command goes on from there ({path})"
+                )
+    writer.finish(game.model)
 
 
 def fingerprint_of(experiment: Experiment, given: Given) -> str:

@@ -1,7 +1,7 @@
 """Both engines hold the contract, and whole runs on them are the same, bit for bit."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
@@ -81,6 +81,14 @@ class Worn(LocalEngine):
         return super().evaluate(model, "validation")
 
 
+class Confused(LocalEngine):
+    latest: ModelState
+
+    def evaluate_beside(self, model: ModelState, split: str) -> Callable[[], Evaluation]:
+        self.latest = model
+        return lambda: super(Confused, self).evaluate_beside(self.latest, split)()
+
+
 class OnceOnly(LocalEngine):
     def close(self) -> None:
         if getattr(self, "closed", False):
@@ -98,6 +106,7 @@ class OnceOnly(LocalEngine):
         (Forgetful, "a memory was lost or changed"),
         (Anonymous, "answer: client 9 raises an error, but RuntimeError came out"),
         (Worn, "test: not the bits of the local engine"),
+        (Confused, "evaluate_beside: not the result of evaluate"),
         (OnceOnly, "raised RuntimeError: closed already"),
     ],
 )

@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -276,6 +276,9 @@ class ProcessEngine:
 
     def evaluate(self, model: ModelState, split: str) -> Evaluation:
         return self._server.evaluate(model, split)
+
+    def evaluate_beside(self, model: ModelState, split: str) -> Callable[[], Evaluation]:
+        return self._server.evaluate_beside(model, split)
 
     def state_dict(self) -> Mapping[str, Any]:
         memories: dict[str, Any] = {}

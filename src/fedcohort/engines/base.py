@@ -1,6 +1,6 @@
 """Where the work runs. The same inputs give the same results on every engine."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from fedcohort.algorithms.base import Algorithm, ModelState, Update
@@ -48,6 +48,11 @@ class Engine(Protocol):
 
     def evaluate(self, model: ModelState, split: str) -> Evaluation:
         """``model`` on the server's ``"validation"`` or ``"test"`` set."""
+        ...
+
+    def evaluate_beside(self, model: ModelState, split: str) -> Callable[[], Evaluation]:
+        """The same without waiting: the work may be done beside the training that follows. The result of a call is that of
+        :meth:`evaluate`."""
         ...
 
     def state_dict(self) -> Mapping[str, Any]:

@@ -10,9 +10,12 @@ Two intra-op threads on one small convolution collapse when another process uses
 import os
 import queue
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -26,7 +29,7 @@ from fedcohort.arrays import Indices, Values
 from fedcohort.engines.base import ClientError, check_split
 from fedcohort.engines.window import in_order
 from fedcohort.errors import UsageError
-from fedcohort.federation.federation import Federation
+from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection.base import Cohort, Question
 from fedcohort.streams import integer
@@ -50,6 +53,9 @@ AHEAD = 64
 """Clients that are trained before their updates are asked for, at most."""
 AHEAD_BYTES = 2**29
 """Bytes of updates that wait for their turn, at most, unless the threads could not be kept busy with less."""
+
+TOGETHER = 8
+"""Blocks of an evaluation that one thread does in one go."""
 
 
 def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
@@ -102,6 +108,7 @@ class LocalEngine:
         self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
         self._model_bytes: int = max(1, sum(value.nbytes for value in module.state_dict().values()))
         self.plan: Plan = plan
+        self._beside: deque[Callable[[], None]] = deque()
         self._stack: Stack | None = None
         if plan == "stacked":
             module = build_module(model, federation, seed).to(dtype=DTYPES[training.precision])
@@ -154,7 +161,7 @@ class LocalEngine:
                 self.memories.propose(this_round, client, memory)
             return update
 
-        yield from self._in_order(work, self._costs(cohort), self._window())
+        yield from self._in_order(work, self._costs(cohort), self._window(), beside=True)
 
     def _train_stacked(
         self, stack: Stack, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
@@ -187,7 +194,7 @@ class LocalEngine:
 
         costs = self._costs(cohort)
         windows = max(self.workers + 1, self._window(size) // size)
-        for updates in self._in_order(work, np.array([costs[part].sum() for part in groups]), windows):
+        for updates in self._in_order(work, np.array([costs[part].sum() for part in groups]), windows, beside=True):
             yield from updates
 
     def _shrunk(self, clients: int) -> int:
@@ -206,14 +213,11 @@ class LocalEngine:
 
     def answer(self, model: ModelState, t: int, question: Question, clients: Indices) -> Values:
         """See :class:`Engine`."""
-        for trainer in self._all_trainers():
-            trainer.load(model)
-            trainer.module.eval()
 
         def work(position: int) -> Values:
             client = int(clients[position])
             with self._trainer() as trainer, _named(client):
-                return answer(trainer.module, self.federation, trainer.dtype, question, t, client, self.seed)
+                return answer(trainer.show(model), self.federation, trainer.dtype, question, t, client, self.seed)
 
         sizes = self.federation.num_samples[clients]
         rows = list(self._in_order(work, sizes.astype(np.float64)))
@@ -222,17 +226,29 @@ class LocalEngine:
 
     def evaluate(self, model: ModelState, split: str) -> Evaluation:
         """See :class:`Engine`."""
+        return self.evaluate_beside(model, split)()
+
+    def evaluate_beside(self, model: ModelState, split: str) -> Callable[[], Evaluation]:
+        """See :class:`Engine`. The work is begun beside the next training, unless somebody waits for it first."""
         check_split(split)
-        for trainer in self._all_trainers():
-            trainer.load(model)
-            trainer.module.eval()
-        pieces = list(blocks(self.federation.test if split == "test" else self.federation.validation))
+        every = list(blocks(self.federation.test if split == "test" else self.federation.validation))
 
-        def work(position: int) -> Evaluation:
+        def work(some: list[Samples]) -> list[Evaluation]:
             with self._trainer() as trainer:
-                return evaluate_block(trainer.module, self.federation, trainer.dtype, pieces[position])
+                module = trainer.show(model)
+                return [evaluate_block(module, self.federation, trainer.dtype, block) for block in some]
 
-        return sum_up(list(self._in_order(work, np.ones(len(pieces)))), self.federation.num_classes)
+        pieces = [_Piece(partial(work, every[i : i + TOGETHER])) for i in range(0, len(every), TOGETHER)]
+        self._beside += pieces
+
+        def result() -> Evaluation:
+            with one_thread():
+                while self._beside:
+                    self._pool.submit(self._beside.popleft())
+                parts = [part for piece in pieces for part in piece.result.result()]
+            return sum_up(parts, self.federation.num_classes)
+
+        return result
 
     def state_dict(self) -> Mapping[str, Any]:
         """See :class:`Engine`."""
@@ -257,9 +273,11 @@ class LocalEngine:
         fitting = AHEAD_BYTES // self._model_bytes
         return max(self.workers + 1, min(AHEAD if group > 1 else max(16, 4 * self.workers), fitting))
 
-    def _in_order(self, work: Callable[[int], T], costs: Values, window: int = AHEAD) -> Iterator[T]:
+    def _in_order(
+        self, work: Callable[[int], T], costs: Values, window: int = AHEAD, *, beside: bool = False
+    ) -> Iterator[T]:
         with one_thread():
-            yield from in_order(self._pool, work, costs, self.workers, window)
+            yield from in_order(self._pool, work, costs, self.workers, window, self._beside if beside else deque())
 
     @contextmanager
     def _trainer(self) -> Iterator[Trainer]:
@@ -269,11 +287,19 @@ class LocalEngine:
         finally:
             self._trainers.put(trainer)
 
-    def _all_trainers(self) -> list[Trainer]:
-        trainers = [self._trainers.get() for _ in range(self.workers)]
-        for trainer in trainers:
-            self._trainers.put(trainer)
-        return trainers
+
+@dataclass(eq=False)
+class _Piece:
+    """A piece of an evaluation, done when it is called."""
+
+    work: Callable[[], list[Evaluation]]
+    result: Future[list[Evaluation]] = field(default_factory=Future)
+
+    def __call__(self) -> None:
+        try:
+            self.result.set_result(self.work())
+        except BaseException as error:
+            self.result.set_exception(error)
 
 
 @contextmanager

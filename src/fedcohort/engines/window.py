@@ -2,9 +2,13 @@
 
 A thread that becomes free takes the result that is waited for next, if nobody has begun it; otherwise the most expensive one of the
 window, so that threads end together. The window slides: with every result that is taken, one more piece of work may begin.
+
+Something else may be done beside it, in small pieces: from the start by all threads but one, so that the main work never pauses for
+it, and no longer than the main work lasts.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
@@ -17,7 +21,12 @@ T = TypeVar("T")
 
 
 def in_order(
-    pool: ThreadPoolExecutor, work: Callable[[int], T], costs: Values, workers: int, window: int
+    pool: ThreadPoolExecutor,
+    work: Callable[[int], T],
+    costs: Values,
+    workers: int,
+    window: int,
+    beside: deque[Callable[[], None]],
 ) -> Iterator[T]:
     """Results of ``work(0), work(1), …``, one for each of ``costs``, in order.
 
@@ -27,33 +36,55 @@ def in_order(
         costs: how long each piece takes, in any unit.
         workers: pieces at the same time, at most.
         window: pieces that are begun or done and whose results were not taken, at most.
+        beside: pieces of other work, taken from the left; what is not begun stays there.
     """
     total = len(costs)
     results: dict[int, Future[T]] = {}
     waiting: set[int] = set()
     lock = threading.Lock()
-    opened = due = serving = 0  # pieces in the window so far, the piece that is waited for, threads at work
+    opened = due = serving = aside = (
+        0  # pieces in the window so far, the piece waited for, threads at work, and those beside
+    )
     servants: list[Future[None]] = []
 
-    def take() -> int | None:
-        nonlocal serving
+    def take() -> Callable[[], None] | None:
+        nonlocal serving, aside
         with lock:
+            if beside and aside < workers - 1 and (waiting or serving - aside > 1):
+                aside += 1
+                return other(beside.popleft())
             if not waiting:
                 serving -= 1
                 return None
             ends = opened == total  # nothing new will come: the longest first, so that all end together
             position = due if due in waiting and not ends else min(waiting, key=lambda p: (-costs[p], p))
             waiting.discard(position)
-            return position
+            return main(position)
 
-    def serve() -> None:
-        while (position := take()) is not None:
-            result = results[position]
+    def main(position: int) -> Callable[[], None]:
+        result = results[position]
+
+        def piece() -> None:
             try:
                 result.set_result(work(position))
             except BaseException as error:
                 result.set_exception(error)
-            del result
+
+        return piece
+
+    def other(call: Callable[[], None]) -> Callable[[], None]:
+        def piece() -> None:
+            nonlocal aside
+            call()
+            with lock:
+                aside -= 1
+
+        return piece
+
+    def serve() -> None:
+        while (piece := take()) is not None:
+            piece()
+            del piece
 
     def open_more() -> None:
         nonlocal opened, serving
@@ -62,7 +93,7 @@ def in_order(
                 results[position] = Future()
                 waiting.add(position)
             opened = max(opened, min(due + window, total))
-            hands = min(workers - serving, len(waiting))
+            hands = min(workers - serving, len(waiting) + len(beside))
             serving += hands
         if hands > 0:
             servants[:] = [servant for servant in servants if not servant.done()]

@@ -36,6 +36,7 @@ from fedcohort.testing.base import (
     require,
     small_federation,
 )
+from fedcohort.training.forward import Evaluation
 
 __all__ = ["Footprints", "MakeEngine", "check_engine"]
 
@@ -339,8 +340,26 @@ def _check_evaluation(engine: Engine, model: ModelState) -> None:
         found = engine.evaluate(model, split)
         fine = found.total.shape == (3,) and found.total.sum() == size and (found.right <= found.total).all()
         require(fine and math.isfinite(found.loss), f"evaluate({split!r}) of {size} samples: {found}")
+    _check_evaluation_beside(engine, model)
     try:
         engine.evaluate(model, "train")
     except UsageError:
         return
     raise AssertionError("evaluate('train'): must be a UsageError; only 'validation' and 'test' exist")
+
+
+def _check_evaluation_beside(engine: Engine, model: ModelState) -> None:
+    """An evaluation that waits for the next cohort is of its own model, and disturbs nobody else's work."""
+    expected, updates = engine.evaluate(model, "test"), _train(engine, model, 1, HEALTHY)
+    other = {name: value + 1 if value.is_floating_point() else value for name, value in model.items()}
+    found, unread = engine.evaluate_beside(model, "test"), engine.evaluate_beside(other, "validation")
+    engine.answer(other, 1, LocalLoss(), np.array(HEALTHY))
+    require(_alike(_train(engine, model, 1, HEALTHY), updates), "evaluate_beside: training came out differently")
+    require(_same_numbers(found(), expected), "evaluate_beside: not the result of evaluate")
+    require(_same_numbers(found(), expected), "evaluate_beside: asked twice, it answers differently")
+    require(_same_numbers(unread(), engine.evaluate(other, "validation")), "evaluate_beside: mixed up two models")
+
+
+def _same_numbers(found: Evaluation, expected: Evaluation) -> bool:
+    fine: bool = found.loss == expected.loss and (found.right == expected.right).all()
+    return fine and bool((found.total == expected.total).all())

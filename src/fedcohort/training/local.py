@@ -69,9 +69,18 @@ class Trainer:
         self.entries: ModelState = self.module.state_dict()
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         self.optimizer = build_optimizer(self.training, list(self.parameters.values()))
+        self._shown: ModelState | None = None
+
+    def show(self, model: ModelState) -> nn.Module:
+        """The module with the weights of ``model``, in evaluation mode; they are copied only if another model was in it."""
+        if self._shown is not model:
+            self.load(model)
+            self._shown = model
+        return self.module.eval()
 
     def load(self, model: ModelState) -> None:
         """Start from ``model``."""
+        self._shown = None
         with torch.no_grad():
             for name, value in self.entries.items():
                 value.copy_(model[name])
