@@ -25,6 +25,16 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"epsilon": 0.0, "epsilon_min": 0.0, "pacer_window": 1},
     ],
     "pyramidfl": [{"dropout": False}, {"adaptive_epochs": False, "unsent": "unchanged", "epsilon_decay": 0.5}],
+    "afl": [{"alpha1": 0.0, "alpha2": 5.0, "alpha3": 1.0}, {"alpha1": 0.99, "alpha3": 0.0}],
+    "divfl": [{"subset": 2}],
+    "tifl": [
+        {"interval": 2, "credit": 1, "tiers": 2},
+        {"policy": "static", "tiers": 3, "probabilities": [0.7, 0.0, 0.3]},
+    ],
+    "haccs": [{"epsilon_dp": 0.1, "deterministic": 1.0}, {"deterministic": 0.0, "rho": 1.0}],
+    "gpfl_select": [{"a": 0.0, "momentum": 0.0}],
+    "cs_ucb": [{"t_max": 3.0}],
+    "fedcs": [{"deadline": 2.5, "d": 9, "uploads": "sequential"}, {"deadline": 0.01}],
 }
 """Beside the defaults."""
 

@@ -18,5 +18,13 @@ STRATEGIES = Table(
         "utility_time": "fedcohort.selection.utility_time:UtilityTime",
         "oort": "fedcohort.selection.oort:Oort",
         "pyramidfl": "fedcohort.selection.pyramidfl:PyramidFL",
+        "afl": "fedcohort.selection.active:ActiveFL",
+        "divfl": "fedcohort.selection.divfl:DivFL",
+        "tifl": "fedcohort.selection.tifl:TiFL",
+        "haccs": "fedcohort.selection.haccs:HACCS",
+        "gpfl_select": "fedcohort.selection.gpfl:GPFL",
+        "eiffel": "fedcohort.selection.eiffel:Eiffel",
+        "cs_ucb": "fedcohort.selection.cs_ucb:CSUCB",
+        "fedcs": "fedcohort.selection.fedcs:FedCS",
     },
 )

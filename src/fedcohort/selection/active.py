@@ -1,0 +1,93 @@
+"""Active federated learning (AFL): clients with much data and high loss are drawn more often. Not *agnostic* FL, which is AFL, too.
+
+The valuation of a client is v_i = √N_i·(mean loss on its data). Every client is asked for its loss once, when it is first
+available; later a valuation changes only when the client takes part. Of the n available clients
+
+    1. the ⌊α₁·n⌋ with the lowest valuation get probability 0 (fewer if too few would be left), the others ∝ exp(α₂·v_i)
+    2. ⌊(1 − α₃)·k⌋ are drawn by these, without replacement
+    3. the rest of the cohort is drawn uniformly among those who were not drawn
+
+A client without a finite loss ranks last (R4).
+
+Goetz et al., "Active Federated Learning", 2019, arXiv:1909.12641; code Yoruko-Tang/FedCor, src/federated_main.py. The sum of losses
+over √N_i is meant, which is √N_i times the mean; Plato divides the mean by √N_i.
+"""
+
+import math
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge, Le, Lt
+
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import (
+    Card,
+    Census,
+    Cohort,
+    LocalLoss,
+    Outcome,
+    Round,
+    Selector,
+    Why,
+    rank_losses,
+)
+
+__all__ = ["ActiveFL"]
+
+
+@parameters
+class ActiveFL(Selector):
+    """k clients, most of them drawn by exp(α₂·√N_i·loss) among the quarter with the highest valuation."""
+
+    card: ClassVar[Card] = Card(
+        source="Goetz et al. 2019, arXiv:1909.12641; code Yoruko-Tang/FedCor, src/federated_main.py",
+        status="code",
+        asks="every client for its loss, once (m model downloads, m forward passes); participants for their training loss",
+        discloses=LocalLoss.reveals,
+        knows="N_i",
+        cost="O(m)",
+    )
+
+    alpha1: Annotated[float, Ge(0), Lt(1)] = 0.75
+    """Share of the available clients, those with the lowest valuations, that are not drawn by valuation (α₁)."""
+    alpha2: Annotated[float, Ge(0)] = 0.01
+    """How strongly the valuation counts (α₂); 0 draws evenly among those that are left."""
+    alpha3: Annotated[float, Ge(0), Le(1)] = 0.1
+    """Share of the cohort that is drawn uniformly (α₃)."""
+
+    def setup(self, census: Census) -> None:
+        """No valuation is known."""
+        super().setup(census)
+        self.valuation = np.full(census.num_clients, -np.inf)
+        self.asked = np.zeros(census.num_clients, dtype=bool)
+
+    def select(self, round: Round) -> Cohort:
+        """Ask whom was never asked, draw by valuation, then uniformly."""
+        i = round.available
+        self._ask(round)
+        v = self.valuation[i]
+        by_value = math.floor((1 - self.alpha3) * round.k + 1e-9)
+        dropped = min(math.floor(self.alpha1 * len(i) + 1e-9), len(i) - by_value)
+        kept = round.top(v, len(i) - dropped, among=np.arange(len(i)))
+        weights = np.zeros(len(i))
+        weights[kept] = np.exp(self.alpha2 * np.maximum(v[kept] - v.max(), -1e300)) if np.isfinite(v.max()) else 0.0
+        weights[np.isneginf(v)] = 0.0
+        drawn = round.draw(weights[kept], by_value, among=i[kept])
+        rest = round.sample(round.k - by_value, among=i[~np.isin(i, drawn)])
+        share = weights / max(weights.sum(), 1e-300)
+        note = f"{by_value} by valuation among {len(kept)}, {len(rest)} at random"
+        return Cohort(np.concatenate([drawn, rest]), why=Why(i, v, {"valuation": v, "probability": share}, note))
+
+    def _ask(self, round: Round) -> None:
+        new = round.available[~self.asked[round.available]]
+        if len(new):
+            losses = rank_losses(round.ask(LocalLoss(), new))
+            self.valuation[new] = np.sqrt(self.census.num_samples[new]) * losses
+            self.asked[new] = True
+
+    def observe(self, outcome: Outcome) -> None:
+        """New valuations of those who took part."""
+        losses = outcome.report("loss")
+        came = outcome.trained & np.isfinite(losses)
+        clients = outcome.cohort.clients[came]
+        self.valuation[clients] = np.sqrt(self.census.num_samples[clients]) * losses[came]

@@ -1,0 +1,64 @@
+"""CS-UCB: an upper confidence bound on speed; every client is tried once first.
+
+    score_i = mean of (1 − T_i/T_max) + √((k + 1)·ln t/n_i);   S_t = the top k
+
+T_i are the times that the server saw of client i (of one that was late: how long it waited), n_i its selections, and T_max the
+longest time seen so far unless one is given. A client that was never selected comes first.
+
+Xia, Quek, Guo, Wen, Yang, Zhu, "Multi-Armed Bandit-Based Client Scheduling for Federated Learning", IEEE TWC 2020 (the text was not at
+hand).
+"""
+
+import math
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Gt
+
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, Why
+
+__all__ = ["CSUCB"]
+
+
+@parameters
+class CSUCB(Selector):
+    """k clients with the highest upper confidence bound on their speed."""
+
+    card: ClassVar[Card] = Card(
+        source="Xia et al. 2020 (IEEE TWC)", status="ours", knows="durations of participants", cost="O(m)"
+    )
+
+    t_max: Annotated[float, Gt(0)] | None = None
+    """The time at which the reward is 0, and above; none given means the longest seen so far."""
+
+    def setup(self, census: Census) -> None:
+        """Nobody selected, no time seen."""
+        super().setup(census)
+        self.selections = np.zeros(census.num_clients, dtype=np.int64)
+        self.seen = np.zeros(census.num_clients, dtype=np.int64)
+        self.seconds = np.zeros(census.num_clients)
+        self.longest = 0.0
+
+    def select(self, round: Round) -> Cohort:
+        """The top k."""
+        i = round.available
+        longest = self.longest if self.t_max is None else self.t_max
+        mean_time = self.seconds[i] / np.maximum(self.seen[i], 1)
+        reward = np.where(self.seen[i] > 0, 1 - np.minimum(mean_time / max(longest, 1e-12), 1.0), 0.0)
+        bonus = np.full(len(i), np.inf)
+        tried = self.selections[i] > 0
+        bonus[tried] = np.sqrt((round.k + 1) * math.log(round.t) / self.selections[i][tried])
+        scores = reward + bonus
+        return Cohort(
+            round.top(scores), why=Why(i, scores, {"mean_reward": reward, "bonus": bonus}, "highest UCB of speed")
+        )
+
+    def observe(self, outcome: Outcome) -> None:
+        """Count the cohort; keep the times that the server saw, cut at t_max."""
+        self.selections[outcome.cohort.clients] += 1
+        seen = np.isfinite(outcome.durations)
+        clients, seconds = outcome.cohort.clients[seen], outcome.durations[seen]
+        self.seen[clients] += 1
+        self.seconds[clients] += seconds if self.t_max is None else np.minimum(seconds, self.t_max)
+        self.longest = max(self.longest, float(seconds.max(initial=0.0)))

@@ -1,0 +1,75 @@
+"""Eiffel-type score: loss, speed and age in equal parts; a fair baseline that is easily explained.
+
+    score_i = a·loss_i + b·speed_i + c·age_i;   S_t = the top k
+
+loss_i is the last training loss that the client reported, speed_i = 1/T_i, age_i the rounds since it was last selected (t before
+the first time), each scaled to [0, 1] over the available clients (0 for all when they are equal). A client without a loss counts
+with loss 1 (R3). T_i is measured; before that it is taken as proportional to N_i.
+
+After Sultana et al., "Eiffel: Efficient and Fair Scheduling in Adaptive Federated Learning", IEEE TPDS 2022; the text was not at hand,
+so the score is ours.
+"""
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge
+
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, Values, Why
+from fedcohort.selection.speed import by_size
+
+__all__ = ["Eiffel"]
+
+
+@parameters
+class Eiffel(Selector):
+    """k clients with the highest sum of scaled loss, speed and age."""
+
+    card: ClassVar[Card] = Card(
+        source="after Sultana et al. 2022 (IEEE TPDS)",
+        status="ours",
+        asks="participants for their training loss",
+        discloses="its mean training loss in each round it takes part in",
+        knows="N_i; durations",
+        cost="O(m)",
+    )
+
+    loss: Annotated[float, Ge(0)] = 1 / 3
+    """Weight of the loss (a)."""
+    speed: Annotated[float, Ge(0)] = 1 / 3
+    """Weight of the speed (b)."""
+    age: Annotated[float, Ge(0)] = 1 / 3
+    """Weight of the rounds since the last selection (c)."""
+
+    def setup(self, census: Census) -> None:
+        """Nobody was selected."""
+        super().setup(census)
+        self.last_loss = np.full(census.num_clients, np.nan)
+        self.last_round = np.zeros(census.num_clients, dtype=np.int64)
+
+    def select(self, round: Round) -> Cohort:
+        """The top k."""
+        i = round.available
+        loss = scaled(self.last_loss[i])
+        loss[np.isnan(loss)] = 1.0
+        speed = scaled(1 / by_size(round, self.census.num_samples))
+        age = scaled((round.t - self.last_round[i]).astype(np.float64))
+        scores = self.loss * loss + self.speed * speed + self.age * age
+        why = Why(i, scores, {"loss": loss, "speed": speed, "age": age}, "highest sum of loss, speed and age")
+        return Cohort(round.top(scores), why=why)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Keep the losses that came in; everybody who was selected is young again."""
+        losses = outcome.report("loss")
+        came = outcome.trained & np.isfinite(losses)
+        self.last_loss[outcome.cohort.clients[came]] = losses[came]
+        self.last_round[outcome.cohort.clients] = outcome.t
+
+
+def scaled(values: Values) -> Values:
+    """To [0, 1] over those that are known; 0 when they are equal, NaN where nothing is known."""
+    known = values[np.isfinite(values)]
+    low, high = (known.min(), known.max()) if len(known) else (0.0, 0.0)
+    shifted: Values = (values - low) / (high - low) if high > low else values * 0.0
+    return shifted

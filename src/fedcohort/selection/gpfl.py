@@ -1,0 +1,115 @@
+"""GPFL: clients whose updates point where the global model went, and those seldom tried. Not the personalised method of that name.
+
+    c_i = ⟨d_i, g⟩/‖g‖,   d_i ← μ·d_i + (1 − μ)·Δ_i  when client i takes part (d_i = Δ_i the first time)
+    score_i = n·softmax(c_i/σ_c) + a·decay^(t−1)·√(2 ln t/n_i);   S_t = the top k
+
+g is the last global update, the mean of the admitted updates weighted by N_i; σ_c is the standard deviation of c over the n available
+clients with an update, and the factor n makes the average client's first term 1. n_i are selections. A client that was never selected
+comes first; one that was, but never sent an update, counts with the average 1. No client is asked for anything.
+
+Memory is 4·m·P bytes; above ``memory_limit`` the run ends with an error in its first round.
+
+After Na, Liang, Yiu, "GPFL: A Gradient Projection-Based Client Selection Framework for Efficient Federated Learning", 2024,
+arXiv:2403.17833; the text was not at hand, and the exact form is ours.
+"""
+
+import math
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
+
+from fedcohort.errors import UsageError
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
+
+__all__ = ["GPFL"]
+
+
+@parameters
+class GPFL(Selector):
+    """k clients whose updates point where the global update went, with a bonus for those seldom tried."""
+
+    card: ClassVar[Card] = Card(
+        source="after Na, Liang, Yiu 2024, arXiv:2403.17833",
+        status="ours",
+        knows="N_i; an average of the updates of every client",
+        cost="O(m·P), 4·m·P bytes",
+    )
+    needs: ClassVar[frozenset[str]] = frozenset({"update"})
+
+    a: Annotated[float, Ge(0)] = 1.0
+    """Weight of the bonus for those seldom tried, at first."""
+    decay: Annotated[float, Gt(0), Le(1)] = 0.98
+    """What this weight is multiplied by every round."""
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
+    """Weight of the past in the average of a client's updates (μ)."""
+    memory_limit: Annotated[float, Gt(0)] = 4.0
+    """The most GiB that the averages may take."""
+
+    def setup(self, census: Census) -> None:
+        """No update is known, and not how long one is."""
+        super().setup(census)
+        self.directions: Values | None = None
+        self.global_update: Values | None = None
+        self.known = np.zeros(census.num_clients, dtype=bool)
+        self.selections = np.zeros(census.num_clients, dtype=np.int64)
+
+    def select(self, round: Round) -> Cohort:
+        """The top k."""
+        i = round.available
+        projection = self._projections(i)
+        fit = np.ones(len(i))
+        known = np.isfinite(projection)
+        if known.any():
+            spread = max(float(projection[known].std()), 1e-12)
+            raised = np.exp((projection[known] - projection[known].max()) / spread)
+            fit[known] = np.count_nonzero(known) * raised / raised.sum()
+        bonus = np.full(len(i), np.inf)
+        tried = self.selections[i] > 0
+        weight = self.a * self.decay ** (round.t - 1)
+        bonus[tried] = weight * np.sqrt(2 * math.log(round.t) / self.selections[i][tried])
+        scores = fit + bonus
+        terms = {"projection": projection, "fit": fit, "bonus": bonus}
+        return Cohort(round.top(scores), why=Why(i, scores, terms, "along the global update, seldom tried first"))
+
+    def _projections(self, clients: Indices) -> Values:
+        """c_i; NaN where nothing is known."""
+        if self.directions is None or self.global_update is None:
+            return np.full(len(clients), np.nan)
+        length = max(float(np.sqrt(np.einsum("j,j->", self.global_update, self.global_update))), 1e-12)
+        along = (
+            np.einsum("ij,j->i", self.directions, self.global_update)[clients] / length
+        )  # no BLAS: the same bits on any threads
+        return np.where(self.known[clients], along.astype(np.float64), np.nan)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Count the cohort, and fold its updates into the averages."""
+        self.selections[outcome.cohort.clients] += 1
+        rows = outcome.report("update")
+        if rows.ndim != 2:  # nobody sent one
+            return
+        came = outcome.trained & np.isfinite(rows).all(axis=1)
+        if not came.any():
+            return
+        if self.directions is None:
+            self._make_room(rows.shape[1])
+        assert self.directions is not None
+        clients = outcome.cohort.clients[came]
+        past = np.where(self.known[clients], self.momentum, 0.0)[:, None]
+        self.directions[clients] = past * self.directions[clients] + (1 - past) * rows[came]
+        self.known[clients] = True
+        if outcome.admitted.any():
+            weights = self.census.num_samples[outcome.cohort.clients[outcome.admitted]].astype(np.float64)
+            weights /= weights.sum()
+            self.global_update = np.einsum("i,ij->j", weights, rows[outcome.admitted]).astype(np.float32)
+
+    def _make_room(self, width: int) -> None:
+        m = self.census.num_clients
+        size = 4 * m * width / 2**30
+        if size > self.memory_limit:
+            raise UsageError(
+                f"selection.memory_limit = {self.memory_limit:g}: the updates of {m:,} clients with {width:,} parameters take "
+                f"{size:.3g} GiB; raise it, or use fewer clients or a smaller model"
+            )
+        self.directions = np.zeros((m, width), dtype=np.float32)
