@@ -1,0 +1,65 @@
+"""Work in order, and other work beside it."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from fedcohort.engines.window import in_order
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("window", [1, 3, 50])
+def test_results_come_in_order_and_what_is_beside_is_done_or_left(workers: int, window: int) -> None:
+    done: list[int] = []
+    beside: deque[Callable[[], None]] = deque(lambda i=i: done.append(i) for i in range(7))  # type: ignore[misc]
+    costs = np.random.default_rng(0).random(20)
+
+    def work(position: int) -> int:
+        time.sleep(0.002 * costs[position])
+        return position
+
+    with ThreadPoolExecutor(workers) as pool:
+        assert list(in_order(pool, work, costs, workers, window, beside)) == list(range(20))
+    assert len(done) + len(beside) == 7
+    assert sorted(done) == list(range(len(done)))
+    assert (len(done) == 0) == (workers == 1)
+
+
+def test_one_thread_is_kept_for_the_main_work_which_does_not_wait_for_the_rest() -> None:
+    """Endless work beside: the main work ends all the same, and is never without a thread."""
+    beside_now, most, lock = 0, 0, threading.Lock()
+
+    def other() -> None:
+        nonlocal beside_now, most
+        with lock:
+            beside_now += 1
+            most = max(most, beside_now)
+        time.sleep(0.001)
+        with lock:
+            beside_now -= 1
+
+    beside: deque[Callable[[], None]] = deque([other] * 10_000)
+    with ThreadPoolExecutor(3) as pool:
+        results = list(in_order(pool, lambda p: time.sleep(0.01) or p, np.ones(4), 3, 10, beside))
+    assert results == [0, 1, 2, 3]
+    assert most == 2
+    assert 9_000 < len(beside) < 10_000
+
+
+def test_an_error_is_raised_where_its_result_is_due() -> None:
+
+    def broken(position: int) -> int:
+        if position == 1:
+            raise ValueError("one")
+        return position
+
+    with ThreadPoolExecutor(2) as pool:
+        stream = in_order(pool, broken, np.ones(3), 2, 2, deque())
+        assert next(stream) == 0
+        with pytest.raises(ValueError, match="one"):
+            next(stream)
