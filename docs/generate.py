@@ -30,6 +30,7 @@ from fedcohort.parameters import Parameter, describe
 from fedcohort.plugins import Card, Table
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import QUESTIONS, Census, Cohort, Outcome, Round, Selector, Why
+from fedcohort.training.stopping import RULES, Progress
 
 DOCS = Path(__file__).parent
 SOURCE = Path(schema.__file__).parent
@@ -277,6 +278,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "weights": lambda: table(describe(Algorithm), "parameter"),
     "seen": lambda: "\n\n".join(attributes(cls) for cls in (Census, Round, Outcome)),
     "returned": lambda: "\n\n".join(attributes(cls) for cls in (Cohort, Why)),
+    "progress": lambda: attributes(Progress),
+    "stopping rules": lambda: plugs(RULES, "####"),
     "card": lambda: attributes(Card),
     "rooms": rooms,
     "questions": questions,

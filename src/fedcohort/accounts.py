@@ -13,10 +13,14 @@ from fedcohort.algorithms.base import LARGE, Algorithm, Members, ModelState, Upd
 from fedcohort.arrays import Indices, Values
 from fedcohort.record import KEPT, ClientRow, LedgerRow
 from fedcohort.selection.base import Cohort, Outcome, Question
+from fedcohort.training.forward import Evaluation
 
 __all__ = ["Ledger", "Stopwatch", "Tally", "decisions", "num_bytes"]
 
 T = TypeVar("T")
+
+ALWAYS = frozenset({"loss", "square_loss", "samples", "steps", "accuracy"})
+"""What every client reports beside its update; what it reports beyond that costs 4 bytes a number, and is kept in the record."""
 
 
 def num_bytes(groups: Iterable[Mapping[str, torch.Tensor]]) -> int:
@@ -135,8 +139,8 @@ class Tally:
             if update.late is not None:
                 row.status, row.detail = "late", update.late
                 continue
-            self.bytes_up += update.num_bytes
             if not is_finite(update):
+                self.bytes_up += update.num_bytes
                 row.status, row.detail = "diverged", "its update has NaN or infinite entries and was dropped"
                 continue
             row.status, row.detail = "declined", ""
@@ -151,10 +155,17 @@ class Tally:
         for update in updates:
             row = self.rows[self._position[update.client]]
             row.status, row.weight = "admitted", algorithm.weigh(update, members)
+            self.bytes_up += update.num_bytes  # whoever is declined was told before it sent its model
             largest = max(largest, row.weight)
             yield update
         if algorithm.weights in LARGE and largest > 0:
             self.note = f"largest weight {largest:.4g}"
+
+    @property
+    def disclosed(self) -> str:
+        """What the server learned of clients that trained, in words."""
+        more = sorted({name for row in self.rows for name in row.reports})
+        return ", ".join(["its update and number of samples", *more])
 
     def settle(self) -> None:
         """Weights become shares of their sum."""
@@ -166,7 +177,7 @@ class Tally:
         """The rows with one of these statuses."""
         return [row for row in self.rows if row.status in statuses]
 
-    def outcome(self, t: int, duration: float, accuracy: float, class_accuracy: Values) -> Outcome:
+    def outcome(self, t: int, duration: float, validation: Evaluation) -> Outcome:
         """What the strategy is told."""
         n = len(self.cohort)
         reports: dict[str, Values] = {}
@@ -187,8 +198,9 @@ class Tally:
             reports=reports,
             durations=np.array([_known(row, duration) for row in self.rows], dtype=np.float64),
             duration=duration,
-            accuracy=accuracy,
-            class_accuracy=class_accuracy,
+            accuracy=validation.accuracy,
+            class_accuracy=validation.class_accuracy,
+            validation_losses=validation.losses,
         )
 
     def _look_at(self, update: Update) -> None:
@@ -200,6 +212,9 @@ class Tally:
             report.setdefault("update_norm", float(np.linalg.norm(difference)))
             if "update" in self._needs:
                 self._updates[position] = difference
+        row = self.rows[position]
+        row.reports = {name: value for name, value in report.items() if name not in ALWAYS}
+        self.bytes_up += 4 * len(row.reports)
         for name, value in report.items():
             self._reports.setdefault(name, []).append((position, value))
 

@@ -4,8 +4,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedcohort.arrays import Indices, Values
 from fedcohort.conformal import PredictionSets, calibrate, coverage_range, judge, prediction_sets
 from fedcohort.errors import UsageError
@@ -41,13 +39,12 @@ def predict(run: Run, given: Given) -> tuple[Predictions, Predictions]:
     Raises:
         UsageError: the run is not finished, or was made on other data.
     """
-    import torch
     from safetensors.torch import load_file
 
     from fedcohort.algorithms.server import one_thread
     from fedcohort.engines.local import build_module
     from fedcohort.models import as_model
-    from fedcohort.training.forward import blocks
+    from fedcohort.training.forward import probabilities
     from fedcohort.training.local import DTYPES
 
     experiment = run.experiment
@@ -65,10 +62,8 @@ def predict(run: Run, given: Given) -> tuple[Predictions, Predictions]:
     module.eval()
 
     def says(samples: "Samples") -> Predictions:
-        with torch.no_grad(), one_thread():
-            parts = [module(federation.prepare(block.features, dtype)).double().softmax(1) for block in blocks(samples)]
-        shares = torch.cat(parts).numpy() if parts else np.zeros((0, federation.num_classes))
-        return Predictions(shares, samples.labels.numpy())
+        with one_thread():
+            return Predictions(probabilities(module, federation, dtype, samples), samples.labels.numpy())
 
     return says(federation.validation), says(federation.test)
 

@@ -233,8 +233,8 @@ class Engine(_Section):
 
     plan: Literal["auto", "loop", "threads", "stacked"] = "threads"
     """loop: one client after another; threads: one client per thread, the same bits; stacked: a group of clients in each call, the
-    same to rounding, and several times as fast for small models; auto: the fastest by measurement on this machine, which the run
-    keeps."""
+    same to rounding, and several times as fast for small models (clients that a rule stops early go one by one); auto: the fastest by
+    measurement on this machine, which the run keeps."""
     workers: Annotated[int, Ge(0)] = 0
     """Threads; 0 means one per core."""
     device: Literal["cpu"] = "cpu"
@@ -304,7 +304,7 @@ class Experiment(_Section):
             raise UsageError(f"selection.k = {k}: more than federation.clients = {m}; use 1 to {m}")
         for section in ("selection", "algorithm"):
             choice: Choice = getattr(self, section)
-            self.meet(choice.table.find(choice.name, f"{section}.name").needs, repr(choice.name))
+            self.meet(choice.build().needs, repr(choice.name))
         for key, choices in self.sweep.items():
             if not choices:
                 raise UsageError(f"sweep.{key} = []: give at least one value")

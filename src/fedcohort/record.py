@@ -50,7 +50,7 @@ CREATE TABLE rounds (
 );
 CREATE TABLE clients (
   round INTEGER, position INTEGER, client INTEGER, status TEXT, detail TEXT, num_samples INTEGER, steps INTEGER, duration REAL,
-  weight REAL, loss REAL, accuracy REAL, PRIMARY KEY (round, position)
+  weight REAL, loss REAL, accuracy REAL, reports TEXT, PRIMARY KEY (round, position)
 );
 CREATE TABLE decisions (round INTEGER, position INTEGER, client INTEGER, selected INTEGER, score REAL, terms TEXT,
   PRIMARY KEY (round, position));
@@ -65,8 +65,9 @@ CREATE TABLE portrait (name TEXT PRIMARY KEY, type TEXT NOT NULL, shape TEXT NOT
 CREATE TABLE seals (round INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
 CREATE TABLE checkpoints (round INTEGER PRIMARY KEY, file TEXT, sha256 TEXT);
 """
-"""``client_accuracy`` holds the accuracy of the model on each client's data, little-endian float64 [m]; ``seals`` a hash of the rows
-of each round and of all before: SQLite's own check does not see a flipped bit in a number."""
+"""``clients.reports`` holds what a client reported that not every client reports, as JSON; ``client_accuracy`` the accuracy of the
+model on each client's data, little-endian float64 [m]; ``seals`` a hash of the rows of each round and of all before: SQLite's own
+check does not see a flipped bit in a number."""
 
 _SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy")
 
@@ -76,7 +77,11 @@ _SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy"
 
 @dataclass
 class ClientRow:
-    """One selected client of a round. ``status``: admitted, declined, failed, late or diverged (see ``detail``)."""
+    """One selected client of a round.
+
+    ``status``: admitted, declined, failed, late or diverged (see ``detail``). ``reports``: what it reported that not every client
+    reports, such as ``q_hat``.
+    """
 
     client: int
     status: str
@@ -87,6 +92,7 @@ class ClientRow:
     weight: float = 0.0
     loss: float = math.nan
     accuracy: float = math.nan
+    reports: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -244,8 +250,12 @@ class Run:
 
     @property
     def clients(self) -> "pd.DataFrame":
-        """One row for each selected client of each round."""
-        return self._frame("SELECT * FROM clients ORDER BY round, position").drop(columns="position")
+        """One row for each selected client of each round, and one column for each further number that clients reported."""
+        import pandas as pd
+
+        frame = self._frame("SELECT * FROM clients ORDER BY round, position").drop(columns="position")
+        reports = pd.DataFrame([json.loads(text) for text in frame.pop("reports")], index=frame.index, dtype=float)
+        return pd.concat([frame, reports], axis=1)
 
     @property
     def decisions(self) -> "pd.DataFrame":
@@ -500,10 +510,10 @@ class Writer:
             values += [json.dumps([_plain(x) for x in row.class_accuracy]), row.note]
             db.execute(f"INSERT INTO rounds VALUES ({', '.join('?' * len(values))})", values)
             db.executemany(
-                "INSERT INTO clients VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO clients VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     (row.round, i, c.client, c.status, c.detail, c.num_samples, c.steps, _plain(c.duration), _plain(c.weight),
-                     _plain(c.loss), _plain(c.accuracy))
+                     _plain(c.loss), _plain(c.accuracy), json.dumps({k: _plain(v) for k, v in c.reports.items()}))
                     for i, c in enumerate(row.clients)
                 ],
             )  # fmt: skip

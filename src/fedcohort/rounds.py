@@ -101,13 +101,13 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
         tested = engine.evaluate(game.model, "test") if test else None
         served = _served(engine, game.model, t, clients, clock) if clients is not None else None
     with watch.part("selection"):
-        selector.observe(tally.outcome(t, clock.now - before, validation.accuracy, validation.class_accuracy))
+        selector.observe(tally.outcome(t, clock.now - before, validation))
 
     seconds = watch.seconds
     seconds["aggregation"] -= seconds.get("training", 0.0)
     ledger.add(
         "training", messages=2 * len(cohort), down=len(cohort) * sent, up=tally.bytes_up, passes=tally.passes,
-        seconds=seconds.get("training", 0.0), discloses="its update and number of samples",
+        seconds=seconds.get("training", 0.0), discloses=tally.disclosed,
     )  # fmt: skip
     row = _row(
         t, len(available), cohort, tally, ledger, clock, before, validation, served, seconds | {"total": watch.total()},

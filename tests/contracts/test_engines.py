@@ -35,6 +35,7 @@ SELECTIONS: list[dict[str, Any]] = [
     {"name": "cpowd"},
     {"name": "utility_time"},
     {"name": "pyramidfl", "k": 4},
+    {"name": "conformal", "base": "uniform", "alpha_cp": 0.3, "theta": 0.5, "max_epochs": 4},
 ]
 SYSTEMS = {"dropout": 0.25}
 ROUNDS = 4
@@ -147,7 +148,7 @@ def play(game: Game, rounds: range) -> list[RoundRow]:
 @pytest.mark.parametrize("model", ["mlp", "cnn_a"])
 @pytest.mark.parametrize("selection", SELECTIONS, ids=lambda selection: selection["name"])
 def test_a_run_is_the_same_on_both_engines(selection: dict[str, Any], model: str, pool: Pool) -> None:
-    values = {"selection": selection, "model": model, "systems": SYSTEMS}
+    values = {"selection": selection, "model": model, "systems": SYSTEMS, "federation": {"holdout": 0.2}}
     with on(None, **values) as here, on(pool, **values) as there:
         for t in range(1, ROUNDS + 1):
             assert plain(play_round(there, t, test=True)) == plain(play_round(here, t, test=True))

@@ -18,6 +18,14 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "cpowd": [{"d": 7, "batch_size": 1}],
     "rpowd": [{"d": 7}],
     "select_by_loss": [{"d": 7}],
+    "conformal": [
+        {"rule": "rank"},
+        {"rule": "set_size", "on_empty": "best", "best": 2},
+        {"controller": True, "adaptive_alpha": True},
+        {"schedule": "cosine", "theta_end": 0.1, "alpha_end": 0.3},
+        *({"base": name, "on_empty": "best"} for name in STRATEGIES.builtin if name != "conformal"),
+        {"base": {"name": "ucb", "initial_rounds": 0, "epsilon": 0.0}},
+    ],
     "utility_time": [{"weakest_w": 5, "strength": "count"}, {"use_time": False}],
     "oort": [
         {"exploration": "size", "pool": 2, "epsilon": 0.1, "epsilon_min": 0.0, "cut_off": 0.05},

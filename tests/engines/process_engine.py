@@ -32,6 +32,7 @@ from fedcohort.selection.base import Cohort, Question
 from fedcohort.states import pack, unpack
 from fedcohort.training.forward import Evaluation, answer
 from fedcohort.training.local import Trainer
+from fedcohort.training.stopping import build_rule
 from fedcohort.training.upload import partly
 
 __all__ = ["Pool", "ProcessEngine"]
@@ -103,10 +104,18 @@ def open_site(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Site:
     )
 
 
-def train(site: Site, client: int, epochs: int | None, share: float | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def train(
+    site: Site, client: int, epochs: int | None, share: float | None, stop: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """A client's update in two parts: words and arrays."""
     update, memory = site.trainer.train(
-        site.model, site.t, client, epochs=epochs, received=site.received, memory=site.memories.get(client)
+        site.model,
+        site.t,
+        client,
+        epochs=epochs,
+        stop=build_rule(stop),
+        received=site.received,
+        memory=site.memories.get(client),
     )
     if share is not None:
         update = partly(update, site.model, frozenset(site.trainer.parameters), share, site.seed, site.t)
@@ -151,7 +160,7 @@ def handle(sites: dict[int, Site], words: Mapping[str, Any], arrays: Mapping[str
         site.t, site.model, site.received, site.pending = words["t"], arrays["model"], arrays["received"], {}
         return {}, {}
     if do == "train":
-        return train(site, words["client"], words["epochs"], words["share"])
+        return train(site, words["client"], words["epochs"], words["share"], words["stop"])
     if do == "load model":
         site.trainer.load(arrays["model"])
         site.trainer.module.eval()
@@ -253,8 +262,9 @@ class ProcessEngine:
         clients = [int(client) for client in cohort.clients]
         epochs = [None] * len(clients) if cohort.epochs is None else cohort.epochs.tolist()
         shares = [None] * len(clients) if cohort.share is None else cohort.share.tolist()
+        stop = None if cohort.stop is None else dict(cohort.stop)
         requests = [
-            {"do": "train", "client": c, "epochs": e, "share": s}
+            {"do": "train", "client": c, "epochs": e, "share": s, "stop": stop}
             for c, e, s in zip(clients, epochs, shares, strict=True)
         ]
         for words, arrays in self._in_order(requests):

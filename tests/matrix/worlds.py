@@ -19,7 +19,10 @@ ALGORITHM_VALUES: dict[str, dict[str, Any]] = {
 }
 """What keeps an algorithm short, or makes it do in three rounds what it does later."""
 
-STRATEGY_VALUES: dict[str, dict[str, Any]] = {"ucb": {"initial_rounds": 1}}
+STRATEGY_VALUES: dict[str, dict[str, Any]] = {
+    "ucb": {"initial_rounds": 1},
+    "conformal": {"on_empty": "best", "alpha_cp": 0.5, "max_epochs": 2},
+}
 
 HARD: dict[str, Any] = {
     "rounds": 3,

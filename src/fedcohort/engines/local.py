@@ -28,7 +28,6 @@ from fedcohort.algorithms.server import one_thread
 from fedcohort.arrays import Indices, Values
 from fedcohort.engines.base import ClientError, check_split
 from fedcohort.engines.window import in_order
-from fedcohort.errors import UsageError
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection.base import Cohort, Question
@@ -37,6 +36,7 @@ from fedcohort.training.forward import Evaluation, answer, blocks, evaluate_bloc
 from fedcohort.training.local import DTYPES, Trainer, state_of
 from fedcohort.training.memories import Memories
 from fedcohort.training.stacked import Stack, cannot_stack
+from fedcohort.training.stopping import build_rule
 from fedcohort.training.upload import partly
 
 __all__ = ["LocalEngine", "build_module"]
@@ -130,12 +130,8 @@ class LocalEngine:
 
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         """See :class:`Engine`. At most a window of finished updates waits for its turn, so memory does not grow with the cohort."""
-        if cohort.stop is not None:
-            raise UsageError("selection: stopping rules are not carried out by the local engine yet")
         received = algorithm.broadcast()
-        if (
-            self._stack is None or cohort.stop is not None
-        ):  # a rule that stops clients one by one is for one client at a time
+        if self._stack is None or cohort.stop is not None:  # a rule stops clients one by one
             trained = self._train_threads(model, t, cohort, received)
         else:
             trained = self._train_stacked(self._stack, model, t, cohort, received)
@@ -149,13 +145,14 @@ class LocalEngine:
         self, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
     ) -> Iterator[Update]:
         this_round = self.memories.begin()
+        stop = build_rule(cohort.stop)
 
         def work(position: int) -> Update:
             client = int(cohort.clients[position])
             epochs = None if cohort.epochs is None else int(cohort.epochs[position])
             with self._trainer() as trainer, _named(client):
                 update, memory = trainer.train(
-                    model, t, client, epochs=epochs, received=received, memory=self.memories.get(client)
+                    model, t, client, epochs=epochs, stop=stop, received=received, memory=self.memories.get(client)
                 )
             if memory:
                 self.memories.propose(this_round, client, memory)

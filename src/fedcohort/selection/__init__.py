@@ -26,5 +26,6 @@ STRATEGIES = Table(
         "eiffel": "fedcohort.selection.eiffel:Eiffel",
         "cs_ucb": "fedcohort.selection.cs_ucb:CSUCB",
         "fedcs": "fedcohort.selection.fedcs:FedCS",
+        "conformal": "fedcohort.selection.conformal:Conformal",
     },
 )

@@ -264,7 +264,7 @@ class Cohort:
         epochs: local epochs of each client; None means the experiment's.
         share: probability with which each client sends each trainable tensor of its update; None means that all are sent.
         unsent: what a tensor that was not sent counts as in the average: left_out (the mean is over those who sent it), or unchanged.
-        stop: a rule that ends local training early, as plain data: ``{"rule": name, **settings}``.
+        stop: a rule that ends local training before ``epochs``, as plain data: ``{"rule": name, **settings}``.
         why: the reasons.
     """
 
@@ -306,6 +306,8 @@ class Outcome:
         duration: simulated time of the round.
         accuracy: accuracy of the new model on the server's validation set, in [0, 1]; NaN without one.
         class_accuracy: the same per class, float64 [K]; NaN where a class has no validation samples.
+        validation_losses: cross-entropy of the new model on each validation sample, −ln of the right class's probability, float64 [n];
+            empty without a validation set.
     """
 
     t: int
@@ -317,6 +319,7 @@ class Outcome:
     duration: float
     accuracy: float
     class_accuracy: Values
+    validation_losses: Values = field(default_factory=lambda: np.zeros(0))
 
     def report(self, name: str) -> Values:
         """One report of the cohort's clients; all NaN when nobody sent it."""
@@ -368,7 +371,7 @@ class Selector:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything on ``self`` that is neither a parameter nor the census."""
-        fixed = {*getattr(self, "__dataclass_fields__", {}), "census"}
+        fixed = {*getattr(self, "__dataclass_fields__", {}), "census", "needs", "gives"}
         return {name: value for name, value in vars(self).items() if name not in fixed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -20,8 +20,8 @@ from fedcohort.states import pack
 from fedcohort.streams import rng
 
 __all__ = [
-    "BROKEN", "HEALTHY", "NAN", "SIZES", "ControlVariates", "bits", "check_card", "check_described", "check_model_state", "clone",
-    "during", "everybody", "require", "server_tools",
+    "BROKEN", "HEALTHY", "HELD_OUT", "NAN", "SIZES", "ControlVariates", "bits", "check_card", "check_described", "check_model_state",
+    "clone", "during", "everybody", "require", "server_tools",
     "small_federation",
 ]  # fmt: skip
 

@@ -26,6 +26,7 @@ from fedcohort.states import pack, unpack
 from fedcohort.testing.base import (
     BROKEN,
     HEALTHY,
+    HELD_OUT,
     NAN,
     SIZES,
     ControlVariates,
@@ -90,6 +91,7 @@ def check_engine(make: MakeEngine) -> None:
         require(bits(other.initial_model()) != bits(model), "initial_model: two seeds, one model")
         _check_cohorts(engine, model)
         _check_shares(engine, model)
+        _check_stops(engine, model)
         _check_overflow(engine, model)
         _check_errors(engine, model)
         _check_memory(engine, build(workers=3), model)
@@ -127,6 +129,8 @@ def _story(engine: Engine) -> dict[str, Any]:
             story[f"round {t}, {split}"] = {"loss": found.loss, "right": found.right, "total": found.total}
     shares = Cohort(np.array(HEALTHY), share=np.linspace(0.0, 1.0, len(HEALTHY)), epochs=np.arange(1, len(HEALTHY) + 1))
     story["parts of updates"] = [_plain(update) for update in engine.train(model, 4, shares, algorithm)]
+    engine.commit([])
+    story["stopped early"] = [_plain(update) for update in engine.train(model, 5, _stopping(HEALTHY), algorithm)]
     engine.commit([])
     memories = engine.state_dict()
     story["memories"] = {key: memories[key] for key in sorted(memories)}
@@ -225,6 +229,30 @@ def _check_shares(engine: Engine, model: ModelState) -> None:
     complaint = "train, share 1: not the update without a share"
     states = [[u["state"] for u in updates] for updates in (everything, whole)]
     require(pack({"": states[0]}) == pack({"": states[1]}), complaint)
+
+
+def _stopping(clients: Sequence[int], theta: float = 0.723, epochs: int = 6) -> Cohort:
+    """A cohort that stops at a quantile of the held-out scores."""
+    stop = {"rule": "conformal", "alpha": 0.7, "theta": theta}
+    return Cohort(np.array(clients), epochs=np.full(len(clients), epochs), stop=stop)
+
+
+def _check_stops(engine: Engine, model: ModelState) -> None:
+    """A rule ends training after whole epochs; the update is that of so many epochs, and says how many and why."""
+    found = [_plain(update) for update in engine.train(model, 1, _stopping(HEALTHY), ControlVariates())]
+    used = [int(u["report"].get("epochs", 0)) for u in found]
+    require({1, 6} < set(used), f"train, stop: everybody used the same epochs, or they were not counted: {used}")
+    plain = _train(engine, model, 1, HEALTHY, epochs=used)
+    for u, same in zip(found, plain, strict=True):
+        where = f"train, stop, client {u['client']}"
+        said = {"q_hat", "set_size", "done", "calibration", "epochs"}
+        require(said <= set(u["report"]), f"{where}: reports {sorted(u['report'])}, not {sorted(said)}")
+        require(u["report"]["done"] == float(u["report"]["q_hat"] <= 0.723), f"{where}: done or not? {u['report']}")
+        require(u["report"]["done"] or u["report"]["epochs"] == 6, f"{where}: stopped before it was done")
+        alike = bits(u["state"]) == bits(same["state"]) and u["work"] == same["work"] and u["steps"] == same["steps"]
+        require(alike, f"{where}: not the update of {u['report']['epochs']:g} epochs without a rule")
+        checks = u["report"]["epochs"] * HELD_OUT / u["num_samples"]
+        require(math.isclose(u["passes"], same["passes"] + checks), f"{where}: passes of its checks are not counted")
 
 
 def _alike(one: list[dict[str, Any]], two: list[dict[str, Any]]) -> bool:

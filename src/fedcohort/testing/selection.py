@@ -165,6 +165,9 @@ def _outcome(selector: Selector, world: World, t: int, cohort: Cohort, where: st
         reports["update_norm"] = draw.uniform(0, 2, world.m)[cohort.clients]
     if "update" in selector.needs:
         reports["update"] = draw.normal(size=(world.m, 7))[cohort.clients]
+    if cohort.stop is not None:
+        quantiles = draw.uniform(0, 2, world.m)[cohort.clients]
+        reports |= {"q_hat": quantiles, "done": (quantiles < 0.5).astype(np.float64), "epochs": np.full(n, 2.0)}
     for values in reports.values():
         if world.alike:
             values[:] = 1.0
@@ -183,6 +186,7 @@ def _outcome(selector: Selector, world: World, t: int, cohort: Cohort, where: st
         duration=9.0,
         accuracy=accuracy,
         class_accuracy=_frozen(np.array([accuracy, accuracy / 2, np.nan])),
+        validation_losses=_frozen(np.full(5, accuracy)),
     )
 
 

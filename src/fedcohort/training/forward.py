@@ -5,7 +5,7 @@ two threads and ten processes give the same bits.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.selection.base import LocalAccuracy, LocalLoss, Question
 from fedcohort.streams import rng
 
-__all__ = ["BLOCK", "Evaluation", "answer", "blocks", "evaluate_block", "sum_up"]
+__all__ = ["BLOCK", "Evaluation", "answer", "blocks", "evaluate_block", "probabilities", "sum_up"]
 
 BLOCK = 128
 """Samples in one forward pass of the evaluation."""
@@ -32,11 +32,13 @@ class Evaluation:
         loss: mean cross-entropy; NaN on an empty set.
         right: correct arg-max predictions per class, int64 [K]; the lowest class wins a tie.
         total: samples per class, int64 [K].
+        losses: cross-entropy of each sample, in order, float64 [n].
     """
 
     loss: float
     right: Indices
     total: Indices
+    losses: Values = field(default_factory=lambda: np.zeros(0))
 
     @property
     def accuracy(self) -> float:
@@ -62,6 +64,7 @@ def evaluate_block(module: nn.Module, federation: Federation, dtype: torch.dtype
     right = block.labels[logits.argmax(1) == block.labels]
     return Evaluation(
         loss=float(losses.double().sum()),
+        losses=losses.double().cpu().numpy(),
         right=torch.bincount(right, minlength=classes).cpu().numpy(),
         total=torch.bincount(block.labels, minlength=classes).cpu().numpy(),
     )
@@ -73,7 +76,17 @@ def sum_up(parts: Sequence[Evaluation], num_classes: int) -> Evaluation:
     loss = 0.0
     for part in parts:
         loss, right, total = loss + part.loss, right + part.right, total + part.total
-    return Evaluation(loss / int(total.sum()) if total.sum() else float("nan"), right, total)
+    losses = np.concatenate([np.zeros(0), *(part.losses for part in parts)])
+    return Evaluation(loss / int(total.sum()) if total.sum() else float("nan"), right, total, losses)
+
+
+def probabilities(module: nn.Module, federation: Federation, dtype: torch.dtype, samples: Samples) -> Values:
+    """Class probabilities of the model on samples, float64 [n, K]."""
+    parts = [np.zeros((0, federation.num_classes))]
+    for block in blocks(samples):
+        with torch.no_grad():
+            parts.append(module(federation.prepare(block.features, dtype)).double().softmax(1).cpu().numpy())
+    return np.concatenate(parts)
 
 
 def answer(

@@ -17,8 +17,11 @@ from torch.nn import functional
 from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy
+from fedcohort.arrays import Indices, Values
 from fedcohort.federation.federation import Federation
 from fedcohort.streams import rng
+from fedcohort.training.forward import probabilities
+from fedcohort.training.stopping import Progress, StoppingRule
 
 __all__ = ["CHUNK", "DTYPES", "NO_STEP", "Trainer", "build_optimizer", "state_of"]
 
@@ -92,12 +95,14 @@ class Trainer:
         client: int,
         *,
         epochs: int | None = None,
+        stop: StoppingRule | None = None,
         received: Mapping[str, Tensors] | None = None,
         memory: Mapping[str, Tensors] | None = None,
     ) -> tuple[Update, dict[str, Tensors]]:
         """Train ``client`` in round ``t`` from ``model``; returns its update and its new memory.
 
-        ``epochs`` replaces the experiment's number; ``received`` and ``memory`` are the algorithm's.
+        ``epochs`` replaces the experiment's number, and ``stop`` may end the training after fewer; ``received`` and ``memory`` are
+        the algorithm's.
         """
         settings = self.training
         data = self.federation.client(client)
@@ -114,7 +119,10 @@ class Trainer:
         step_losses: list[Tensor] = []
         first_pass = torch.zeros(len(data), dtype=self.dtype, device=data.labels.device)
         right = torch.zeros((), dtype=torch.int64, device=data.labels.device)
+        checks: list[dict[str, float]] = []
+        used = 0
         for epoch in range(epochs):
+            begun = len(step_losses)
             shuffled = torch.from_numpy(order.permutation(len(data))).to(data.labels.device)
             right.zero_()
             for start in range(0, len(data), size):
@@ -132,8 +140,15 @@ class Trainer:
                 step_losses.append(losses.mean())
                 if epoch == 0:
                     first_pass[start : start + size] = losses
+            used = epoch + 1
+            if stop is not None:
+                loss = float(torch.stack(step_losses[begun:]).double().mean()) if step_losses[begun:] else math.nan
+                end, said = stop.check(Progress(used, used == epochs, loss, problem.held_out_probabilities, checks))
+                checks.append(said)
+                if end:
+                    break
         if not step_losses:
-            return Update(client, len(data), 0, state_of(self.module), work=epochs / nominal, failure=NO_STEP), {}
+            return Update(client, len(data), 0, state_of(self.module), work=used / nominal, failure=NO_STEP), {}
         extra, kept = self.algorithm.finish(problem)
         report = {
             "loss": float(torch.stack(step_losses).double().mean()),
@@ -141,6 +156,7 @@ class Trainer:
             "samples": float(len(data)),
             "steps": float(problem.steps),
             "accuracy": float(right) / len(data),
+            **(checks[-1] | {"epochs": float(used)} if checks else {}),
         }
         update = Update(
             client=client,
@@ -150,7 +166,7 @@ class Trainer:
             extra=extra,
             report={name: value for name, value in report.items() if math.isfinite(value)},
             passes=problem.forwards / len(data),
-            work=epochs / nominal,
+            work=used / nominal,
         )
         return update, kept
 
@@ -196,6 +212,16 @@ class _Problem:
         held = self._trainer.federation.held_out(self._client)
         size = len(held) if len(held) >= self._trainer.smallest_batch else 0
         return held.features[:size], held.labels[:size]
+
+    def held_out_probabilities(self) -> tuple[Values, Indices]:
+        """Class probabilities of the present model on the client's held-out part, and the labels; in evaluation mode."""
+        trainer = self._trainer
+        held = trainer.federation.held_out(self._client)
+        self.forwards += len(held)
+        trainer.module.eval()
+        found = probabilities(trainer.module, trainer.federation, trainer.dtype, held)
+        trainer.module.train()
+        return found, held.labels.cpu().numpy()
 
     @property
     def gradients(self) -> Tensors:

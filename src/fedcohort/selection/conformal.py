@@ -1,0 +1,266 @@
+"""Conformal participation: everybody trains, and whoever is sure enough of its held-out samples enters the model.
+
+Each client of the cohort (everybody by default; ``base`` may be any other strategy) trains from w^t for at most ``max_epochs``
+epochs. After each it works out the conformal quantile q̂_i of its n_c held-out samples, the ⌈(n_c + 1)(1 − alpha)⌉-th smallest score
+(+∞ with too few samples), and stops when
+
+    q̂_i ≤ θ                 rule threshold: done
+    mean |C_i(x)| ≤ z       rule set_size: done, with C_i(x) = {y : s(x, y) ≤ q̂_i}
+
+R_t = the clients that are done; w^{t+1} = Σ_{R_t} N_i w_i / Σ_{R_t} N_j. The others send q̂_i and no model, and forget what they
+learned. Under rule rank nobody stops early, and the k clients with the smallest finite q̂ are R_t. The scores are those of
+:mod:`fedcohort.conformal`. A client without held-out samples never takes part.
+
+If nobody is done: ``keep`` leaves the model, ``best`` admits the client with the smallest finite q̂, ``fail`` ends the run.
+
+Because clients look at the calibration samples after every epoch and stop when they look good, coverage is no longer guaranteed on
+them; measure it on others (``fedcohort measures --conformal``).
+
+CP thesis, chapters 3 to 5. Its further research is here with formulas of ours:
+
+    schedule       x_t = x_1 + (x_end − x_1)·u, or x_end + (x_1 − x_end)(1 + cos πu)/2, for x = θ, alpha;  u = (t − 1)/(rounds − 1) ≤ 1
+    controller     θ_{t+1} = clip(θ_t + κ(φ* − |R_t|/|S_t|), θ_min, θ_max)
+    adaptive alpha alpha_{t+1} = clip(alpha_t + κ_a(alpha* − err_t), 0.01, 0.9)
+
+with err_t the share of the server's validation samples outside the new model's sets at the participants' mean quantile
+Σ_{R_t} N_i q̂_i / Σ_{R_t} N_j (after Gibbs and Candès 2021, arXiv:2106.00170). In a round without participants alpha stays.
+"""
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
+
+from fedcohort import conformal
+from fedcohort.errors import UsageError
+from fedcohort.parameters import make, parameters
+from fedcohort.selection import STRATEGIES
+from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, U, Values, Why, choose
+
+__all__ = ["Conformal"]
+
+Share = Annotated[float, Gt(0), Lt(1)]
+
+
+@parameters
+class Conformal(Selector):
+    """Everybody trains; clients whose conformal quantile on held-out samples is small enough enter the model."""
+
+    card: ClassVar[Card] = Card(
+        source="CP thesis, chapters 3 to 5; the extensions are ours",
+        status="paper",
+        asks="all clients of the cohort to train, at most max_epochs epochs with a pass over held-out samples after each; only those "
+        "that are done upload",
+        discloses="its quantile, the mean size of its prediction sets, its number of held-out samples and of epochs used",
+        cost="O(m), m trainings",
+    )
+    needs: ClassVar[frozenset[str]] = frozenset({"holdout"})
+    variable_size: ClassVar[bool] = True
+
+    base: str | dict[str, Any] = "all"
+    """Whose cohort trains: the name of any strategy, or a table { name = "…", … } with its parameters."""
+    rule: Literal["threshold", "rank", "set_size"] = "threshold"
+    """Who takes part: threshold q̂ ≤ θ; rank the k smallest q̂ after max_epochs epochs; set_size mean |C(x)| ≤ z."""
+    score: conformal.Score = "s1"
+    """Score of a prediction: s1 = 1 − f, s2 = exp(−k1·f), s3 = 1 − 1/(1 + exp(−k2·f + b)), f the probability of the right class."""
+    theta: Annotated[float, Gt(0), Le(1)] = 0.25
+    """Threshold θ of q̂; in the first round where it moves."""
+    alpha_cp: Share = 0.1
+    """Error rate alpha of the quantile; in the first round where it moves. It needs 1/alpha − 1 held-out samples."""
+    max_epochs: Annotated[int, Ge(1)] = 40
+    """Epochs a client trains at most (max_LTR)."""
+    max_size: Annotated[float, Gt(0)] = 1.5
+    """Largest mean size z of prediction sets under rule set_size."""
+    overflow: conformal.Overflow = "inf"
+    """What q̂ is where too few samples are held out: inf, or the largest score."""
+    on_empty: Literal["keep", "best", "fail"] = "keep"
+    """If nobody is done: keep the model, admit the best clients by q̂, or end the run."""
+    best: Annotated[int, Ge(1)] = 1
+    """Clients that on_empty = best admits (k')."""
+    schedule: Literal["none", "linear", "cosine"] = "none"
+    """How θ and alpha move to theta_end and alpha_end over schedule_rounds rounds."""
+    theta_end: Annotated[float, Gt(0), Le(1)] | None = None
+    """Last θ of the schedule; none keeps θ."""
+    alpha_end: Share | None = None
+    """Last alpha of the schedule; none keeps alpha."""
+    schedule_rounds: Annotated[int, Ge(1)] = 10
+    """Rounds that the schedule takes; its end stays afterwards."""
+    controller: bool = False
+    """Steer θ towards a share of participants."""
+    participation: Annotated[float, Ge(0), Le(1)] = 0.5
+    """Share of participants that the controller aims at (φ*)."""
+    gain: Annotated[float, Gt(0)] = 0.1
+    """How fast the controller moves θ (κ)."""
+    theta_min: Annotated[float, Gt(0), Le(1)] = 0.05
+    """Smallest θ of the controller."""
+    theta_max: Annotated[float, Gt(0), Le(1)] = 0.95
+    """Largest θ of the controller."""
+    adaptive_alpha: bool = False
+    """Steer alpha by the coverage of the new model's prediction sets on the server's validation set."""
+    alpha_target: Share | None = None
+    """Share of errors that adaptive alpha aims at (alpha*); none means alpha_cp."""
+    alpha_gain: Annotated[float, Gt(0)] = 0.05
+    """How fast adaptive alpha moves (κ_a); ours."""
+    k1: Annotated[float, Gt(0)] = conformal.K1
+    """Steepness of s2."""
+    k2: Annotated[float, Gt(0)] = conformal.K2
+    """Steepness of s3."""
+    b: Annotated[float, Ge(0)] = conformal.B
+    """Offset of s3."""
+
+    def __post_init__(self) -> None:
+        described = {"name": self.base} if isinstance(self.base, str) else dict(self.base)
+        name = described.pop("name", None)
+        if not isinstance(name, str) or name == "conformal":
+            raise UsageError(f"selection.base = {self.base!r}: name another strategy, such as 'all' or 'powd'")
+        self.stacked: Selector = make(STRATEGIES.find(name, "selection.base"), described, "selection.base")
+        if self.schedule != "none" and self.theta_end is None and self.alpha_end is None:
+            raise UsageError(f"selection.schedule = {self.schedule!r}: where to? give theta_end, alpha_end, or both")
+        if self.controller and (self.theta_end is not None or self.rule != "threshold"):
+            raise UsageError(
+                "selection.controller = true: moves theta under rule 'threshold'; leave theta_end out, and the rule as it is"
+            )
+        if self.adaptive_alpha and self.alpha_end is not None:
+            raise UsageError("selection.adaptive_alpha = true: moves alpha; leave alpha_end out")
+        if self.theta_min > self.theta_max:
+            raise UsageError(f"selection.theta_min = {self.theta_min}: above theta_max = {self.theta_max}")
+        own = {"holdout", "validation"} if self.adaptive_alpha else {"holdout"}
+        vars(self)["needs"] = self.stacked.needs | own
+        vars(self)["gives"] = self.stacked.gives - {"inclusion"}  # who is included is not known before the training
+
+    def setup(self, census: Census) -> None:
+        """θ and alpha as given."""
+        super().setup(census)
+        self.stacked.setup(census)
+        self.theta_now, self.alpha_now = self.theta, self.alpha_cp
+        self.tie_keys: Values | None = None
+
+    def select(self, round: Round) -> Cohort:
+        """The base's cohort, with a stopping rule."""
+        cohort = choose(self.stacked, round)
+        theta, alpha = self.at(round.t)
+        if self.rule == "rank" or self.on_empty == "best":
+            self.tie_keys = round.rng.random(self.census.num_clients)
+        stop = {
+            "rule": "conformal",
+            "score": self.score,
+            "alpha": alpha,
+            "theta": theta if self.rule == "threshold" else None,
+            "set_size": self.max_size if self.rule == "set_size" else None,
+            "overflow": self.overflow,
+            "k1": self.k1,
+            "k2": self.k2,
+            "b": self.b,
+        }
+        who = {
+            "threshold": f"q̂ ≤ {theta:.4g} within {self.max_epochs} epochs",
+            "set_size": f"mean set size ≤ {self.max_size:g} within {self.max_epochs} epochs",
+            "rank": f"the {self.census.k} smallest q̂ after {self.max_epochs} epochs",
+        }[self.rule]
+        why = cohort.why or Why(cohort.clients, np.full(len(cohort), np.nan))
+        note = f"{why.note or 'selected'}; takes part: {who} ({self.score}, alpha {alpha:.4g})"
+        return replace(
+            cohort,
+            inclusion=None,
+            epochs=np.full(len(cohort), self.max_epochs, dtype=np.int64),
+            stop=stop,
+            why=replace(why, note=note),
+        )
+
+    def at(self, t: int) -> tuple[float, float]:
+        """θ and alpha of round ``t``."""
+        theta, alpha = self.theta_now, self.alpha_now
+        if self.schedule != "none":
+            u = min(1.0, (t - 1) / max(self.schedule_rounds - 1, 1))
+            u = u if self.schedule == "linear" else (1 - math.cos(math.pi * u)) / 2
+            theta = theta if self.theta_end is None else theta + (self.theta_end - theta) * u
+            alpha = alpha if self.alpha_end is None else alpha + (self.alpha_end - alpha) * u
+        return theta, alpha
+
+    def admit(self, updates: Iterable[U]) -> Iterator[U]:
+        """Clients that are done; under rule rank, and if nobody is done, those with the smallest q̂. Holds back no more than these."""
+        arrived = self.stacked.admit(updates)
+        if self.rule == "rank":
+            smallest = _Smallest(self.census.k, self.tie_keys)
+            for update in arrived:
+                smallest.offer(update)
+            yield from smallest
+            return
+        spare = _Smallest(self.best if self.on_empty == "best" else 0, self.tie_keys)
+        anybody, done = False, False
+        for update in arrived:
+            anybody = True
+            if update.report.get("done") == 1.0:
+                done = True
+                spare.clear()
+                yield update
+            elif not done:
+                spare.offer(update)
+        if not done:
+            yield from spare
+        if anybody and not done and self.on_empty == "fail":
+            raise UsageError(
+                f"selection.on_empty = 'fail': no client met the rule {self.rule!r} within max_epochs = {self.max_epochs}; "
+                "use 'keep' or 'best', a larger alpha_cp or theta, or more epochs"
+            )
+
+    def observe(self, outcome: Outcome) -> None:
+        """Tell the base, and steer θ and alpha."""
+        self.stacked.observe(outcome)
+        self.tie_keys = None
+        if self.controller and len(outcome.cohort):
+            missing = self.participation - float(outcome.admitted.mean())
+            self.theta_now = float(np.clip(self.theta_now + self.gain * missing, self.theta_min, self.theta_max))
+        if self.adaptive_alpha and outcome.admitted.any() and len(outcome.validation_losses):
+            target = self.alpha_cp if self.alpha_target is None else self.alpha_target
+            moved = self.alpha_now + self.alpha_gain * (target - self._errors(outcome))
+            self.alpha_now = float(np.clip(moved, 0.01, 0.9))
+
+    def _errors(self, outcome: Outcome) -> float:
+        """err_t."""
+        sizes = self.census.num_samples[outcome.cohort.clients[outcome.admitted]]
+        quantiles = outcome.report("q_hat")[outcome.admitted]
+        mean = np.average(np.where(np.isnan(quantiles), np.inf, quantiles), weights=sizes)
+        right = np.exp(-outcome.validation_losses)
+        scores = conformal.scores(right, self.score, k1=self.k1, k2=self.k2, b=self.b)
+        return float((scores > mean).mean())
+
+    def state_dict(self) -> dict[str, Any]:
+        """θ, alpha, and the base's state."""
+        return super().state_dict() | {"stacked": self.stacked.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what :meth:`state_dict` gave."""
+        self.stacked.load_state_dict(state["stacked"])
+        super().load_state_dict({name: value for name, value in state.items() if name != "stacked"})
+
+
+class _Smallest:
+    """The few updates with the smallest finite q̂ of a stream, in the stream's order; ties by the clients' random keys (R2)."""
+
+    def __init__(self, count: int, keys: Values | None) -> None:
+        self._count, self._keys, self._position = count, keys, 0
+        self._heap: list[tuple[float, float, int, Any]] = []
+
+    def offer(self, update: Any) -> None:
+        """Keep it if it belongs to the smallest so far; a client whose q̂ is infinite does not send one."""
+        self._position += 1
+        quantile = update.report.get("q_hat", math.inf)
+        if not self._count or not math.isfinite(quantile):
+            return
+        key = 0.0 if self._keys is None else float(self._keys[update.client])
+        heapq.heappush(self._heap, (-quantile, key, self._position, update))
+        if len(self._heap) > self._count:
+            heapq.heappop(self._heap)
+
+    def clear(self) -> None:
+        """Let go of all."""
+        self._heap.clear()
+
+    def __iter__(self) -> Iterator[Any]:
+        for _, _, _, update in sorted(self._heap, key=lambda entry: entry[2]):
+            yield update

@@ -1,0 +1,121 @@
+"""Rules that end a client's training early, asked after every epoch (``Cohort.stop``).
+
+A rule is a class marked ``@parameters`` with one method, :meth:`StoppingRule.check`. It keeps nothing: everything it may look at is
+in :class:`Progress`, so that one rule serves all clients on all threads. A strategy names it as plain data,
+``Cohort(…, epochs=most, stop={"rule": "conformal", "alpha": 0.1})``; a rule from a user's file, ``"rules.py:Mine"``, or from an
+installed package (entry points ``fedcohort.stopping_rules``) works alike. What the last check reports is in the update's report,
+beside ``epochs``, the epochs used; the strategy sees it in ``admit`` and ``observe``, and it is in the record.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Ge, Gt, Lt
+
+from fedcohort import conformal
+from fedcohort.arrays import Indices, Values
+from fedcohort.errors import UsageError
+from fedcohort.parameters import make, parameters
+from fedcohort.plugins import Table
+
+__all__ = ["RULES", "ConformalRule", "Progress", "StoppingRule", "build_rule"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A client's training so far, as a stopping rule sees it.
+
+    Attributes:
+        epoch: epochs done, from 1.
+        last: whether no epoch follows, whatever the rule says.
+        loss: mean mini-batch cross-entropy over the steps of this epoch; NaN without a step.
+        held_out: ``held_out()`` gives class probabilities [n, K] of the present model on the samples that the client holds out, and
+            their labels [n]; it costs a forward pass over them.
+        before: what the rule reported after each earlier epoch.
+    """
+
+    epoch: int
+    last: bool
+    loss: float
+    held_out: Callable[[], tuple[Values, Indices]]
+    before: Sequence[Mapping[str, float]] = ()
+
+
+class StoppingRule:
+    """When a client's training ends; subclasses are ``@parameters`` dataclasses."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What the rule cannot do without: ``holdout``."""
+
+    def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
+        """Whether to stop now, and what to report if this check is the last one."""
+        raise NotImplementedError
+
+
+@parameters
+class ConformalRule(StoppingRule):
+    """Stop when the conformal quantile q̂, or the mean size of the prediction sets, is small enough on the held-out part.
+
+    Reports ``q_hat`` (missing where it is infinite), ``set_size`` (mean |C(x)|), ``done`` (1 or 0) and ``calibration`` (n_c).
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"holdout"})
+
+    score: conformal.Score = "s1"
+    """Score of a prediction: s1 = 1 − f, s2 = exp(−k1·f), s3 = 1 − 1/(1 + exp(−k2·f + b))."""
+    alpha: Annotated[float, Gt(0), Lt(1)] = 0.1
+    """Error rate of the quantile."""
+    theta: float | None = 0.25
+    """Done when q̂ is at most this; none asks nothing of q̂."""
+    set_size: float | None = None
+    """Done when the mean size of the prediction sets is at most this; none asks nothing of it."""
+    overflow: conformal.Overflow = "inf"
+    """What q̂ is where too few samples calibrate: inf, or the largest score."""
+    k1: Annotated[float, Gt(0)] = conformal.K1
+    """Steepness of s2."""
+    k2: Annotated[float, Gt(0)] = conformal.K2
+    """Steepness of s3."""
+    b: Annotated[float, Ge(0)] = conformal.B
+    """Offset of s3."""
+
+    def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
+        """Without a criterion only the last epoch is looked at, and nobody is ever done."""
+        free = self.theta is None and self.set_size is None
+        if free and not progress.last:
+            return False, {}
+        probabilities, labels = progress.held_out()
+        shape = {"k1": self.k1, "k2": self.k2, "b": self.b}
+        q = conformal.quantile(
+            conformal.right_scores(probabilities, labels, self.score, **shape), self.alpha, self.overflow
+        )
+        sets = conformal.prediction_sets(probabilities, q, self.score, **shape)
+        size = float(sets.sum(axis=1).mean()) if len(sets) else float("inf")
+        done = not free and len(sets) > 0
+        done &= self.theta is None or q <= self.theta
+        done &= self.set_size is None or size <= self.set_size
+        return done, {"q_hat": q, "set_size": size, "done": float(done), "calibration": float(len(labels))}
+
+
+RULES = Table(
+    kind="stopping rule",
+    group="fedcohort.stopping_rules",
+    builtin={"conformal": "fedcohort.training.stopping:ConformalRule"},
+)
+"""Every rule by name."""
+
+
+def build_rule(stop: Mapping[str, Any] | None) -> StoppingRule | None:
+    """The rule that ``Cohort.stop`` describes.
+
+    Raises:
+        UsageError: there is no such rule, or a setting that it cannot have.
+    """
+    if stop is None:
+        return None
+    settings = dict(stop)
+    name = settings.pop("rule", None)
+    if not isinstance(name, str):
+        raise UsageError(f"Cohort.stop = {dict(stop)!r}: names no rule; write {{'rule': 'conformal', …}}")
+    rule: StoppingRule = make(RULES.find(name, "Cohort.stop.rule"), settings, f"Cohort.stop ({name})")
+    return rule

@@ -1,0 +1,321 @@
+"""Conformal participation (S19): worked numbers, the equivalence of its scores in whole runs, and every extension by hand."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcohort.conformal import probability_at
+from fedcohort.errors import UsageError
+from fedcohort.parameters import make
+from fedcohort.record import RoundRow
+from fedcohort.rounds import Game, play_round
+from fedcohort.selection import STRATEGIES
+from fedcohort.selection.base import Round, Selector, choose
+from fedcohort.selection.conformal import Conformal
+from fedcohort.testing.base import bits
+from tests.experiments import small
+from tests.games import a_game
+from tests.selection.fakes import a_census, a_round, an_outcome, the_why
+
+FEDERATION = {
+    "clients": 6,
+    "holdout": 0.2,
+    "partition": {"name": "dirichlet_client", "alpha": 1.0},
+    "label_noise": {"name": "beta"},
+}
+"""Some clients have many wrong labels and never get sure."""
+SELECTION = {"name": "conformal", "alpha_cp": 0.3, "max_epochs": 5}
+
+
+def conformal_game(**values: Any) -> Any:
+    return a_game(federation=FEDERATION, **{"selection": SELECTION, **values})
+
+
+def play(game: Game, rounds: int) -> list[RoundRow]:
+    return [play_round(game, t, test=False) for t in range(1, rounds + 1)]
+
+
+def ready(m: int = 4, k: int = 2, **values: Any) -> Conformal:
+    selector = make(Conformal, values, "selection")
+    selector.setup(a_census(np.arange(1, m + 1), k))
+    return selector
+
+
+@dataclass
+class Reply:
+    """All that a strategy sees of an update."""
+
+    client: int
+    report: dict[str, float] = field(default_factory=dict)
+
+
+def admitted(selector: Conformal, reports: Mapping[int, Mapping[str, float]]) -> list[int]:
+    return [one.client for one in selector.admit(Reply(c, dict(report)) for c, report in reports.items())]
+
+
+# --- whole runs --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("score", ["s2", "s3"])
+def test_a_score_is_another_with_its_threshold_translated(score: str) -> None:
+    """s2 with θ = .25 is s1 with θ = .653426, s3 is s1 with .445069: identical participants, epochs and models."""
+    theta = 1 - probability_at(0.25, score)  # type: ignore[arg-type]
+    assert round(theta, 6) == {"s2": 0.653426, "s3": 0.445069}[score]
+    with (
+        conformal_game(selection={**SELECTION, "score": score, "alpha_cp": 0.2}) as here,
+        conformal_game(selection={**SELECTION, "theta": theta, "alpha_cp": 0.2}) as there,
+    ):
+        used = set()
+        for t in (1, 2, 3):
+            one, two = play_round(here, t, test=False), play_round(there, t, test=False)
+            for a, b in zip(one.clients, two.clients, strict=True):
+                assert (a.client, a.status, a.steps, a.reports["epochs"]) == (
+                    b.client,
+                    b.status,
+                    b.steps,
+                    b.reports["epochs"],
+                )
+                used.add((a.status, a.reports["epochs"]))
+            assert bits(here.model) == bits(there.model)
+    assert {status for status, _ in used} == {"admitted", "declined"}
+    assert len({epochs for _, epochs in used}) > 2
+
+
+def test_work_time_passes_and_bytes_follow_the_epochs_used() -> None:
+    """T_i scales with the epochs used; a client that does not take part sends numbers, no model."""
+    with conformal_game(selection={**SELECTION, "alpha_cp": 0.2}) as game:
+        held = game.engine.federation.num_held_out  # type: ignore[attr-defined]
+        nominal = game.clock.nominal(1)
+        row = play_round(game, 1, test=False)
+        model = sum(value.numel() * value.element_size() for value in game.model.values())
+    passes = 0.0
+    for client in row.clients:
+        epochs = client.reports["epochs"]
+        assert client.duration == pytest.approx(nominal[client.client] * epochs)  # nominal work is one epoch here
+        assert client.steps == epochs * -(-client.num_samples // 16)
+        assert client.reports["calibration"] == held[client.client]
+        passes += epochs * (3 + held[client.client] / client.num_samples)
+    assert 0 < row.admitted < row.selected
+    (training,) = row.ledger
+    assert training.passes == pytest.approx(passes)
+    numbers = sum(len(client.reports) for client in row.clients)
+    assert training.bytes_up == row.admitted * model + 4 * numbers
+    assert training.discloses == "its update and number of samples, calibration, done, epochs, q_hat, set_size"
+
+
+def test_nobody_qualifies() -> None:
+    with conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1}) as game:
+        before = bits(game.model)
+        row = play_round(game, 1, test=False)
+        assert (row.admitted, bits(game.model)) == (0, before)
+        assert row.note.endswith("nobody admitted: the model stays as it was")
+    with conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1, "on_empty": "best"}) as game:
+        row = play_round(game, 1, test=False)
+        best = min(row.clients, key=lambda client: client.reports["q_hat"])
+        assert [client.client for client in row.clients if client.status == "admitted"] == [best.client]
+    failing = conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1, "on_empty": "fail"})
+    with failing as game, pytest.raises(UsageError, match=r"^selection\.on_empty = 'fail': no client met the rule"):
+        play_round(game, 1, test=False)
+
+
+def test_too_few_samples_never_qualify() -> None:
+    """alpha < 1/(n_c + 1) for everybody: q̂ is infinite, is not sent, and best has nobody either."""
+    with conformal_game(selection={**SELECTION, "alpha_cp": 0.001, "max_epochs": 1, "on_empty": "best"}) as game:
+        row = play_round(game, 1, test=False)
+    assert row.admitted == 0
+    assert all("q_hat" not in client.reports and client.reports["set_size"] == 10 for client in row.clients)
+    with conformal_game(selection={**SELECTION, "alpha_cp": 0.001, "theta": 0.95, "overflow": "max"}) as game:
+        assert "q_hat" in play_round(game, 1, test=False).clients[0].reports
+
+
+def test_rank_takes_the_k_smallest_quantiles_after_all_epochs() -> None:
+    with conformal_game(selection={**SELECTION, "rule": "rank", "k": 2, "max_epochs": 3}) as game:
+        (row,) = play(game, 1)
+    assert {client.reports["epochs"] for client in row.clients} == {3}
+    ranked = sorted(row.clients, key=lambda client: client.reports["q_hat"])
+    assert {client.client for client in row.clients if client.status == "admitted"} == {c.client for c in ranked[:2]}
+
+
+def test_set_size_as_criterion() -> None:
+    with conformal_game(selection={**SELECTION, "rule": "set_size", "max_size": 1.5, "alpha_cp": 0.2}) as game:
+        rows = play(game, 2)
+    clients = [client for row in rows for client in row.clients]
+    assert {client.status for client in clients} == {"admitted", "declined"}
+    for client in clients:
+        assert (client.status == "admitted") == (client.reports["set_size"] <= 1.5)
+
+
+def test_the_controller_does_not_stay_empty_for_ever() -> None:
+    """θ = 0.001 admits nobody; the controller lets it rise until somebody takes part, and about half do in the end."""
+    steered = {**SELECTION, "theta": 0.001, "theta_min": 0.001, "max_epochs": 1, "controller": True, "gain": 0.2}
+    with conformal_game(selection=steered) as game, conformal_game(selection={**steered, "controller": False}) as alone:
+        shares = [row.admitted / row.selected for row in play(game, 12)]
+        assert [row.admitted for row in play(alone, 4)] == [0] * 4
+    assert shares[0] == 0
+    assert 0.25 <= np.mean(shares[6:]) <= 0.75
+
+
+def test_adaptive_alpha_in_a_run() -> None:
+    with conformal_game(selection={**SELECTION, "theta": 0.9, "adaptive_alpha": True, "alpha_target": 0.05}) as game:
+        play(game, 3)
+        selector = game.selector
+        assert isinstance(selector, Conformal)
+        assert 0.01 <= selector.alpha_now < 0.3  # more errors than 5 % at first
+
+
+# --- by hand -----------------------------------------------------------------------------------------------------------------
+
+
+def test_who_is_admitted() -> None:
+    done, almost, far = {"done": 1.0, "q_hat": 0.2}, {"done": 0.0, "q_hat": 0.3}, {"done": 0.0, "q_hat": 0.8}
+    assert admitted(ready(), {3: almost, 1: done, 0: far, 2: done}) == [1, 2]
+    assert admitted(ready(), {3: almost, 0: {}}) == []
+    best = ready(on_empty="best", best=2)
+    assert admitted(best, {2: far, 0: {"done": 0.0}, 3: almost, 1: far | {"q_hat": 0.7}}) == [3, 1]
+    assert admitted(best, {2: far, 1: done, 3: almost}) == [1]
+    assert admitted(ready(on_empty="fail"), {}) == []  # nobody came back: not a matter of thresholds
+    rank = ready(rule="rank", k=2)
+    assert admitted(rank, {2: far, 1: done, 0: {}, 3: almost}) == [1, 3]
+
+
+def test_ties_of_quantiles_are_broken_at_random() -> None:
+    counts = np.zeros(4)
+    for seed in range(400):
+        selector = ready(rule="rank", k=1)
+        selector.select(a_round(1, 4, seed=seed))
+        counts[admitted(selector, {c: {"q_hat": 0.5} for c in range(4)})] += 1
+    assert counts.sum() == 400
+    assert (abs(counts - 100) < 5 * math.sqrt(400 * 0.25 * 0.75)).all()
+
+
+def test_linear_and_cosine_schedules() -> None:
+    values = {"theta": 0.5, "theta_end": 0.25, "alpha_cp": 0.5, "alpha_end": 0.3, "schedule_rounds": 5}
+    linear, cosine = ready(schedule="linear", **values), ready(schedule="cosine", **values)
+    assert [linear.at(t)[0] for t in (1, 2, 3, 5, 9)] == pytest.approx([0.5, 0.4375, 0.375, 0.25, 0.25])
+    assert [linear.at(t)[1] for t in (1, 3, 5)] == pytest.approx([0.5, 0.4, 0.3])
+    by_hand = [0.25 + 0.25 * (1 + math.cos(math.pi * u)) / 2 for u in (0, 0.25, 0.5, 1, 1)]
+    assert [cosine.at(t)[0] for t in (1, 2, 3, 5, 9)] == pytest.approx(by_hand)
+    cohort = linear.select(a_round(2, 4, t=3))
+    assert cohort.stop is not None
+    assert (cohort.stop["theta"], cohort.stop["alpha"]) == pytest.approx((0.375, 0.4))
+    assert "q̂ ≤ 0.375 within 40 epochs (s1, alpha 0.4)" in the_why(cohort).note
+    assert ready(schedule="linear", theta_end=0.5).at(10) == (0.5, 0.1)  # alpha stays
+
+
+def test_the_controller_by_hand() -> None:
+    """θ_{t+1} = clip(θ_t + κ(φ* − |R_t|/|S_t|), θ_min, θ_max)."""
+    selector = ready(controller=True)
+    cohort = selector.select(a_round(2, 4))
+    selector.observe(an_outcome(cohort, admitted=[True, False, False, False]))
+    assert selector.at(2)[0] == pytest.approx(0.25 + 0.1 * 0.25)
+    for _ in range(20):
+        selector.observe(an_outcome(cohort, admitted=[False] * 4))
+    assert selector.at(2)[0] == 0.95
+    for _ in range(50):
+        selector.observe(an_outcome(cohort, admitted=[True] * 4))
+    assert selector.at(2)[0] == pytest.approx(0.05)
+
+
+def test_adaptive_alpha_by_hand() -> None:
+    """Mean quantile (1·0.2 + 3·0.4)/4 = 0.35: of f = .9, .7, .6, .1 the last two miss f ≥ 0.65, err = 0.5."""
+    selector = ready(adaptive_alpha=True, alpha_cp=0.2, alpha_gain=0.1)
+    cohort = selector.select(a_round(2, 4))
+    losses = -np.log([0.9, 0.7, 0.6, 0.1])
+
+    def became(took_part: Sequence[bool], quantiles: Sequence[float]) -> Any:
+        outcome = an_outcome(cohort, admitted=took_part, reports={"q_hat": quantiles})
+        object.__setattr__(outcome, "validation_losses", losses)
+        return outcome
+
+    selector.observe(became([True, False, True, False], [0.2, 0.9, 0.4, math.nan]))
+    assert selector.at(2)[1] == pytest.approx(0.2 + 0.1 * (0.2 - 0.5))
+    selector.observe(became([False] * 4, [math.nan] * 4))
+    assert selector.at(2)[1] == pytest.approx(0.17)  # no participants: alpha stays
+    selector.observe(became([True, False, False, False], [math.nan] * 4))
+    assert selector.at(2)[1] == pytest.approx(0.17 + 0.1 * 0.2)  # an infinite quantile covers everything
+
+
+# --- on top of other strategies ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in STRATEGIES.builtin if name != "conformal"])
+def test_on_top_of_another_strategy_the_same_clients_train(name: str) -> None:
+    """Under the same draws and outcomes the base picks whom it picks alone, and learns who was admitted."""
+    alone: Selector = make(STRATEGIES.find(name, "name"), {}, "selection")
+    stacked = make(Conformal, {"base": name}, "selection")
+    census = a_census(np.arange(1, 11), 3, np.stack([np.arange(1, 11), np.ones(10, int)], axis=1))
+    for selector in (alone, stacked):
+        selector.setup(census)
+    assert stacked.needs == alone.needs | {"holdout"}
+    values = np.linspace(1, 2, 10)
+    for t in range(1, 6):
+        cohorts = []
+        for selector in (alone, stacked):
+            asked: Round = a_round(3, 10, t=t, losses=values, accuracies=values / 2, durations=values)
+            try:
+                cohorts.append(choose(selector, asked))
+            except (AssertionError, KeyError):
+                pytest.skip("it asks what the fakes do not answer")
+        one, two = cohorts
+        assert one.clients.tolist() == two.clients.tolist()
+        assert two.epochs is not None
+        assert (two.epochs == 40).all()
+        assert two.inclusion is None
+        assert the_why(two).note.startswith(the_why(one).note + "; takes part: ")
+        for selector, cohort in ((alone, one), (stacked, two)):
+            outcome = an_outcome(
+                cohort,
+                t=t,
+                accuracy=t / 10,
+                class_accuracy=(0.4, 0.6),
+                admitted=np.arange(len(cohort)) % 2 == 0,
+                reports={
+                    name: np.linspace(0.1, 1, len(cohort)) for name in ("loss", "square_loss", "samples", "update_norm")
+                }
+                | {"update": np.ones((len(cohort), 4))},
+            )
+            selector.observe(outcome)
+
+
+def test_a_base_with_parameters() -> None:
+    assert ready(base={"name": "powd", "d": 3}).stacked.d == 3  # type: ignore[attr-defined]
+    experiment = small(selection={**SELECTION, "base": {"name": "powd", "d": 7}}, federation=FEDERATION)
+    assert experiment.selection.build().stacked.d == 7
+    assert type(experiment)(**experiment.to_dict()).key() == experiment.key()
+
+
+# --- what users get wrong ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"base": "conformal"}, "selection.base = 'conformal': name another strategy"),
+        ({"base": {"d": 3}}, "selection.base = {'d': 3}: name another strategy"),
+        ({"base": "powdd"}, "selection.base = 'powdd': no such strategy; did you mean 'powd'"),
+        ({"base": {"name": "powd", "e": 3}}, "selection.base.e"),
+        ({"schedule": "linear"}, "selection.schedule = 'linear': where to"),
+        ({"controller": True, "rule": "rank"}, "selection.controller = true"),
+        ({"controller": True, "theta_end": 0.1, "schedule": "linear"}, "selection.controller = true"),
+        ({"adaptive_alpha": True, "alpha_end": 0.1, "schedule": "linear"}, "selection.adaptive_alpha = true"),
+        ({"theta_min": 0.9, "theta_max": 0.2}, "selection.theta_min = 0.9"),
+        ({"theta": 0.0}, "selection.theta = 0.0"),
+    ],
+)
+def test_settings_that_do_not_go_together(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        small(selection={**SELECTION, **values}, federation=FEDERATION)
+    assert message in str(caught.value)
+
+
+def test_what_it_needs() -> None:
+    with pytest.raises(UsageError, match=r"^federation\.holdout = 0: 'conformal' needs a held-out part"):
+        small(selection=SELECTION)
+    with pytest.raises(UsageError, match=r"^data\.validation = 0: 'conformal' needs a validation set"):
+        small(selection={**SELECTION, "adaptive_alpha": True}, federation=FEDERATION, data={"validation": 0})
+    with pytest.raises(UsageError, match=r"^data\.validation = 0: 'conformal' needs a validation set"):
+        small(selection={**SELECTION, "base": "ucb"}, federation=FEDERATION, data={"validation": 0})

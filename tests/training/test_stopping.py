@@ -1,0 +1,127 @@
+"""Stopping rules: the conformal rule on worked scores, a user's own rule, and what is refused."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.local import Training
+from fedcohort.engines.local import LocalEngine
+from fedcohort.errors import UsageError
+from fedcohort.models import Mlp
+from fedcohort.selection.base import Cohort
+from fedcohort.testing.base import HEALTHY, bits, small_federation
+from fedcohort.training.stopping import ConformalRule, Progress, build_rule
+
+WORKED = np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55])
+
+
+def progress(right: Any, *, epoch: int = 1, last: bool = False) -> Progress:
+    """A client whose held-out samples of class 0 have these probabilities; class 1 has the rest."""
+    f = np.asarray(right, dtype=np.float64)
+    found = np.stack([f, 1 - f], axis=1), np.zeros(len(f), dtype=np.int64)
+    return Progress(epoch, last, 0.5, lambda: found)
+
+
+@pytest.mark.parametrize(("alpha", "q", "done"), [(0.3, 0.22, 1), (0.2, 0.30, 0), (0.1, 0.55, 0), (0.05, math.inf, 0)])
+def test_the_worked_example(alpha: float, q: float, done: int) -> None:
+    """S19: θ = 0.25, nine samples."""
+    stop, said = ConformalRule(alpha=alpha).check(progress(1 - WORKED))
+    assert (stop, said["done"], said["calibration"]) == (bool(done), done, 9)
+    assert said["q_hat"] == pytest.approx(q)
+
+
+def test_mean_set_size_by_hand() -> None:
+    """q̂ = 0.22: f ≥ 0.78 is in the set; of nine samples seven have class 0, and class 1 has at most 0.55."""
+    _, said = ConformalRule(alpha=0.3).check(progress(1 - WORKED))
+    assert said["set_size"] == pytest.approx(7 / 9)
+    stop, said = ConformalRule(alpha=0.1, theta=None, set_size=1.2).check(
+        progress(1 - WORKED)
+    )  # f ≥ 0.45: class 1 once
+    assert (stop, said["set_size"]) == (True, pytest.approx(10 / 9))
+    stop, said = ConformalRule(alpha=0.05, theta=None, set_size=1.2).check(progress(1 - WORKED))
+    assert (stop, said["set_size"]) == (False, 2.0)  # everything is in every set
+
+
+def test_nothing_held_out_and_nan_never_qualify() -> None:
+    stop, said = ConformalRule(theta=1.0, overflow="max").check(progress([]))
+    assert (stop, said["q_hat"], said["done"]) == (False, math.inf, 0)
+    stop, said = ConformalRule(theta=1.0, alpha=0.4, overflow="max").check(progress([math.nan] * 3))
+    assert (stop, said["q_hat"]) == (False, math.inf)
+
+
+def test_without_a_criterion_only_the_last_epoch_is_looked_at() -> None:
+    rule = ConformalRule(theta=None, alpha=0.3)
+    assert rule.check(progress(1 - WORKED)) == (False, {})
+    stop, said = rule.check(progress(1 - WORKED, last=True))
+    assert (stop, said["done"]) == (False, 0)
+    assert said["q_hat"] == pytest.approx(0.22)
+
+
+OWN_RULE = '''
+"""Stop when the loss of an epoch is hardly below that of the epoch before."""
+
+from fedcohort.parameters import parameters
+from fedcohort.training.stopping import Progress, StoppingRule
+
+
+@parameters
+class Plateau(StoppingRule):
+    """Stop on a plateau."""
+
+    least: float = 0.05
+    """Smallest gain that is worth an epoch."""
+
+    def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
+        gain = progress.before[-1]["epoch_loss"] - progress.loss if progress.before else float("inf")
+        return gain < self.least, {"epoch_loss": progress.loss, "gain": gain}
+'''
+
+
+def test_a_rule_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "rules.py").write_text(OWN_RULE, encoding="utf-8")
+    engine = LocalEngine(small_federation(), Mlp(hidden=8), Training(batch_size=4, lr=0.05), FedAvg(), 3, 2)
+    model, clients = engine.initial_model(), np.array(HEALTHY)
+
+    def train(epochs: Any, **values: Any) -> Any:
+        return list(engine.train(model, 1, Cohort(clients, epochs=np.array(epochs), **values), FedAvg()))
+
+    stopped = train([9] * len(clients), stop={"rule": f"{tmp_path / 'rules.py'}:Plateau", "least": 0.04})
+    used = [int(update.report["epochs"]) for update in stopped]
+    assert len(set(used)) > 1
+    for update, plain in zip(stopped, train(used), strict=True):
+        assert bits(update.state) == bits(plain.state)
+        assert update.work == update.report["epochs"]
+        assert update.report["gain"] < 0.04 or update.report["epochs"] == 9
+    engine.close()
+
+
+def test_the_stacked_plan_trains_clients_that_stop_early_one_by_one() -> None:
+    settings = Training(batch_size=4, optimizer="sgd")
+    cohort = Cohort(
+        np.array(HEALTHY), epochs=np.full(len(HEALTHY), 4), stop={"rule": "conformal", "alpha": 0.7, "theta": 0.6}
+    )
+    found = []
+    for plan in ("threads", "stacked"):
+        engine = LocalEngine(small_federation(), Mlp(hidden=8), settings, FedAvg(), 3, 2, plan=plan)
+        updates = list(engine.train(engine.initial_model(), 1, cohort, FedAvg()))
+        found.append([(update.report, bits(update.state)) for update in updates])
+        engine.close()
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("stop", "message"),
+    [
+        ({}, "Cohort.stop = {}: names no rule"),
+        ({"rule": "conformall"}, "Cohort.stop.rule = 'conformall': no such stopping rule; did you mean 'conformal'"),
+        ({"rule": "conformal", "alpha": 2}, "Cohort.stop (conformal).alpha = 2"),
+    ],
+)
+def test_what_is_refused(stop: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        build_rule(stop)
+    assert str(caught.value).startswith(message)
