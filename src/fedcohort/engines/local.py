@@ -7,6 +7,7 @@ and algorithm allow it; its results are the same to rounding.
 Two intra-op threads on one small convolution collapse when another process uses a core; two clients side by side do not.
 """
 
+import itertools
 import os
 import queue
 import warnings
@@ -49,6 +50,8 @@ STACK_BYTES = 2**23, 2**31
 """Parameters of one stack: on a CPU what stays in the processor's cache, on a GPU what leaves room in its memory."""
 STACK_CLIENTS = 32, 1024
 """Clients of one stack at most, on a CPU and on a GPU."""
+PIECE = 1024
+"""Samples about which a thread asks clients before it looks for more work."""
 AHEAD = 64
 """Clients that are trained before their updates are asked for, at most."""
 AHEAD_BYTES = 2**29
@@ -211,13 +214,20 @@ class LocalEngine:
     def answer(self, model: ModelState, t: int, question: Question, clients: Indices) -> Values:
         """See :class:`Engine`."""
 
-        def work(position: int) -> Values:
-            client = int(clients[position])
-            with self._trainer() as trainer, _named(client):
-                return answer(trainer.show(model), self.federation, trainer.dtype, question, t, client, self.seed)
-
         sizes = self.federation.num_samples[clients]
-        rows = list(self._in_order(work, sizes.astype(np.float64)))
+        pieces = _pieces(sizes)
+
+        def work(position: int) -> list[Values]:
+            rows = []
+            with self._trainer() as trainer:
+                module = trainer.show(model)
+                for client in clients[pieces[position]].tolist():
+                    with _named(client):
+                        rows.append(answer(module, self.federation, trainer.dtype, question, t, client, self.seed))
+            return rows
+
+        costs = np.array([sizes[piece].sum() for piece in pieces], dtype=np.float64)
+        rows = [row for piece in self._in_order(work, costs) for row in piece]
         values = np.array(rows, dtype=np.float64).reshape(len(clients), question.numbers)
         return values[:, 0] if question.numbers == 1 else values
 
@@ -306,6 +316,12 @@ def _named(client: int) -> Iterator[None]:
         yield
     except Exception as error:
         raise ClientError(f"client {client}: {type(error).__name__}: {error}") from error
+
+
+def _pieces(sizes: Indices) -> list[slice]:
+    """Neighbours together, so that a thread is handed about :data:`PIECE` samples at a time."""
+    ends = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // PIECE)) + 1
+    return [slice(a, b) for a, b in itertools.pairwise([0, *ends.tolist(), len(sizes)]) if a < b]
 
 
 def _out_of_memory(error: Exception) -> bool:
