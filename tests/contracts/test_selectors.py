@@ -43,6 +43,17 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "gpfl_select": [{"a": 0.0, "momentum": 0.0}],
     "cs_ucb": [{"t_max": 3.0}],
     "fedcs": [{"deadline": 2.5, "d": 9, "uploads": "sequential"}, {"deadline": 0.01}],
+    "flash": [
+        {"head": "lin_ucb", "gamma_rule": "theory"},
+        {"head": "greedy", "without": "duration", "scaling": "colnorm"},
+        {"head": "eps_greedy", "epsilon": 0.5, "reward_scope": "global", "reward_data": "validation"},
+        {"head": "restless", "duration_scope": "round"},
+        {"head": "neural", "context_refresh": "selected", "first_round": "random"},
+        {"per_arm": True},
+        {"eval_point": "local"},
+    ],
+    "restless": [{"states": 1, "exploration": 0.0}],
+    "neural": [{"style": "ts", "hidden": 0}],
 }
 """Beside the defaults."""
 

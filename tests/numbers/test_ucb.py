@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from mabwiser.mab import MAB, LearningPolicy
 
 from fedcohort.parameters import make
 from fedcohort.selection.base import Round, Selector, choose
@@ -203,3 +204,15 @@ def test_a_restored_state_picks_the_same() -> None:
             resumed = UCB()
             resumed.setup(a_census([1] * 12, 3))
             resumed.load_state_dict(copy.deepcopy(straight.state_dict()))
+
+
+def test_scores_are_those_of_mabwiser() -> None:
+    """UCB1 on the same history; their bonus is alpha·√(2 ln s / n)."""
+    draw = stream(0, "a test")
+    played, rewards = draw.integers(0, 4, 60), draw.uniform(0, 0.3, 60)
+    mab = MAB(arms=[0, 1, 2, 3], learning_policy=LearningPolicy.UCB1(alpha=0.7))
+    mab.fit(decisions=played, rewards=rewards)
+    ucb = with_history(np.bincount(played).tolist(), [rewards[played == i].tolist() for i in range(4)])
+    ucb.c = 0.7 * math.sqrt(2)
+    scores = the_why(ucb.select(a_round(2, 4))).scores
+    assert scores == pytest.approx([mab.predict_expectations()[i] for i in range(4)])

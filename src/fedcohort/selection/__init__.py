@@ -27,5 +27,10 @@ STRATEGIES = Table(
         "cs_ucb": "fedcohort.selection.cs_ucb:CSUCB",
         "fedcs": "fedcohort.selection.fedcs:FedCS",
         "conformal": "fedcohort.selection.conformal:Conformal",
+        "flash": "fedcohort.selection.flash:Flash",
+        "flash_printed": "fedcohort.selection.flash:FlashPrinted",
+        "flash_linucb": "fedcohort.selection.flash:FlashLinUCB",
+        "restless": "fedcohort.selection.restless:Restless",
+        "neural": "fedcohort.selection.neural:Neural",
     },
 )

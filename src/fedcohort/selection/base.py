@@ -18,8 +18,8 @@ from fedcohort.arrays import Indices, Values
 from fedcohort.plugins import Card
 
 __all__ = [
-    "QUESTIONS", "Card", "Census", "Cohort", "Indices", "LocalAccuracy", "LocalLoss", "Outcome", "Question", "Reported", "Round",
-    "Selector", "Speed", "Values", "Why", "choose", "rank_losses", "top",
+    "QUESTIONS", "Card", "Census", "Cohort", "Context", "Indices", "LocalAccuracy", "LocalLoss", "LossChange", "Outcome",
+    "Question", "Reported", "Round", "Selector", "Speed", "Values", "Why", "choose", "rank_losses", "top",
 ]  # fmt: skip
 
 # --- what the server knows -------------------------------------------------------------------------------------------------
@@ -132,7 +132,59 @@ class Speed(Question):
         return 0.0
 
 
-QUESTIONS: dict[str, type[Question]] = {"LocalLoss": LocalLoss, "LocalAccuracy": LocalAccuracy, "Speed": Speed}
+@dataclass(frozen=True)
+class Context(Question):
+    """What a contextual bandit learns of a client: a loss of the current model on its training data, and the cross-entropy on the
+    samples that it holds out (on its training data, if it has no such samples).
+
+    Attributes:
+        loss: ``ce``, the cross-entropy, or ``robust``, FLASH's, with the model's own outputs as pseudo-labels.
+        alpha, beta, log_zero: of the robust loss, see :class:`fedcohort.algorithms.losses.Robust`.
+    """
+
+    reveals: ClassVar[str] = "the losses of the current model on its training and on its held-out data"
+    numbers: ClassVar[int] = 2
+    loss: str = "ce"
+    alpha: float = 0.1
+    beta: float = 4.0
+    log_zero: float = -4.0
+
+    @property
+    def passes(self) -> float:
+        """One pass over the training data, and one over the held-out samples, which are a quarter of that at 80/20."""
+        return 1.25
+
+
+@dataclass(frozen=True)
+class LossChange(Question):
+    """By how much a round of training would change the mean loss of the current model on the client's training data.
+
+    The round is played on a copy of the model: the participants train as in any round, the run's algorithm merges their updates, and
+    everybody who is asked compares. Nobody keeps anything of it. Its training stands in the ledger under this kind as well.
+
+    Attributes:
+        participants: ids of the clients that train.
+    """
+
+    reveals: ClassVar[str] = "the change of its mean loss over a round of training that is thrown away"
+    participants: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "participants", tuple(self.participants))
+
+    @property
+    def passes(self) -> float:
+        """One before, one after; training is counted apart."""
+        return 2.0
+
+
+QUESTIONS: dict[str, type[Question]] = {
+    "LocalLoss": LocalLoss,
+    "LocalAccuracy": LocalAccuracy,
+    "Speed": Speed,
+    "Context": Context,
+    "LossChange": LossChange,
+}
 """Every question by name. A new one is added here, and its answer in ``training/forward.py``."""
 
 
@@ -265,6 +317,8 @@ class Cohort:
         share: probability with which each client sends each trainable tensor of its update; None means that all are sent.
         unsent: what a tensor that was not sent counts as in the average: left_out (the mean is over those who sent it), or unchanged.
         stop: a rule that ends local training before ``epochs``, as plain data: ``{"rule": name, **settings}``.
+        question: what each client is asked about the model that it has trained; the answer comes with its update, as reports
+            ``answer_0``, ``answer_1``, ….
         why: the reasons.
     """
 
@@ -276,6 +330,7 @@ class Cohort:
     share: Values | None = None
     unsent: Literal["left_out", "unchanged"] = "left_out"
     stop: Mapping[str, Any] | None = None
+    question: Question | None = None
     why: Why | None = None
 
     def __len__(self) -> int:
@@ -391,7 +446,7 @@ def choose(selector: Selector, round: Round) -> Cohort:
     cohort = selector.select(round)
     if len(round.available) <= round.k and not selector.variable_size and len(cohort) < len(round.available):
         sure = None if cohort.inclusion is None else np.ones(len(round.available))
-        cohort = Cohort(round.available, inclusion=sure, stop=cohort.stop, why=cohort.why)
+        cohort = Cohort(round.available, inclusion=sure, stop=cohort.stop, question=cohort.question, why=cohort.why)
     name = type(selector).__name__
     _check_numbers(cohort, f"{name}.select in round {round.t}")
     clients = np.asarray(cohort.clients, dtype=np.int64)

@@ -21,7 +21,7 @@ from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model
 from fedcohort.parameters import parameters
 from fedcohort.plugins import Card
-from fedcohort.selection.base import Cohort, LocalAccuracy, LocalLoss
+from fedcohort.selection.base import Cohort, Context, LocalAccuracy, LocalLoss
 from fedcohort.states import pack, unpack
 from fedcohort.testing.base import (
     BROKEN,
@@ -119,6 +119,7 @@ def _story(engine: Engine) -> dict[str, Any]:
         story[f"round {t}, losses"] = engine.answer(model, t, LocalLoss(), asked)
         story[f"round {t}, losses on a batch"] = engine.answer(model, t, LocalLoss(batch=3), asked[::-1].copy())
         story[f"round {t}, accuracies"] = engine.answer(model, t, LocalAccuracy(), asked)
+        story[f"round {t}, contexts"] = engine.answer(model, t, Context(loss="robust"), asked)
         updates = list(engine.train(model, t, Cohort(np.array(clients)), algorithm))
         story[f"round {t}, updates"] = [_plain(update) for update in updates]
         model = algorithm.aggregate(model, (u for u in updates if u.client in admitted), everybody(admitted))

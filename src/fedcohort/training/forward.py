@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedcohort.algorithms.losses import CrossEntropy, Loss, Robust
 from fedcohort.arrays import Indices, Values
 from fedcohort.federation.federation import Federation, Samples
-from fedcohort.selection.base import LocalAccuracy, LocalLoss, Question
+from fedcohort.selection.base import Context, LocalAccuracy, LocalLoss, Question
 from fedcohort.streams import rng
 
 __all__ = ["BLOCK", "Evaluation", "answer", "blocks", "evaluate_block", "probabilities", "sum_up"]
@@ -123,10 +124,38 @@ def _local_accuracy(
     return np.array([sum_up(parts, federation.num_classes).accuracy])
 
 
+def _context(
+    module: nn.Module, federation: Federation, dtype: torch.dtype, question: Context, t: int, client: int, seed: int
+) -> Values:
+    trained = federation.client(client)
+    held_out = federation.held_out(client)
+    robust = Robust(alpha=question.alpha, beta=question.beta, log_zero=question.log_zero)
+    loss = robust if question.loss == "robust" else CrossEntropy()
+    return np.array(
+        [
+            _mean_loss(module, federation, dtype, loss, trained),
+            _mean_loss(module, federation, dtype, CrossEntropy(), held_out if len(held_out) else trained),
+        ]
+    )
+
+
+def _mean_loss(module: nn.Module, federation: Federation, dtype: torch.dtype, loss: Loss, data: Samples) -> float:
+    """Of a local loss at the model that the client received: its pseudo-labels are the outputs themselves."""
+    total = 0.0
+    for block in blocks(data):
+        _, logits = _losses(module, federation, dtype, block)
+        total += float(loss.samples(logits, block.labels, logits.softmax(dim=1)).double().sum())
+    return total / len(data)
+
+
 def _losses(module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         logits = module(federation.prepare(block.features, dtype))
         return functional.cross_entropy(logits, block.labels, reduction="none"), logits
 
 
-_ANSWERS: dict[type[Question], Callable[..., Any]] = {LocalLoss: _local_loss, LocalAccuracy: _local_accuracy}
+_ANSWERS: dict[type[Question], Callable[..., Any]] = {
+    LocalLoss: _local_loss,
+    LocalAccuracy: _local_accuracy,
+    Context: _context,
+}

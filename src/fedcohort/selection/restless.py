@@ -1,0 +1,143 @@
+"""Restless bandit: linear rewards whose θ depends on a hidden Markov state that all clients share, with forced exploration.
+
+Of H hidden states, state h has ridge statistics V_h and b_h; C counts transitions, π is the belief in the states, σ² the noise.
+
+    V_h = λI;  b_h ~ N(0, 0.1² I);  C = 1 + 9·I;  π = 1/H;  σ² = 1;  n_x = 0
+    every round t:
+      P̂ = C with rows normalised;  π̄ = π P̂;  θ_h = V_h⁻¹ b_h
+      if n_x < D·ln(t + 2):  S_t = the k least selected clients, ties by a fixed random order;  n_x += 1
+      else:                  S_t = top k by  score_i = Σ_h π̄_h θ_hᵀ x_i
+      with the rewards r_i of its participants:
+        l_h = −Σ_i (r_i − θ_hᵀ x_i)² / (2σ²)
+        post_h ∝ π̄_h exp(l_h − max l);   ξ_gh ∝ π_g P̂_gh exp(l_h − max l), normalised over all g, h
+        C ← 0.999·C + ξ;   π ← post
+        V_h ← f·V_h + (1 − f)·λI + post_h Σ x xᵀ;   b_h ← f·b_h + post_h Σ r x
+        σ² ← max(1e-4, 0.95·σ² + 0.05·mean_i Σ_h post_h (r_i − θ_hᵀ x_i)²)
+      without any: π ← π̄
+
+With one state and f = 1 it is ridge regression with forced exploration.
+
+Ours, after the abstract of Yemini, Leshem, Somekh-Baruch 2021, arXiv:1910.10271: a hidden Markov state common to all arms, linear
+rewards, forced exploration that grows with log t. The text of the algorithm was not available. Contexts and rewards are those
+of FLASH with the plain cross-entropy, see :mod:`fedcohort.selection.contexts`.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge, Gt, Le
+
+from fedcohort.arrays import Indices, Values
+from fedcohort.parameters import parameters
+from fedcohort.selection.bandit import Head, Judgement, State, Turn, linear_terms, posterior
+from fedcohort.selection.base import Card, Context
+from fedcohort.selection.contexts import ContextBandit
+
+__all__ = ["HiddenMarkov", "Restless"]
+
+
+@dataclass(frozen=True)
+class HiddenMarkov:
+    """The head, see above.
+
+    Attributes:
+        states: H.
+        exploration: D.
+        ridge: λ.
+        forgetting: f.
+    """
+
+    states: int = 2
+    exploration: float = 10.0
+    ridge: float = 1.0
+    forgetting: float = 0.995
+
+    def start(self, m: int, d: int, rng: np.random.Generator) -> State:
+        """Nothing known; different b_h, so that the states can part, and an order of the clients for ties."""
+        H = self.states
+        return {
+            "V": np.tile(self.ridge * np.eye(d), (H, 1, 1)),
+            "b": 0.1 * rng.standard_normal((H, d)) if H > 1 else np.zeros((H, d)),
+            "transitions": np.ones((H, H)) + 9 * np.eye(H),
+            "belief": np.full(H, 1 / H),
+            "noise": 1.0,
+            "explored": 0,
+            "selections": np.zeros(m, dtype=np.int64),
+            "order": rng.permutation(m),
+        }
+
+    def judge(self, state: State, turn: Turn) -> Judgement:
+        """Expected rewards under the predicted belief, or whose turn it is."""
+        belief = _predicted(state)
+        theta, _ = posterior(state["V"], state["b"])
+        scores, terms = linear_terms(turn.names, belief @ theta, turn.x)
+        terms |= {f"state_{h}": np.broadcast_to(belief[h], len(scores)) for h in range(self.states)}
+        if state["explored"] >= self.exploration * math.log(turn.t + 2):
+            return Judgement(scores, terms, "highest expected reward")
+        state["explored"] += 1
+        times, order = state["selections"][turn.clients], state["order"][turn.clients]
+        return Judgement(scores, terms, "forced exploration: least selected", -(times + order / len(state["order"])))
+
+    def chose(self, state: State, clients: Indices, x: Values) -> None:
+        """Count."""
+        state["selections"][clients] += 1
+
+    def learn(self, state: State, clients: Indices, x: Values, rewards: Values) -> None:
+        """One step of the filter, and of the ridge regressions weighted by its belief."""
+        predicted = _predicted(state)
+        if len(clients) == 0:
+            state["belief"] = predicted
+            return
+        theta, _ = posterior(state["V"], state["b"])
+        squares = np.square(rewards - theta @ x.T)
+        likelihood = -squares.sum(axis=1) / (2 * state["noise"])
+        after = predicted
+        likely = np.exp(likelihood - likelihood.max()) if np.isfinite(likelihood).all() else np.zeros(self.states)
+        if predicted @ likely > 0:
+            after = predicted * likely / (predicted @ likely)
+            moves = state["belief"][:, None] * _rows(state["transitions"]) * likely
+            state["transitions"] = 0.999 * state["transitions"] + moves / moves.sum()
+        state["belief"] = after
+        f, d = self.forgetting, x.shape[1]
+        state["V"] = f * state["V"] + (1 - f) * self.ridge * np.eye(d) + after[:, None, None] * (x.T @ x)
+        state["b"] = f * state["b"] + after[:, None] * (rewards @ x)
+        state["noise"] = max(1e-4, 0.95 * state["noise"] + 0.05 * float((after @ squares).mean()))
+
+
+def _rows(transitions: Values) -> Values:
+    normalised: Values = transitions / transitions.sum(axis=1, keepdims=True)
+    return normalised
+
+
+def _predicted(state: State) -> Values:
+    """π̄ = π P̂."""
+    predicted: Values = state["belief"] @ _rows(state["transitions"])
+    return predicted
+
+
+@parameters
+class Restless(ContextBandit):
+    """k clients with the highest expected reward, when a hidden state decides what pays."""
+
+    card: ClassVar[Card] = Card(
+        source="Yemini, Leshem, Somekh-Baruch 2021, arXiv:1910.10271 (abstract)",
+        status="ours",
+        asks="everybody for its losses on training and held-out data in every round (m model downloads, m forward passes)",
+        discloses=Context.reveals,
+        cost="O(mdH + d³H), d = 4",
+    )
+
+    states: Annotated[int, Ge(1)] = 2
+    """Number of hidden states (H)."""
+    exploration: Annotated[float, Ge(0)] = 10.0
+    """Rounds of forced exploration grow as this times ln(t + 2) (D)."""
+    ridge: Annotated[float, Gt(0)] = 1.0
+    """λ, what each V starts from and returns to."""
+    forgetting: Annotated[float, Gt(0), Le(1)] = 0.995
+    """What each V and b keeps from one round to the next (f)."""
+
+    def build_head(self) -> Head:
+        """The head with these parameters."""
+        return HiddenMarkov(self.states, self.exploration, self.ridge, self.forgetting)
