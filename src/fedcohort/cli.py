@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fedcohort.errors import UsageError, nearest
+from fedcohort.report.commands import report
 
 if TYPE_CHECKING:
     from fedcohort.comparison import Comparison
@@ -240,6 +241,9 @@ def measure(
         screen = show.screen()
         names = [f"{run.meta['label']}, seed {run.meta['seed']}" for run in runs]
         screen.print(show.summaries(names, found, sets, screen.width))
+
+
+cli.add_command(report)
 
 
 @cli.group()

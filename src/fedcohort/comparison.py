@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console, ConsoleOptions, RenderableType
 
-__all__ = ["Comparison", "Result", "Row", "Target", "compare", "read", "result"]
+__all__ = ["Comparison", "Result", "Row", "Target", "compare", "read", "result", "side_by_side"]
 
 
 @dataclass(frozen=True)
@@ -292,15 +292,27 @@ def read(paths: Iterable[str | Path]) -> Comparison:
     Raises:
         UsageError: a directory is not a run or not finished, or two are the same run.
     """
-    rows: dict[tuple[str, str], Row] = {}
+    runs = []
     for path in paths:
         run = open_run(path)
-        meta, experiment = run.meta, run.experiment
         if not run.finished:
             raise UsageError(
-                f"{run.path}: stopped after round {run.last_round} of {experiment.rounds}; finish it first, with "
+                f"{run.path}: stopped after round {run.last_round} of {run.experiment.rounds}; finish it first, with "
                 f"`fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}`"
             )
+        runs.append(run)
+    return Comparison("runs", side_by_side(runs))
+
+
+def side_by_side(runs: Iterable[Run]) -> tuple[Row, ...]:
+    """Rows of runs, in order of appearance: those that differ in nothing but the seed are one row.
+
+    Raises:
+        UsageError: two are the same run, or there is none.
+    """
+    rows: dict[tuple[str, str], Row] = {}
+    for run in runs:
+        meta, experiment = run.meta, run.experiment
         row = rows.setdefault((meta["label"], meta["row"]), Row(meta["label"], experiment, {}))
         before = row.runs.setdefault(experiment.seed, run)
         if before is not run:
@@ -309,7 +321,7 @@ def read(paths: Iterable[str | Path]) -> Comparison:
             )
     if not rows:
         raise UsageError("no run directories to compare; give at least one")
-    return Comparison("runs", _distinct(list(rows.values())))
+    return _distinct(list(rows.values()))
 
 
 def _distinct(rows: list[Row]) -> tuple[Row, ...]:

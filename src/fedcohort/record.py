@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -224,7 +225,7 @@ class Run:
 
     # reading
 
-    @property
+    @cached_property
     def experiment(self) -> Any:
         """The resolved :class:`fedcohort.Experiment`."""
         from fedcohort.experiment import load
@@ -347,6 +348,11 @@ class Run:
         from fedcohort.summary import summary
 
         return summary(self, target)
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """Rows of any SQL query, for those who look closer; nothing can be written this way."""
+        with self._reading() as connection:
+            return connection.execute(statement).fetchall()
 
     def digest(self) -> str:
         """A hash of every result that must not depend on when, where and how fast the run was made: all but wall times."""

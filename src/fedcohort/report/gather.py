@@ -1,0 +1,264 @@
+"""Read runs for charts: what happened, round by round, whatever state they are in: going on, without a round yet, or finished."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedcohort.arrays import Indices, Values
+from fedcohort.comparison import Comparison, Row, side_by_side
+from fedcohort.errors import UsageError
+from fedcohort.record import Portrait, Run
+from fedcohort.report.look import short
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedcohort.experiment import Experiment
+
+__all__ = ["Reading", "Story", "find_runs", "gather"]
+
+POINTS = 300
+"""Points of a line at most; more rounds are averaged over blocks."""
+
+
+class Reading:
+    """One run, every table read once.
+
+    Attributes:
+        run: the run.
+        label: its row, cut for charts.
+    """
+
+    def __init__(self, run: Run, label: str) -> None:
+        self.run, self.label = run, label
+
+    @cached_property
+    def meta(self) -> dict[str, str]:
+        """Label, versions, status."""
+        return self.run.meta
+
+    @cached_property
+    def experiment(self) -> "Experiment":
+        """The resolved description."""
+        found: Experiment = self.run.experiment
+        return found
+
+    @cached_property
+    def rounds(self) -> "pd.DataFrame":
+        """One row a round."""
+        return self.run.rounds
+
+    @cached_property
+    def clients(self) -> "pd.DataFrame":
+        """One row for each selected client of each round."""
+        return self.run.clients
+
+    @cached_property
+    def ledger(self) -> "pd.DataFrame":
+        """Cost."""
+        return self.run.ledger
+
+    @cached_property
+    def wall(self) -> "pd.DataFrame":
+        """Seconds of the simulator."""
+        return self.run.wall
+
+    @cached_property
+    def portrait(self) -> Portrait:
+        """Who the clients are."""
+        return self.run.portrait
+
+    @cached_property
+    def client_accuracy(self) -> "pd.DataFrame":
+        """Rounds × clients, if it was measured."""
+        return self.run.client_accuracy
+
+    @property
+    def num_clients(self) -> int:
+        """m."""
+        return int(self.experiment.federation.clients)
+
+    @property
+    def num_rounds(self) -> int:
+        """Rounds played so far."""
+        return len(self.rounds)
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+        return int(self.meta["seed"])
+
+    @cached_property
+    def finished(self) -> bool:
+        """Whether all rounds are done."""
+        return self.meta["status"] == "finished"
+
+    @cached_property
+    def bytes(self) -> Values:
+        """Bytes sent and received up to the end of each round [n]."""
+        spent = (self.ledger["bytes_down"] + self.ledger["bytes_up"]).groupby(self.ledger["round"]).sum()
+        return np.cumsum(spent.reindex(self.rounds.index, fill_value=0).to_numpy(np.float64))
+
+    @cached_property
+    def selected(self) -> np.ndarray:
+        """Who was selected in which round, booleans [n, m]."""
+        chosen = np.zeros((self.num_rounds, self.num_clients), dtype=bool)
+        chosen[self.clients["round"].to_numpy(np.int64) - 1, self.clients["client"].to_numpy(np.int64)] = True
+        return chosen
+
+    @cached_property
+    def per_round(self) -> int:
+        """Clients of a round, on average."""
+        return max(1, round(float(self.rounds["selected"].mean()))) if self.num_rounds else 1
+
+    @cached_property
+    def class_accuracy(self) -> Values:
+        """Test accuracy of each class [n, K]; NaN where it was not measured."""
+        rows = self.rounds["class_accuracy"].tolist()
+        width = max((len(row) for row in rows), default=0)
+        return np.array([row if row else [np.nan] * width for row in rows], dtype=np.float64).reshape(len(rows), width)
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """Names of the classes, cut for charts and numbered where the run does not know them."""
+        number = self.class_accuracy.shape[1] or len(self.portrait.classes)
+        names = self.portrait.classes or tuple(map(str, range(number)))
+        return short(names, 16)
+
+    def decisions(self, *, everybody: bool = False) -> "pd.DataFrame":
+        """Round, client, selected, score and the terms of the selected, or of ``everybody`` who was considered."""
+        import pandas as pd
+
+        query = "SELECT round, client, selected, score, terms FROM decisions"
+        rows = self.run.query(query + ("" if everybody else " WHERE selected = 1") + " ORDER BY round, position")
+        frame = pd.DataFrame(rows, columns=["round", "client", "selected", "score", "terms"])
+        terms = pd.DataFrame([json.loads(text) for text in frame.pop("terms")], index=frame.index, dtype=float)
+        return pd.concat([frame.astype({"score": float, "selected": bool}), terms], axis=1)
+
+    @property
+    def considered(self) -> int:
+        """Candidates on record, over all rounds."""
+        return int(self.run.query("SELECT COUNT(*) FROM decisions")[0][0])
+
+
+@dataclass(frozen=True, eq=False)
+class Story:
+    """Everything that a report tells of.
+
+    Attributes:
+        name: of the experiment, or of the folder.
+        rows: strategies with their runs by seed, in order.
+        labels: of the rows, cut for charts and distinct.
+        readings: of each row, in the order of the seeds.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+    labels: list[str]
+    readings: list[list[Reading]]
+
+    @property
+    def everything(self) -> list[Reading]:
+        """All runs."""
+        return [one for row in self.readings for one in row]
+
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        """The rows that have a round, side by side; None if there is none."""
+        rows = []
+        for row, readings in zip(self.rows, self.readings, strict=True):
+            played = {one.seed: one.run for one in readings if one.num_rounds}
+            if played:
+                rows.append(Row(row.label, row.experiment, played))
+        return Comparison(self.name, tuple(rows)) if rows else None
+
+    @cached_property
+    def first(self) -> list[Reading]:
+        """Of each row with a round the run of its first seed: what is drawn client by client."""
+        played = [[one for one in row if one.num_rounds] for row in self.readings]
+        return [row[0] for row in played if row]
+
+    @cached_property
+    def played(self) -> list[tuple[str, list[Reading]]]:
+        """Rows with a round: label, and those of their runs that have one."""
+        found = [
+            (label, [one for one in row if one.num_rounds])
+            for label, row in zip(self.labels, self.readings, strict=True)
+        ]
+        return [(label, row) for label, row in found if row]
+
+    @property
+    def unfinished(self) -> list[Reading]:
+        """Runs that have rounds left to play."""
+        return [one for one in self.everything if not one.finished]
+
+
+def gather(runs: Sequence[Run], name: str | None = None) -> Story:
+    """Read runs, finished or not; those that differ in nothing but the seed are one row."""
+    name = name or ", ".join(dict.fromkeys(run.meta["name"] for run in runs)) or "runs"
+    rows = side_by_side(runs)
+    labels = short([row.label for row in rows])
+    readings = [
+        [Reading(row.runs[seed], label) for seed in sorted(row.runs)] for label, row in zip(labels, rows, strict=True)
+    ]
+    return Story(name, rows, labels, readings)
+
+
+# --- where the runs are -----------------------------------------------------------------------------------------------------
+
+
+def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings: Sequence[str] = ()) -> list[Run]:
+    """The runs that paths stand for; without paths, all runs of ``folder``.
+
+    A path is a run directory, a folder of them, or an experiment file, whose runs are looked for in ``folder``.
+
+    Raises:
+        UsageError: a path is none of these, or there is no run.
+    """
+    found: list[Run] = []
+    for path in list(map(Path, paths)) or [Path(folder)]:
+        if (path / "run.sqlite").is_file():
+            found.append(Run(path))
+        elif path.is_dir():
+            inside = [inner for inner in path.iterdir() if (inner / "run.sqlite").is_file()]
+            if not inside:
+                raise UsageError(f"{path}: there is no run in it; `fedcohort run --runs {path}` makes one")
+            found += map(Run, sorted(inside, key=_begun))
+        elif path.is_file():
+            found += _of_experiment(path, folder, settings)
+        else:
+            raise UsageError(
+                f"{path}: no such run; give run directories, a folder of them, or an experiment "
+                "file whose runs are in --runs"
+            )
+    return list({run.path.resolve(): run for run in found}.values())
+
+
+def _begun(path: Path) -> tuple[float, str]:
+    """When a run was begun: rows are run in the order of the experiment."""
+    return (path / "experiment.toml").stat().st_mtime, path.name
+
+
+def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
+    from fedcohort.experiment import load
+    from fedcohort.simulate import Given, find_run
+
+    cells: list[Any] = load(path, settings).cells()
+    runs = [find_run(cell, Given(), folder) for cell in cells]
+    found = [run for run in runs if run is not None]
+    if not found:
+        raise UsageError(
+            f"{path}: none of its runs is in {folder}; make them with `fedcohort compare {path}`, or give --runs"
+        )
+    return found
+
+
+def blocks(length: int, most: int) -> Indices:
+    """The block of each of ``length`` things, so that there are ``most`` blocks at most, int64 [length]."""
+    size = max(1, -(-length // most))
+    return np.arange(length) // size

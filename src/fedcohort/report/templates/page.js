@@ -1,0 +1,210 @@
+"use strict";
+(() => {
+const state = {data: {}, charts: {}, config: {}, views: new Map(), hidden: [], problems: []};
+window.fedcohort = state;
+
+const NARROW = 520;
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+function read() {
+  const payload = JSON.parse(document.getElementById("payload").textContent);
+  Object.assign(state, payload);
+}
+
+/* The names of data that a chart draws from. */
+function named(spec, found = new Set()) {
+  if (Array.isArray(spec)) spec.forEach(inner => named(inner, found));
+  else if (spec && typeof spec === "object") {
+    if (spec.data && typeof spec.data.name === "string" && !spec.data.values) found.add(spec.data.name);
+    Object.values(spec).forEach(inner => named(inner, found));
+  }
+  return found;
+}
+
+async function draw(place) {
+  const key = place.dataset.chart, original = state.charts[key];
+  const spec = structuredClone(original);
+  spec.datasets = spec.datasets || {};
+  for (const name of named(spec)) spec.datasets[name] ??= state.data[name] || [];
+  spec.config = state.config;
+  const width = place.clientWidth || place.closest(".view").clientWidth || 600;
+  const has = name => JSON.stringify(spec).includes(`"name":"${name}"`);
+  const labelled = has("named");
+  const named_ = labelled && width >= NARROW;
+  let right = 6;
+  if (named_) {
+    const names = Object.entries(spec.datasets).filter(([n]) => n.endsWith("_ends")).flatMap(([, rows]) => rows.map(row => row.name.length));
+    right = 14 + 7 * Math.max(...names, 1);
+  }
+  spec.padding = {left: 2, top: 8, bottom: 2, right: Math.min(right, width / 3)};
+  const container = spec.width === "container";
+  if (container) spec.autosize = {type: "fit-x", contains: "padding"};
+  const before = state.views.get(key);
+  const result = await vegaEmbed(place, spec, {mode: "vega-lite", renderer: "svg", actions: false, tooltip: {theme: "custom"}, logLevel: 1});
+  if (before) before.finalize();
+  state.views.set(key, result.view);
+  if (labelled && !named_) result.view.signal("named", false);
+  apply(result.view);
+  await result.view.runAsync();
+}
+
+function apply(view) {
+  try { view.signal("hidden", state.hidden); } catch { /* this chart has no strategies */ }
+}
+
+function pause() {
+  return new Promise(done => (window.requestIdleCallback ? requestIdleCallback(done, {timeout: 120}) : setTimeout(done, 0)));
+}
+
+let drawing = Promise.resolve();
+
+/* Charts that can be seen, one after the other from the top; those of hidden views when they are switched to. */
+function drawAll(root = document) {
+  drawing = drawing.then(async () => {
+    for (const place of all(".view:not([hidden]) .chart", root)) {
+      if (place.dataset.drawn) continue;
+      place.dataset.drawn = "yes";
+      try { await draw(place); } catch (error) { state.problems.push(`${place.dataset.chart}: ${error}`); console.error(place.dataset.chart, error); }
+      await pause();
+    }
+  });
+  return drawing;
+}
+
+function switchView(input) {
+  const figure = input.closest("figure");
+  all(".view", figure).forEach(view => { view.hidden = view.dataset.view !== input.value; });
+  return drawAll(figure);
+}
+
+function hide() {
+  state.hidden = all(".strategies input").filter(box => !box.checked).map(box => box.value);
+  all("[data-strategy]").forEach(place => place.classList.toggle("off", state.hidden.includes(place.dataset.strategy)));
+  for (const view of state.views.values()) { apply(view); view.runAsync(); }
+}
+
+/* --- saving ------------------------------------------------------------------------------------------------------------- */
+
+function download(name, type, text) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], {type}));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+async function save(button) {
+  const figure = button.closest("figure"), key = figure.dataset.figure;
+  const places = all(".view:not([hidden]) .chart", figure);
+  if (button.dataset.save === "svg") {
+    const style = getComputedStyle(document.documentElement);
+    for (const place of places) {
+      const svg = await state.views.get(place.dataset.chart).toSVG();
+      const solid = svg.replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim());
+      download(`${place.dataset.chart}.svg`, "image/svg+xml", solid);
+    }
+    return;
+  }
+  const quote = value => value === null || value === undefined ? "" : /[",\n]/.test(value) ? `"${String(value).replace(/"/g, '""')}"` : String(value);
+  const names = new Set(places.flatMap(place => [...named(state.charts[place.dataset.chart])]));
+  for (const name of names) {
+    const rows = state.data[name] || [];
+    if (name.endsWith("_ends") || !rows.length) continue;
+    const columns = Object.keys(rows[0]);
+    download(`${key}-${name}.csv`, "text/csv", [columns.join(","), ...rows.map(row => columns.map(c => quote(row[c])).join(","))].join("\n"));
+  }
+}
+
+/* --- widths ---------------------------------------------------------------------------------------------------------------- */
+
+let lastWidth = document.documentElement.clientWidth, waiting;
+function resized() {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => {
+    const width = document.documentElement.clientWidth;
+    if (width === lastWidth) return;
+    lastWidth = width;
+    all(".chart").forEach(place => delete place.dataset.drawn);
+    drawAll();
+  }, 200);
+}
+
+/* --- live: ask for news, and put the new page in the place of the old ------------------------------------------------------------ */
+
+async function follow() {
+  const status = document.getElementById("status");
+  let wait = 2000;
+  for (;;) {
+    await new Promise(done => setTimeout(done, wait));
+    if (document.hidden) continue;
+    try {
+      const news = await fetch(`/state${location.search}`, {cache: "no-store"});
+      if (!news.ok) throw new Error(news.status);
+      const version = (await news.json()).version;
+      const here = document.getElementById("status");
+      here.textContent = "Connected; this page follows the runs.";
+      here.classList.remove("lost");
+      wait = 2000;
+      if (version !== document.body.dataset.live) await renew();
+    } catch (error) {
+      const here = document.getElementById("status") || status;
+      here.textContent = "No connection to the run; what was drawn last stays, and the page goes on by itself when the run is back.";
+      here.classList.add("lost");
+      wait = Math.min(wait * 1.5, 10000);
+    }
+  }
+}
+
+async function renew() {
+  const answer = await fetch(location.href, {cache: "no-store"});
+  if (!answer.ok) throw new Error(answer.status);
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const chosen = all(".switch input:checked").map(input => [input.name, input.value]);
+  const open = all("details").map(part => part.open);
+  const before = new Map(all(".chart").map(place => [place.dataset.chart, place]));
+  const old = {data: state.data, charts: state.charts};
+  document.getElementById("payload").textContent = fresh.getElementById("payload").textContent;
+  read();
+  for (const name of ["header.top", ".strategies", "main"]) {
+    const here = document.querySelector(name), there = fresh.querySelector(name);
+    if (here && there) here.replaceWith(document.adoptNode(there));
+    else if (there) document.querySelector("main").before(document.adoptNode(there));
+  }
+  chosen.forEach(([name, value]) => {
+    const input = document.querySelector(`input[name="${CSS.escape(name)}"][value="${CSS.escape(value)}"]`);
+    if (!input) return;
+    input.checked = true;
+    all(".view", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== value; });
+  });
+  all("details").forEach((part, i) => { if (open[i] !== undefined) part.open = open[i]; });
+  all(".strategies input").forEach(box => { box.checked = !state.hidden.includes(box.value); });
+  all("[data-strategy]").forEach(place => place.classList.toggle("off", state.hidden.includes(place.dataset.strategy)));
+  for (const place of all(".chart")) {
+    const was = before.get(place.dataset.chart), key = place.dataset.chart;
+    if (!was || !was.firstChild) continue;
+    place.style.minHeight = `${was.clientHeight}px`;
+    const same = JSON.stringify(old.charts[key]) === JSON.stringify(state.charts[key]) &&
+      [...named(state.charts[key])].every(name => JSON.stringify(old.data[name]) === JSON.stringify(state.data[name]));
+    if (same) { place.replaceWith(was); continue; }
+    place.append(...was.childNodes);
+  }
+  document.body.dataset.live = fresh.body.dataset.live;
+  await drawAll();
+}
+
+/* --- begin ------------------------------------------------------------------------------------------------------------------ */
+
+document.addEventListener("change", event => {
+  if (event.target.matches(".switch input")) switchView(event.target);
+  if (event.target.matches(".strategies input")) hide();
+});
+document.addEventListener("click", event => {
+  const button = event.target.closest("[data-save]");
+  if (button) save(button);
+});
+window.addEventListener("resize", resized);
+read();
+state.ready = drawAll();
+state.drawAll = drawAll;
+if (document.body.dataset.live !== undefined) follow();
+})();

@@ -1,0 +1,51 @@
+"""What a report's page says, read back from its HTML without a browser."""
+
+import json
+from html.parser import HTMLParser
+from typing import Any
+
+__all__ = ["Page"]
+
+
+class Page(HTMLParser):
+    """``cells[table][strategy][field]`` are the numbers behind the cells, ``payload`` what the charts draw from."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+        self.cells: dict[str, list[dict[str, str]]] = {}
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.payload: dict[str, Any] = {}
+        self._table, self._payload = "", False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append((tag, found))
+        self._payload = found.get("id") == "payload"
+        if tag == "table":
+            self._table = found.get("id") or ""
+            self.cells[self._table] = []
+        if tag == "tr" and "data-strategy" in found:
+            self.cells[self._table].append({"strategy": found["data-strategy"] or ""})
+        if "data-kind" in found:
+            self.cells[self._table][-1]["kind"] = found["data-kind"] or ""
+        if "data-field" in found:
+            self.cells[self._table][-1][found["data-field"] or ""] = found.get("data-value") or ""
+
+    def handle_data(self, data: str) -> None:
+        if self._payload and data.strip():
+            self.payload = json.loads(data)
+            self._payload = False
+        elif self.tags and self.tags[-1][0] not in ("script", "style"):
+            self.words.append(data)
+
+    @property
+    def prose(self) -> str:
+        """All words that are shown."""
+        return " ".join(" ".join(self.words).split())
+
+    def row(self, table: str, strategy: str) -> dict[str, str]:
+        """The numbers of one row."""
+        return next(row for row in self.cells[table] if row["strategy"] == strategy)
