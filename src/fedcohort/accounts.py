@@ -12,7 +12,7 @@ import torch
 from fedcohort.algorithms.base import LARGE, Algorithm, Members, ModelState, Update, is_finite
 from fedcohort.arrays import Indices, Values
 from fedcohort.record import KEPT, ClientRow, LedgerRow
-from fedcohort.selection.base import Cohort, Outcome, Question
+from fedcohort.selection.base import Cohort, Outcome, Question, Why
 from fedcohort.training.forward import Evaluation
 
 __all__ = ["Ledger", "Stopwatch", "Tally", "decisions", "num_bytes"]
@@ -238,10 +238,12 @@ def decisions(cohort: Cohort) -> list[tuple[int, bool, float, dict[str, float]]]
     why = cohort.why
     if why is None:
         return [(int(client), True, math.nan, {}) for client in cohort.clients[:KEPT]]
-    chosen = np.isin(why.candidates, cohort.clients)
-    order = np.lexsort(
-        (why.candidates, -np.nan_to_num(why.scores, nan=-np.inf, posinf=np.inf, neginf=-np.inf), ~chosen)
-    )
+    most = max(why.candidates.max(initial=0), cohort.clients.max(initial=0))
+    selected = np.zeros(most + 1, dtype=bool)
+    selected[cohort.clients] = True
+    chosen = selected[why.candidates]
+    inside, outside = np.flatnonzero(chosen), np.flatnonzero(~chosen)
+    order = np.concatenate([_ranked(why, inside, KEPT), _ranked(why, outside, max(0, KEPT - len(inside)))])
     rows = [
         (
             int(why.candidates[i]),
@@ -249,7 +251,23 @@ def decisions(cohort: Cohort) -> list[tuple[int, bool, float, dict[str, float]]]
             float(why.scores[i]),
             {name: float(values[i]) for name, values in why.terms.items()},
         )
-        for i in order[:KEPT]
+        for i in order
     ]
-    known = set(why.candidates.tolist())
-    return rows + [(int(c), True, math.nan, {}) for c in cohort.clients[:KEPT] if int(c) not in known]
+    selected[why.candidates] = False  # left are those who were chosen without having been candidates
+    return rows + [(int(c), True, math.nan, {}) for c in cohort.clients[:KEPT] if selected[c]]
+
+
+def _ranked(why: Why, among: Indices, count: int) -> Indices:
+    """The ``count`` best scored positions of ``among``, the lowest id first where scores are equal; what is no score comes last."""
+    scores = why.scores[among]
+    scores = np.where(np.isnan(scores), -np.inf, scores)
+    ids = why.candidates[among]
+    if count < len(among):  # a million need not be sorted for a thousand
+        edge = np.partition(scores, len(scores) - count)[len(scores) - count] if count else np.inf
+        above, equal = np.flatnonzero(scores > edge), np.flatnonzero(scores == edge)
+        left = count - len(above)
+        if 0 < left < len(equal):
+            equal = equal[np.argpartition(ids[equal], left - 1)[:left]]
+        kept = np.concatenate([above, equal[: max(left, 0)]])
+        among, scores, ids = among[kept], scores[kept], ids[kept]
+    return among[np.lexsort((ids, -scores))]

@@ -100,6 +100,7 @@ class LocalEngine:
         plan: Plan = "threads",
     ) -> None:
         self.federation = federation
+        self._sizes = federation.num_samples
         self.seed = seed
         self._model, self._training = model, training
         self.workers = 1 if plan == "loop" else workers or len(os.sched_getaffinity(0))
@@ -214,7 +215,7 @@ class LocalEngine:
     def answer(self, model: ModelState, t: int, question: Question, clients: Indices) -> Values:
         """See :class:`Engine`."""
 
-        sizes = self.federation.num_samples[clients]
+        sizes = self._sizes[clients]
         pieces = _pieces(sizes)
 
         def work(position: int) -> list[Values]:
@@ -273,7 +274,7 @@ class LocalEngine:
 
     def _costs(self, cohort: Cohort) -> Values:
         epochs = 1 if cohort.epochs is None else cohort.epochs
-        return (self.federation.num_samples[cohort.clients] * epochs).astype(np.float64)
+        return (self._sizes[cohort.clients] * epochs).astype(np.float64)
 
     def _window(self, group: int = 1) -> int:
         """Updates that may wait for their turn: few enough to stay small, enough to keep the threads busy."""

@@ -275,8 +275,12 @@ def top(scores: Values, k: int, rng: np.random.Generator) -> Indices:
     if k >= n:
         return np.lexsort((keys, -scores))
     threshold = np.partition(scores, n - k)[n - k]
-    near = np.flatnonzero(scores >= threshold)
-    return near[np.lexsort((keys[near], -scores[near]))[:k]]
+    above, equal = np.flatnonzero(scores > threshold), np.flatnonzero(scores == threshold)
+    left = k - len(above)
+    if left < len(equal):  # a million that were never chosen are equal: they need not be sorted
+        equal = equal[np.argpartition(keys[equal], left - 1)[:left]]
+    near = np.concatenate([above, equal])
+    return near[np.lexsort((keys[near], -scores[near]))]
 
 
 def rank_losses(losses: Values) -> Values:
@@ -454,7 +458,7 @@ def choose(selector: Selector, round: Round) -> Cohort:
         raise ValueError(
             f"{name}.select returned a client twice in round {round.t}; use Cohort.multiplicity for repeats"
         )
-    if not np.isin(clients, round.available).all():
+    if not _contains(round.available, clients):
         raise ValueError(f"{name}.select returned clients that are not available in round {round.t}")
     wanted = min(round.k, len(round.available))
     if not selector.variable_size and cohort.multiplicity is None and len(clients) != wanted:
@@ -465,6 +469,12 @@ def choose(selector: Selector, round: Round) -> Cohort:
         why = dataclasses.replace(why, note="; ".join([why.note, *round.notes]).removeprefix("; "))
         round.notes.clear()
     return dataclasses.replace(cohort, clients=clients, why=why)
+
+
+def _contains(available: Indices, clients: Indices) -> bool:
+    """Whether all ``clients`` are among ``available``, which ascends."""
+    places = np.minimum(np.searchsorted(available, clients), len(available) - 1)
+    return bool((available[places] == clients).all())
 
 
 _LIMITS: dict[str, tuple[type, float, float]] = {

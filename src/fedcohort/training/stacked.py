@@ -72,6 +72,7 @@ class Stack:
         self.training = training = algorithm.local_training(training)
         self.loss = training.build_loss()
         self.seed = seed
+        self.sizes = federation.num_samples
         self.device = federation.train.labels.device
         plain = not algorithm.corrects and type(algorithm).backward is Algorithm.backward
         simple = training.optimizer == "sgd" and not (training.nesterov or training.weight_decay or training.clip_norm)
@@ -93,7 +94,7 @@ class Stack:
         ``epochs``, ``received`` and ``memories`` as in :meth:`fedcohort.training.local.Trainer.train`, one entry a client.
         """
         settings = self.training
-        sizes = np.array([int(self.federation.num_samples[client]) for client in clients])
+        sizes = self.sizes[list(clients)]
         passes = np.array([settings.epochs] * len(clients) if epochs is None else epochs)
         batch = settings.batch_size or int(sizes.max())
         steps = -(-sizes // batch) * passes

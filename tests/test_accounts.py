@@ -1,0 +1,48 @@
+"""What is kept of a decision: the selected, then the best scored, without sorting everybody."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedcohort.accounts import KEPT, decisions
+from fedcohort.selection.base import Cohort, Why
+
+
+def by_sorting(cohort: Cohort) -> list[int]:
+    """The ids in order, by one sort over all."""
+    why = cohort.why
+    assert why is not None
+    chosen = np.isin(why.candidates, cohort.clients)
+    scores = np.nan_to_num(why.scores, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    return [int(c) for c in why.candidates[np.lexsort((why.candidates, -scores, ~chosen))][:KEPT]]
+
+
+@pytest.mark.parametrize("m", [1, 7, KEPT - 1, KEPT, KEPT + 1, 5 * KEPT])
+@pytest.mark.parametrize("levels", [1, 3, 10**6])
+@pytest.mark.parametrize("k", [1, 20, KEPT + 5])
+def test_the_selected_and_the_best_scored(m: int, levels: int, k: int) -> None:
+    """Whatever ties there are, and with scores that are no numbers."""
+    draw = np.random.default_rng(m + levels + k)
+    candidates = draw.permutation(3 * m)[:m]
+    scores = draw.integers(0, levels, m).astype(float)
+    scores[draw.random(m) < 0.1] = np.nan
+    scores[draw.random(m) < 0.05] = np.inf
+    scores[draw.random(m) < 0.05] = -np.inf
+    clients = draw.permutation(candidates)[: min(k, m)]
+    cohort = Cohort(clients, why=Why(candidates, scores, {"id": candidates * 1.0}))
+    rows = decisions(cohort)
+    assert [row[0] for row in rows] == by_sorting(cohort)
+    where = {int(c): i for i, c in enumerate(candidates)}
+    for client, selected, score, terms in rows:
+        assert selected == (client in clients)
+        assert terms == {"id": float(client)}
+        assert score == scores[where[client]] or (math.isnan(score) and math.isnan(scores[where[client]]))
+
+
+def test_who_was_no_candidate_stands_at_the_end() -> None:
+    cohort = Cohort(np.array([9, 2]), why=Why(np.array([1, 2]), np.array([0.5, 0.1])))
+    assert [(client, selected) for client, selected, _, _ in decisions(cohort)] == [(2, True), (1, False), (9, True)]
+    assert [client for client, *_ in decisions(Cohort(np.array([4, 3])))] == [4, 3]
+    nobody = Cohort(np.zeros(0, dtype=np.int64), why=Why(np.zeros(0, dtype=np.int64), np.zeros(0)))
+    assert decisions(nobody) == []
