@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -414,3 +415,34 @@ def test_everybody_takes_part_in_the_first_round_of_a_small_federation(m: int, f
     flash.setup(a_census([1] * m, 7))
     seen = Round(1, 7, np.arange(m), RNG(0), 0.0, np.full(m, np.nan), lambda q, c: np.ones((len(c), 2)))
     assert len(choose(flash, seen)) == first
+
+
+def test_losses_of_the_local_models_give_contexts_rewards_and_credit_at_once() -> None:
+    stage = Stage(eval_point="local", head="greedy", k=1)
+
+    def play(t: int, local: Values) -> Cohort:
+        ids = np.arange(3)
+        cohort = choose(stage.selector, Round(t, 1, ids, RNG(t), 0.0, stage.times, nobody_is_asked))
+        i = cohort.clients
+        stage.times = stage.times.copy()
+        stage.times[i] = TIMES[i]
+        reports = {"training_loss": local[i, 0], "held_out_loss": local[i, 1]}
+        outcome = an_outcome(cohort, t=t, reports=reports)
+        stage.selector.observe(replace(outcome, durations=TIMES[i]))
+        return cohort
+
+    def nobody_is_asked(question: Question, clients: Indices) -> Values:
+        raise AssertionError
+
+    first = play(1, LOSSES[0])
+    assert first.stop == {"rule": "losses", "loss": "robust", "alpha": 0.1, "beta": 4.0, "log_zero": -4.0}
+    assert len(first) == 3
+    assert np.isnan(stage.selector.reward).all()
+    i = int(play(2, LOSSES[1]).clients[0])
+    state = stage.selector.learned
+    assert state is not None
+    assert stage.selector.reward[i] == pytest.approx(1.0)  # the first reward is the largest so far
+    x = stage.selector.context[i]
+    assert x == pytest.approx([*(LOSSES[1, i] / LOSSES[0, i]), TIMES[i] / 20, 0])
+    np.testing.assert_allclose(state["V"], np.eye(4) + np.outer(x, x))
+    np.testing.assert_allclose(state["b"], x)

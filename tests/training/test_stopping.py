@@ -12,9 +12,9 @@ from fedcohort.algorithms.local import Training
 from fedcohort.engines.local import LocalEngine
 from fedcohort.errors import UsageError
 from fedcohort.models import Mlp
-from fedcohort.selection.base import Cohort
+from fedcohort.selection.base import Cohort, Context
 from fedcohort.testing.base import HEALTHY, bits, small_federation
-from fedcohort.training.stopping import ConformalRule, Progress, build_rule
+from fedcohort.training.stopping import ConformalRule, LossesRule, Progress, build_rule
 
 WORKED = np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55])
 
@@ -125,3 +125,36 @@ def test_what_is_refused(stop: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         build_rule(stop)
     assert str(caught.value).startswith(message)
+
+
+def test_losses_are_reported_after_the_last_epoch() -> None:
+    """Robust loss at p = z = (.7, .2, .1), y = 0: CE .356675, entropy .801819, RCE 1.2."""
+    found = np.array([[0.7, 0.2, 0.1], [0.1, 0.9, 0.0]]), np.array([0, 1])
+    held = np.array([[0.5, 0.25, 0.25]]), np.array([1])
+    rule = LossesRule(loss="robust", alpha=0.1, beta=4.0)
+    assert rule.check(Progress(1, False, 0.5, lambda: held, (), lambda: found)) == (False, {})
+    stop, said = rule.check(Progress(2, True, 0.5, lambda: held, (), lambda: found))
+    first = 0.356675 + 0.1 * 0.801819 + 4 * 1.2
+    second = 0.105361 + 0.1 * 0.325083 + 4 * 4 * 0.1
+    assert stop is False
+    assert said["training_loss"] == pytest.approx((first + second) / 2, abs=1e-6)
+    assert said["held_out_loss"] == pytest.approx(math.log(4))
+    nothing = np.zeros((0, 3)), np.zeros(0, dtype=np.int64)
+    _, said = LossesRule().check(Progress(2, True, 0.5, lambda: nothing, (), lambda: found))
+    assert said["held_out_loss"] == said["training_loss"] == pytest.approx((0.356675 + 0.105361) / 2, abs=1e-6)
+
+
+def test_reported_losses_are_those_of_the_model_sent_and_the_model_is_the_same_without_them() -> None:
+    federation, training = small_federation(trouble=False), Training(batch_size=4, epochs=2)
+    engine = LocalEngine(federation, Mlp(hidden=8), training, FedAvg(), seed=3, workers=1)
+    try:
+        model, client = engine.initial_model(), HEALTHY[0]
+        stop = {"rule": "losses", "loss": "robust", "alpha": 0.1, "beta": 4.0, "log_zero": -4.0}
+        (plain,) = engine.train(model, 1, Cohort(np.array([client])), FedAvg())
+        (update,) = engine.train(model, 1, Cohort(np.array([client]), stop=stop), FedAvg())
+        assert bits(update.state) == bits(plain.state)
+        answer = engine.answer(update.state, 1, Context(loss="robust"), np.array([client]))[0]
+        assert [update.report["training_loss"], update.report["held_out_loss"]] == pytest.approx(answer, rel=1e-5)
+        assert update.passes > plain.passes + 1
+    finally:
+        engine.close()

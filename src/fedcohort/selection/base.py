@@ -321,8 +321,6 @@ class Cohort:
         share: probability with which each client sends each trainable tensor of its update; None means that all are sent.
         unsent: what a tensor that was not sent counts as in the average: left_out (the mean is over those who sent it), or unchanged.
         stop: a rule that ends local training before ``epochs``, as plain data: ``{"rule": name, **settings}``.
-        question: what each client is asked about the model that it has trained; the answer comes with its update, as reports
-            ``answer_0``, ``answer_1``, ….
         why: the reasons.
     """
 
@@ -334,7 +332,6 @@ class Cohort:
     share: Values | None = None
     unsent: Literal["left_out", "unchanged"] = "left_out"
     stop: Mapping[str, Any] | None = None
-    question: Question | None = None
     why: Why | None = None
 
     def __len__(self) -> int:
@@ -450,7 +447,7 @@ def choose(selector: Selector, round: Round) -> Cohort:
     cohort = selector.select(round)
     if len(round.available) <= round.k and not selector.variable_size and len(cohort) < len(round.available):
         sure = None if cohort.inclusion is None else np.ones(len(round.available))
-        cohort = Cohort(round.available, inclusion=sure, stop=cohort.stop, question=cohort.question, why=cohort.why)
+        cohort = Cohort(round.available, inclusion=sure, stop=cohort.stop, why=cohort.why)
     name = type(selector).__name__
     _check_numbers(cohort, f"{name}.select in round {round.t}")
     clients = np.asarray(cohort.clients, dtype=np.int64)

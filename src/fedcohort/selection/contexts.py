@@ -157,7 +157,9 @@ class ContextBandit(Selector):
     def in_units(self, times: Values, unit: float | None = None) -> Values:
         """Times, or the time of the last round if ``duration_scope`` says so, in the unit of time; at least 1e-8."""
         if unit is None:
-            unit = float(np.median(times)) if self.unit is None and len(times) else self.unit or 1.0
+            if self.unit is None and len(times):
+                self.unit = float(np.median(times))
+            unit = self.unit or 1.0
         if self.duration_scope == "round":
             times = np.full(len(times), unit if np.isnan(self.round_time) else self.round_time)
         scaled: Values = np.maximum(times / (max(unit, 1e-8) if self.time_unit == "median" else 1.0), 1e-8)

@@ -27,7 +27,7 @@ FLASH, arXiv:2402.08769, Algorithms 1 and 2. Open points are settled by its pred
 or by us.
 """
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -114,7 +114,8 @@ class Flash(ContextBandit):
         """Take the top k by the scores of last round's contexts, then hear this round's."""
         cohort = self._first(round) if self.learned is None else self._next(round)
         if self.eval_point == "local":
-            return replace(cohort, question=self.question())
+            question = asdict(self.question())
+            return replace(cohort, stop={"rule": "losses", **question})
         asked = round.available if self.context_refresh == "all" else np.sort(cohort.clients)
         earned = self.hear(asked, round.ask(self.question(), asked), self.seconds(round, asked))
         if self.credit == "causal":
@@ -149,7 +150,7 @@ class Flash(ContextBandit):
 
     def _hear_participants(self, outcome: Outcome) -> Indices:
         """Contexts and rewards of the participants, from what they sent with their update; those who sent it and were admitted."""
-        answers = np.stack([outcome.report("answer_0"), outcome.report("answer_1")], axis=1)
+        answers = np.stack([outcome.report("training_loss"), outcome.report("held_out_loss")], axis=1)
         there = outcome.trained & np.isfinite(outcome.durations)
         clients = outcome.cohort.clients[there]
         self.hear(clients, answers[there], self.in_units(outcome.durations[there]))

@@ -18,7 +18,7 @@ from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.arrays import Indices, Values
-from fedcohort.federation.federation import Federation
+from fedcohort.federation.federation import Federation, Samples
 from fedcohort.streams import rng
 from fedcohort.training.forward import probabilities
 from fedcohort.training.stopping import Progress, StoppingRule
@@ -143,7 +143,16 @@ class Trainer:
             used = epoch + 1
             if stop is not None:
                 loss = float(torch.stack(step_losses[begun:]).double().mean()) if step_losses[begun:] else math.nan
-                end, said = stop.check(Progress(used, used == epochs, loss, problem.held_out_probabilities, checks))
+                end, said = stop.check(
+                    Progress(
+                        used,
+                        used == epochs,
+                        loss,
+                        problem.held_out_probabilities,
+                        checks,
+                        problem.trained_probabilities,
+                    )
+                )
                 checks.append(said)
                 if end:
                     break
@@ -215,13 +224,19 @@ class _Problem:
 
     def held_out_probabilities(self) -> tuple[Values, Indices]:
         """Class probabilities of the present model on the client's held-out part, and the labels; in evaluation mode."""
+        return self._probabilities(self._trainer.federation.held_out(self._client))
+
+    def trained_probabilities(self) -> tuple[Values, Indices]:
+        """The same on the client's training samples."""
+        return self._probabilities(self._data)
+
+    def _probabilities(self, samples: Samples) -> tuple[Values, Indices]:
         trainer = self._trainer
-        held = trainer.federation.held_out(self._client)
-        self.forwards += len(held)
+        self.forwards += len(samples)
         trainer.module.eval()
-        found = probabilities(trainer.module, trainer.federation, trainer.dtype, held)
+        found = probabilities(trainer.module, trainer.federation, trainer.dtype, samples)
         trainer.module.train()
-        return found, held.labels.cpu().numpy()
+        return found, samples.labels.cpu().numpy()
 
     @property
     def gradients(self) -> Tensors:

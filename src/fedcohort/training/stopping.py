@@ -9,8 +9,9 @@ beside ``epochs``, the epochs used; the strategy sees it in ``admit`` and ``obse
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from annotated_types import Ge, Gt, Lt
 
 from fedcohort import conformal
@@ -33,6 +34,7 @@ class Progress:
         held_out: ``held_out()`` gives class probabilities [n, K] of the present model on the samples that the client holds out, and
             their labels [n]; it costs a forward pass over them.
         before: what the rule reported after each earlier epoch.
+        trained: as ``held_out``, on the samples that the client trains on.
     """
 
     epoch: int
@@ -40,6 +42,7 @@ class Progress:
     loss: float
     held_out: Callable[[], tuple[Values, Indices]]
     before: Sequence[Mapping[str, float]] = ()
+    trained: Callable[[], tuple[Values, Indices]] = lambda: (np.zeros((0, 1)), np.zeros(0, dtype=np.int64))
 
 
 class StoppingRule:
@@ -97,10 +100,47 @@ class ConformalRule(StoppingRule):
         return done, {"q_hat": q, "set_size": size, "done": float(done), "calibration": float(len(labels))}
 
 
+@parameters
+class LossesRule(StoppingRule):
+    """Never stop; after the last epoch report two losses of the model that the client has trained.
+
+    Reports ``training_loss`` (of ``loss``, on the samples it trained on) and ``held_out_loss`` (the cross-entropy on those that it
+    holds out; on the others, if there are none).
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"holdout"})
+
+    loss: Literal["robust", "ce"] = "ce"
+    """Cross-entropy, or FLASH's robust loss with the model's own outputs as pseudo-labels."""
+    alpha: Annotated[float, Ge(0)] = 0.1
+    """Of the robust loss: weight of the cross-entropy to the model's own outputs."""
+    beta: Annotated[float, Ge(0)] = 4.0
+    """Of the robust loss: weight of the reverse cross-entropy."""
+    log_zero: Annotated[float, Lt(0)] = -4.0
+    """Of the robust loss: what stands for log 0."""
+
+    def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
+        """Two forward passes, once."""
+        if not progress.last:
+            return False, {}
+        trained, held_out = progress.trained(), progress.held_out()
+        surprise = -np.log(np.maximum(trained[0], 1e-12))
+        losses = surprise[np.arange(len(surprise)), trained[1]]
+        if self.loss == "robust":
+            entropy = (trained[0] * surprise).sum(axis=1)
+            losses = losses + self.alpha * entropy + self.beta * self.log_zero * np.expm1(-losses)
+        probabilities, labels = held_out if len(held_out[1]) else trained
+        held = -np.log(np.maximum(probabilities[np.arange(len(labels)), labels], 1e-12))
+        return False, {"training_loss": float(losses.mean()), "held_out_loss": float(held.mean())}
+
+
 RULES = Table(
     kind="stopping rule",
     group="fedcohort.stopping_rules",
-    builtin={"conformal": "fedcohort.training.stopping:ConformalRule"},
+    builtin={
+        "conformal": "fedcohort.training.stopping:ConformalRule",
+        "losses": "fedcohort.training.stopping:LossesRule",
+    },
 )
 """Every rule by name."""
 
