@@ -172,6 +172,8 @@ def test_randomness_is_named(file: str) -> None:
                 "set_rng_state",
             ):
                 wrong += [] if file in SEEDED else [f"{file}:{node.lineno}: {owner}.{node.attr}"]
+        if isinstance(node, ast.ImportFrom) and node.module in ("numpy.random", "torch.random"):
+            wrong += [f"{file}:{node.lineno}: {node.module}.{n.name}" for n in node.names if n.name not in NAMED]
         if isinstance(node, ast.Call):
             name, keywords = ast.unparse(node.func), {keyword.arg for keyword in node.keywords}
             if name in {f"torch.{draw}" for draw in DRAWS} and "generator" not in keywords:

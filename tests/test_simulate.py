@@ -11,6 +11,7 @@ from torch import nn
 
 import fedcohort
 from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.comparison import read
 from fedcohort.engines.base import ClientError
 from fedcohort.errors import UsageError
 from fedcohort.selection.base import Cohort, Round, Selector
@@ -199,7 +200,8 @@ def test_a_strategy_file_is_found_from_where_the_experiment_lies(
     monkeypatch.chdir(tmp_path)
     run = fedcohort.run(fedcohort.load_experiment("here/e.toml"), runs=tmp_path / "runs")
     monkeypatch.chdir("/")
-    assert fedcohort.open_run(run.path).experiment.selection.name.endswith("here/mine.py:Mine")
+    name = fedcohort.open_run(run.path).experiment.selection.name
+    assert name.startswith(str(run.path / "plug-ins" / "mine-"))  # a copy travels with the run
 
 
 def test_what_python_handed_over_stands_in_the_record(tmp_path: Path) -> None:
@@ -253,3 +255,64 @@ def test_a_cohort_of_the_wrong_size_is_told_so(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match=r"Greedy\.select returned 12 clients instead of 3 in round 1"):
         fedcohort.run(small(), selector=Greedy(), runs=tmp_path)
+
+
+def test_own_files_travel_with_the_run(tmp_path: Path) -> None:
+    """The file may change or go; the run can still be read, and tables call the strategy by its class."""
+    own = tmp_path / "own.py"
+    own.write_text(_OWN)
+    run = fedcohort.run(small(rounds=1, selection={"name": f"{own}:Last"}), runs=tmp_path / "runs")
+    own.unlink()
+    again = fedcohort.open_run(run.path)
+    assert again.experiment.selection.name.endswith(":Last")
+    assert "-last-seed0-" in run.path.name
+    assert read([run.path]).table["selection"].tolist() == ["Last"]
+    [copied] = (run.path / "plug-ins").iterdir()
+    assert copied.read_text() == _OWN
+
+
+_OWN = '''
+from typing import ClassVar
+
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import Card, Cohort, Round, Selector
+
+
+@parameters
+class Last(Selector):
+    """The clients with the highest ids."""
+
+    card: ClassVar[Card] = Card(source="a test", status="ours")
+
+    def select(self, round: Round) -> Cohort:
+        """The last ones."""
+        return Cohort(round.available[-round.k :])
+'''
+
+
+def test_a_data_folder_is_found_from_where_the_file_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedcohort.experiment import load
+
+    (tmp_path / "here" / "pictures").mkdir(parents=True)
+    (tmp_path / "here" / "digits").mkdir()
+    file = tmp_path / "here" / "mine.toml"
+    file.write_text('data.name = "pictures"\n[[variants]]\nlabel = "b"\ndata.name = "digits"\n')
+    monkeypatch.chdir(tmp_path)
+    rows = dict(load(file).rows())
+    assert rows["uniform"].data.name == str(tmp_path / "here" / "pictures")
+    assert rows["b"].data.name == "digits"
+
+
+def test_what_no_seed_measured_is_still_a_number(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=3, measures={"evaluate_every": 3}, data={"validation": 0.0}), runs=tmp_path)
+    assert run.rounds["validation_accuracy"].dtype == np.float64
+    assert run.rounds["test_accuracy"].notna().tolist() == [False, False, True]
+    assert not list(run.path.glob("run.sqlite-*"))  # one file, which can be read in a directory that is not writable
+
+
+def test_early_stop_chooses_among_tested_rounds(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=6, measures={"evaluate_every": 3}), runs=tmp_path)
+    found = run.summary()
+    tested = run.rounds["test_accuracy"].dropna()
+    assert found.early_stop_round in tested.index
+    assert found.early_stop_accuracy == tested[found.early_stop_round]

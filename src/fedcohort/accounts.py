@@ -119,7 +119,7 @@ class Tally:
     def __init__(self, cohort: Cohort, start: ModelState, trainable: frozenset[str], needs: frozenset[str]) -> None:
         self.cohort = cohort
         self.rows = [ClientRow(int(client), "failed", "no answer") for client in cohort.clients]
-        self.bytes_up = 0
+        self.bytes_up = self.uploads = 0
         self.passes = 0.0
         self.note = ""
         self._position = {int(client): i for i, client in enumerate(cohort.clients)}
@@ -140,7 +140,7 @@ class Tally:
                 row.status, row.detail = "late", update.late
                 continue
             if not is_finite(update):
-                self.bytes_up += update.num_bytes
+                self.bytes_up, self.uploads = self.bytes_up + update.num_bytes, self.uploads + 1
                 row.status, row.detail = "diverged", "its update has NaN or infinite entries and was dropped"
                 continue
             row.status, row.detail = "declined", ""
@@ -155,6 +155,7 @@ class Tally:
         for update in updates:
             row = self.rows[self._position[update.client]]
             row.status, row.weight = "admitted", algorithm.weigh(update, members)
+            self.uploads += 1
             self.bytes_up += update.num_bytes  # whoever is declined was told before it sent its model
             largest = max(largest, row.weight)
             yield update

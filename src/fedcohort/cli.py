@@ -349,7 +349,7 @@ def _grid(over: Sequence[str]) -> dict[str, Any]:
 
     grid: dict[str, Any] = {}
     for text in over:
-        values: Any = parse_overrides([text])
+        values: Any = parse_overrides([text], "--over", "selection.k=[1, 3, 6]")
         key = text.partition("=")[0].strip()
         for part in key.split("."):
             values = values[part]

@@ -14,6 +14,7 @@ from fedcohort.arrays import Values
 from fedcohort.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.federation.datasets import Dataset
+from fedcohort.plugins import short_name
 from fedcohort.record import Run, open_run
 from fedcohort.simulate import Given, Progress, run_cell
 
@@ -36,12 +37,14 @@ class Result:
         best_accuracy: the highest of all rounds.
         early_stop_accuracy: in the round with the best validation accuracy.
         local_accuracy: mean over the clients of the last round of their training accuracy.
-        simulated_time: of all rounds; the unit is one pass over one sample.
+        simulated_time: of all rounds; the unit is the least time for one sample of a round's work.
         jain: Jain's index of how often each client was selected.
         jain_random: its mean under uniform selection of as many clients.
         bytes: sent and received.
         client_passes: forward passes over a client's training data, summed over clients.
         wall_seconds: of the simulator, all rounds.
+        updates: clients selected, summed over rounds.
+        diverged: of them, those whose update had NaN or infinite entries and was dropped.
     """
 
     seed: int
@@ -57,6 +60,8 @@ class Result:
     bytes: float
     client_passes: float
     wall_seconds: float
+    updates: int
+    diverged: int
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; what is unknown is None."""
@@ -75,7 +80,8 @@ def result(run: Run) -> Result:
     tested, validated = _array(rounds["test_accuracy"]), _array(rounds["validation_accuracy"])
     local = _array(rounds["local_accuracy"])
     clients = experiment.federation.clients
-    counts = np.bincount(run.clients["client"].to_numpy(np.int64), minlength=clients)
+    selected = run.clients
+    counts = np.bincount(selected["client"].to_numpy(np.int64), minlength=clients)
     per_round = max(1, round(float(rounds["selected"].mean())))
     return Result(
         seed=experiment.seed,
@@ -95,6 +101,8 @@ def result(run: Run) -> Result:
         bytes=float(ledger["bytes_down"].sum() + ledger["bytes_up"].sum()),
         client_passes=float(ledger["passes"].sum()),
         wall_seconds=float(run.wall["total"].sum()),
+        updates=len(selected),
+        diverged=int((selected["status"] == "diverged").sum()),
     )
 
 
@@ -137,14 +145,18 @@ class Comparison:
         """``measures.target_accuracy`` of the first row.
 
         Without one, the lowest of the rows' mean best test accuracy, rounded down to two decimals: the highest round number that every
-        row reaches on average. A run below its row's mean may miss it, which ``reached`` tells.
+        row reaches on average. A row in which an update diverged has no say in it. A run below its row's mean may miss it, which
+        ``reached`` tells.
         """
         given = self.rows[0].experiment.measures.target_accuracy
         if given is not None:
             return Target(given, "measures.target_accuracy")
-        lowest = min(float(np.mean([run.best_accuracy for run in runs])) for runs in self.results.values())
+        whole = [runs for runs in self.results.values() if not any(run.diverged for run in runs)]
+        lowest = min(float(np.mean([run.best_accuracy for run in runs])) for runs in whole or self.results.values())
+        without = " (rows with diverged updates aside)" if 0 < len(whole) < len(self.results) else ""
         return Target(
-            math.floor(round(lowest * 100, 6)) / 100, "the lowest of the rows' mean best test accuracy, rounded down"
+            math.floor(round(lowest * 100, 6)) / 100,
+            f"the lowest of the rows' mean best test accuracy{without}, rounded down",
         )
 
     @property
@@ -167,7 +179,7 @@ class Comparison:
         ``difference_high``: mean of the accuracy minus the first row's over the seeds that both have, with its paired 95 %
         interval; ``target_accuracy``, ``rounds_to_target``, ``time_to_target`` (simulated), ``bytes_to_target``: means over the
         ``reached`` seeds that reached the target; ``jain``, ``jain_random``, ``bytes``, ``client_passes``, ``simulated_time``,
-        ``wall_seconds``: as in :class:`Result`.
+        ``wall_seconds``, ``updates``, ``diverged``: as in :class:`Result`.
         """
         import pandas as pd
 
@@ -215,8 +227,8 @@ class Comparison:
         values = {name: float(np.mean([getattr(one, name) for one in results])) for name in _AVERAGED}
         return {
             "label": row.label,
-            "selection": row.experiment.selection.name,
-            "algorithm": row.experiment.algorithm.name,
+            "selection": short_name(row.experiment.selection.name),
+            "algorithm": short_name(row.experiment.algorithm.name),
             "seeds": len(results),
             "accuracy": accuracy,
             "accuracy_sd": sd,
@@ -296,9 +308,13 @@ def read(paths: Iterable[str | Path]) -> Comparison:
     for path in paths:
         run = open_run(path)
         if not run.finished:
+            how = (
+                f"from Python, with the same {run.meta['given']}"
+                if run.meta["given"]
+                else f"with `fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}`"
+            )
             raise UsageError(
-                f"{run.path}: stopped after round {run.last_round} of {run.experiment.rounds}; finish it first, with "
-                f"`fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}`"
+                f"{run.path}: stopped after round {run.last_round} of {run.experiment.rounds}; finish it first, {how}"
             )
         runs.append(run)
     return Comparison("runs", side_by_side(runs))

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -23,7 +23,7 @@ from fedcohort.errors import UsageError, nearest
 from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.models import MODELS
 from fedcohort.parameters import explain, make
-from fedcohort.plugins import Table, is_file_name
+from fedcohort.plugins import Table, is_file_name, short_name
 from fedcohort.selection import STRATEGIES
 
 __all__ = ["Cell", "Choice", "Experiment", "Variant", "load"]
@@ -350,6 +350,11 @@ class Experiment(_Section):
 
         return tomli_w.dumps(_without_none(self.to_dict()))
 
+    def own_files(self) -> list[Path]:
+        """The users' own files that plug-ins come from."""
+        found = {name.rpartition(":")[0] for name in _strings(self.to_dict()) if is_file_name(name)}
+        return [Path(name) for name in sorted(found)]
+
     def with_overrides(self, overrides: Mapping[str, Any]) -> "Experiment":
         """A new experiment with nested values replaced; a new name in a plugged section drops the old one's parameters."""
         return Experiment(**_merge(self.to_dict(), overrides, where=""))
@@ -362,7 +367,7 @@ class Experiment(_Section):
     @property
     def label(self) -> str:
         """What a table calls this row when nobody named it."""
-        return self.selection.name
+        return short_name(self.selection.name)
 
     def rows(self) -> list[tuple[str, "Experiment"]]:
         """The base and every variant, each for every point of the sweep, with distinct labels."""
@@ -464,15 +469,28 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
         raise UsageError(f"{file}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from None
+    from fedcohort.federation.datasets import NAMES
+
     values = _anchored(values, file.parent)
     for row in [values, *(row for row in _list(values.get("variants")) if isinstance(row, Mapping))]:
-        _anchor_trace(row, file.parent)
-    return Experiment(**_merge(values, _parse(overrides), where=""))
+        _anchor(row, ("systems", "availability"), "file", file.parent)
+        for section in ("data", "public"):
+            _anchor(row, (section,), "name", file.parent, only=lambda path: path.is_dir() and path.name not in NAMES)
+    return Experiment(**_merge(values, parse_overrides(overrides), where=""))
 
 
-def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
-    """``section.key=value`` settings as nested values."""
-    return _parse(overrides)
+def parse_overrides(overrides: Iterable[str], option: str = "--set", example: str = "selection.k=5") -> dict[str, Any]:
+    """``section.key=value`` settings as nested values; ``option`` and ``example`` are for messages."""
+    settings: dict[str, Any] = {}
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{option} {text!r}: write section.key=value, such as {example}")
+        try:
+            settings[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            settings[key.strip()] = value.strip()
+    return _nested(settings, option)
 
 
 # --- completing, merging, flattening -------------------------------------------------------------------------------------
@@ -543,13 +561,29 @@ def _anchored(value: Any, folder: Path) -> Any:
     return value
 
 
-def _anchor_trace(values: Mapping[str, Any], folder: Path) -> None:
-    """Make the path of an availability trace, given from where the experiment file lies, absolute; in place."""
-    law: Any = values
-    for key in ("systems", "availability"):
-        law = law.get(key) if isinstance(law, Mapping) else None
-    if isinstance(law, dict) and isinstance(law.get("file"), str):
-        law["file"] = str((folder / Path(law["file"]).expanduser()).resolve())
+def _anchor(
+    values: Mapping[str, Any],
+    section: tuple[str, ...],
+    key: str,
+    folder: Path,
+    only: Callable[[Path], bool] = lambda path: True,
+) -> None:
+    """Make the path ``values[section][key]``, given from where the experiment file lies, absolute; in place."""
+    inner: Any = values
+    for part in section:
+        inner = inner.get(part) if isinstance(inner, Mapping) else None
+    if isinstance(inner, dict) and isinstance(inner.get(key), str) and inner[key]:
+        path = folder / Path(inner[key]).expanduser()
+        if only(path):
+            inner[key] = str(path.resolve())
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _strings(inner)
 
 
 def _list(value: Any) -> list[Any]:
@@ -639,19 +673,6 @@ def _stays(section: str, parameter: str, old: Any, new: Any) -> bool:
     fields = [getattr(one, "__pydantic_fields__", {}) for one in found]
     defaults = [declared[parameter].default for declared in fields if parameter in declared]
     return len(defaults) == len(fields) and len(set(defaults)) == 1
-
-
-def _parse(overrides: Iterable[str]) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    for text in overrides:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"--set {text!r}: write section.key=value, such as selection.k=5")
-        try:
-            settings[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            settings[key.strip()] = value.strip()
-    return _nested(settings, "--set")
 
 
 def _nested(settings: Mapping[str, Any], where: str) -> dict[str, Any]:

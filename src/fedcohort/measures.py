@@ -96,7 +96,8 @@ def early_stop(validation: ArrayLike, test: ArrayLike, patience: int = 100, min_
     """Test accuracy at the round t* = arg max_{t ≤ stopped} val_t: validation chooses, test only reports.
 
     Training stops ``patience`` rounds after the last improvement. An improvement is a validation accuracy more than ``min_delta``
-    above that of the improvement before it; the first measured round is one. A run that ends earlier stops with its last round.
+    above that of the improvement before it; the first measured round is one. A run that ends earlier stops with its last round. Rounds
+    without a test are passed over.
 
     Args:
         validation: validation accuracy of each round [n].
@@ -111,6 +112,7 @@ def early_stop(validation: ArrayLike, test: ArrayLike, patience: int = 100, min_
         raise UsageError(f"patience = {patience}: at least 1 round")
     if not min_delta >= 0:
         raise UsageError(f"min_delta = {min_delta}: at least 0")
+    val = np.where(np.isfinite(tested), val, np.nan)
     reference, improved, stopped = -math.inf, 0, len(val)
     for t, value in enumerate(val.tolist(), start=1):
         if value > reference + min_delta:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from fedcohort.errors import UsageError, nearest
 
-__all__ = ["Card", "Table", "from_file", "is_file_name"]
+__all__ = ["Card", "Table", "from_file", "is_file_name", "short_name"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,11 @@ class Table:
 def is_file_name(name: str) -> bool:
     """Whether ``name`` means a class in a user's own file, ``path/to/file.py:Class``."""
     return ".py:" in name
+
+
+def short_name(name: str) -> str:
+    """``name`` for tables: of a class in a user's own file, the class."""
+    return name.rpartition(":")[2] if is_file_name(name) else name
 
 
 def from_file(name: str, where: str) -> Any:

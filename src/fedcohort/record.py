@@ -4,6 +4,7 @@
     run.sqlite               one transaction a round: metrics, decisions, cost ledger, and which checkpoint belongs to them
     checkpoint/round-*.safetensors
     model.safetensors        the final model
+    plug-ins/                copies of the user's own files that the description names
     run.lock                 held by the process that writes
 
 A round is in the database completely or not at all; a process may be killed at any moment. Nothing is pickled.
@@ -195,8 +196,10 @@ class Run:
             )
 
     @staticmethod
-    def create(path: str | Path, experiment_toml: str, meta: Mapping[str, str]) -> "Run":
-        """Make a new run directory, or open the one that is there.
+    def create(
+        path: str | Path, experiment_toml: str, meta: Mapping[str, str], files: Mapping[str, bytes] | None = None
+    ) -> "Run":
+        """Make a new run directory, with ``files`` that the description refers to, or open the one that is there.
 
         Raises:
             UsageError: the directory cannot be written.
@@ -213,6 +216,9 @@ class Run:
                     rows = {"format": str(FORMAT), "status": "running", "experiment": experiment_toml, **meta}
                     connection.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
                 connection.close()
+                for name, content in (files or {}).items():
+                    (directory / name).parent.mkdir(exist_ok=True)
+                    (directory / name).write_bytes(content)
                 (directory / "experiment.toml").write_text(experiment_toml, encoding="utf-8")
                 with suppress(
                     FileExistsError
@@ -472,9 +478,13 @@ class Run:
 
         with self._reading() as connection:
             try:
-                return pd.read_sql_query(query, connection)
+                frame = pd.read_sql_query(query, connection)
             except pd.errors.DatabaseError as error:
                 raise _damaged(self._database, error) from None
+            table = query.split(" FROM ")[1].split()[0]
+            declared = {name: kind for _, name, kind, *_ in connection.execute(f"PRAGMA table_info({table})")}
+        # a column of NULLs only would come back as objects
+        return frame.astype({name: "float64" for name in frame.columns if declared.get(name) == "REAL"})
 
 
 class Writer:
@@ -581,7 +591,9 @@ class Writer:
             db.execute("UPDATE meta SET value = 'finished' WHERE key = 'status'")
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database; where nobody is reading, as one file that can be read in a directory that is not writable."""
+        with suppress(sqlite3.OperationalError):
+            self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
     def _seal(self, round_: int) -> None:

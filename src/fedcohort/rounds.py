@@ -106,7 +106,7 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
     seconds = watch.seconds
     seconds["aggregation"] -= seconds.get("training", 0.0)
     ledger.add(
-        "training", messages=2 * len(cohort), down=len(cohort) * sent, up=tally.bytes_up, passes=tally.passes,
+        "training", messages=len(cohort) + tally.uploads, down=len(cohort) * sent, up=tally.bytes_up, passes=tally.passes,
         seconds=seconds.get("training", 0.0), discloses=tally.disclosed,
     )  # fmt: skip
     row = _row(

@@ -220,7 +220,15 @@ def _explained(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Ite
     yield f"Target accuracy {100 * compared.target.accuracy:g} %: {compared.target.chosen}.{means}"
     chance = sorted({index(row["jain_random"]) for row in rows})
     per = chance[0] if len(chance) == 1 else ", ".join(f"{row['label']} {index(row['jain_random'])}" for row in rows)
-    yield f"Time is simulated; 1 is one pass over one sample. Jain: 1 is even; uniform chance gives {per} on average."
+    yield (
+        "Time is simulated; 1 is the least time per sample of a round's work. "
+        f"Jain: 1 is even; uniform chance gives {per} on average."
+    )
+    for label, results in compared.results.items():
+        dropped = sum(one.diverged for one in results)
+        if dropped:
+            updates = sum(one.updates for one in results)
+            yield f"{label!r}: {dropped} of {updates} updates had NaN or infinite entries and were dropped."
 
 
 def _spread(mean: float, sd: float) -> str:
@@ -272,7 +280,7 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
         table,
         "",
         *_notes(
-            "Accuracies in %: on the test set; local: of the last round's clients on their own training data.",
+            "Accuracies in %: on the test set; local: of the last round's clients on their training data, while they train.",
             "Jain index of who was selected: 1 is even; beside it what uniform chance gives on average.",
         ),
     )
@@ -378,7 +386,7 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
         else "distance: total variation between the client's class mixture and everybody's, from 0 (the same) to 1.",
         f"{report.dropped:,} training samples belong to no client." if report.dropped else "",
         "Counts are of the labels that the clients have, wrong ones included." if survey.wrong_labels.any() else "",
-        "time: simulated, for one round of nominal work; 1 is one pass over one sample.",
+        "time: simulated, for one round of nominal work, whatever its number of epochs; at least 1 per sample.",
         "Classes: " + ", ".join(f"{i} {name}" for i, name in enumerate(data.classes)) if named else "",
         _wider(hidden),
     ]

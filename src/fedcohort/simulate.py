@@ -73,10 +73,13 @@ class Given:
         parts += [_identity(part) for part in (self.selector, self.algorithm) if part is not None]
         return "|".join(parts)
 
+    def names(self) -> str:
+        """What was handed over in Python, in words; empty if nothing was."""
+        return ", ".join(name for name in ("data", "model", "selector", "algorithm") if getattr(self, name) is not None)
+
     def note(self) -> str:
         """What was handed over in Python, as comments for the head of the resolved experiment file."""
-        names = ("data", "model", "selector", "algorithm")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        given = {name: getattr(self, name) for name in self.names().split(", ") if name}
         if self.data is not None:
             given["data"] = f"{self.data.name}, {self.data.fingerprint[:12]}"
         lines = [f"# {name}: handed over in Python: {' '.join(str(value).split())}\n" for name, value in given.items()]
@@ -117,10 +120,9 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
     """Run one cell of an experiment; see :func:`run`."""
     done = find_run(cell, given, runs)
     if done is not None:
+        done.verify()
         cell = _with_plan(cell, done.experiment.engine.plan)
     experiment = cell.experiment
-    if done is not None:
-        done.verify()
     if done is not None and done.finished:
         _same_data(done, fingerprint_of(experiment, given), experiment)
         return done
@@ -135,10 +137,12 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
             "key": experiment.key(given.key()),
             "row": experiment.single(0).key(given.key()),
             "public": experiment.public.words,
+            "given": given.names(),
             "algorithm": game.algorithm.title(experiment.training),
             "plan": game.engine.plan,
         }
-        record = Run.create(path, given.note() + experiment.to_toml(), meta | {"data": fingerprint, **_versions()})
+        description, files = _with_own_files(experiment)
+        record = Run.create(path, given.note() + description, meta | {"data": fingerprint, **_versions()}, files=files)
         _same_data(record, fingerprint, experiment)
         with record.writing() as writer, _finish_the_round() as stop:
             if not record.portrait.facts:
@@ -218,6 +222,17 @@ def _play(
                     f"stopped after round {t} of {experiment.rounds}; the same command goes on from there ({path})"
                 )
     writer.finish(game.model)
+
+
+def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:
+    """The description for a run's directory, and copies of the users' own files that it then refers to: they may change or go."""
+    text, files = experiment.to_toml(), {}
+    for file in experiment.own_files():
+        content = file.read_bytes()
+        name = f"plug-ins/{file.stem}-{hashlib.sha256(content).hexdigest()[:8]}.py"
+        files[name] = content
+        text = text.replace(f"{file}:", f"{name}:")
+    return text, files
 
 
 def fingerprint_of(experiment: Experiment, given: Given) -> str:

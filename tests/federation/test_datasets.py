@@ -604,10 +604,10 @@ BOTH_WAYS_OUT = r"Hub cannot be reached \(\w+\).*FEDCOHORT_DATA or --data-dir.*c
 @pytest.fixture
 def hub(monkeypatch):
     """Sets the address of the Hub; the library is on line, whatever HF_HUB_OFFLINE says."""
-    import huggingface_hub
+    from huggingface_hub import constants
 
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    return lambda address: monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    return lambda address: monkeypatch.setattr(constants, "ENDPOINT", address)
 
 
 def free_port():
