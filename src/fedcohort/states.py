@@ -1,17 +1,34 @@
 """Nested state (dictionaries and lists of arrays, tensors, numbers, strings, None) in one safetensors file.
 
-Arrays are the file's tensors; the shape of the nesting and everything that is not an array is JSON in its header.
+Arrays are the file's tensors; the shape of the nesting and everything that is not an array is JSON in its header. Tensors are written
+one after another, straight from where they lie, and a file is mapped when it is read: a state that is larger than the memory (clients'
+memories that lie in a file of their own) is never in it as a whole.
 """
 
 import hashlib
+import io
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["CorruptState", "load_state", "pack", "save_state", "unpack"]
+
+_NAMES = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
+    "I8": "int8", "U8": "uint8", "BOOL": "bool", "U16": "uint16", "U32": "uint32", "U64": "uint64",
+}  # fmt: skip
+"""What safetensors calls number formats, and torch."""
+
+_PIECE = 2**24
+"""Bytes that are hashed at a time."""
 
 
 class CorruptState(Exception):  # noqa: N818
@@ -20,37 +37,58 @@ class CorruptState(Exception):  # noqa: N818
 
 def save_state(path: Path, state: Mapping[str, Any]) -> str:
     """Write ``state`` to ``path``; returns the SHA-256 of the file."""
-    data = pack(state)
-    path.write_bytes(data)
-    return hashlib.sha256(data).hexdigest()
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        for piece in _pieces(state):
+            digest.update(piece)
+            file.write(piece)
+    return digest.hexdigest()
 
 
 def load_state(path: Path, *, sha256: str | None = None) -> dict[str, Any]:
     """Read what :func:`save_state` wrote: tensors come back as tensors, arrays as arrays.
 
+    Tensors lie in the file until they are written to, which does not change the file; it may be deleted meanwhile.
+
     Raises:
         CorruptState: the file has another hash, or cannot be parsed.
     """
-    data = path.read_bytes()
-    if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
-        raise CorruptState("its SHA-256 is not the recorded one")
-    return unpack(data)
+    with path.open("rb") as file:
+        if sha256 is not None and _digest(file) != sha256:
+            raise CorruptState("its SHA-256 is not the recorded one")
+    if not path.stat().st_size:
+        raise CorruptState("it is empty")
+    return _rebuilt(np.memmap(path, np.uint8, "c"))
 
 
 def pack(state: Mapping[str, Any]) -> bytes:
     """``state`` as the bytes of a safetensors file."""
-    import torch
-    from safetensors.torch import save
+    whole = io.BytesIO()
+    for piece in _pieces(state):
+        whole.write(piece)
+    return whole.getvalue()
 
-    tensors: dict[str, Any] = {}
+
+def unpack(data: bytes) -> dict[str, Any]:
+    """What :func:`pack` packed.
+
+    Raises:
+        CorruptState: the bytes cannot be parsed.
+    """
+    return _rebuilt(np.frombuffer(bytearray(data), np.uint8))
+
+
+def _pieces(state: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
+    """The bytes of the file, piece by piece: its header, and each tensor as it lies in memory."""
+    import torch
+
+    tensors: list[torch.Tensor] = []
 
     def shape(value: Any) -> Any:
         if isinstance(value, torch.Tensor | np.ndarray):
-            name = str(len(tensors))
             kind = "tensor" if isinstance(value, torch.Tensor) else "array"
-            tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value))
-            tensors[name] = tensor.detach().cpu().contiguous().clone()
-            return {kind: name, "shape": list(tensor.shape)}
+            tensors.append(value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value)))
+            return {kind: str(len(tensors) - 1), "shape": list(value.shape)}
         if isinstance(value, np.generic):
             return {"value": value.item()}
         if isinstance(value, Mapping):
@@ -63,24 +101,33 @@ def pack(state: Mapping[str, Any]) -> bytes:
             f"a state may hold arrays, numbers, strings, None, dictionaries and lists, not {type(value).__name__}"
         )
 
-    layout = json.dumps(shape(state))
-    return bytes(save(tensors or {"": torch.zeros(0)}, metadata={"layout": layout}))
+    header: dict[str, Any] = {"__metadata__": {"layout": json.dumps(shape(state))}}
+    formats = {getattr(torch, name): key for key, name in _NAMES.items()}
+    order = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size())  # the widest first: all are aligned
+    end = 0
+    for i in order:
+        start, end = end, end + tensors[i].numel() * tensors[i].element_size()
+        header[str(i)] = {
+            "dtype": formats[tensors[i].dtype],
+            "shape": list(tensors[i].shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for i in order:
+        if tensors[i].numel():
+            yield tensors[i].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
-def unpack(data: bytes) -> dict[str, Any]:
-    """What :func:`pack` packed.
-
-    Raises:
-        CorruptState: the bytes cannot be parsed.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
+def _rebuilt(data: NDArray[np.uint8]) -> dict[str, Any]:
+    """The state whose file these bytes are; its tensors lie in them."""
     try:
-        tensors = load(data)
-        length = int.from_bytes(data[:8], "little")
-        layout = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["layout"])
-    except (SafetensorError, ValueError, KeyError) as error:
+        length = int.from_bytes(data[:8].tobytes(), "little")
+        header = json.loads(data[8 : 8 + length].tobytes())
+        layout = json.loads(header.pop("__metadata__")["layout"])
+        tensors = {name: _tensor(data[8 + length :], entry) for name, entry in header.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise CorruptState(f"it cannot be parsed: {error}") from None
 
     def rebuild(node: Any) -> Any:
@@ -96,3 +143,24 @@ def unpack(data: bytes) -> dict[str, Any]:
 
     rebuilt: dict[str, Any] = rebuild(layout)
     return rebuilt
+
+
+def _tensor(data: NDArray[np.uint8], entry: Mapping[str, Any]) -> "torch.Tensor":
+    import torch
+
+    dtype, (start, end) = getattr(torch, _NAMES[entry["dtype"]]), entry["data_offsets"]
+    if end > len(data) or end - start != math.prod(entry["shape"]) * dtype.itemsize:
+        raise ValueError(f"a tensor of {end - start} bytes for {entry['shape']} numbers, {len(data)} bytes in all")
+    if start == end:
+        return torch.empty(entry["shape"], dtype=dtype)
+    values = np.asarray(data[start:end])
+    if start % dtype.itemsize or values.ctypes.data % dtype.itemsize:
+        values = values.copy()
+    return torch.from_numpy(values).view(dtype).reshape(entry["shape"])
+
+
+def _digest(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while piece := file.read(_PIECE):
+        digest.update(piece)
+    return digest.hexdigest()

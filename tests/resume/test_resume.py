@@ -15,6 +15,7 @@ import fedcohort
 from fedcohort.errors import UsageError
 from fedcohort.record import RoundRow, Run, _first_seal, _seal
 from fedcohort.simulate import Interrupted
+from fedcohort.states import pack
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 
@@ -74,6 +75,45 @@ def test_kill_9_at_any_moment(tmp_path: Path) -> None:
         fedcohort.Experiment(rounds=SLOW_ROUNDS, seeds=1, selection="ucb", model="cnn_a"), runs=tmp_path / "straight"
     )
     assert record(Run(run.path)) == record(straight)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [2**30, 0], ids=["in memory", "in a file"])
+def test_kill_9_with_what_clients_remember(limit: int, tmp_path: Path) -> None:
+    """SCAFFOLD: the clients' control variates go on with the run, wherever they lay when it was killed."""
+    settings = [
+        "rounds=40", "seeds=1", "algorithm.name=scaffold", "training.momentum=0.0", "systems.dropout=0.2",
+        "model.name=cnn_a",
+    ]  # fmt: skip
+    start = (
+        "from fedcohort.training.memories import Memories\n"
+        f"Memories.__init__.__defaults__ = ({limit}, None)\n"
+        "from fedcohort.cli import main\nmain()"
+    )
+    command = [sys.executable, "-c", start, "run", "--quiet", "--runs", str(tmp_path / "killed")]
+    command += [part for setting in settings for part in ("--set", setting)]
+    killed = 0
+    for delay in (0.1, 0.5, 0.3):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        _wait_for_a_new_round(tmp_path / "killed", process)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+    assert killed >= 1
+    subprocess.run(command, check=True, timeout=300)
+    [path] = (tmp_path / "killed").iterdir()
+    straight = fedcohort.run(
+        fedcohort.Experiment(
+            rounds=40, seeds=1, algorithm="scaffold", training={"momentum": 0.0}, systems={"dropout": 0.2}, model="cnn_a"
+        ),
+        runs=tmp_path / "straight",
+    )  # fmt: skip
+    assert record(Run(path)) == record(straight)
+    found, expected = Run(path).checkpoint(), straight.checkpoint()
+    assert found is not None
+    assert expected is not None
+    assert len(found[1]["engine"]) == 12
+    assert pack(found[1]) == pack(expected[1])
 
 
 def _wait_for_a_new_round(folder: Path, process: "subprocess.Popen[bytes]") -> None:
