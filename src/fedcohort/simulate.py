@@ -401,7 +401,9 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
             epochs=algorithm.local_training(experiment.training).epochs,
         )
         invited = min(clock.invited(k), federation.num_clients)
-        selector.setup(Census(federation.num_samples, federation.num_classes, invited, histogram, clock.epochs))
+        width = sum(start[name].numel() for name in engine.trainable)
+        census = Census(federation.num_samples, federation.num_classes, invited, histogram, clock.epochs, width)
+        selector.setup(census)
         clients = partial(_portrait, federation, clock, experiment.rounds)
         game = Game(seed, k, clock, selector, algorithm, engine, start, clients)
         yield game, public.fingerprint

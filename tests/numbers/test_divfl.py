@@ -1,5 +1,6 @@
 """DivFL: the worked greedy choice, distances that follow participants, weights, and the limit of memory."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -92,13 +93,18 @@ def test_distances_follow_those_who_take_part() -> None:
 
 
 def test_too_much_memory_is_refused_in_words() -> None:
-    selector: DivFL = make(DivFL, {"memory_limit": 0.001}, "selection")
+    selector: DivFL = make(DivFL, {"memory_limit": 0.01}, "selection")
     selector.setup(a_census([1] * 1000, 2))
     message = (
-        r"selection\.memory_limit = 0\.001: the updates of 1,000 clients with 10,000 parameters, .* take 0\.041 GiB"
+        r"selection\.memory_limit = 0\.01: the updates of 1,000 clients with 10,000 parameters, .* take 0\.041 GiB"
     )
     with pytest.raises(UsageError, match=message):
         selector.observe(an_outcome([0], reports={"update": np.zeros((1, 10_000))}))
+    known = dataclasses.replace(a_census([1] * 1000, 2), num_parameters=10_000)
+    with pytest.raises(UsageError, match=message):  # before anything is trained
+        selector.setup(known)
+    with pytest.raises(UsageError, match="the updates of 100,000 clients, and their distances"):
+        DivFL().setup(a_census([1] * 100_000, 2))
 
 
 def test_a_run_with_masses_as_weights(tmp_path: Any) -> None:

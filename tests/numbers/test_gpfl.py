@@ -1,5 +1,6 @@
 """GPFL: projections, their scale, the bonus, averages of updates, and the limit of memory."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -70,8 +71,11 @@ def test_who_was_never_selected_comes_first_and_who_never_answered_is_average() 
 def test_too_much_memory_is_refused_in_words() -> None:
     selector: GPFL = make(GPFL, {"memory_limit": 0.01}, "selection")
     selector.setup(a_census([1] * 1000, 2))
-    with pytest.raises(UsageError, match=r"memory_limit = 0\.01: the updates of 1,000 clients with 10,000 parameters"):
+    message = r"memory_limit = 0\.01: the updates of 1,000 clients with 10,000 parameters take 0\.0373 GiB"
+    with pytest.raises(UsageError, match=message):
         selector.observe(an_outcome([0], reports={"update": np.zeros((1, 10_000))}))
+    with pytest.raises(UsageError, match=message):  # before anything is trained
+        selector.setup(dataclasses.replace(a_census([1] * 1000, 2), num_parameters=10_000))
 
 
 def test_a_run_tries_everybody_first(tmp_path: Any) -> None:

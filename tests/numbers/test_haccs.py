@@ -101,5 +101,5 @@ def test_clients_without_samples_are_in_no_cluster() -> None:
 
 
 def test_too_many_clients_are_refused_in_words() -> None:
-    with pytest.raises(UsageError, match=r"selection\.name = 'haccs': 20,001 clients; .* at most 20,000"):
-        ready(2, np.ones((20_001, 2), dtype=np.int64))
+    with pytest.raises(UsageError, match=r"selection\.name = 'haccs': 10,001 clients; .* at most 10,000"):
+        ready(2, np.ones((10_001, 2), dtype=np.int64))

@@ -109,6 +109,38 @@ def test_the_top_of_a_round_speaks_of_clients() -> None:
 # --- the sample of a round -------------------------------------------------------------------------------------------
 
 
+@given(
+    st.lists(st.one_of(st.just(0.0), st.floats(1e-200, 1e200)), min_size=1, max_size=20),
+    st.integers(0, 25),
+    st.integers(0, 99),
+)
+def test_a_draw_is_of_distinct_clients_with_weight_first(weights: list[float], count: int, seed: int) -> None:
+    pool = 10 * np.arange(len(weights))
+    drawn = a_round(3, pool, seed=seed).draw(np.array(weights), count, among=pool)
+    assert len(set(drawn.tolist())) == len(drawn) == min(count, len(pool))
+    weighted = [weights[client // 10] > 0 for client in drawn]
+    assert weighted == sorted(weighted, reverse=True)
+    assert sum(weighted) == min(count, sum(weight > 0 for weight in weights))
+
+
+def test_a_draw_follows_the_law_of_successive_draws() -> None:
+    """Two of four with weights 1, 2, 3 and none: ordered pairs against the product of conditional probabilities."""
+    weights, pairs = np.array([1.0, 2.0, 3.0, 0.0]), dict[tuple[int, int], int]()
+    for seed in range(6000):
+        first, second = a_round(2, 4, seed=seed).draw(weights).tolist()
+        pairs[first, second] = pairs.get((first, second), 0) + 1
+    law = {(i, j): weights[i] / 6 * weights[j] / (6 - weights[i]) for i in range(3) for j in range(3) if i != j}
+    assert set(pairs) == set(law)
+    assert stats.chisquare([pairs[pair] for pair in law], [6000 * p for p in law.values()]).pvalue > 1e-6
+
+
+def test_a_draw_without_any_weight_is_uniform() -> None:
+    counts = np.zeros(5)
+    for seed in range(3000):
+        counts[a_round(2, 5, seed=seed).draw(np.zeros(5))] += 1
+    assert stats.chisquare(counts).pvalue > 1e-6
+
+
 def test_uniform_includes_every_available_client_equally_often() -> None:
     available, k, rounds = [0, 2, 3, 5, 7, 8, 9, 11], 3, 5_000
     selector = Uniform()

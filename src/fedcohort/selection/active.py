@@ -29,6 +29,7 @@ from fedcohort.selection.base import (
     Round,
     Selector,
     Why,
+    best,
     rank_losses,
 )
 
@@ -68,7 +69,7 @@ class ActiveFL(Selector):
         v = self.valuation[i]
         by_value = math.floor((1 - self.alpha3) * round.k + 1e-9)
         dropped = min(math.floor(self.alpha1 * len(i) + 1e-9), len(i) - by_value)
-        kept = round.top(v, len(i) - dropped, among=np.arange(len(i)))
+        kept = best(v, len(i) - dropped, round.rng)
         weights = np.zeros(len(i))
         weights[kept] = np.exp(self.alpha2 * np.maximum(v[kept] - v.max(), -1e300)) if np.isfinite(v.max()) else 0.0
         weights[np.isneginf(v)] = 0.0

@@ -10,8 +10,8 @@ each step (stochastic greedy).
 The cohort's weights (``algorithm.weights = "cohort"``) are the masses of the facilities: the share of clients that each stands for.
 Native aggregation weights are ``n_selected``.
 
-Memory is 4·m·(P + m) bytes, for the updates and their distances; above ``memory_limit`` the run ends with an error in its first
-round.
+Memory is 4·m·(P + m) bytes, for the updates and their distances; above ``memory_limit`` the run is refused before it
+begins.
 
 Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes, "Diverse Client Selection for Federated Learning via Submodular Maximization",
 ICLR 2022; code melodi-lab/divfl.
@@ -54,8 +54,9 @@ class DivFL(Selector):
     """The most GiB that updates and distances may take."""
 
     def setup(self, census: Census) -> None:
-        """No update is known, and not how long one is."""
+        """No update is known."""
         super().setup(census)
+        self._check_room(census.num_parameters)
         self.updates: Values | None = None
         self.distances: Values | None = None
         self.known = np.zeros(census.num_clients, dtype=bool)
@@ -90,9 +91,10 @@ class DivFL(Selector):
         if not came.any():
             return
         if self.updates is None or self.distances is None:
-            self._make_room(rows.shape[1])
-        assert self.updates is not None
-        assert self.distances is not None
+            self._check_room(rows.shape[1])
+            m = self.census.num_clients
+            self.updates = np.zeros((m, rows.shape[1]), dtype=np.float32)
+            self.distances = np.zeros((m, m), dtype=np.float32)
         clients = outcome.cohort.clients[came]
         self.updates[clients] = rows[came]
         self.known[clients] = True
@@ -101,16 +103,15 @@ class DivFL(Selector):
         self.distances[np.ix_(clients, everybody)] = found
         self.distances[np.ix_(everybody, clients)] = found.T
 
-    def _make_room(self, width: int) -> None:
+    def _check_room(self, width: int) -> None:
         m = self.census.num_clients
         size = 4 * m * (width + m) / 2**30
         if size > self.memory_limit:
+            long = f" with {width:,} parameters" if width else ""
             raise UsageError(
-                f"selection.memory_limit = {self.memory_limit:g}: the updates of {m:,} clients with {width:,} parameters, and their "
+                f"selection.memory_limit = {self.memory_limit:g}: the updates of {m:,} clients{long}, and their "
                 f"distances, take {size:.3g} GiB; raise it, or use fewer clients or a smaller model"
             )
-        self.updates = np.zeros((m, width), dtype=np.float32)
-        self.distances = np.zeros((m, m), dtype=np.float32)
 
 
 def distances(updates: Values, some: Indices, others: Indices) -> Values:

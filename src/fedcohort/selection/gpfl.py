@@ -7,7 +7,7 @@ g is the last global update, the mean of the admitted updates weighted by N_i; �
 clients with an update, and the factor n makes the average client's first term 1. n_i are selections. A client that was never selected
 comes first; one that was, but never sent an update, counts with the average 1. No client is asked for anything.
 
-Memory is 4·m·P bytes; above ``memory_limit`` the run ends with an error in its first round.
+Memory is 4·m·P bytes; above ``memory_limit`` the run is refused before it begins.
 
 After Na, Liang, Yiu, "GPFL: A Gradient Projection-Based Client Selection Framework for Efficient Federated Learning", 2024,
 arXiv:2403.17833; the text was not at hand, and the exact form is ours.
@@ -48,8 +48,9 @@ class GPFL(Selector):
     """The most GiB that the averages may take."""
 
     def setup(self, census: Census) -> None:
-        """No update is known, and not how long one is."""
+        """No update is known."""
         super().setup(census)
+        self._check_room(census.num_parameters)
         self.directions: Values | None = None
         self.global_update: Values | None = None
         self.known = np.zeros(census.num_clients, dtype=bool)
@@ -93,8 +94,8 @@ class GPFL(Selector):
         if not came.any():
             return
         if self.directions is None:
-            self._make_room(rows.shape[1])
-        assert self.directions is not None
+            self._check_room(rows.shape[1])
+            self.directions = np.zeros((self.census.num_clients, rows.shape[1]), dtype=np.float32)
         clients = outcome.cohort.clients[came]
         past = np.where(self.known[clients], self.momentum, 0.0)[:, None]
         self.directions[clients] = past * self.directions[clients] + (1 - past) * rows[came]
@@ -104,12 +105,12 @@ class GPFL(Selector):
             weights /= weights.sum()
             self.global_update = np.einsum("i,ij->j", weights, rows[outcome.admitted]).astype(np.float32)
 
-    def _make_room(self, width: int) -> None:
+    def _check_room(self, width: int) -> None:
         m = self.census.num_clients
         size = 4 * m * width / 2**30
         if size > self.memory_limit:
+            long = f" with {width:,} parameters" if width else ""
             raise UsageError(
-                f"selection.memory_limit = {self.memory_limit:g}: the updates of {m:,} clients with {width:,} parameters take "
+                f"selection.memory_limit = {self.memory_limit:g}: the updates of {m:,} clients{long} take "
                 f"{size:.3g} GiB; raise it, or use fewer clients or a smaller model"
             )
-        self.directions = np.zeros((m, width), dtype=np.float32)

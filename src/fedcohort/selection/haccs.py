@@ -15,6 +15,7 @@ Learning", IPDPS 2022; code NS-PhD-Research/HACCS. How many seats are given with
 """
 
 import math
+import warnings
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -27,7 +28,7 @@ from fedcohort.selection.speed import ask_speed, nobody_said, times
 
 __all__ = ["HACCS"]
 
-MOST = 20_000
+MOST = 10_000
 """Clients; clustering is quadratic."""
 
 
@@ -105,7 +106,9 @@ class HACCS(Selector):
         found = np.full(len(there), -1)
         if len(there) >= self.min_samples:
             optics = OPTICS(min_samples=self.min_samples, max_eps=self.eps, eps=self.eps, cluster_method="dbscan")
-            found = optics.fit(shares).labels_
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that all are alone is no mistake
+                found = optics.fit(shares).labels_
         alone = found < 0
         found[alone] = found.max(initial=-1) + 1 + np.arange(alone.sum())
         labels[there] = found

@@ -1,0 +1,165 @@
+"""Selection at scale: what every strategy costs the server per round, with up to a million clients.
+
+    python benchmarks/selection_scale.py [--clients 1000 1000000] [--only oort …] [--k 100] [--json]
+
+Two worlds for each strategy: ``cold``, where nobody has taken part yet (median of rounds 1 to 3), and ``warm``, where everybody has
+(median of 5 rounds). The time is that of ``select`` with the rules around it, and ``observe``, without the time in which the
+benchmark's clients answer. The memory is the peak of what the strategy holds and makes in a warm round, traced by Python, per client.
+Updates, for strategies that need them, have 50 entries. The exit code is 1 if a strategy that says O(m) or O(m log m) needs more
+than 0.25 s or 400 bytes a client.
+"""
+
+import argparse
+import json
+import sys
+import time
+import tracemalloc
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Indices, Values
+from fedcohort.errors import UsageError
+from fedcohort.selection import STRATEGIES
+from fedcohort.selection.base import Census, Outcome, Question, Round, Selector, choose
+from fedcohort.streams import rng
+
+LIMIT_S, LIMIT_BYTES = 0.25, 400
+REPORTS = ("loss", "square_loss", "samples", "steps", "accuracy", "update_norm")
+CLASSES, WIDTH = 10, 50
+
+
+@dataclass
+class Measured:
+    """What one strategy costs with this many clients."""
+
+    strategy: str
+    clients: int
+    cost: str
+    cold_s: float = float("nan")
+    warm_s: float = float("nan")
+    bytes_per_client: float = float("nan")
+    refused: str = ""
+
+    @property
+    def too_much(self) -> bool:
+        """Whether it breaks the limits for strategies that are linear, but for a sort."""
+        linear = self.cost.startswith(("O(m)", "O(m log m)", "O(m + d", "O(mK)", "O(d log d)"))
+        return linear and (max(self.cold_s, self.warm_s) > LIMIT_S or self.bytes_per_client > LIMIT_BYTES)
+
+
+class World:
+    """m clients who answer, train and report at once; the time that this takes is not the strategy's."""
+
+    def __init__(self, m: int, k: int) -> None:
+        draw = rng(0, "benchmark")
+        self.m, self.k = m, k
+        self.everybody = np.arange(m)
+        self.sizes = draw.integers(20, 200, m)
+        self.durations = self.sizes * draw.uniform(1, 9, m)
+        self.values = draw.uniform(0.1, 3, (m, 8))
+        self.answering = 0.0
+
+    def census(self, needs: frozenset[str]) -> Census:
+        """What the server knows."""
+        histogram = None
+        if "histogram" in needs:
+            histogram = rng(0, "histogram").multinomial(self.sizes, np.full(CLASSES, 1 / CLASSES))
+        return Census(self.sizes, CLASSES, self.k, histogram)
+
+    def ask(self, question: Question, clients: Indices) -> Values:
+        """Numbers."""
+        start = time.perf_counter()
+        answers = self.values[clients, : question.numbers]
+        self.answering += time.perf_counter() - start
+        return answers[:, 0] if question.numbers == 1 else answers
+
+    def play(self, selector: Selector, t: int, k: int, *, known: bool) -> float:
+        """One round; the seconds of the strategy."""
+        durations = self.durations if known else np.full(self.m, np.nan)
+        seen = Round(
+            t, k, self.everybody, rng(0, "select", t), 0.0, durations, self.ask, 0.8 * durations, 0.2 * durations
+        )
+        self.answering = 0.0
+        start = time.perf_counter()
+        cohort = choose(selector, seen)
+        chosen = time.perf_counter() - start
+        n = len(cohort)
+        reports = {name: self.values[cohort.clients, i] for i, name in enumerate(REPORTS)}
+        if "update" in selector.needs:
+            reports["update"] = rng(0, "updates", t).normal(size=(n, WIDTH))
+        fine = np.ones(n, dtype=bool)
+        accuracies = np.full(CLASSES, 0.5) + np.arange(CLASSES) / 100
+        outcome = Outcome(
+            t, cohort, fine, fine, reports, self.durations[cohort.clients], 9.0, 0.5 + t / 1000, accuracies
+        )
+        start = time.perf_counter()
+        selector.observe(outcome)
+        return chosen + time.perf_counter() - start - self.answering
+
+
+def measure(name: str, m: int, k: int) -> Measured:
+    """Cold rounds, a round in which everybody takes part, warm rounds, and one more for the memory."""
+    strategy: Any = STRATEGIES.find(name, "selection.name")
+    found, world = Measured(name, m, strategy.card.cost), World(m, k)
+    try:
+        cold = strategy()
+        cold.setup(world.census(cold.needs))
+        found.cold_s = median(world.play(cold, t, k, known=False) for t in (1, 2, 3))
+        del cold
+        census, warm = world.census(strategy.needs), strategy()
+        warm.setup(census)
+        world.play(warm, 1, m, known=False)
+        found.warm_s = median(world.play(warm, t, k, known=True) for t in range(2, 7))
+        del warm
+        found.bytes_per_client = _peak(strategy(), world, census, k) / m
+    except UsageError as refusal:
+        found.refused = str(refusal)
+    return found
+
+
+def _peak(selector: Selector, world: World, census: Census, k: int) -> float:
+    """The most bytes at a time in a warm round: the state, and what choosing makes beside it."""
+    durations = 3 * world.durations.nbytes  # the round's, not the strategy's
+    tracemalloc.start()
+    selector.setup(census)
+    world.play(selector, 1, world.m, known=False)
+    tracemalloc.reset_peak()
+    world.play(selector, 2, k, known=True)
+    peak = tracemalloc.get_traced_memory()[1] - durations
+    tracemalloc.stop()
+    return peak
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Selection at scale")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--only", nargs="+", default=list(STRATEGIES.builtin))
+    parser.add_argument("--k", type=int, default=100)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    found = []
+    for m in options.clients:
+        for name in options.only:
+            one = measure(name, m, min(options.k, m))
+            found.append(one)
+            if not options.json:
+                print(_line(one), flush=True)
+    if options.json:
+        print(json.dumps([asdict(one) for one in found], indent=2))
+    return int(any(one.too_much for one in found))
+
+
+def _line(one: Measured) -> str:
+    head = f"{one.strategy:16} {one.clients:>9,}"
+    if one.refused:
+        return f"{head}  refuses: {one.refused}"
+    times = f"{one.cold_s * 1e3:9.1f} ms cold {one.warm_s * 1e3:9.1f} ms warm {one.bytes_per_client:7.0f} B a client"
+    return f"{head} {times}  {one.cost}{'  OVER THE LIMIT' if one.too_much else ''}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
