@@ -257,7 +257,8 @@ def questions() -> str:
     """What a strategy may ask."""
     lines = ["| question | what the server learns | answers per client | forward passes |", "|---|---|---|---|"]
     for name, cls in QUESTIONS.items():
-        lines.append(f"| `{name}()` | {cls.reveals} | {cls.numbers} | {cls().passes:g} |")
+        passes = "as many as its training" if cls.trains else f"{cls().passes:g}"
+        lines.append(f"| `{name}()` | {cls.reveals} | {cls.numbers} | {passes} |")
     return "\n".join(lines)
 
 

@@ -66,11 +66,18 @@ class Stopwatch:
 
 
 class Ledger:
-    """The cost of a round's questions and of its training."""
+    """The cost of a round's questions and of its training.
 
-    def __init__(self, model_bytes: int) -> None:
+    Args:
+        model_bytes: what a client receives that is asked about the model.
+        training_bytes: what a client receives that trains; the model, unless the algorithm sends more.
+    """
+
+    def __init__(self, model_bytes: int, training_bytes: int | None = None) -> None:
         self.model_bytes = model_bytes
+        self.training_bytes = model_bytes if training_bytes is None else training_bytes
         self.rows: list[LedgerRow] = []
+        self.trained: dict[int, float] = {}  # who trained for a question, and the passes that it took
 
     def asking(
         self, answer: Callable[[Question, Indices], Values], num_samples: Indices
@@ -80,19 +87,39 @@ class Ledger:
         def ask(question: Question, clients: Indices) -> Values:
             clients = np.asarray(clients, dtype=np.int64)
             start = time.perf_counter()
-            values = answer(question, clients) if len(clients) else np.zeros((0, question.numbers)).squeeze(-1)
+            nothing = np.zeros(0 if question.numbers == 1 else (0, question.numbers))
+            values = answer(question, clients) if len(clients) else nothing
+            cost = question.cost(values)
+            if question.trains:
+                self.trained.update(zip(clients.tolist(), cost.tolist(), strict=True))
+            received = self.training_bytes if question.trains else self.model_bytes
             self.add(
                 question.kind,
                 messages=2 * len(clients),
-                down=len(clients) * self.model_bytes * question.downloads_model,
+                down=len(clients) * received * question.downloads_model,
                 up=len(clients) * 4 * question.numbers,
-                passes=float(len(clients) * question.passes),
+                passes=float(cost.sum()),
                 seconds=time.perf_counter() - start,
                 discloses=question.reveals,
             )
             return values
 
         return ask
+
+    def training(
+        self, clients: Indices, *, uploads: int, up: int, passes: float, seconds: float, discloses: str
+    ) -> None:
+        """The cohort's training. Who trained for a question already has received the model, and does not train again."""
+        before = [self.trained[client] for client in clients.tolist() if client in self.trained]
+        self.add(
+            "training",
+            messages=len(clients) + uploads,
+            down=(len(clients) - len(before)) * self.training_bytes,
+            up=up,
+            passes=max(passes - sum(before), 0.0),
+            seconds=seconds,
+            discloses=discloses,
+        )
 
     def add(
         self, kind: str, *, messages: int, down: int, up: int, passes: float, seconds: float, discloses: str = ""

@@ -70,7 +70,8 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
     """
     clock, selector, algorithm, engine, start = game.clock, game.selector, game.algorithm, game.engine, game.model
     watch, before = Stopwatch(), clock.now
-    ledger = Ledger(num_bytes([start]))
+    sent = num_bytes([start, *algorithm.broadcast().values()])
+    ledger = Ledger(num_bytes([start]), sent)
 
     available = clock.available(t)
     with watch.part("selection"):
@@ -84,7 +85,6 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
 
     tally = Tally(cohort, start, engine.trainable, selector.needs)
     members = _members(cohort, clock, game.k, t, engine.trainable)
-    sent = num_bytes([start, *algorithm.broadcast().values()])
     with watch.part("aggregation"):
         updates = watch.watch("training", engine.train(start, t, cohort, algorithm))
         updates = clock.settle(t, updates, bytes_down=sent, wanted=clock.wanted(len(cohort), game.k))
@@ -105,9 +105,9 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
 
     seconds = watch.seconds
     seconds["aggregation"] -= seconds.get("training", 0.0)
-    ledger.add(
-        "training", messages=len(cohort) + tally.uploads, down=len(cohort) * sent, up=tally.bytes_up, passes=tally.passes,
-        seconds=seconds.get("training", 0.0), discloses=tally.disclosed,
+    ledger.training(
+        cohort.clients, uploads=tally.uploads, up=tally.bytes_up, passes=tally.passes, seconds=seconds.get("training", 0.0),
+        discloses=tally.disclosed,
     )  # fmt: skip
     row = _row(
         t, len(available), cohort, tally, ledger, clock, before, validation, served, seconds | {"total": watch.total()},
@@ -122,7 +122,7 @@ def _answer(game: Game, t: int, question: Question, clients: Indices) -> Values:
     """What clients answer; simulated time is the clock's to know, everything else the engine's."""
     if isinstance(question, Speed):
         return game.clock.expected(t)[clients]
-    return game.engine.answer(game.model, t, question, clients)
+    return game.engine.answer(game.model, t, question, clients, game.algorithm)
 
 
 def _filled_in(updates: Iterable[Update]) -> Iterator[Update]:

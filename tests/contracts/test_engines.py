@@ -36,6 +36,8 @@ SELECTIONS: list[dict[str, Any]] = [
     {"name": "utility_time"},
     {"name": "pyramidfl", "k": 4},
     {"name": "conformal", "base": "uniform", "alpha_cp": 0.3, "theta": 0.5, "max_epochs": 4},
+    {"name": "ocs"},
+    {"name": "feel"},
 ]
 SYSTEMS = {"dropout": 0.25}
 ROUNDS = 4
@@ -70,11 +72,24 @@ class Forgetful(LocalEngine):
 
 
 class Anonymous(LocalEngine):
-    def answer(self, model: ModelState, t: int, question: Question, clients: Indices) -> Values:
+    def answer(
+        self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
+    ) -> Values:
         try:
-            return super().answer(model, t, question, clients)
+            return super().answer(model, t, question, clients, algorithm)
         except ClientError as error:
             raise RuntimeError("a client failed") from error
+
+
+class Leaky(LocalEngine):
+    def answer(
+        self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
+    ) -> Values:
+        if question.trains:
+            assert algorithm is not None
+            list(self.train(model, t, Cohort(clients), algorithm))
+            self.commit(clients.tolist())
+        return super().answer(model, t, question, clients, algorithm)
 
 
 class Worn(LocalEngine):
@@ -106,6 +121,7 @@ class OnceOnly(LocalEngine):
         (Generous, "updates: not the bits of the local engine"),
         (Forgetful, "a memory was lost or changed"),
         (Anonymous, "answer: client 9 raises an error, but RuntimeError came out"),
+        (Leaky, "not the bits of the local engine"),
         (Worn, "test: not the bits of the local engine"),
         (Confused, "evaluate_beside: not the result of evaluate"),
         (OnceOnly, "raised RuntimeError: closed already"),

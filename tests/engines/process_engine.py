@@ -33,6 +33,7 @@ from fedcohort.states import pack, unpack
 from fedcohort.training.forward import Evaluation, answer
 from fedcohort.training.local import Trainer
 from fedcohort.training.stopping import build_rule
+from fedcohort.training.trial import update_norm
 from fedcohort.training.upload import partly
 
 __all__ = ["Pool", "ProcessEngine"]
@@ -79,6 +80,7 @@ class Site:
     memories: dict[int, dict[str, Tensors]] = field(default_factory=dict)
     pending: dict[int, dict[str, Tensors]] = field(default_factory=dict)
     model: ModelState = field(default_factory=dict)
+    asked_about: ModelState = field(default_factory=dict)
     received: dict[str, Tensors] = field(default_factory=dict)
     t: int = 0
 
@@ -164,12 +166,15 @@ def handle(sites: dict[int, Site], words: Mapping[str, Any], arrays: Mapping[str
     if do == "load model":
         site.trainer.load(arrays["model"])
         site.trainer.module.eval()
+        site.asked_about, site.received = arrays["model"], arrays["received"]
         return {}, {}
     if do == "ask":
-        question, trainer = Question.from_json(words["question"]), site.trainer
-        values = answer(
-            trainer.module, site.federation, trainer.dtype, question, words["t"], words["client"], site.seed
-        )
+        question, trainer, client = Question.from_json(words["question"]), site.trainer, words["client"]
+        if question.trains:
+            memory = site.memories.get(client, {})
+            t, received = words["t"], site.received
+            return {}, {"values": update_norm(trainer, site.asked_about, t, client, received=received, memory=memory)}
+        values = answer(trainer.module, site.federation, trainer.dtype, question, words["t"], client, site.seed)
         return {}, {"values": values}
     if do == "commit":
         site.memories |= {client: site.pending[client] for client in words["clients"] if client in site.pending}
@@ -276,9 +281,12 @@ class ProcessEngine:
         for worker in range(self.workers):
             self._exchange(worker, {"do": "commit", "clients": clients})
 
-    def answer(self, model: ModelState, t: int, question: Question, clients: Indices) -> Values:
+    def answer(
+        self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
+    ) -> Values:
+        received = algorithm.broadcast() if question.trains and algorithm is not None else {}
         for worker in range(self.workers):
-            self._exchange(worker, {"do": "load model"}, {"model": model})
+            self._exchange(worker, {"do": "load model"}, {"model": model, "received": received})
         words = {"do": "ask", "t": t, "question": question.to_json()}
         rows = [arrays["values"] for _, arrays in self._in_order([{**words, "client": int(c)} for c in clients])]
         values = np.array(rows, dtype=np.float64).reshape(len(clients), question.numbers)

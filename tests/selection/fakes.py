@@ -7,6 +7,7 @@ import numpy as np
 from fedcohort.selection.base import (
     Census,
     Cohort,
+    GradientNorm,
     Indices,
     LocalAccuracy,
     LocalLoss,
@@ -14,6 +15,7 @@ from fedcohort.selection.base import (
     Question,
     Round,
     Speed,
+    UpdateNorm,
     Values,
     Why,
 )
@@ -42,13 +44,14 @@ def a_round(
     losses: Sequence[float] | Values | None = None,
     accuracies: Sequence[float] | Values | None = None,
     speeds: Sequence[Sequence[float]] | Values | None = None,
+    norms: Sequence[float] | Values | None = None,
     durations: Sequence[float] | Values | None = None,
     compute_times: Sequence[float] | Values | None = None,
     upload_times: Sequence[float] | Values | None = None,
     asked: list[tuple[Question, list[int]]] | None = None,
 ) -> Round:
     """Round ``t``; ``available`` is a list of ids or a number of clients, ``losses`` answers ``LocalLoss`` by client id,
-    ``accuracies`` ``LocalAccuracy``, and ``speeds`` [m, 2] ``Speed``.
+    ``accuracies`` ``LocalAccuracy``, ``speeds`` [m, 2] ``Speed``, and ``norms`` ``GradientNorm`` and ``UpdateNorm``.
 
     ``m`` is the number of all clients, when it is not the highest available id plus one. Without ``rng`` the generator is
     the one that a run with ``seed`` would use. Questions are noted down in ``asked``.
@@ -56,11 +59,14 @@ def a_round(
     ids = np.arange(available) if isinstance(available, int) else np.array(available, dtype=np.int64)
 
     def ask(question: Question, clients: Indices) -> Values:
-        values = {LocalLoss: losses, LocalAccuracy: accuracies, Speed: speeds}[type(question)]
+        values = {LocalLoss: losses, LocalAccuracy: accuracies, Speed: speeds, GradientNorm: norms, UpdateNorm: norms}[
+            type(question)
+        ]
         assert values is not None, f"nobody answers {question}"
         if asked is not None:
             asked.append((question, clients.tolist()))
-        return np.asarray(values, dtype=np.float64)[clients]
+        answers = np.asarray(values, dtype=np.float64)[clients]
+        return np.stack([answers, np.full(len(clients), 3.0)], axis=1) if isinstance(question, UpdateNorm) else answers
 
     m = int(ids.max(initial=-1)) + 1 if m is None else m
     known, computing, sending = (

@@ -42,8 +42,13 @@ class Engine(Protocol):
         """The server admitted these clients' updates of the last round: they keep their new memory, the others their old."""
         ...
 
-    def answer(self, model: ModelState, t: int, question: Question, clients: Indices) -> Values:
-        """One row a client, float64 [n] or [n, question.numbers]; NaN where nobody answered."""
+    def answer(
+        self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
+    ) -> Values:
+        """One row a client, float64 [n] or [n, question.numbers]; NaN where nobody answered.
+
+        A question that trains receives what ``algorithm`` broadcasts, and leaves models and memories as they were.
+        """
         ...
 
     def evaluate(self, model: ModelState, split: str) -> Evaluation:

@@ -38,6 +38,7 @@ from fedcohort.training.local import DTYPES, Trainer, state_of
 from fedcohort.training.memories import Memories
 from fedcohort.training.stacked import Stack, cannot_stack
 from fedcohort.training.stopping import build_rule
+from fedcohort.training.trial import update_norm
 from fedcohort.training.upload import partly
 
 __all__ = ["LocalEngine", "build_module"]
@@ -212,8 +213,11 @@ class LocalEngine:
         """See :class:`Engine`."""
         self.memories.commit(admitted)
 
-    def answer(self, model: ModelState, t: int, question: Question, clients: Indices) -> Values:
+    def answer(
+        self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
+    ) -> Values:
         """See :class:`Engine`."""
+        received = algorithm.broadcast() if question.trains and algorithm is not None else {}
 
         sizes = self._sizes[clients]
         pieces = _pieces(sizes)
@@ -221,10 +225,14 @@ class LocalEngine:
         def work(position: int) -> list[Values]:
             rows = []
             with self._trainer() as trainer:
-                module = trainer.show(model)
                 for client in clients[pieces[position]].tolist():
                     with _named(client):
-                        rows.append(answer(module, self.federation, trainer.dtype, question, t, client, self.seed))
+                        if question.trains:
+                            memory = self.memories.get(client)
+                            rows.append(update_norm(trainer, model, t, client, received=received, memory=memory))
+                        else:
+                            module = trainer.show(model)
+                            rows.append(answer(module, self.federation, trainer.dtype, question, t, client, self.seed))
             return rows
 
         costs = np.array([sizes[piece].sum() for piece in pieces], dtype=np.float64)

@@ -18,8 +18,8 @@ from fedcohort.arrays import Indices, Values
 from fedcohort.plugins import Card
 
 __all__ = [
-    "QUESTIONS", "Card", "Census", "Cohort", "Context", "Indices", "LocalAccuracy", "LocalLoss", "LossChange", "Outcome",
-    "Question", "Reported", "Round", "Selector", "Speed", "Values", "Why", "best", "choose",
+    "QUESTIONS", "Card", "Census", "Cohort", "Context", "GradientNorm", "Indices", "LocalAccuracy", "LocalLoss", "LossChange",
+    "Outcome", "Question", "Reported", "Round", "Selector", "Speed", "UpdateNorm", "Values", "Why", "best", "choose",
     "rank_losses", "top",
 ]  # fmt: skip
 
@@ -61,12 +61,14 @@ class Question:
 
     Class attributes: ``reveals`` says in words what the server learns about the client, ``downloads_model`` whether the model
     must be sent for it, ``numbers`` how many 4-byte numbers come back, ``passes`` how many forward passes over the
-    client's training data it costs.
+    client's training data it costs, ``trains`` whether the client does this round's local training to find the answer, which
+    is then not paid for again if it is selected.
     """
 
     reveals: ClassVar[str]
     downloads_model: ClassVar[bool] = True
     numbers: ClassVar[int] = 1
+    trains: ClassVar[bool] = False
 
     @property
     def kind(self) -> str:
@@ -77,6 +79,10 @@ class Question:
     def passes(self) -> float:
         """Forward passes over the client's training data; a gradient counts three."""
         return 1.0
+
+    def cost(self, answers: Values) -> Values:
+        """Forward passes that each of these answers [n] or [n, numbers] took, float64 [n]."""
+        return np.full(len(answers), self.passes)
 
     def to_json(self) -> dict[str, Any]:
         """A description that crosses a process border; :data:`QUESTIONS` names the class to rebuild."""
@@ -181,14 +187,50 @@ class LossChange(Question):
         return 2.0
 
 
+@dataclass(frozen=True)
+class GradientNorm(Question):
+    """‖∇F_i(w^t)‖₂: the norm of the full gradient of the mean cross-entropy on the client's training data, in evaluation mode."""
+
+    reveals: ClassVar[str] = "the norm of the current model's gradient on its training data"
+
+    @property
+    def passes(self) -> float:
+        """One gradient."""
+        return 3.0
+
+
+@dataclass(frozen=True)
+class UpdateNorm(Question):
+    """‖Δ_i‖₂, the norm of the update that the client has after this round's local training, and what the training cost.
+
+    Every asked client trains, on a copy; the model and the client's memory stay as they were. A client that is selected sends the
+    very update whose norm it reported. Two numbers: the norm over trainable parameters, and the training's forward passes.
+    """
+
+    reveals: ClassVar[str] = "the norm of its update"
+    numbers: ClassVar[int] = 2
+    trains: ClassVar[bool] = True
+
+    @property
+    def passes(self) -> float:
+        """Those of the training, which each client reports: not known beforehand."""
+        return float("nan")
+
+    def cost(self, answers: Values) -> Values:
+        """What the clients reported."""
+        return np.nan_to_num(answers[:, 1], nan=0.0, posinf=0.0, neginf=0.0)
+
+
 QUESTIONS: dict[str, type[Question]] = {
     "LocalLoss": LocalLoss,
     "LocalAccuracy": LocalAccuracy,
     "Speed": Speed,
     "Context": Context,
     "LossChange": LossChange,
+    "GradientNorm": GradientNorm,
+    "UpdateNorm": UpdateNorm,
 }
-"""Every question by name. A new one is added here, and its answer in ``training/forward.py``."""
+"""Every question by name. A new one is added here, its answer in ``training/forward.py``, or ``training/trial.py`` if it trains."""
 
 
 # --- one round -------------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from fedcohort.selection.base import (
     Why,
     rank_losses,
 )
+from fedcohort.selection.draws import successive
 
 __all__ = ["CommunicationPowerOfChoice", "ComputationPowerOfChoice", "PowerOfChoice", "highest_loss", "pool_size"]
 
@@ -50,13 +51,7 @@ def pool_size(d: int | None, round: Round) -> int:
 
 def draw_by_size(num_samples: Indices, count: int, round: Round) -> Indices:
     """``count`` available clients by successive draws without replacement, probability ∝ N_i; ascending ids."""
-    # An exponential race: client i arrives after an exponential time of rate N_i. The first to arrive is i with
-    # probability N_i/ΣN, and the race among the rest starts afresh (no memory), so the first d arrivals follow the law of
-    # d successive draws, in O(m) whatever d is.
-    sizes = np.maximum(num_samples[round.available], 1e-100)  # a client without samples arrives after all others
-    arrivals = round.rng.exponential(size=len(sizes)) / sizes
-    first = np.argpartition(arrivals, count - 1)[:count]
-    return round.available[np.sort(first)]
+    return round.available[np.sort(successive(num_samples[round.available], count, round.rng))]
 
 
 def highest_loss(losses: Values, candidates: Indices, pool: str, round: Round) -> Cohort:

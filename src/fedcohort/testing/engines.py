@@ -21,7 +21,7 @@ from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model
 from fedcohort.parameters import parameters
 from fedcohort.plugins import Card
-from fedcohort.selection.base import Cohort, Context, LocalAccuracy, LocalLoss
+from fedcohort.selection.base import Cohort, Context, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
 from fedcohort.states import pack, unpack
 from fedcohort.testing.base import (
     BROKEN,
@@ -38,6 +38,7 @@ from fedcohort.testing.base import (
     small_federation,
 )
 from fedcohort.training.forward import Evaluation
+from fedcohort.training.trial import norm_of_update
 
 __all__ = ["Footprints", "MakeEngine", "check_engine"]
 
@@ -120,6 +121,8 @@ def _story(engine: Engine) -> dict[str, Any]:
         story[f"round {t}, losses on a batch"] = engine.answer(model, t, LocalLoss(batch=3), asked[::-1].copy())
         story[f"round {t}, accuracies"] = engine.answer(model, t, LocalAccuracy(), asked)
         story[f"round {t}, contexts"] = engine.answer(model, t, Context(loss="robust"), asked)
+        story[f"round {t}, norms of gradients"] = engine.answer(model, t, GradientNorm(), asked)
+        story[f"round {t}, norms of updates"] = engine.answer(model, t, UpdateNorm(), asked, algorithm)
         updates = list(engine.train(model, t, Cohort(np.array(clients)), algorithm))
         story[f"round {t}, updates"] = [_plain(update) for update in updates]
         model = algorithm.aggregate(model, (u for u in updates if u.client in admitted), everybody(admitted))
@@ -360,6 +363,16 @@ def _check_answers(engine: Engine, model: ModelState) -> None:
     require(engine.answer(model, 1, LocalLoss(), clients[:0]).shape == (0,), "answer: nobody was asked")
     accuracies = engine.answer(model, 1, LocalAccuracy(), clients)
     require(bool(((accuracies >= 0) & (accuracies <= 1)).all()), f"answer: accuracies {accuracies} outside [0, 1]")
+    norms = engine.answer(model, 1, GradientNorm(), clients)
+    require(bool((np.isfinite(norms) & (norms > 0)).all()), f"answer: norms of gradients {norms}")
+    for algorithm in (ControlVariates(), None):
+        trial = engine.answer(model, 1, UpdateNorm(), clients, algorithm)
+        require(trial.shape == (len(clients), 2), f"answer: {list(trial.shape)}, not two numbers a client")
+        updates = engine.train(model, 1, Cohort(clients), algorithm or ControlVariates())
+        sent = [[norm_of_update(update, model, sorted(engine.trainable)), update.passes] for update in updates]
+        require(
+            trial.tolist() == sent, f"answer: norms and passes {trial.tolist()} of updates, but then {sent} were sent"
+        )
     batch, later = (engine.answer(model, t, LocalLoss(batch=3), clients) for t in (1, 2))
     require(batch.tolist() != later.tolist(), "answer: rounds 1 and 2 drew the same mini-batches")
 

@@ -37,26 +37,38 @@ class World:
     """Answers, reports and accuracies are NaN or infinite."""
     alike: bool = False
     """Nothing distinguishes one client or round from another."""
+    value: float = 1.0
+    """What every answer and report is where all are alike."""
+    empty: int = 0
+    """Every so many-th client has no samples, and is never available (R7); 0 means none."""
+    histogram: bool = True
+    """Whether label counts differ between clients; all have one class only, otherwise."""
 
 
 WORLDS = (
     World("an ordinary run"),
     World("few clients available", present=lambda t, m: range(t % 5) if t % 3 else range(m)),
     World("nobody answers", silent=True),
+    World("nobody available until round 4, and in round 7", present=lambda t, m: range(m if t > 3 and t != 7 else 0)),
     World("all clients alike", alike=True),
+    World("all answers and reports are 0", alike=True, value=0.0),
+    World("clients without samples", empty=4, present=lambda t, m: (i for i in range(m) if i % 4)),
+    World("a single class", histogram=False),
     World("client 0 always fails", fails=lambda client: client == 0, present=lambda t, m: range(m)),
     World("everybody always fails", fails=lambda client: True),
     World("k = m", k=12, present=lambda t, m: range(m)),
+    World("k = m - 1", k=11, present=lambda t, m: range(m)),
     World("one client", m=1, k=1, present=lambda t, m: range(m)),
+    World("one client of many available", present=lambda t, m: [t % m]),
 )
 
 
 def check_selector(make: Callable[[], Selector]) -> None:
     """A strategy holds the contract of :class:`fedcohort.selection.base.Selector`.
 
-    Against eight small federations (few available, no answers, ties, failures, k = m, one client) it returns distinct available
-    clients in the right number, with reasons; the same generator gives the same picks; after a resume it goes on as if it had never
-    stopped; it changes nothing that it was given.
+    Against small federations (few or none available, no answers, ties, zeros, failures, clients without samples, k = m, one client)
+    it returns distinct available clients in the right number, with reasons; the same generator gives the same picks; after a resume it
+    goes on as if it had never stopped; it changes nothing that it was given.
     """
     selector = make()
     check_described(selector)
@@ -85,8 +97,12 @@ def check_selector(make: Callable[[], Selector]) -> None:
 def _ready(make: Callable[[], Selector], world: World) -> Selector:
     selector = make()
     sizes = np.full(world.m, 20) if world.alike else rng(0, "contract-sizes").integers(10, 60, world.m)
+    if world.empty:
+        sizes[:: world.empty] = 0
     histogram = np.stack([sizes // 2, sizes - sizes // 2, np.zeros_like(sizes)], axis=1)
-    if not world.alike:
+    if not world.histogram:
+        histogram = np.stack([np.zeros_like(sizes), sizes, np.zeros_like(sizes)], axis=1)
+    elif not world.alike:
         histogram[::2] = histogram[::2, ::-1]
     shown = _frozen(histogram) if "histogram" in selector.needs else None
     with during(f"{type(selector).__name__}, {world.name}: setup"):
@@ -134,7 +150,7 @@ def _asking(
         asked.append(question)
         values: Values = rng(0, f"contract-{question.kind}", t).uniform(0, 3, (world.m, question.numbers))[clients]
         if world.alike:
-            values[:] = 1.0
+            values[:] = world.value
         if world.silent:
             values[:] = np.resize([np.nan, np.inf, np.nan, -np.inf], values.shape)
         elif t % 4 == 0:
@@ -170,7 +186,7 @@ def _outcome(selector: Selector, world: World, t: int, cohort: Cohort, where: st
         reports |= {"q_hat": quantiles, "done": (quantiles < 0.5).astype(np.float64), "epochs": np.full(n, 2.0)}
     for values in reports.values():
         if world.alike:
-            values[:] = 1.0
+            values[:] = world.value
         values[~trained] = np.nan
     if world.silent:
         reports = {}

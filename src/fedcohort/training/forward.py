@@ -1,4 +1,4 @@
-"""Forward passes without gradients: the server's evaluation, and clients' answers about the current model.
+"""What a model does on given samples, while it stays as it is: the server's evaluation, and clients' answers about it.
 
 Every result depends only on the samples it is about: blocks have a fixed size and never mix clients, so that one process with
 two threads and ten processes give the same bits.
@@ -16,7 +16,7 @@ from torch.nn import functional
 from fedcohort.algorithms.losses import CrossEntropy, Loss, Robust
 from fedcohort.arrays import Indices, Values
 from fedcohort.federation.federation import Federation, Samples
-from fedcohort.selection.base import Context, LocalAccuracy, LocalLoss, Question
+from fedcohort.selection.base import Context, GradientNorm, LocalAccuracy, LocalLoss, Question
 from fedcohort.streams import rng
 
 __all__ = ["BLOCK", "Evaluation", "answer", "blocks", "evaluate_block", "probabilities", "sum_up"]
@@ -148,6 +148,28 @@ def _mean_loss(module: nn.Module, federation: Federation, dtype: torch.dtype, lo
     return total / len(data)
 
 
+def _gradient_norm(
+    module: nn.Module,
+    federation: Federation,
+    dtype: torch.dtype,
+    question: GradientNorm,
+    t: int,
+    client: int,
+    seed: int,
+) -> Values:
+    data = federation.client(client)
+    points = [p for p in module.parameters() if p.requires_grad]
+    total = [torch.zeros_like(p, dtype=torch.float64) for p in points]
+    for block in blocks(data):
+        logits = module(federation.prepare(block.features, dtype))
+        loss = functional.cross_entropy(logits, block.labels, reduction="sum")
+        for sum_, gradient in zip(total, torch.autograd.grad(loss, points, allow_unused=True), strict=True):
+            if gradient is not None:
+                sum_ += gradient
+    square = sum(float(sum_.square().sum()) for sum_ in total)
+    return np.array([square**0.5 / len(data)])
+
+
 def _losses(module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         logits = module(federation.prepare(block.features, dtype))
@@ -158,4 +180,5 @@ _ANSWERS: dict[type[Question], Callable[..., Any]] = {
     LocalLoss: _local_loss,
     LocalAccuracy: _local_accuracy,
     Context: _context,
+    GradientNorm: _gradient_norm,
 }

@@ -1,0 +1,50 @@
+"""Clustered sampling by sample size (algorithm 1): bins are filled in the order of the clients' sizes.
+
+Clients are sorted by N_i, largest first (ties by id), and the mass k·N_i of each in turn is poured into bin 1 until it holds
+N = Σ N_i, then into bin 2, and so on; one client is drawn from each bin. The order is found once. Native weights: uniform over draws.
+
+Fraboni, Vidal, Kameni, Lorenzi 2021, arXiv:2105.05883, algorithm 1; code: Accenture/Labs-Federated-Learning, branch
+clustered_sampling, py_func/clustering.py.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import Card, Census, Cohort, Round, Selector
+from fedcohort.selection.bins import Pieces, draw, pour
+from fedcohort.selection.draws import everybody
+
+__all__ = ["ClusteredSize"]
+
+
+@parameters
+class ClusteredSize(Selector):
+    """One client from each of k groups of equal mass, formed by size; unbiased, with less variance than MD sampling."""
+
+    card: ClassVar[Card] = Card(
+        source="Fraboni et al. 2021, arXiv:2105.05883, algorithm 1",
+        status="code",
+        knows="N_i",
+        cost="O(m), O(m log m) once",
+    )
+    gives: ClassVar[frozenset[str]] = frozenset({"inclusion", "weights"})
+
+    def setup(self, census: Census) -> None:
+        """Sort by size."""
+        super().setup(census)
+        self.order = np.argsort(-census.num_samples, kind="stable")
+
+    def select(self, round: Round) -> Cohort:
+        """Pour, and draw one client from each bin."""
+        if round.k >= len(round.available):
+            return everybody(round, self.census.num_samples)
+        return draw(
+            self.bins(round.k), round, self.census.num_samples, f"one client from each of {round.k} bins by size"
+        )
+
+    def bins(self, k: int) -> Pieces:
+        """What the k bins hold."""
+        sizes = self.census.num_samples
+        return pour(self.order, k * sizes[self.order], np.full(k, sizes.sum()))

@@ -1,0 +1,129 @@
+"""FEEL: importance- and channel-aware scheduling; clients are drawn by the norm of their gradient and the time of their upload.
+
+G_i = ‖∇F_i(w^t)‖₂ of every available client; drawing client i with probability q_i and weighing it p_i/q_i is unbiased, and
+
+    min over q:  ρ·Σ p_i²G_i²/q_i + (1 − ρ)·Σ q_iT_i,  Σq_i = 1         (variance against upload time)
+
+has the solution q_i = p_iG_i·√(ρ/((1 − ρ)T_i + λ)), with the λ > −(1 − ρ)·min T_i that makes Σq_i = 1.
+
+S_t = k successive draws without replacement, each ∝ q among those that are left. Weights for ``weights = "cohort"``: Raj's, unbiased
+for Σ p_iΔ_i. In a plain table of selection × aggregation use ``n_selected``.
+
+T_i is the last measured time of the upload, scaled to the mean 1; p_iG_i is scaled to the sum 1, so that ρ means the same in every
+task. A client never measured counts with the median of the others, and all alike as long as nobody was measured. ``cached``
+replaces the question by the last ‖Δ_i‖/H_i seen of each client, the largest of these for the others; the learning rate cancels.
+ρ = 1: q_i ∝ p_iG_i. All G = 0: q ∝ p. A gradient norm that is missing or not finite counts as the mean of the others (R4).
+q_i below 1e-6 is raised to that (to a hundredth of 1/|A_t|, if this is less), which keeps the weights bounded.
+
+Ren, He, Wen, Yu, Huang, Guo, "Scheduling for Cellular Federated Edge Learning with Importance and Channel Awareness", IEEE TWC 2020,
+arXiv:2004.00490, for one client per round; its formula is re-derived here from the stated objective. Several clients, the scaling and
+the imputations are ours.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Gt, Le
+
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import Card, Census, Cohort, GradientNorm, Outcome, Round, Selector, Values, Why
+from fedcohort.selection.draws import everybody, raj, shares, successive
+
+__all__ = ["FEEL", "scheduling"]
+
+
+@parameters
+class FEEL(Selector):
+    """k successive draws, large gradients and fast uploads first. Native weights: cohort."""
+
+    card: ClassVar[Card] = Card(
+        source="Ren et al. 2020, arXiv:2004.00490",
+        status="paper",
+        asks="every available client for the norm of its gradient (m model downloads, m gradients); nothing with cached",
+        discloses=GradientNorm.reveals,
+        knows="N_i; durations",
+        cost="O(m·iterations)",
+    )
+    needs: ClassVar[frozenset[str]] = frozenset({"update_norm"})
+    gives: ClassVar[frozenset[str]] = frozenset({"weights"})
+
+    rho: Annotated[float, Gt(0), Le(1)] = 0.5
+    """What small variance counts against short uploads (ρ); 1 leaves time out."""
+    gradient: Literal["asked", "cached"] = "asked"
+    """Where gradient norms come from: asked in every round, or cached from the last update of each client."""
+
+    def setup(self, census: Census) -> None:
+        """Nobody was seen."""
+        super().setup(census)
+        self.last_norm = np.full(census.num_clients, np.nan)
+
+    def select(self, round: Round) -> Cohort:
+        """Ask, solve, draw."""
+        i, k = round.available, round.k
+        if k >= len(i):
+            return everybody(round, self.census.num_samples)
+        p = shares(self.census.num_samples[i])
+        norms = self._norms(round)
+        times = _known_times(round)
+        importance = p * norms
+        total = float(importance.sum())
+        importance = importance / total if total > 0 else p
+        q, _ = scheduling(importance, times / times.mean(), self.rho)
+        q = np.maximum(q, min(1e-6, 0.01 / len(q)))
+        q /= q.sum()
+        drawn = successive(q, k, round.rng)
+        note = f"draws by gradient norm ({self.gradient}) and upload time"
+        why = Why(i, q, {"p": p, "norm": norms, "upload_time": times}, note)
+        return Cohort(i[drawn], weights=raj(p[drawn], q[drawn]), why=why)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Norm per step of every client that came back."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            latest = outcome.report("update_norm") / outcome.report("steps")
+        seen = outcome.trained & np.isfinite(latest)
+        self.last_norm[outcome.cohort.clients[seen]] = latest[seen]
+
+    def _norms(self, round: Round) -> Values:
+        """G_i of the available clients, all finite."""
+        if self.gradient == "asked":
+            norms = round.ask(GradientNorm(), round.available)
+            known = np.isfinite(norms) & (norms >= 0)
+            return np.where(known, norms, norms[known].mean() if known.any() else 0.0)
+        seen = np.isfinite(self.last_norm)
+        largest = float(self.last_norm[seen].max()) if seen.any() else 0.0
+        norms = self.last_norm[round.available]
+        return np.where(np.isnan(norms), largest, norms)
+
+
+def _known_times(round: Round) -> Values:
+    """T_i of the available clients: measured, or the median of those that were; 1 for all if nobody was."""
+    times = round.upload_times[round.available]
+    known = np.isfinite(times)
+    times = np.where(known, times, np.median(times[known]) if known.any() else 1.0)
+    return np.maximum(times, 1e-12)
+
+
+def scheduling(importance: Values, times: Values, rho: float) -> tuple[Values, float]:
+    """q_i = a_i·√(ρ/((1 − ρ)T_i + λ)) with Σq_i = 1, and λ; a_i = p_iG_i, not all of them 0.
+
+    >>> q, multiplier = scheduling(np.array([0.5, 0.6, 0.3]), np.array([1.0, 4.0, 2.0]), 0.5)
+    >>> q.round(6), round(multiplier, 5)
+    (array([0.491132, 0.298643, 0.210226]), 0.01822)
+    """
+    from scipy.optimize import brentq
+
+    a, cost = np.sqrt(rho) * importance, (1 - rho) * times
+    positive = a > 0
+    least = cost[positive].min()
+    above, a_positive = cost[positive] - least, a[positive]
+
+    def excess(log_x: float) -> float:  # x = λ + least cost > 0; decreasing
+        return float((a_positive / np.sqrt(above + np.exp(log_x))).sum()) - 1.0
+
+    # a_1/√x ≤ Σ a_i/√(above_i + x) ≤ Σa_i/√x, a_1 that of a client with the least cost
+    low, high = 2 * np.log(a_positive[above == 0].max()), 2 * np.log(a_positive.sum())
+    root = low if high - low < 1e-12 else brentq(excess, low - 1e-9, high + 1e-9, xtol=1e-13, rtol=1e-14)
+    x = float(np.exp(root))
+    q = np.zeros(len(a))
+    q[positive] = a_positive / np.sqrt(above + x)
+    return q / q.sum(), x - float(least)

@@ -1,0 +1,41 @@
+"""MD sampling: k independent draws with replacement, client i with probability p_i = N_i/Σ_{j∈A_t} N_j.
+
+    w^{t+1} = (1/k) Σ_{draws} w_i
+
+A client that is drawn c_i times trains once and counts c_i times (R5), which is what ``weights = "uniform"`` and ``"cohort"`` do with
+the multiplicity; both are unbiased, E[Σ a_iΔ_i] = Σ p_iΔ_i. ``"unbiased"`` divides by the probability of being drawn at all,
+1 − (1 − p_i)^k, instead. The name is for the multinomial distribution of the c_i.
+
+Li et al., "Federated Optimization in Heterogeneous Networks", 2018, arXiv:1812.06127, and "On the Convergence of FedAvg on Non-IID
+Data", 2019, arXiv:1907.02189; named and compared in Fraboni et al. 2021, arXiv:2105.05883.
+"""
+
+from typing import ClassVar
+
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import Card, Cohort, Round, Selector, Why
+from fedcohort.selection.draws import everybody, repeated, shares
+
+__all__ = ["MD"]
+
+
+@parameters
+class MD(Selector):
+    """k draws with replacement, by size of the data. Native weights: uniform (over draws)."""
+
+    card: ClassVar[Card] = Card(source="Li et al. 2018, arXiv:1812.06127", status="code", knows="N_i")
+    gives: ClassVar[frozenset[str]] = frozenset({"inclusion", "weights"})
+
+    def select(self, round: Round) -> Cohort:
+        """Draw, and count the repeats."""
+        if round.k >= len(round.available):
+            return everybody(round, self.census.num_samples)
+        p = shares(self.census.num_samples[round.available])
+        drawn, times = repeated(p, round.k, round.rng)
+        return Cohort(
+            round.available[drawn],
+            multiplicity=times,
+            inclusion=1 - (1 - p[drawn]) ** round.k,
+            weights=times / round.k,
+            why=Why(round.available, p, note=f"{round.k} draws by size, {len(drawn)} different clients"),
+        )

@@ -1,0 +1,120 @@
+"""Optimal client sampling: every candidate trains, and sends its update with a probability that grows with the update's norm.
+
+1. every candidate trains and reports u_i = p_i‖Δ_i‖₂, p_i = N_i/Σ over the candidates
+2. the server answers with a probability π_i, Σπ_i = k, that minimises the variance of the aggregate:
+       ocs    u ascending, l the largest integer with 0 < k + l − n' ≤ Σ_{j≤l} u_(j)/u_(l), n' candidates;
+              π_i = (k + l − n')·u_i/Σ_{j≤l} u_(j) for the l smallest, 1 for the others
+       aocs   π_i = min(1, k·u_i/Σu), then up to j_max times, over the i with π_i < 1, of whom there are I and whose π have
+              the sum P: C = (k − n' + I)/P, π_i ← min(1, C·π_i), until C ≤ 1. Only sums are needed, so that with secure
+              aggregation no norm leaves a client. Here the server works the sums out from the norms, and learns these
+3. every candidate sends its update with probability π_i: independent coins, k updates on average, none at all perhaps (R10)
+
+The candidates are all available clients, or ``candidates`` of them drawn uniformly (the authors' code: 32, of whom 3 are expected).
+
+The method's own weights are unbiased: w^{t+1} = w^t + server_lr·Σ_{i∈S_t} (p_i/π_i)Δ_i, not normalised. Use ``weights = "cohort"``
+for them, or ``"unbiased"``, which divides N_i/N by the probability over the draw of the candidates, too.
+
+u_i = 0 gives π_i = 0; all u = 0 gives π = k/n'. A candidate whose norm is missing or not finite is no candidate (R4). With k or
+fewer available all take part, and nobody is asked (R1).
+
+Chen, Horváth, Richtárik, "Optimal Client Sampling for Federated Learning", 2020, arXiv:2010.13723; code:
+SamuelHorvath/FL-optimal-client-sampling, simple_fedavg_tff.py.
+"""
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge
+
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import Card, Cohort, Round, Selector, UpdateNorm, Values, Why
+from fedcohort.selection.draws import everybody, proportional, shares
+
+__all__ = ["AOCS", "OCS", "approximate"]
+
+
+@parameters
+class OCS(Selector):
+    """Every candidate trains; about k send their update, with the probabilities of least variance. Native weights: cohort."""
+
+    card: ClassVar[Card] = Card(
+        source="Chen, Horváth, Richtárik 2020, arXiv:2010.13723",
+        status="code",
+        asks="every candidate to train and to report the norm of its update (n' model downloads, n' trainings)",
+        discloses=UpdateNorm.reveals,
+        knows="N_i",
+        cost="O(m log m)",
+    )
+    gives: ClassVar[frozenset[str]] = frozenset({"inclusion", "weights"})
+    variable_size: ClassVar[bool] = True
+
+    candidates: Annotated[int, Ge(1)] | None = None
+    """Number of candidates, drawn uniformly; none means all that are available."""
+
+    def select(self, round: Round) -> Cohort:
+        """Ask, work out the probabilities, flip the coins."""
+        if round.k >= len(round.available):
+            return everybody(round, self.census.num_samples)
+        count = len(round.available) if self.candidates is None else max(self.candidates, round.k)
+        asked = round.available if count >= len(round.available) else round.sample(count)
+        norms = round.ask(UpdateNorm(), asked)[:, 0]
+        known = np.isfinite(norms)
+        asked, norms = asked[known], norms[known]
+        p = shares(self.census.num_samples[asked])
+        chance = self.probabilities(p * norms, min(round.k, len(asked)))
+        chosen = round.rng.random(len(asked)) < chance
+        note = f"{int(chosen.sum())} of {len(asked)} candidates sent their update; {chance.sum():.4g} expected"
+        note += f"; {np.count_nonzero(~known)} without a norm" if not known.all() else ""
+        return Cohort(
+            asked[chosen],
+            inclusion=chance[chosen] * min(count / len(round.available), 1.0),
+            weights=p[chosen] / chance[chosen],
+            why=Why(asked, chance, {"p": p, "norm": norms}, note),
+        )
+
+    def probabilities(self, u: Values, k: int) -> Values:
+        """π_i of every candidate, from u_i = p_i‖Δ_i‖."""
+        return proportional(u, k)
+
+
+@parameters
+class AOCS(OCS):
+    """As ocs, with probabilities that need sums over the clients only. Native weights: cohort."""
+
+    card: ClassVar[Card] = Card(
+        source="Chen, Horváth, Richtárik 2020, arXiv:2010.13723",
+        status="code",
+        asks="every candidate to train, and the candidates together for a few sums over the norms of their updates",
+        discloses="with secure aggregation nothing but sums; here the server learns the norms",
+        knows="N_i",
+        cost="O(m·j_max)",
+    )
+
+    j_max: Annotated[int, Ge(0)] = 4
+    """Corrections of the probabilities at most."""
+
+    def probabilities(self, u: Values, k: int) -> Values:
+        """π_i of every candidate, from u_i = p_i‖Δ_i‖."""
+        return approximate(u, k, self.j_max)
+
+
+def approximate(u: Values, k: int, j_max: int = 4) -> Values:
+    """AOCS's probabilities.
+
+    >>> approximate(np.array([0.1, 0.2, 0.3, 0.4, 2.0]), 2, j_max=0).round(4)
+    array([0.0667, 0.1333, 0.2   , 0.2667, 1.    ])
+    """
+    n, total = len(u), float(u.sum())
+    if total <= 0:
+        return np.full(n, min(1.0, k / max(n, 1)))
+    chance = np.minimum(1.0, k * (u / total))
+    for _ in range(j_max):
+        below = chance < 1
+        count, mass = int(np.count_nonzero(below)), float(chance[below].sum())
+        if mass <= 0:
+            break
+        factor = (k - n + count) / mass
+        if factor <= 1:
+            break
+        chance[below] = np.minimum(1.0, factor * chance[below])
+    return chance

@@ -1,0 +1,62 @@
+"""Importance sampling by size of the data: client i is drawn with probability N_i/Σ_{j∈A_t} N_j, or ∝ any importance ω_i.
+
+Without replacement (the default): k successive draws, renormalised over those that are left. With replacement: k independent
+draws, which for ω = N is MD sampling. All ω = 0: uniform.
+
+The thesis gives no weights; ``uniform`` is meant, since ``n_selected`` would count the size twice. The weights for
+``weights = "cohort"`` make the sum unbiased for Σ p_iΔ_i, p_i = N_i/Σ_{A_t} N_j: c_i·p_i/(k·q_i) with replacement, Raj's without.
+
+"Client Selection in Federated Learning on Non-IID Data using Conformal Prediction" (master's thesis, Aalborg University, 2023),
+section 4.4.
+"""
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge
+
+from fedcohort.errors import UsageError
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import Card, Census, Cohort, Round, Selector, Why
+from fedcohort.selection.draws import everybody, raj, repeated, shares, successive
+
+__all__ = ["BySize"]
+
+
+@parameters
+class BySize(Selector):
+    """k clients drawn in proportion to the size of their data. Native weights: uniform."""
+
+    card: ClassVar[Card] = Card(source="CP thesis, section 4.4", status="paper", knows="N_i")
+    gives: ClassVar[frozenset[str]] = frozenset({"weights"})
+
+    replacement: bool = False
+    """Draw with replacement: a client may count several times."""
+    importance: list[Annotated[float, Ge(0)]] | None = None
+    """Importance ω_i of each client, instead of its size."""
+
+    def setup(self, census: Census) -> None:
+        """One importance a client, if any."""
+        super().setup(census)
+        given = self.importance
+        if given is not None and len(given) != census.num_clients:
+            raise UsageError(
+                f"selection.importance: {len(given)} numbers for {census.num_clients} clients; give one for each"
+            )
+
+    def select(self, round: Round) -> Cohort:
+        """Draw by importance."""
+        i, k = round.available, round.k
+        if k >= len(i):
+            return everybody(round, self.census.num_samples)
+        p = shares(self.census.num_samples[i])
+        importance = p if self.importance is None else np.asarray(self.importance, dtype=np.float64)[i]
+        q = importance / importance.sum() if importance.any() else np.full(len(i), 1 / len(i))
+        what = "size" if self.importance is None else "importance"
+        if self.replacement:
+            drawn, times = repeated(q, k, round.rng)
+            why = Why(i, q, note=f"{k} draws by {what} with replacement, {len(drawn)} different clients")
+            return Cohort(i[drawn], multiplicity=times, weights=times * p[drawn] / (k * q[drawn]), why=why)
+        drawn = successive(q, k, round.rng)
+        drawable = np.maximum(q[drawn], 1e-12)  # importance 0: drawn only when nobody else is left
+        return Cohort(i[drawn], weights=raj(p[drawn], drawable), why=Why(i, q, note=f"{k} successive draws by {what}"))

@@ -1,0 +1,125 @@
+"""Groups of clients that are alike, for stratified sampling and for survey cluster sampling: five ways to form them.
+
+    given            the label that the experiment states for each client
+    dominant_label   arg max_c h_{i,c}, the lowest class of a tie; the server needs to learn one class of each client
+    label_cluster    k-means with H clusters on the label fractions h_i/Σ_c h_{i,c}; the server needs the histogram
+    size_quantile    H quantiles of N_i; clients of equal size stand in one group
+    speed_quantile   H quantiles of the last known duration, anew in each round; who was never measured forms a group of its own
+
+Such traits may be private. With ``epsilon_dp`` each client adds Laplace noise of scale 1/ε to every count of its histogram before
+it is used (counts below 0 become 0), so that its histogram is ε-differentially private with respect to one sample that is added or
+removed.
+
+The modes are named, but not specified, in "Client Selection in Federated Learning on Non-IID Data using Conformal Prediction"
+(master's thesis, Aalborg University, 2023), section 4.2; the details are ours.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from fedcohort.errors import UsageError
+from fedcohort.selection.base import Census, Indices, Round, Values
+
+__all__ = ["TRAITS", "Trait", "check_given", "strata", "strata_by_speed"]
+
+Trait = Literal["given", "dominant_label", "label_cluster", "size_quantile", "speed_quantile"]
+
+TRAITS: tuple[Trait, ...] = ("given", "dominant_label", "label_cluster", "size_quantile", "speed_quantile")
+
+_RESTARTS = 4
+"""k-means runs, of which the one with the smallest distortion counts; a single one beyond 100,000 clients."""
+
+
+def check_given(by: Trait, given: list[int] | None, num_clients: int) -> None:
+    """The labels of mode ``given`` are there, one for each client.
+
+    Raises:
+        UsageError: they are not, or they are given where they would be ignored.
+    """
+    if (given is not None) != (by == "given"):
+        state = "not set" if given is None else f"{len(given)} labels"
+        raise UsageError(
+            f"selection.given: {state} with selection.by = {by!r}; use by = 'given' together with given = [label of client 0, …]"
+        )
+    if given is not None and len(given) != num_clients:
+        raise UsageError(f"selection.given: {len(given)} labels for {num_clients} clients; give one for each")
+
+
+def strata(
+    by: Trait,
+    census: Census,
+    rng: np.random.Generator,
+    *,
+    given: list[int] | None,
+    groups: int,
+    epsilon_dp: float | None,
+) -> Indices:
+    """The group of every client, numbered from 0 without gaps, int64 [m]; for every mode but ``speed_quantile``."""
+    match by:
+        case "given":
+            label = np.asarray(given, dtype=np.int64)
+        case "size_quantile":
+            label = _quantiles(census.num_samples.astype(np.float64), groups)
+        case "dominant_label":
+            label = _histogram(census, rng, epsilon_dp).argmax(axis=1)
+        case _:
+            counts = _histogram(census, rng, epsilon_dp)
+            label = _clusters(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-12), groups, rng)
+    return _numbered(label)
+
+
+def strata_by_speed(round: Round, groups: int) -> Indices:
+    """The group of every available client by its last known duration; those never measured come last, int64 [n]."""
+    durations = round.durations[round.available]
+    known = np.isfinite(durations)
+    label = np.full(len(durations), groups)
+    label[known] = _quantiles(durations[known], groups)
+    return _numbered(label)
+
+
+def _histogram(census: Census, rng: np.random.Generator, epsilon_dp: float | None) -> Values:
+    if census.histogram is None:
+        raise UsageError(
+            "selection.by: the census has no label histograms; use 'size_quantile', 'speed_quantile' or 'given'"
+        )
+    counts = census.histogram.astype(np.float64)
+    if epsilon_dp is not None:
+        counts += rng.laplace(scale=1.0 / epsilon_dp, size=counts.shape)
+        np.maximum(counts, 0.0, out=counts)
+    return counts
+
+
+def _quantiles(values: Values, groups: int) -> Indices:
+    """Which of ``groups`` quantiles each value lies in; equal values lie in one."""
+    if len(values) == 0:
+        return np.zeros(0, dtype=np.int64)
+    edges = np.quantile(values, np.arange(1, groups) / groups, method="inverted_cdf")
+    return np.searchsorted(edges, values, side="left")
+
+
+def _clusters(points: Values, groups: int, rng: np.random.Generator) -> Indices:
+    """k-means; where there are no more different points than groups, each is a group."""
+    from scipy.cluster.vq import kmeans2
+
+    # equal rows have equal keys, since every row is summed in the same order; unequal ones do not, but for a chance of nothing
+    _, same = np.unique((points * rng.random(points.shape[1])).sum(axis=1), return_inverse=True)
+    if int(same.max()) < groups:
+        return same
+    best, label = np.inf, same
+    for _ in range(_RESTARTS if len(points) <= 100_000 else 1):
+        centres, found = kmeans2(points, groups, iter=25, minit="++", missing="warn", rng=rng)
+        distortion = float(((points - centres[found]) ** 2).sum())
+        if distortion < best:
+            best, label = distortion, found.astype(np.int64)
+    return label
+
+
+def _numbered(label: Indices) -> Indices:
+    """The same groups, numbered from 0 without gaps in the order of their labels."""
+    low, high = int(label.min(initial=0)), int(label.max(initial=0))
+    if high - low > 4 * len(label):  # labels far apart
+        return np.unique(label, return_inverse=True)[1].astype(np.int64)
+    there = np.bincount(label - low, minlength=high - low + 1) > 0
+    numbers: Indices = (np.cumsum(there) - 1)[label - low]
+    return numbers

@@ -1,0 +1,53 @@
+"""Laws of random samples, worked out by enumeration or simulation, for tests of strategies that sample."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from scipy import stats
+
+from fedcohort.selection.base import Cohort, Round, Values
+from tests.selection.fakes import a_round
+
+
+def successive_orders(q: Sequence[float] | Values, k: int) -> Iterator[tuple[tuple[int, ...], float]]:
+    """Every ordered sample of k successive draws, and its probability."""
+    for order in itertools.permutations(range(len(q)), k):
+        probability, left = 1.0, float(sum(q))
+        for i in order:
+            probability *= q[i] / left
+            left -= q[i]
+        yield order, probability
+
+
+def same_law(select: Callable[[Round], Cohort], law: dict[tuple[int, ...], float], k: int, m: int, rounds: int) -> bool:
+    """Whether the sorted cohorts of ``select`` follow the law, by chi-square; a correct strategy fails once in a million."""
+    rng = np.random.default_rng(11)
+    seen = dict.fromkeys(law, 0)
+    for t in range(1, rounds + 1):
+        seen[tuple(sorted(select(a_round(k, m, t=t, rng=rng)).clients.tolist()))] += 1
+    kept = [key for key in law if law[key] > 0]
+    result = stats.chisquare([seen[key] for key in kept], [rounds * law[key] for key in kept])
+    return sum(seen[key] for key in law if law[key] == 0) == 0 and float(result.pvalue) > 1e-6
+
+
+def mean_close(draws: Values, expected: Values) -> bool:
+    """Whether the mean of independent draws [n, m] is as expected, within 6 standard errors in every column."""
+    error = draws.std(axis=0) / np.sqrt(len(draws))
+    return bool((np.abs(draws.mean(axis=0) - expected) <= 6 * error + 1e-12).all())
+
+
+def weights_of(cohort: Cohort, m: int) -> Values:
+    """The cohort's own weights by client id, 0 for the others."""
+    assert cohort.weights is not None
+    weights = np.zeros(m)
+    weights[cohort.clients] = cohort.weights
+    return weights
+
+
+def ratios_of(cohort: Cohort, p: Values) -> Values:
+    """p_i over the probability of inclusion by client id, 0 for the others: what ``weights = "unbiased"`` makes of it."""
+    assert cohort.inclusion is not None
+    weights = np.zeros(len(p))
+    weights[cohort.clients] = p[cohort.clients] / cohort.inclusion
+    return weights

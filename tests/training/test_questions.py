@@ -1,0 +1,107 @@
+"""Questions about gradients and updates: the numbers by another way, nothing changed by asking, and what they cost."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from fedcohort.rounds import play_round
+from fedcohort.selection.base import Cohort, GradientNorm, UpdateNorm
+from fedcohort.selection.draws import proportional
+from fedcohort.selection.ocs import approximate
+from fedcohort.states import pack
+from fedcohort.testing.base import bits
+from fedcohort.training.trial import norm_of_update
+from tests.games import a_game
+
+EVERYBODY = np.arange(12)
+
+
+@pytest.mark.parametrize("model", ["logistic", "cnn_a"])
+def test_the_norm_of_the_gradient_by_one_backward_pass(model: str) -> None:
+    few = EVERYBODY if model == "logistic" else EVERYBODY[:2]
+    with a_game(model=model, training={"precision": "float64"}) as game:
+        found = game.engine.answer(game.model, 1, GradientNorm(), few)
+        engine, before = game.engine, bits(game.model)
+        with engine._trainer() as trainer:  # type: ignore[attr-defined]
+            module = trainer.show(game.model)
+        for client, norm in zip(few, found, strict=True):
+            data = trainer.federation.client(int(client))
+            loss = functional.cross_entropy(
+                module(trainer.federation.prepare(data.features, torch.float64)), data.labels
+            )
+            gradients = torch.autograd.grad(loss, [p for p in module.parameters() if p.requires_grad])
+            expected = float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
+            assert norm == pytest.approx(expected, rel=1e-9)
+        assert bits(game.model) == before
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedprox"])
+def test_a_client_sends_the_update_whose_norm_it_reported(algorithm: str) -> None:
+    """Also with control variates, which are broadcast and remembered; and asking changes nothing of the run."""
+    values = {"algorithm": {"name": algorithm}, "training": {"optimizer": "sgd", "momentum": 0.0}}
+    with a_game(**values) as asked, a_game(**values) as quiet:
+        for t in range(1, 4):
+            before = pack(asked.state_dict())
+            norms = asked.engine.answer(asked.model, t, UpdateNorm(), EVERYBODY, asked.algorithm)
+            assert pack(asked.state_dict()) == before
+            updates = asked.engine.train(asked.model, t, Cohort(EVERYBODY), asked.algorithm)
+            sent = [
+                (norm_of_update(update, asked.model, sorted(asked.engine.trainable)), update.passes)
+                for update in updates
+            ]
+            assert norms.tolist() == [list(pair) for pair in sent]
+            play_round(asked, t, test=False)
+            play_round(quiet, t, test=False)
+            assert pack(asked.state_dict()) == pack(quiet.state_dict())
+
+
+def test_a_trial_training_is_paid_for_once() -> None:
+    """OCS: all 12 clients receive the model and train; those that are selected only send."""
+    with a_game(selection={"name": "ocs"}, training={"epochs": 2}) as game:
+        row = play_round(game, 1, test=False)
+        size = sum(value.numel() * value.element_size() for value in game.model.values())
+    ledger = {entry.kind: entry for entry in row.ledger}
+    asked, training = ledger["UpdateNorm"], ledger["training"]
+    assert (asked.messages, asked.bytes_down, asked.bytes_up) == (24, 12 * size, 12 * 8)
+    assert asked.passes == pytest.approx(12 * 2 * 3)
+    assert asked.discloses == "the norm of its update"
+    assert (training.bytes_down, training.bytes_up) == (0, row.selected * size)
+    assert training.passes == pytest.approx(0)
+
+
+def test_a_trial_training_receives_what_the_algorithm_broadcasts() -> None:
+    with a_game(selection={"name": "ocs"}, algorithm={"name": "scaffold"}, training={"momentum": 0.0}) as game:
+        play_round(game, 1, test=False)
+        sent = sum(
+            v.numel() * v.element_size()
+            for group in (game.model, *game.algorithm.broadcast().values())
+            for v in group.values()
+        )
+        ledger = {entry.kind: entry for entry in play_round(game, 2, test=False).ledger}
+    assert ledger["UpdateNorm"].bytes_down == 12 * sent
+
+
+def test_the_norm_of_a_gradient_costs_three_passes() -> None:
+    with a_game(selection={"name": "feel"}) as game:
+        ledger = {entry.kind: entry for entry in play_round(game, 1, test=False).ledger}
+    assert ledger["GradientNorm"].passes == 12 * 3
+    assert ledger["GradientNorm"].bytes_up == 12 * 4
+
+
+@pytest.mark.parametrize("name", ["ocs", "aocs"])
+def test_unbiased_weights_enter_the_model(name: str) -> None:
+    """w + Σ (p_i/π_i) Δ_i, not normalised, of the clients that sent."""
+    values = {"selection": {"name": name}, "algorithm": {"weights": "cohort"}, "training": {"precision": "float64"}}
+    with a_game(**values) as game, a_game(**values) as twin:
+        start = {key: value.clone() for key, value in game.model.items()}
+        row = play_round(game, 2, test=False)
+        norms = twin.engine.answer(start, 2, UpdateNorm(), EVERYBODY, twin.algorithm)[:, 0]
+        p = twin.clock.num_samples / twin.clock.num_samples.sum()
+        chance = (proportional if name == "ocs" else approximate)(p * norms, twin.k)
+        clients = np.array([entry.client for entry in row.clients])
+        updates = list(twin.engine.train(start, 2, Cohort(clients), twin.algorithm))
+    assert len(clients)
+    for key, value in game.model.items():
+        moved = sum(p[u.client] / chance[u.client] * (u.state[key] - start[key]) for u in updates)
+        torch.testing.assert_close(value, start[key] + moved, rtol=1e-9, atol=1e-12)
