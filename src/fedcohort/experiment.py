@@ -229,7 +229,7 @@ class Systems(_Section):
 
 
 class Engine(_Section):
-    """Where the work runs. Of all this only the plan ``stacked`` changes results, by rounding."""
+    """Where the work runs. The plan ``stacked``, the device and the arithmetic change results, by rounding; nothing else does."""
 
     plan: Literal["auto", "loop", "threads", "stacked"] = "threads"
     """loop: one client after another; threads: one client per thread, the same bits; stacked: a group of clients in each call, the
@@ -237,8 +237,11 @@ class Engine(_Section):
     measurement on this machine, which the run keeps."""
     workers: Annotated[int, Ge(0)] = 0
     """Threads; 0 means one per core."""
-    device: Literal["cpu"] = "cpu"
-    """Where tensors live."""
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
+    """Where tensors live: cpu; cuda, a GPU; auto: a GPU where there is one. The run keeps which."""
+    arithmetic: Literal["exact", "tf32", "bf16"] = "exact"
+    """How products are rounded: exact, to the experiment's precision; tf32: GPU products with 10-bit inputs; bf16: networks run in
+    bfloat16. The last two are faster on GPUs that have them, and other results."""
 
 
 class Measures(_Section):
@@ -421,6 +424,8 @@ class Experiment(_Section):
             values["engine"]["plan"] != "stacked"
         ):  # the others give the same bits; what "auto" chose takes its place in a run
             values["engine"].pop("plan")
+        if values["engine"]["arithmetic"] == "exact":  # as if there were no such setting
+            values["engine"].pop("arithmetic")
         for name in ("target_accuracy", "patience", "checkpoint_every"):
             values["measures"].pop(name)
         if values["algorithm"].get("max_weight") is None:

@@ -118,6 +118,7 @@ def run(
 
 def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: Progress | None = None) -> Run:
     """Run one cell of an experiment; see :func:`run`."""
+    cell = _here(cell)
     done = find_run(cell, given, runs)
     if done is not None:
         done.verify()
@@ -126,6 +127,8 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
     if done is not None and done.finished:
         _same_data(done, fingerprint_of(experiment, given), experiment)
         return done
+    from fedcohort.engines.device import moved
+
     with prepare(experiment, given) as (game, fingerprint):
         cell = _with_plan(cell, game.engine.plan)
         experiment = cell.experiment
@@ -151,10 +154,19 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
             first = 1
             if saved is not None:
                 first = saved[0] + 1
-                game.load_state_dict(saved[1])
+                game.load_state_dict(moved(saved[1], game.engine.device))
             writer.rewind(first - 1)
             _play(cell, game, writer, first, stop, progress, path)
     return Run(path)
+
+
+def _here(cell: Cell) -> Cell:
+    """The cell on the device that this machine has for it, if it leaves the choice."""
+    if cell.experiment.engine.device != "auto":
+        return cell
+    from fedcohort.engines.device import pick_device
+
+    return replace(cell, experiment=cell.experiment.with_overrides({"engine": {"device": pick_device("auto")}}))
 
 
 def _with_plan(cell: Cell, plan: str) -> Cell:
@@ -270,8 +282,8 @@ class Federated:
     public: "PublicSet"
 
 
-def federate(experiment: Experiment, given: Given) -> Federated:
-    """The clients of an experiment: data, public samples set apart, partition, noise, local splits, shift."""
+def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Federated:
+    """The clients of an experiment: data, public samples set apart, partition, noise, local splits, shift. Samples live on ``device``."""
     from fedcohort.federation import datasets
     from fedcohort.federation.federation import gather
     from fedcohort.federation.partition import partition
@@ -304,6 +316,7 @@ def federate(experiment: Experiment, given: Given) -> Federated:
         label_noise=experiment.federation.label_noise.build(),
         holdout=experiment.federation.holdout,
         feature_shift=experiment.federation.feature_shift.build(),
+        device=device,
     )
     return Federated(dataset, split, federation, public)
 
@@ -345,6 +358,7 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
     """Everything of one run, ready for its first round: the game, and the fingerprint of its data. Closes the engine at the end."""
     from fedcohort.accounts import num_bytes
     from fedcohort.algorithms.server import ServerTools
+    from fedcohort.engines.device import pick_device
     from fedcohort.engines.local import LocalEngine, build_module
     from fedcohort.engines.plans import choose_plan
     from fedcohort.federation.pooled import pooled
@@ -355,7 +369,7 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
     from fedcohort.selection.base import Census
     from fedcohort.selection.everyone import All
 
-    seed, found = experiment.seed, federate(experiment, given)
+    seed, found = experiment.seed, federate(experiment, given, pick_device(experiment.engine.device))
     federation, public = found.federation, found.public
     selector = copy.deepcopy(given.selector) if given.selector is not None else experiment.selection.build()
     algorithm = copy.deepcopy(given.algorithm) if given.algorithm is not None else experiment.algorithm.build()
@@ -371,7 +385,9 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
             build=partial(build_module, as_model(model), federation, seed),
             prepared=federation.prepare,
             num_classes=federation.num_classes,
-            public=public.features() if "public" in algorithm.needs else federation.test.features[:0],
+            public=(public.features() if "public" in algorithm.needs else federation.test.features[:0]).to(
+                federation.device
+            ),
             validation=(federation.validation.features, federation.validation.labels),
             seed=seed,
         )
@@ -383,7 +399,10 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
         choice = choose_plan(federation, as_model(model), experiment.training, algorithm, seed, workers, invited)
         log.info("%s", choice)
         plan = choice.plan
-    engine = LocalEngine(federation, as_model(model), experiment.training, algorithm, seed, workers, plan=plan)
+    engine = LocalEngine(
+        federation, as_model(model), experiment.training, algorithm, seed, workers,
+        plan=plan, arithmetic=experiment.engine.arithmetic,
+    )  # fmt: skip
     try:
         start = engine.initial_model()
         clock = Clock(
@@ -425,6 +444,7 @@ def find_run(cell: Cell, given: Given, runs: str | Path) -> Run | None:
     folder = Path(runs)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--runs {folder}: is not a directory; give a directory that can be written")
+    cell = _here(cell)
     plans = ("threads", "stacked") if cell.experiment.engine.plan == "auto" else (cell.experiment.engine.plan,)
     found = []
     for plan in plans:

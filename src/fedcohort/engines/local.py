@@ -27,7 +27,9 @@ from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.server import one_thread
 from fedcohort.arrays import Indices, Values
+from fedcohort.engines import device
 from fedcohort.engines.base import ClientError, check_split
+from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.window import in_order
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
@@ -35,7 +37,7 @@ from fedcohort.selection.base import Cohort, Question
 from fedcohort.streams import integer
 from fedcohort.training.forward import Evaluation, answer, blocks, evaluate_block, sum_up
 from fedcohort.training.local import DTYPES, Trainer, state_of
-from fedcohort.training.memories import Memories
+from fedcohort.training.memories import Memories, Memory
 from fedcohort.training.stacked import Stack, cannot_stack
 from fedcohort.training.stopping import build_rule
 from fedcohort.training.trial import update_norm
@@ -51,6 +53,8 @@ STACK_BYTES = 2**23, 2**31
 """Parameters of one stack: on a CPU what stays in the processor's cache, on a GPU what leaves room in its memory."""
 STACK_CLIENTS = 32, 1024
 """Clients of one stack at most, on a CPU and on a GPU."""
+GPU_THREADS = 2
+"""Threads that feed a GPU, unless told otherwise: while one waits for a number, the other goes on."""
 PIECE = 1024
 """Samples about which a thread asks clients before it looks for more work."""
 AHEAD = 64
@@ -63,11 +67,11 @@ TOGETHER = 8
 
 
 def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
-    """The model with the initial weights of ``seed``; torch's global generator is left as it was."""
+    """The model with the initial weights of ``seed``; torch's global generator is left as it was. It lives where the samples do."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(integer(seed, "model"))
         module: nn.Module = model.build(federation.sample_shape, federation.num_classes)
-    return module
+    return module.to(federation.device)
 
 
 class LocalEngine:
@@ -82,6 +86,7 @@ class LocalEngine:
         workers: threads; 0 means one per core this process may use.
         memories: where the clients' memories are kept; in this process, and beyond 1 GiB in a file, by default.
         plan: how clients are trained. What cannot be stacked says so in a warning, and is trained by ``threads``.
+        arithmetic: of a GPU, see :mod:`fedcohort.engines.device`.
 
     Attributes:
         plan: how clients are trained.
@@ -99,16 +104,19 @@ class LocalEngine:
         workers: int = 0,
         memories: Memories | None = None,
         plan: Plan = "threads",
+        arithmetic: Arithmetic = "exact",
     ) -> None:
         self.federation = federation
         self._sizes = federation.num_samples
         self.seed = seed
-        self._model, self._training = model, training
-        self.workers = 1 if plan == "loop" else workers or len(os.sched_getaffinity(0))
+        self._model, self._training, self._arithmetic = model, training, arithmetic
+        self.device = federation.device
+        on_cpu = self.device.type == "cpu"
+        self.workers = 1 if plan == "loop" else workers or (len(os.sched_getaffinity(0)) if on_cpu else GPU_THREADS)
         self.memories = Memories() if memories is None else memories
         self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
         for _ in range(self.workers):
-            module = build_module(model, federation, seed)
+            module = self._module()
             self._trainers.put(Trainer(federation, module, training, algorithm, seed))
         self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
         self._model_bytes: int = max(1, sum(value.nbytes for value in module.state_dict().values()))
@@ -116,17 +124,21 @@ class LocalEngine:
         self._beside: deque[Callable[[], None]] = deque()
         self._stack: Stack | None = None
         if plan == "stacked":
-            module = build_module(model, federation, seed).to(dtype=DTYPES[training.precision])
+            module = self._module().to(dtype=DTYPES[training.precision])
             reason = cannot_stack(module, federation, algorithm)
             if reason is None:
                 self._stack = Stack(federation, module, training, algorithm, seed)
             else:
                 warnings.warn(f"engine.plan = 'stacked': {reason}; clients are trained by threads", stacklevel=2)
                 self.plan = "threads"
-        on_cpu = federation.train.labels.device.type == "cpu"
         self.group = max(1, min(STACK_CLIENTS[not on_cpu], STACK_BYTES[not on_cpu] // self._model_bytes))
-        self.stacks = 4
+        self.stacks = 4 if on_cpu else 1
+        self._restore = device.arithmetic(arithmetic) if not on_cpu else lambda: None
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="client")
+
+    def _module(self) -> nn.Module:
+        module = build_module(self._model, self.federation, self.seed)
+        return device.in_bfloat16(module) if self._arithmetic == "bf16" else module
 
     def initial_model(self) -> ModelState:
         """See :class:`Engine`."""
@@ -135,7 +147,7 @@ class LocalEngine:
 
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         """See :class:`Engine`. At most a window of finished updates waits for its turn, so memory does not grow with the cohort."""
-        received = algorithm.broadcast()
+        received: dict[str, Tensors] = device.moved(algorithm.broadcast(), self.device)
         if self._stack is None or cohort.stop is not None:  # a rule stops clients one by one
             trained = self._train_threads(model, t, cohort, received)
         else:
@@ -157,7 +169,7 @@ class LocalEngine:
             epochs = None if cohort.epochs is None else int(cohort.epochs[position])
             with self._trainer() as trainer, _named(client):
                 update, memory = trainer.train(
-                    model, t, client, epochs=epochs, stop=stop, received=received, memory=self.memories.get(client)
+                    model, t, client, epochs=epochs, stop=stop, received=received, memory=self._memory(client)
                 )
             if memory:
                 self.memories.propose(this_round, client, memory)
@@ -176,7 +188,7 @@ class LocalEngine:
         def together(part: slice) -> list[tuple[Update, dict[str, Tensors]]]:
             clients = cohort.clients[part].tolist()
             epochs = None if cohort.epochs is None else cohort.epochs[part].tolist()
-            memories = [self.memories.get(client) for client in clients]
+            memories = [self._memory(client) for client in clients]
             try:
                 with _named(clients[0]) if len(clients) == 1 else nullcontext():
                     return stack.train(model, t, clients, epochs=epochs, received=received, memories=memories)
@@ -277,12 +289,18 @@ class LocalEngine:
     def close(self) -> None:
         """See :class:`Engine`."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._restore()
+        self._restore = lambda: None
 
     # how work is spread over threads
 
     def _costs(self, cohort: Cohort) -> Values:
         epochs = 1 if cohort.epochs is None else cohort.epochs
         return (self._sizes[cohort.clients] * epochs).astype(np.float64)
+
+    def _memory(self, client: int) -> Memory:
+        memory: Memory = device.moved(self.memories.get(client), self.device)
+        return memory
 
     def _window(self, group: int = 1) -> int:
         """Updates that may wait for their turn: few enough to stay small, enough to keep the threads busy."""

@@ -84,7 +84,7 @@ def choose_plan(
     clients = _typical(sizes, min(k, CLIENTS))
     batch = settings.batch_size or max(1, int(np.median(sizes[clients])))
     entry = _entry(
-        machine=[platform.machine(), _processor(), workers, str(federation.train.labels.device)],
+        machine=[platform.machine(), _processor(), workers, str(federation.device)],
         versions=[version("fedcohort"), torch.__version__],
         network=[repr(module), [list(p.shape) for p in module.parameters()], list(federation.sample_shape)],
         data=str(federation.train.features.dtype),
@@ -167,7 +167,7 @@ def _cut(federation: Federation, clients: Indices, most: int) -> Federation:
     rows = np.concatenate(
         [np.arange(federation.offsets[c], federation.offsets[c] + n) for c, n in zip(clients, sizes, strict=True)]
     )
-    index = torch.from_numpy(rows).to(federation.train.labels.device)
+    index = torch.from_numpy(rows).to(federation.device)
     train = Samples(federation.train.features[index], federation.train.labels[index])
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     return dataclasses.replace(federation, train=train, offsets=offsets, held=None, noise=None)  # fmt: skip

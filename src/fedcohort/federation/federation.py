@@ -5,6 +5,7 @@ then its held-out part, for strategies and algorithms that validate or calibrate
 client's data" elsewhere (sizes, histograms, latency, questions) means the training part.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,26 @@ class Federation:
     scale: Tensor
     held: Indices | None = None
     noise: Noise | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the samples live."""
+        return self.train.labels.device
+
+    def to(self, device: str | torch.device) -> "Federation":
+        """The same samples on another device."""
+
+        def moved(samples: Samples) -> Samples:
+            return Samples(samples.features.to(device), samples.labels.to(device))
+
+        return dataclasses.replace(
+            self,
+            train=moved(self.train),
+            validation=moved(self.validation),
+            test=moved(self.test),
+            shift=self.shift.to(device),
+            scale=self.scale.to(device),
+        )
 
     @property
     def num_clients(self) -> int:

@@ -73,7 +73,7 @@ class Stack:
         self.loss = training.build_loss()
         self.seed = seed
         self.sizes = federation.num_samples
-        self.device = federation.train.labels.device
+        self.device = federation.device
         plain = not algorithm.corrects and type(algorithm).backward is Algorithm.backward
         simple = training.optimizer == "sgd" and not (training.nesterov or training.weight_decay or training.clip_norm)
         self.fused = isinstance(network, Chain) and plain and simple

@@ -1,0 +1,73 @@
+"""Where tensors live, and how exactly a GPU computes.
+
+``exact`` switches off what torch has on by default or may pick for speed: TF32 in convolutions, algorithms whose result depends on the
+order of threads. ``tf32`` lets matrix products and convolutions round their inputs to 10 bits, ``bf16`` runs the network's forward and
+backward passes in bfloat16 (parameters and optimiser stay in the experiment's precision). Reference runs are exact.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedcohort.errors import UsageError
+
+__all__ = ["Arithmetic", "arithmetic", "in_bfloat16", "moved", "pick_device"]
+
+Arithmetic = Literal["exact", "tf32", "bf16"]
+
+
+def pick_device(name: str) -> str:
+    """``cpu`` or ``cuda``; ``auto`` is a GPU where torch sees one.
+
+    Raises:
+        UsageError: a GPU is asked for, and there is none.
+    """
+    found = torch.cuda.is_available()
+    if name == "cuda" and not found:
+        raise UsageError(
+            "engine.device = 'cuda': torch sees no GPU here; use 'cpu', or 'auto' for a GPU where there is one"
+        )
+    if name == "auto":
+        return "cuda" if found else "cpu"
+    return name
+
+
+def arithmetic(kind: Arithmetic) -> Callable[[], None]:
+    """Set torch's switches for CUDA; the result puts back what was set before."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
+
+    def switch(products: bool, convolutions: bool, deterministic: bool, benchmark: bool) -> None:
+        matmul.allow_tf32, cudnn.allow_tf32 = products, convolutions
+        cudnn.deterministic, cudnn.benchmark = deterministic, benchmark
+
+    exact = kind == "exact"
+    switch(kind == "tf32", kind == "tf32", exact, not exact)
+    return lambda: switch(*before)
+
+
+def in_bfloat16(module: nn.Module) -> nn.Module:
+    """The module, whose forward pass now runs under autocast; outputs come back in the number format of its parameters."""
+    forward = module.forward
+    example = next(p for p in module.parameters() if p.is_floating_point())
+
+    def rounded(*inputs: Tensor) -> Tensor:
+        with torch.autocast(example.device.type, torch.bfloat16):
+            outputs: Tensor = forward(*inputs)
+        return outputs.to(example.dtype)
+
+    module.forward = rounded
+    return module
+
+
+def moved(state: Any, device: torch.device) -> Any:
+    """Nested state with its tensors on ``device``; tensors that are there already stay themselves."""
+    if isinstance(state, Tensor):
+        return state.to(device)
+    if isinstance(state, Mapping):
+        return {key: moved(value, device) for key, value in state.items()}
+    if isinstance(state, list):
+        return [moved(value, device) for value in state]
+    return state
