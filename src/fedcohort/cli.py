@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fedcohort.errors import UsageError, nearest
-from fedcohort.report.commands import report
+from fedcohort.report.commands import figures, report
 
 if TYPE_CHECKING:
     from fedcohort.comparison import Comparison
@@ -244,6 +244,7 @@ def measure(
 
 
 cli.add_command(report)
+cli.add_command(figures)
 
 
 @cli.group()

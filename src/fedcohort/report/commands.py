@@ -1,4 +1,4 @@
-"""``fedcohort report``: parse, call, print. Everything heavy is imported inside."""
+"""``fedcohort report`` and ``fedcohort figures``: parse, call, print. Everything heavy is imported inside."""
 
 import shlex
 import sys
@@ -8,7 +8,7 @@ import click
 
 from fedcohort.errors import UsageError
 
-__all__ = ["report"]
+__all__ = ["figures", "report"]
 
 _runs = click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of run directories.")
 _set = click.option(
@@ -21,7 +21,7 @@ _set = click.option(
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="RUN…")
+@click.argument("paths", nargs=-1, metavar="[RUN…]")
 @click.option("--output", "-o", default="report.html", show_default=True, metavar="FILE", help="The page.")
 @_runs
 @_set
@@ -43,3 +43,53 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
     except OSError as error:
         raise UsageError(f"--output {file}: cannot be written ({error.strerror}); give another file") from None
     click.echo(f"{file}: {len(text.encode()) / 1e6:.1f} MB")
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[RUN…]")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["pdf", "svg", "png"]),
+    default="pdf",
+    show_default=True,
+    help="Of the files.",
+)
+@click.option("--out", default="figures", show_default=True, metavar="DIR", help="Folder of the files.")
+@click.option(
+    "--columns",
+    type=click.IntRange(1, 2),
+    default=1,
+    show_default=True,
+    help="Columns of the paper that a figure spans.",
+)
+@click.option("--only", multiple=True, metavar="NAME", help="Only this figure, such as accuracy; repeatable.")
+@_runs
+@_set
+def figures(
+    paths: tuple[str, ...],
+    format_: str,
+    out: str,
+    columns: int,
+    only: tuple[str, ...],
+    runs: str,
+    settings: tuple[str, ...],
+) -> None:
+    """Write every chart of the report as a file for papers.
+
+    RUN is as for `fedcohort report`. Files have the width of one or two columns, dashes and symbols besides colours, black letters.
+    """
+    from fedcohort.errors import nearest
+    from fedcohort.report.export import export
+    from fedcohort.report.gather import find_runs, gather
+    from fedcohort.report.look import paper
+    from fedcohort.report.page import figures as all_figures
+
+    look = paper(columns)
+    found = list(all_figures(gather(find_runs(paths, runs, settings)), look))
+    keys = [figure.key for figure in found]
+    for name in only:
+        if name not in keys:
+            raise UsageError(f"--only {name!r}: these runs have no such figure; {nearest(name, keys)}")
+    for file in export([f for f in found if not only or f.key in only], Path(out), format_, look):
+        click.echo(str(file))

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Reading", "Story", "find_runs", "gather"]
 
+PANELS = 12
+"""Strategies with a panel of their own at most, in charts that draw each by itself."""
+
 POINTS = 300
 """Points of a line at most; more rounds are averaged over blocks."""
 
@@ -193,6 +196,11 @@ class Story:
         return [(label, row) for label, row in found if row]
 
     @property
+    def panels(self) -> list[tuple[str, Reading]]:
+        """Label and first run of the rows that are drawn each by itself."""
+        return [(label, one) for (label, _), one in zip(self.played, self.first, strict=True)][:PANELS]
+
+    @property
     def unfinished(self) -> list[Reading]:
         """Runs that have rounds left to play."""
         return [one for one in self.everything if not one.finished]
@@ -202,7 +210,7 @@ def gather(runs: Sequence[Run], name: str | None = None) -> Story:
     """Read runs, finished or not; those that differ in nothing but the seed are one row."""
     name = name or ", ".join(dict.fromkeys(run.meta["name"] for run in runs)) or "runs"
     rows = side_by_side(runs)
-    labels = short([row.label for row in rows])
+    labels = short([row.label for row in rows], 28 if len(rows) <= 8 else 40)
     readings = [
         [Reading(row.runs[seed], label) for seed in sorted(row.runs)] for label, row in zip(labels, rows, strict=True)
     ]

@@ -11,8 +11,8 @@ from typing import Any
 
 __all__ = ["CLASSES", "DASHES", "PAGE", "STRATEGIES", "SYMBOLS", "WIDTHS", "Look", "paper", "short", "tick"]
 
-STRATEGIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9", "#000000", "#7A5195")
-"""Okabe–Ito without its yellow, which white paper swallows; an ochre and a violet stand in."""
+STRATEGIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#3B98CF", "#000000", "#7A5195")
+"""Okabe–Ito without its yellow, which white paper swallows: an ochre and a violet stand in, and its sky blue is darker."""
 
 DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [12, 4], [4, 2, 1, 2], [1, 3], [6, 1])
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
@@ -91,7 +91,7 @@ class Look:
             "tickWidth": 0.8,
             "tickSize": 4,
             "labelPadding": 4,
-            "titlePadding": 8,
+            "titlePadding": 8 if self.page else 4,
         }
         return {
             "background": None if self.page else "white",

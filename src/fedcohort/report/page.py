@@ -14,10 +14,10 @@ import numpy as np
 from fedcohort import show
 from fedcohort.report.charts import accuracy as accuracies
 from fedcohort.report.charts import cost as costs
-from fedcohort.report.charts import participation, reasons
+from fedcohort.report.charts import participation, reasons, studies
 from fedcohort.report.charts.federation import Clients, federation
 from fedcohort.report.figure import Figure, records, spec
-from fedcohort.report.gather import Reading, Story
+from fedcohort.report.gather import PANELS, Reading, Story
 from fedcohort.report.look import CLASSES, PAGE, Look
 
 __all__ = ["Part", "figures", "page", "parts", "scripts"]
@@ -76,7 +76,10 @@ def _parts(story: Story, look: Look) -> dict[str, list[Part]]:
 
     return {
         "result": one(
-            accuracies.accuracy(story, look), accuracies.differences(story, look), accuracies.loss(story, look)
+            accuracies.accuracy(story, look),
+            accuracies.differences(story, look),
+            accuracies.loss(story, look),
+            *studies.studies(story, look),
         ),
         "federation": one(*people),
         "participation": one(
@@ -93,10 +96,15 @@ def _parts(story: Story, look: Look) -> dict[str, list[Part]]:
 
 
 def figures(story: Story, look: Look) -> Iterator[Figure]:
-    """All figures, in the order of the report."""
+    """All figures, in the order of the report, and those that only papers want."""
     for found in parts(story, look).values():
         for part in found:
             yield from part.figures
+    extra = studies.bars(story, look)
+    if extra is not None:
+        yield extra
+    if any(row.experiment.selection.name == "conformal" for row in story.rows):
+        yield studies.score_functions(look)
 
 
 # --- the page ----------------------------------------------------------------------------------------------------------------
@@ -136,6 +144,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "fairness": fairness_rows(story),
         "how": how(story),
         "differ": differing_federations(story),
+        "panels": PANELS,
         "command": command,
         "live": live,
         "css": _style(),

@@ -227,6 +227,7 @@ def _shares(clients: Clients, groups: Indices, labels: list[str], look: Look) ->
         order="position:Q",
         tooltip=tooltip,
     )
+    data = {"class_shares": frame}
     views = [View("bars", [Panel(bars.properties(**_size(look, 240)))])]
     if len(labels) <= PIES and clients.number <= SHOWN:
         pies = []
@@ -244,9 +245,18 @@ def _shares(clients: Clients, groups: Indices, labels: list[str], look: Look) ->
                 .properties(width=2 * radius + 8, height=2 * radius + 8)
             )
             pies.append(Panel(pie, f"client {label} · {size:,}"))
+        key = pd.DataFrame({"class": names, "position": np.arange(len(names))})
+        row = alt.Y("position:O", axis=None)
+        words = alt.Chart(alt.NamedData(name="class_key"))
+        squares = words.mark_square(size=40 if look.page else 20, opacity=1).encode(
+            row, colour.legend(None), x=alt.value(6)
+        )
+        texts = words.mark_text(align="left", fontSize=look.size - 2).encode(row, x=alt.value(14), text="class:N")
+        pies.append(Panel(alt.layer(squares, texts).properties(width=2 * radius + 8, height=2 * radius + 8), "class"))
         views.append(View("pies", pies))
+        data["class_key"] = key
     note = f"What each client's samples consist of, seed {clients.seed}.{_grouped(clients)}"
-    return Figure("class-shares", "Class shares per client", note, views, {"class_shares": frame})
+    return Figure("class-shares", "Class shares per client", note, views, data)
 
 
 def _sizes(clients: Clients, look: Look) -> Figure:

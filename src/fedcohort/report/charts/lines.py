@@ -110,7 +110,11 @@ def marks(number: int, most: int = 7) -> list[int]:
 def colour(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.Color:
     """A strategy's colour; the legend of the page is its bar of strategies."""
     scale = alt.Scale(domain=list(labels), range=look.colours(len(labels)))
-    shown = alt.Legend(title=None, columns=_columns(labels, look)) if legend and not look.page else None
+    shown = (
+        alt.Legend(title=None, columns=_columns(labels, look), symbolType="stroke")
+        if legend and not look.page
+        else None
+    )
     return alt.Color("strategy:N", scale=scale, legend=shown)
 
 
@@ -123,7 +127,11 @@ def _columns(labels: Sequence[str], look: Look) -> int:
 def dash(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.StrokeDash:
     """A strategy's dash."""
     scale = alt.Scale(domain=list(labels), range=look.dashes(len(labels)))
-    shown = alt.Legend(title=None, columns=_columns(labels, look)) if legend and not look.page else None
+    shown = (
+        alt.Legend(title=None, columns=_columns(labels, look), symbolType="stroke")
+        if legend and not look.page
+        else None
+    )
     return alt.StrokeDash("strategy:N", scale=scale, legend=shown)
 
 
@@ -207,9 +215,7 @@ def lines(
         layers.append(words.encode(high("level"), x=alt.value(0), text="name:N"))
     if band(frame):
         layers.append(
-            base.mark_area(opacity=0.13, clip=True).encode(
-                at, high("low"), alt.Y2("high:Q"), colour(labels, look, legend=False)
-            )
+            base.mark_area(opacity=0.13, clip=True).encode(at, high("low"), alt.Y2("high:Q"), colour(labels, look))
         )
     drawn = base.mark_line(clip=True).encode(at, high("mean"), colour(labels, look), dash(labels, look))
     layers.append(drawn.add_params(_zoom()) if look.page else drawn)
@@ -233,7 +239,7 @@ def lines(
         points = base.mark_point(size=46 if look.page else 22, opacity=1).encode(
             at,
             high("mean"),
-            colour(labels, look, legend=False),
+            colour(labels, look),
             opacity=alt.value(1) if not look.page else alt.when(hover).then(alt.value(1)).otherwise(alt.value(shown)),
             tooltip=tooltip,
         )
@@ -247,7 +253,7 @@ def lines(
             names.encode(
                 alt.X("x:Q", scale=x_scale),
                 alt.Y("y:Q", scale=y_scale),
-                colour(labels, look, legend=False),
+                colour(labels, look),
                 text="name:N",
                 opacity=alt.value(alt.ExprRef("named ? 1 : 0")),
             )

@@ -40,7 +40,7 @@ def selections(story: Story, look: Look) -> Figure | None:
     labels = [label for label, _ in story.played]
     colours, panels, frames, chances = look.colours(len(labels)), [], [], []
     many = max(one.num_clients for one in story.first) > SHOWN
-    for label, one, colour in zip(labels, story.first, colours, strict=True):
+    for label, one, colour in zip(labels, [one for _, one in story.panels], colours, strict=False):
         counts = one.selected.sum(axis=0)
         frames.append(
             _histogram(label, counts)
@@ -93,8 +93,11 @@ def _counts(label: str, one: Reading, colour: str, look: Look) -> Any:
     y = alt.Scale(domain=[0, most], nice=True)
     band = _of("selections_chance", label)
     m = one.num_clients
-    each = max(1, -(-m // 20))
-    x = alt.X("client:O", title="client", axis=alt.Axis(values=list(range(0, m, each)), labelAngle=0))
+    x = alt.X(
+        "client:O",
+        title="client",
+        axis=alt.Axis(values=lines.marks(m, 20 if look.page else 7), labelAngle=0, labelOverlap=True),
+    )
     return alt.layer(
         band.mark_rect(opacity=0.14, color=look.soft).encode(
             alt.Y("low:Q", scale=y, title="times selected", axis=alt.Axis(tickMinStep=1, tickCount=4)), y2="high:Q"
@@ -169,7 +172,7 @@ def raster(story: Story, look: Look) -> Figure | None:
     if not story.first:
         return None
     labels, panels, frames, summed = [label for label, _ in story.played], [], [], ""
-    for label, one, colour in zip(labels, story.first, look.colours(len(labels)), strict=True):
+    for label, one, colour in zip(labels, [one for _, one in story.panels], look.colours(len(labels)), strict=False):
         n, m = one.selected.shape
         columns, rows = blocks(n, CELLS[0]), blocks(m, CELLS[1])
         wide, tall = int((columns == 0).sum()), int((rows == 0).sum())
@@ -352,11 +355,7 @@ def _distribution(rows: Any, labels: list[str], look: Look) -> Figure:
 
 def class_accuracy(story: Story, look: Look) -> Figure | None:
     """Test accuracy of each class over rounds."""
-    found = [
-        (label, one)
-        for (label, _), one in zip(story.played, story.first, strict=True)
-        if np.isfinite(one.class_accuracy).any()
-    ]
+    found = [(label, one) for label, one in story.panels if np.isfinite(one.class_accuracy).any()]
     if not found:
         return None
     frames, panels, classes = [], [], found[0][1].classes

@@ -27,7 +27,7 @@ LATE = "the first rounds' scores are of another size and go beyond the axis"
 def reasons(story: Story, look: Look) -> list[tuple[str, list[Figure]]]:
     """The figures of each strategy that scores its candidates, under its name."""
     found = []
-    for number, ((label, _), one) in enumerate(zip(story.played, story.first, strict=True)):
+    for number, (label, one) in enumerate(story.panels):
         everybody = one.considered <= READ
         frame = one.decisions(everybody=everybody)
         names = [str(name) for name in frame.columns if name not in NOT_TERMS]
@@ -39,6 +39,14 @@ def reasons(story: Story, look: Look) -> list[tuple[str, list[Figure]]]:
         figures = [_split(number, one, frame, terms, look), _state(number, one, frame, state, look)]
         figures.append(_map(number, one, frame, [*terms, *inputs], everybody, look))
         found.append((label, [figure for figure in figures if figure is not None]))
+    for number, (label, one) in enumerate(story.panels):
+        told = _reported(number, one, look)
+        if told is not None:
+            own = next((figures for name, figures in found if name == label), None)
+            if own is None:
+                found.append((label, [told]))
+            else:
+                own.append(told)
     return [(label, figures) for label, figures in found if figures]
 
 
@@ -51,6 +59,52 @@ def _common(frame: pd.DataFrame, name: str) -> bool:
 
 def _words(term: str) -> str:
     return term.replace("_", " ")
+
+
+def _reported(number: int, one: Reading, look: Look) -> Figure | None:
+    """What clients reported that not every client reports, such as the conformal quantile q̂: each client, and their mean."""
+    from fedcohort.record import ClientRow
+
+    frame = one.clients
+    names = [str(name) for name in frame.columns if str(name) not in ClientRow.__dataclass_fields__ and name != "round"]
+    names = [name for name in names if np.isfinite(frame[name].to_numpy(np.float64)).any()]
+    if not names:
+        return None
+    views: list[View] = []
+    data: dict[str, pd.DataFrame] = {}
+    for name in names:
+        values = frame[["round", "client", name]].rename(columns={name: "value"})
+        values = values[np.isfinite(values["value"].to_numpy(np.float64))]
+        key = f"reported_{number}_{len(views)}"
+        data[f"{key}_mean"] = lines.thinned(values.groupby("round")["value"].mean().reset_index())
+        x = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, tickCount=6))
+        y = alt.Y(
+            "value:Q",
+            title=_words(name),
+            scale=alt.Scale(domain=lines.domain(values["value"], [0.0]), nice=False),
+            axis=alt.Axis(tickCount=5),
+        )
+        layers = []
+        if one.num_clients <= 30 and one.num_rounds <= 300:
+            data[key] = values
+            each = alt.Chart(alt.NamedData(name=key)).mark_line(
+                strokeWidth=1, opacity=0.35, color=look.heat, point=alt.OverlayMarkDef(size=14)
+            )
+            layers.append(
+                each.encode(
+                    x, y, detail="client:N", tooltip=["client:O", "round:Q", alt.Tooltip("value:Q", format=",.4~g")]
+                )
+            )
+        mean = alt.Chart(alt.NamedData(name=f"{key}_mean")).mark_line(
+            color=look.cold, strokeWidth=2.5, point=alt.OverlayMarkDef(size=18, color=look.cold)
+        )
+        layers.append(mean.encode(x, y, tooltip=["round:Q", alt.Tooltip("value:Q", format=",.4~g", title="mean")]))
+        chart = alt.layer(*layers).properties(
+            width="container" if look.width is None else look.width, height=220 if look.page else 120
+        )
+        views.append(View(_words(name), [Panel(chart)]))
+    note = f"Thick: the mean over the clients that reported; thin: single clients. Seed {one.seed}."
+    return Figure(f"reported-{number}", "What clients reported", note, views, data)
 
 
 def _rounds(one: Reading, frame: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, int]:
@@ -162,14 +216,15 @@ def _state(number: int, one: Reading, frame: pd.DataFrame, names: list[str], loo
     x = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, tickCount=6))
     base = alt.Chart(alt.NamedData(name=f"state_{number}"))
     scale = alt.Scale(domain=words, range=look.colours(len(words)))
+    legend = alt.Legend(title=None, orient="top", symbolType="stroke")
     dashes = alt.Scale(domain=words, range=look.dashes(len(words)))
     chart = (
         base.mark_line(point=alt.OverlayMarkDef(size=18))
         .encode(
             x,
             alt.Y("value:Q", title=title, axis=alt.Axis(tickCount=5)),
-            alt.Color("strategy:N", scale=scale, legend=alt.Legend(title=None, orient="top")),
-            alt.StrokeDash("strategy:N", scale=dashes, legend=None),
+            alt.Color("strategy:N", scale=scale, legend=legend),
+            alt.StrokeDash("strategy:N", scale=dashes, legend=legend),
             tooltip=[alt.Tooltip("strategy:N", title="element"), "round:Q", alt.Tooltip("value:Q", format=",.4~g")],
         )
         .properties(width="container" if look.width is None else look.width, height=220 if look.page else 110)

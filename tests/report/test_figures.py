@@ -1,0 +1,116 @@
+"""Figures for papers: files of the right size, legible in grey, for every chart of the report."""
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import fedcohort
+from fedcohort.cli import cli
+from fedcohort.report.charts.studies import score_functions, swept
+from fedcohort.report.export import composed, draw
+from fedcohort.report.gather import find_runs, gather
+from fedcohort.report.look import DASHES, STRATEGIES, SYMBOLS, WIDTHS, paper
+from fedcohort.report.page import figures
+from tests.experiments import UCB, small
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def marks(svg: bytes) -> int:
+    """Things that were drawn: paths and texts inside mark groups."""
+    root = ET.fromstring(svg)
+    groups = [g for g in root.iter(f"{SVG}g") if "role-mark" in (g.get("class") or "")]
+    return sum(len([child for child in g if child.tag != f"{SVG}g"]) for g in groups)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_every_figure_has_marks_and_fits_its_columns(runs: Path, columns: int) -> None:
+    look = paper(columns)
+    drawn = 0
+    for figure in figures(gather(find_runs([runs])), look):
+        view = figure.views[-1]
+        svg = draw(composed(figure, view, look), "svg")
+        assert marks(svg) > 0, figure.key
+        assert b"var(--" not in svg, f"{figure.key}: a colour of the page"
+        width = float(ET.fromstring(svg).get("width") or 0)
+        assert width <= WIDTHS[columns] * 1.06, f"{figure.key}: {width} points"
+        drawn += 1
+    assert drawn >= 16
+
+
+def test_lines_have_a_legend_with_dashes(runs: Path) -> None:
+    look = paper(1)
+    figure = next(f for f in figures(gather(find_runs([runs])), look) if f.key == "accuracy")
+    root = ET.fromstring(draw(composed(figure, figure.views[0], look), "svg"))
+    words = {"".join(text.itertext()) for text in root.iter(f"{SVG}text")}
+    assert {"uniform", "UCB", "loss", "test accuracy", "round"} <= words
+    dashes = {path.get("stroke-dasharray") for path in root.iter(f"{SVG}path") if path.get("stroke-dasharray")}
+    assert len(dashes) >= 2
+
+
+def test_strategies_are_told_apart_in_grey_and_by_shape() -> None:
+    """Neighbours in the list differ in dash and symbol, and no two of the first five have the same lightness and dash."""
+    assert len({tuple(d) for d in DASHES}) == len(STRATEGIES) == len(set(SYMBOLS))
+    linear = [[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in STRATEGIES]
+    luminance = np.array([np.dot([0.2126, 0.7152, 0.0722], np.power(c, 2.2)) for c in linear])
+    contrast = 1.05 / (luminance + 0.05)
+    assert (contrast >= 2.9).all(), "thin lines vanish on white"
+    look = paper()
+    assert len({tuple(d) for d in look.dashes(8)}) == 8
+    pairs = [(look.colours(16)[i], tuple(look.dashes(16)[i])) for i in range(16)]
+    assert len(set(pairs)) == 16
+
+
+@pytest.mark.parametrize(("format_", "start"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<svg")])
+def test_the_command_writes_files(runs: Path, tmp_path: Path, format_: str, start: bytes) -> None:
+    where = ["figures", str(runs), "--format", format_, "--out", str(tmp_path / "made"), "--only", "accuracy"]
+    result = CliRunner().invoke(cli, where)
+    assert result.exit_code == 0, result.output
+    files = sorted((tmp_path / "made").iterdir())
+    assert [file.stem for file in files] == ["accuracy-bytes", "accuracy-rounds", "accuracy-simulated-time"]
+    assert all(file.read_bytes().startswith(start) for file in files)
+    assert all(str(file) in result.output for file in files)
+
+
+def test_a_figure_that_is_not_there(runs: Path) -> None:
+    result = CliRunner().invoke(cli, ["figures", str(runs), "--only", "acuracy"])
+    assert result.exit_code == 2
+    assert "did you mean 'accuracy'" in result.output
+
+
+def sweep(folder: Path, **grid: Any) -> Any:
+    rows = [{"label": "UCB", "selection": UCB}]
+    fedcohort.compare(small(rounds=2, variants=rows, sweep=grid), runs=folder)
+    return gather(find_runs([folder]))
+
+
+def test_a_sweep_of_one_number_is_a_curve_and_of_two_a_heat_map(tmp_path: Path) -> None:
+    one = sweep(tmp_path / "one", **{"selection.k": [2, 4]})
+    found = swept(one)
+    assert found is not None
+    assert found.keys == ["selection.k"]
+    assert found.frame["strategy"].tolist() == ["uniform", "uniform", "UCB", "UCB"]
+    assert found.frame["selection.k"].tolist() == [2, 4, 2, 4]
+    two = sweep(tmp_path / "two", **{"selection.k": [2, 4], "training.lr": [0.02, 0.1]})
+    look = paper()
+    heat = next(f for f in figures(two, look) if f.key == "heat")
+    assert [view.name for view in heat.views] == ["accuracy", "difference"]
+    table = {(row["strategy"], row["x"], row["y"]): row["accuracy"] for _, row in heat.data["heat"].iterrows()}
+    gaps = heat.data["heat_difference"]
+    for _, row in gaps.iterrows():
+        expected = table["UCB", row["x"], row["y"]] - table["uniform", row["x"], row["y"]]
+        assert row["accuracy"] == pytest.approx(expected)
+    assert len(gaps) == 4
+    for figure in [heat, next(f for f in figures(one, look) if f.key == "levels")]:
+        for view in figure.views:
+            assert marks(draw(composed(figure, view, look), "svg")) >= 4
+
+
+def test_score_functions_meet_the_threshold_where_the_thesis_says() -> None:
+    figure = score_functions(paper())
+    assert figure.data["scores_met"]["f"].round(6).tolist() == [0.75, 0.346574, 0.554931]
+    assert marks(draw(composed(figure, figure.views[0], paper()), "svg")) > 0
