@@ -316,3 +316,43 @@ def test_early_stop_chooses_among_tested_rounds(tmp_path: Path) -> None:
     tested = run.rounds["test_accuracy"].dropna()
     assert found.early_stop_round in tested.index
     assert found.early_stop_accuracy == tested[found.early_stop_round]
+
+
+def other_digits() -> Any:
+    """Samples of the shape of digits, without labels."""
+    return np.random.default_rng(5).integers(0, 17, (60, 1, 8, 8), dtype=np.uint8)
+
+
+def test_public_samples_that_python_hands_over(tmp_path: Path) -> None:
+    experiment = small(rounds=2, algorithm={"name": "feddf", "max_batches": 4}, public={"name": "given"})
+    run = fedcohort.run(experiment, public=other_digits(), runs=tmp_path)
+    assert run.meta["public"] == "proxy: public samples, labels discarded"
+    assert "# public: handed over in Python: public samples, " in (run.path / "experiment.toml").read_text()
+    torch_tensor = torch.from_numpy(other_digits())
+    assert fedcohort.run(experiment, public=torch_tensor, runs=tmp_path).path == run.path
+    other = fedcohort.run(experiment, public=other_digits()[::-1], runs=tmp_path)
+    assert other.path != run.path
+    assert other.digest() != run.digest()
+
+
+def test_public_samples_for_an_algorithm_that_python_hands_over(tmp_path: Path) -> None:
+    from fedcohort.algorithms.rhfl import RHFL
+
+    run = fedcohort.run(small(rounds=2), algorithm=RHFL(), public=other_digits(), runs=tmp_path)
+    assert np.isfinite(run.rounds["test_loss"]).all()
+
+
+def test_public_samples_that_were_not_handed_over_or_do_not_fit(tmp_path: Path) -> None:
+    experiment = small(rounds=2, algorithm="feddf", public={"name": "given"})
+    with pytest.raises(
+        UsageError, match=r"public\.name = 'given': nothing was handed over; use fedcohort\.run\(…, public"
+    ):
+        fedcohort.run(experiment, runs=tmp_path)
+    with pytest.raises(
+        UsageError, match=r"'given': its samples are uint8 \[1, 8, 7\], the clients' are uint8 \[1, 8, 8\]"
+    ):
+        fedcohort.run(experiment, public=other_digits()[..., :7], runs=tmp_path)
+    with pytest.raises(
+        UsageError, match=r"public\.name = 'none': 'feddf' needs public samples; .* or 'given' with public="
+    ):
+        small(algorithm="feddf")

@@ -275,6 +275,7 @@ def compare(
     data: Dataset | None = None,
     model: Any = None,
     data_dir: str | Path | None = None,
+    public: Any = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
 ) -> Comparison:
@@ -282,7 +283,7 @@ def compare(
 
     Args:
         experiment: its base is the first row, its variants (for every point of its sweep) are the others.
-        data, model: objects in place of the experiment's names, as for :func:`fedcohort.run`.
+        data, model, public: objects in place of the experiment's names, as for :func:`fedcohort.run`.
         data_dir: a local mirror of data sets in Hub layout.
         runs: folder of run directories.
         progress: called after every round.
@@ -291,7 +292,7 @@ def compare(
         UsageError: something in the description, the data or a run directory cannot be used.
         Interrupted: Ctrl-C; everything up to the last finished round is kept.
     """
-    given = Given(data=data, model=model, data_dir=data_dir)
+    given = Given(data=data, model=model, data_dir=data_dir, public=public)
     found: dict[str, dict[int, Run]] = {}
     for cell in experiment.cells():
         found.setdefault(cell.label, {})[cell.seed] = run_cell(cell, given, runs=runs, progress=progress)

@@ -92,20 +92,26 @@ class Conformal:
 
 
 def conformal(
-    run: Run, alpha: float = 0.1, *, data: Any = None, model: Any = None, data_dir: str | Path | None = None
+    run: Run,
+    alpha: float = 0.1,
+    *,
+    data: Any = None,
+    model: Any = None,
+    data_dir: str | Path | None = None,
+    public: Any = None,
 ) -> Conformal:
     """Split conformal prediction with a finished run's model: calibrated on the server's validation set, measured on its test set.
 
     Args:
         run: the run.
         alpha: error rate, in (0, 1).
-        data, model: what the run was given in Python in place of names, as for :func:`fedcohort.run`.
+        data, model, public: what the run was given in Python in place of names, as for :func:`fedcohort.run`.
         data_dir: a local mirror of data sets in Hub layout.
 
     Raises:
         UsageError: the run is not finished, or has no validation set.
     """
-    validation, test = predict(run, Given(data=data, model=model, data_dir=data_dir))
+    validation, test = predict(run, Given(data=data, model=model, data_dir=data_dir, public=public))
     if not len(validation.labels):
         raise UsageError("data.validation = 0: there is nothing to calibrate on; run with 0.1, say")
     threshold = calibrate(validation.probabilities, validation.labels, alpha)

@@ -142,7 +142,8 @@ class Public(_Section):
 
     name: str = "none"
     """none; holdout: a random part of the training samples, which no client gets, whatever the algorithm; or another data set (a name,
-    a Hub id or a folder) with samples of the same shape, whose training part is used. Labels are discarded."""
+    a Hub id or a folder) with samples of the same shape, whose training part is used; given: what Python hands over as ``public``.
+    Labels are discarded."""
     share: Annotated[float, Gt(0), Lt(1)] = 0.1
     """Size of the holdout, as a share of the training samples."""
 
@@ -330,7 +331,8 @@ class Experiment(_Section):
             raise UsageError(f"federation.holdout = 0: {who} needs a held-out part of each client's data; use 0.2, say")
         if "public" in needs and self.public.name == "none":
             raise UsageError(
-                f"public.name = 'none': {who} needs public samples; use 'holdout', or another data set of the same shape"
+                f"public.name = 'none': {who} needs public samples; use 'holdout', another data set of the same shape, "
+                "or 'given' with public=… in Python"
             )
 
     def to_dict(self) -> dict[str, Any]:

@@ -37,6 +37,9 @@ __all__ = ["Given", "Interrupted", "Progress", "find_run", "prepare", "run", "ru
 log = logging.getLogger("fedcohort")
 """Tells which plan ``engine.plan = "auto"`` has chosen, and why."""
 
+HANDED_OVER = "given"
+"""The name of public samples that Python hands over."""
+
 Progress = Callable[[Cell, RoundRow], None]
 """Called after every committed round."""
 
@@ -55,6 +58,7 @@ class Given:
         selector: a strategy; every run gets a copy.
         algorithm: an algorithm; every run gets a copy.
         data_dir: a local mirror in the layout of the Hugging Face Hub.
+        public: the server's public samples, a Dataset whose training part is used, or samples alone [N, ...]; see ``[public]``.
     """
 
     data: Dataset | None = None
@@ -62,6 +66,13 @@ class Given:
     selector: Any = None
     algorithm: Any = None
     data_dir: str | Path | None = None
+    public: Any = None
+
+    def __post_init__(self) -> None:
+        if self.public is not None and not isinstance(self.public, Dataset):
+            from fedcohort.federation.public import samples_alone
+
+            object.__setattr__(self, "public", samples_alone(self.public))
 
     def key(self) -> str:
         """What of this decides the results, for the run's hash."""
@@ -71,17 +82,22 @@ class Given:
         if self.model is not None:
             parts.append(_identity(self.model))
         parts += [_identity(part) for part in (self.selector, self.algorithm) if part is not None]
+        if self.public is not None:
+            parts.append(f"public {self.public.fingerprint}")
         return "|".join(parts)
 
     def names(self) -> str:
         """What was handed over in Python, in words; empty if nothing was."""
-        return ", ".join(name for name in ("data", "model", "selector", "algorithm") if getattr(self, name) is not None)
+        kinds = ("data", "model", "selector", "algorithm", "public")
+        return ", ".join(name for name in kinds if getattr(self, name) is not None)
 
     def note(self) -> str:
         """What was handed over in Python, as comments for the head of the resolved experiment file."""
         given = {name: getattr(self, name) for name in self.names().split(", ") if name}
         if self.data is not None:
             given["data"] = f"{self.data.name}, {self.data.fingerprint[:12]}"
+        if self.public is not None:
+            given["public"] = f"{self.public.name}, {self.public.fingerprint[:12]}"
         lines = [f"# {name}: handed over in Python: {' '.join(str(value).split())}\n" for name, value in given.items()]
         return "".join(lines)
 
@@ -94,6 +110,7 @@ def run(
     selector: Any = None,
     algorithm: Any = None,
     data_dir: str | Path | None = None,
+    public: Any = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
 ) -> Run:
@@ -103,6 +120,7 @@ def run(
         experiment: what to run; the quickstart by default.
         data, model, selector, algorithm: objects in place of the experiment's names, see :class:`Given`.
         data_dir: a local mirror of data sets in Hub layout.
+        public: the server's public samples, see :class:`Given`.
         runs: folder of run directories.
         progress: called after every round.
 
@@ -113,7 +131,7 @@ def run(
     experiment = experiment or Experiment()
     label = experiment.label if selector is None else type(selector).__name__
     cell = Cell(label, experiment.seed, experiment.single(experiment.seed))
-    return run_cell(cell, Given(data, model, selector, algorithm, data_dir), runs=runs, progress=progress)
+    return run_cell(cell, Given(data, model, selector, algorithm, data_dir, public), runs=runs, progress=progress)
 
 
 def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: Progress | None = None) -> Run:
@@ -139,7 +157,9 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
             "seed": str(cell.seed),
             "key": experiment.key(given.key()),
             "row": experiment.single(0).key(given.key()),
-            "public": experiment.public.words,
+            "public": experiment.public.words
+            if given.public is None
+            else f"proxy: {given.public.name}, labels discarded",
             "given": given.names(),
             "algorithm": game.algorithm.title(experiment.training),
             "plan": game.engine.plan,
@@ -249,6 +269,11 @@ def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:
 
 def fingerprint_of(experiment: Experiment, given: Given) -> str:
     """Fingerprint of the data that the experiment now names, as a run keeps it."""
+    return _data(experiment, given)[1].fingerprint
+
+
+def _data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet]":
+    """All data of an experiment, and what of them is public."""
     from fedcohort.federation import datasets
     from fedcohort.federation.public import choose_public
 
@@ -256,13 +281,18 @@ def fingerprint_of(experiment: Experiment, given: Given) -> str:
     dataset = given.data or datasets.load(
         data.name, data_dir=given.data_dir, image_column=data.image_column, label_column=data.label_column
     )
-    return choose_public(
-        public.name,
-        public.share,
-        dataset,
-        experiment.seed,
-        load=lambda name: datasets.load(name, data_dir=given.data_dir),
-    ).fingerprint
+
+    def proxy(name: str) -> Dataset:
+        if isinstance(given.public, Dataset):
+            return given.public
+        if name == HANDED_OVER:
+            raise UsageError(
+                f"public.name = {HANDED_OVER!r}: nothing was handed over; use fedcohort.run(…, public=…), 'holdout' or a data set"
+            )
+        return datasets.load(name, data_dir=given.data_dir)
+
+    name = public.name if given.public is None else HANDED_OVER
+    return dataset, choose_public(name, public.share, dataset, experiment.seed, load=proxy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,22 +314,11 @@ class Federated:
 
 def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Federated:
     """The clients of an experiment: data, public samples set apart, partition, noise, local splits, shift. Samples live on ``device``."""
-    from fedcohort.federation import datasets
     from fedcohort.federation.federation import gather
     from fedcohort.federation.partition import partition
-    from fedcohort.federation.public import choose_public
 
     seed, data = experiment.seed, experiment.data
-    dataset = given.data or datasets.load(
-        data.name, data_dir=given.data_dir, image_column=data.image_column, label_column=data.label_column
-    )
-    public = choose_public(
-        experiment.public.name,
-        experiment.public.share,
-        dataset,
-        seed,
-        load=lambda name: datasets.load(name, data_dir=given.data_dir),
-    )
+    dataset, public = _data(experiment, given)
     split = partition(
         experiment.federation.partition.build(),
         dataset.train_labels[public.rest],
@@ -374,7 +393,7 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
     selector = copy.deepcopy(given.selector) if given.selector is not None else experiment.selection.build()
     algorithm = copy.deepcopy(given.algorithm) if given.algorithm is not None else experiment.algorithm.build()
     for part in (selector, algorithm):
-        experiment.meet(part.needs, type(part).__name__)
+        experiment.meet(part.needs - ({"public"} if given.public is not None else set()), type(part).__name__)
     check(selector, algorithm)
     systems, k = experiment.systems, experiment.selection.k
     if algorithm.pools:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from fedcohort.arrays import Indices
 from fedcohort.errors import UsageError
-from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.datasets import Dataset, from_arrays
 from fedcohort.streams import rng
 
-__all__ = ["PublicSet", "choose_public", "take_away"]
+__all__ = ["PublicSet", "choose_public", "samples_alone", "take_away"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +65,12 @@ def choose_public(name: str, share: float, dataset: Dataset, seed: int, load: Ca
     proxy = load(name)
     _check(proxy, dataset, name)
     return PublicSet(proxy.train_features, None, everything, f"{dataset.fingerprint}+{proxy.fingerprint}")
+
+
+def samples_alone(features: Any, name: str = "public samples") -> Dataset:
+    """A data set of samples without labels [N, …], as :func:`fedcohort.from_arrays` takes them; every label is 0."""
+    nothing = np.zeros(len(features), dtype=np.int64)
+    return from_arrays((features, nothing), (features[:1], nothing[:1]), name=name)
 
 
 def take_away(share: float, num_train: int, seed: int) -> tuple[Indices, Indices]:
