@@ -313,7 +313,7 @@ class Federated:
 
 
 def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Federated:
-    """The clients of an experiment: data, public samples set apart, partition, noise, local splits, shift. Samples live on ``device``."""
+    """The clients of an experiment: data, public samples set apart, partition, noise, local splits, shift; samples on ``device``."""
     from fedcohort.federation.federation import gather
     from fedcohort.federation.partition import partition
 
