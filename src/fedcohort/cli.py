@@ -243,6 +243,29 @@ def measure(
         screen.print(show.summaries(names, found, sets, screen.width))
 
 
+@cli.command()
+@click.argument("path", metavar="RUN")
+@click.option("--round", "round_", type=int, required=True, metavar="T", help="The round, from 1.")
+@click.option("--client", type=int, metavar="ID", help="What it means for this client, numbered from 0.")
+@_json
+def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
+    """Say why a round has the clients it has.
+
+    The candidates, their scores and what these are made of, what became of the selected, what clients were asked, what that cost and
+    what they disclosed. RUN is a run directory, and is only read.
+    """
+    from fedcohort import show
+    from fedcohort.record import Run
+    from fedcohort.why import explain
+
+    found = explain(Run(path), round_, client)
+    if as_json:
+        click.echo(show.as_json(found.to_json()))
+    else:
+        screen = show.screen()
+        screen.print(show.explanation(found, screen.width))
+
+
 cli.add_command(report)
 cli.add_command(figures)
 

@@ -272,6 +272,7 @@ class Run:
         frame = self._frame("SELECT * FROM decisions ORDER BY round, position").drop(columns="position")
         terms = pd.DataFrame([json.loads(text) for text in frame.pop("terms")], index=frame.index, dtype=float)
         frame["selected"] = frame["selected"].astype(bool)
+        frame["score"] = frame["score"].astype(float)
         return pd.concat([frame, terms], axis=1)
 
     @property
@@ -541,8 +542,8 @@ class Writer:
                         i,
                         client,
                         int(selected),
-                        _plain(score),
-                        json.dumps({k: _plain(v) for k, v in terms.items()}),
+                        _known(score),
+                        json.dumps({k: _known(v) for k, v in terms.items()}),
                     )
                     for i, (client, selected, score, terms) in enumerate(row.decisions)
                 ],
@@ -647,6 +648,11 @@ def _plain(value: Any) -> Any:
     """A number as SQLite and JSON keep it: NaN and ±∞ as null."""
     number = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(number, float) and not math.isfinite(number) else number
+
+
+def _known(value: float) -> float | None:
+    """A score as SQLite keeps it: NaN as null, but ±∞ as it is, which is how strategies say first and last."""
+    return None if math.isnan(value) else float(value)
 
 
 def _numbers(text: str) -> list[float]:

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from fedcohort.record import RoundRow
     from fedcohort.simulate import Progress as Told
     from fedcohort.summary import Summary
+    from fedcohort.why import Explanation
 
 __all__ = [
-    "as_json", "as_text", "comparison", "known_data", "partition", "plug_ins", "results", "screen", "summaries", "watching",
+    "as_json", "as_text", "comparison", "explanation", "known_data", "partition", "plug_ins", "results", "screen", "summaries",
+    "watching",
 ]  # fmt: skip
 
 WIDE = 120
@@ -347,6 +349,68 @@ def summaries(
 
 def _beside_chance(one: "Summary", name: str) -> str:
     return f"{index(getattr(one.selected, name))} ({index(getattr(one.selected_random, name))})"
+
+
+# --- why these clients -------------------------------------------------------------------------------------------------------
+
+
+def explanation(found: "Explanation", width: int = WIDE) -> Group:
+    """One decision: in words, the candidates, and what was asked."""
+    from fedcohort.why import number
+
+    shown = [one for one in found.candidates if found.client in (None, one.client)][:SHOWN_CLIENTS]
+    terms = list(dict.fromkeys(name for one in shown for name in one.terms))
+    reports = list(dict.fromkeys(name for one in shown for name in one.outcome))
+    heads = {"num_samples": "samples", "duration": "time", "weight": "weight %"}
+    columns = [
+        Column("client", [str(one.client) for one in shown]),
+        Column("selected", ["yes" if one.selected else "–" for one in shown]),
+        Column("score", [number(one.score) for one in shown]),
+        *(
+            Column(name, [number(one.terms.get(name, math.nan)) for one in shown], 50 - i)
+            for i, name in enumerate(terms)
+        ),
+        Column("became", [one.status for one in shown], 60, left=True),
+        *(
+            Column(
+                heads.get(name, name),
+                [
+                    percent(one.outcome.get(name, math.nan))
+                    if name == "weight"
+                    else number(one.outcome.get(name, math.nan))
+                    for one in shown
+                ],
+                30 - i,
+            )
+            for i, name in enumerate(reports)
+        ),
+    ]
+    parts: list[RenderableType] = [
+        Text.assemble((found.label, "bold"), f": round {found.round} of {found.rounds}"),
+        Text(found.strategy, style="dim"),
+        "",
+        *map(Text, found.words()),
+        "",
+    ]
+    hidden: list[str] = []
+    if shown:
+        table, hidden = _fitting(columns, width)
+        parts += [table, ""]
+    if found.asked:
+        parts += [_fitting(_asked(found), width)[0], ""]
+    more = len(found.candidates) - len(shown) if found.client is None else 0
+    return Group(*parts, *_notes(f"{more:,} more candidates: --json has them." if more else "", _wider(hidden)))
+
+
+def _asked(found: "Explanation") -> list[Column]:
+    return [
+        Column("asked", [one.kind for one in found.asked], left=True),
+        Column("clients", [count(one.clients) for one in found.asked]),
+        Column("down", [size(one.bytes_down) for one in found.asked], 2),
+        Column("up", [size(one.bytes_up) for one in found.asked], 3),
+        Column("passes", [count(one.passes, 1) for one in found.asked], 1),
+        Column("the server learned of each", [one.discloses for one in found.asked], left=True, widest=60),
+    ]
 
 
 # --- a partition -------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Every Python, TOML and console block of the README and of the how-to pages works, in the order of the page."""
 
+import glob
 import re
 import shlex
 import sys
@@ -17,7 +18,7 @@ from fedcohort.experiment import Experiment, load
 from fedcohort.selection import STRATEGIES
 from tests.docs.pages import PAGES, ROOT, Block, blocks, read
 
-HOW_TO = ("compare-strategies", "heterogeneity", "write-a-strategy", "experiment-file")
+HOW_TO = ("compare-strategies", "why", "heterogeneity", "write-a-strategy", "experiment-file")
 RUNNABLE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in HOW_TO)]
 TINY = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]
 """What a command that plays rounds gets in addition, so that the pages may show real sizes."""
@@ -103,6 +104,7 @@ def run_console(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
         elif program == "make":
             assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
         elif program == "fedcohort":
+            arguments = [found for word in arguments for found in (sorted(glob.glob(word)) if "*" in word else [word])]  # noqa: PTH207
             plays = arguments[0] in ("run", "compare", "sweep") and not any(a.startswith("runs/") for a in arguments)
             result = CliRunner().invoke(cli, [*arguments, *(TINY if plays else [])], prog_name="fedcohort")
             assert result.exit_code == 0, f"{line}\n{result.output}"

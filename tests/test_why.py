@@ -1,0 +1,188 @@
+"""Why these clients: the words and numbers of a decision are those of the record, for every strategy; and what is refused."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedcohort
+from fedcohort.errors import UsageError
+from fedcohort.record import Run
+from fedcohort.selection import STRATEGIES
+from fedcohort.selection.base import Cohort, Round
+from fedcohort.selection.uniform import Uniform
+from fedcohort.show import as_text, explanation
+from fedcohort.why import Candidate, explain, number
+from tests.experiments import small
+from tests.test_cli import call, refused
+
+AWAY = {"availability": {"name": "bernoulli", "probability": 0.7}, "dropout": 0.2}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """UCB with some clients away and some that fail."""
+    selection = {"name": "ucb", "initial_rounds": 1, "epsilon": 0.0}
+    return fedcohort.run(small(selection=selection, systems=AWAY), runs=tmp_path_factory.mktemp("why"))
+
+
+def test_the_numbers_are_those_of_the_record(run: Run) -> None:
+    for t in range(1, 7):
+        found = explain(run, t)
+        row, decision = run.rounds.loc[t], run.decisions.query(f"round == {t}")
+        assert (found.available, found.selected, found.trained, found.admitted) == tuple(
+            row[["available", "selected", "trained", "admitted"]]
+        )
+        assert found.note == row["note"]
+        assert [one.client for one in found.candidates] == decision["client"].tolist()
+        assert [one.score for one in found.candidates] == decision["score"].tolist()
+        assert [one.terms["bonus"] for one in found.candidates] == decision["bonus"].tolist()
+        became = run.clients.query(f"round == {t}").set_index("client")
+        for one in found.candidates:
+            assert one.selected == (one.client in became.index)
+            if one.selected:
+                assert (one.status, one.detail) == tuple(became.loc[one.client, ["status", "detail"]])
+                assert one.outcome["weight"] == became.loc[one.client, "weight"]
+        (training,) = found.asked
+        assert training.clients == found.selected
+        assert training.bytes_down == run.ledger.query(f"round == {t}")["bytes_down"].sum()
+
+
+def test_in_words(run: Run) -> None:
+    found = explain(run, 6)
+    first, last = found.candidates[0], found.candidates[-1]
+    said = explain(run, 6, first.client).words()
+    score, reward, bonus = number(first.score), number(first.terms["mean_reward"]), number(first.terms["bonus"])
+    begins = (
+        f"Client {first.client} was selected in round 6: its score is {score} = mean_reward {reward} + bonus {bonus}."
+    )
+    assert said[0].startswith(begins)
+    earlier = [t for t in range(1, 6) if first.client in run.selections[t - 1]]
+    assert f"selected in {len(earlier)} of 5 rounds before: {', '.join(map(str, earlier))}." in said[2] or not earlier
+    assert said[3] == "Highest UCB."
+    assert explain(run, 6, last.client).words()[0].startswith(f"Client {last.client} was not selected in round 6")
+    statuses = {}
+    for t in range(1, 7):
+        for one in explain(run, t).candidates:
+            if one.selected:
+                statuses[one.status] = explain(run, t, one.client).words()[1]
+    assert "% of the weight" in statuses["admitted"]
+    assert statuses["failed"] == "It failed: dropped out before its update arrived."
+
+
+@pytest.mark.parametrize("name", STRATEGIES.builtin)
+def test_every_strategy_can_be_explained(name: str, tmp_path: Path) -> None:
+    values = {"holdout": 0.2, "label_noise": {"name": "beta"}}
+    selection: dict[str, Any] = {"name": name}
+    if name == "conformal":
+        selection |= {"alpha_cp": 0.3, "max_epochs": 2, "rule": "rank"}
+    run = fedcohort.run(small(rounds=2, selection=selection, systems=AWAY, federation=values), runs=tmp_path)
+    found = explain(run, 2)
+    assert found.note
+    assert found.strategy.startswith(f"{name}(k = 3")
+    text = as_text(explanation(found), 100)
+    assert "training" in text
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert {one.client for one in found.candidates if one.selected} == set(run.selections[1].tolist())
+    for one in (found.candidates[0], found.candidates[-1]):
+        words = " ".join(explain(run, 2, one.client).words())
+        assert f"Client {one.client} was {'' if one.selected else 'not '}selected in round 2" in words
+        assert "nan" not in words
+    json.loads(json.dumps(found.to_json()))
+
+
+def test_scores_in_words() -> None:
+    def said(score: float, **terms: float) -> str:
+        from fedcohort.why import _made_of
+
+        return _made_of(Candidate(0, True, score, 1.0, terms))
+
+    assert said(1.5, a=1.0, b=0.5) == "its score is 1.5 = a 1 + b 0.5"
+    assert said(0.02, a=0.1, b=0.2) == "its score is 0.02 = a 0.1 × b 0.2"
+    assert said(2.0, loss=2.0) == "its score is 2, its loss"
+    assert said(7.0, loss=2.0, waited=3.0) == "its score is 7 (loss 2, waited 3)"
+    assert said(7.0, loss=2.0, waited=math.nan) == "its score is 7 (loss 2)"
+    assert said(math.inf, loss=math.inf) == "its score is ∞, its loss"
+    assert said(math.nan, loss=math.nan, waited=3.0) == "it has no score (waited 3)"
+    assert said(209_600.4) == "its score is 209,600"
+    assert said(-0.02) == "its score is −0.02"
+
+
+def test_infinite_scores_are_kept(tmp_path: Path) -> None:
+    """rpowd ranks clients that it never heard of with +∞."""
+    run = fedcohort.run(small(rounds=1, selection={"name": "rpowd"}), runs=tmp_path)
+    assert run.decisions["score"].tolist() == [math.inf] * 6
+    assert "∞" in as_text(explanation(explain(run, 1)))
+
+
+def test_a_strategy_from_python_is_named(tmp_path: Path) -> None:
+    from fedcohort.selection.ucb import UCB
+
+    run = fedcohort.run(small(rounds=1), selector=UCB(c=0.5), runs=tmp_path)
+    assert explain(run, 1).strategy.startswith("UCB(c=0.5")
+
+
+def test_a_strategy_without_reasons(tmp_path: Path) -> None:
+    class Silent(Uniform):
+        def select(self, round: Round) -> Cohort:
+            return Cohort(round.sample(round.k))
+
+    run = fedcohort.run(small(rounds=1), selector=Silent(), runs=tmp_path)
+    found = explain(run, 1)
+    assert found.words()[0] == "The strategy gave no reason."
+    assert "it has no score." in explain(run, 1, found.candidates[0].client).words()[0]
+    assert as_text(explanation(found))
+
+
+def test_on_the_command_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = call("why", run.path, "--round", 6).stdout
+    for words in (
+        "ucb, seed 0: round 6 of 6",
+        "ucb(k = 3, epsilon = 0, initial_rounds = 1)",
+        "Highest UCB.",
+        "mean_reward",
+    ):
+        assert words in text
+    client = explain(run, 6).candidates[1].client
+    (row,) = json.loads(call("why", run.path, "--round", 6, "--client", client, "--json").stdout)["candidates"]
+    assert row["client"] == client
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, call("why", run.path, "--round", 6).stdout.splitlines())) <= 60
+
+
+def test_what_is_refused(run: Run, tmp_path: Path) -> None:
+    refused(call("why", tmp_path / "none", "--round", 1), "not a run directory")
+    refused(call("why", run.path, "--round", 99), "--round 99", "it has rounds 1 to 6")
+    refused(call("why", run.path, "--round", 0), "--round 0")
+    refused(call("why", run.path, "--round", 1, "--client", 12), "--client 12", "numbered 0 to 11")
+    t = 2
+    here = {one.client for one in explain(run, t).candidates}
+    away = min(set(range(12)) - here)
+    with pytest.raises(
+        UsageError, match=rf"^--client {away}: was not available in round {t}; {len(here)} of 12 clients were"
+    ):
+        explain(run, t, away)
+    assert call("why", run.path).exit_code == 2
+
+
+def test_available_but_not_compared(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1, selection={"name": "select_by_loss"}), runs=tmp_path)
+    compared = {one.client for one in explain(run, 1).candidates}
+    other = min(set(range(12)) - compared)
+    words = explain(run, 1, other).words()
+    assert words[0] == f"Client {other} was available in round 1, but not among the 6 that were compared."
+    asked = explain(run, 1).asked[0]
+    assert (asked.kind, asked.clients, asked.passes) == ("LocalLoss", 6, 6.0)
+    assert "loss of the current model" in asked.discloses
+
+
+def test_nobody_available(tmp_path: Path) -> None:
+    nobody = {"availability": {"name": "bernoulli", "probability": 0.0}}
+    run = fedcohort.run(small(rounds=1, systems=nobody), runs=tmp_path)
+    found = explain(run, 1)
+    assert found.words()[0] == "Empty round: nobody available."
+    assert as_text(explanation(found))
+    with pytest.raises(UsageError, match="was not available in round 1; nobody was"):
+        explain(run, 1, 0)
