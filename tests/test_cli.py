@@ -96,7 +96,7 @@ def test_help_answers_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "compare", "sweep", "measures", "data", "data describe", "data list", "strategies"]
+    "command", ["run", "compare", "sweep", "measures", "data", "data describe", "data list", "strategies", "why"]
 )
 def test_every_command_explains_itself(command: str) -> None:
     result = call(*command.split(), "--help")
