@@ -3,6 +3,7 @@
 Nothing flows backwards: a strategy sees a Round and an Outcome, never a client, a model or an engine.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -11,12 +12,22 @@ from typing import Any
 import numpy as np
 
 from fedcohort.accounts import Ledger, Stopwatch, Tally, decisions, num_bytes
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update
+from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update, is_finite
 from fedcohort.arrays import Indices, Values
 from fedcohort.engines.base import Engine
 from fedcohort.federation.systems import Clock
 from fedcohort.record import Portrait, RoundRow
-from fedcohort.selection.base import Cohort, LocalAccuracy, Question, Round, Selector, Speed, choose
+from fedcohort.selection.base import (
+    Cohort,
+    LocalAccuracy,
+    LocalLoss,
+    LossChange,
+    Question,
+    Round,
+    Selector,
+    Speed,
+    choose,
+)
 from fedcohort.streams import rng
 from fedcohort.training.forward import Evaluation
 
@@ -75,7 +86,7 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
 
     available = clock.available(t)
     with watch.part("selection"):
-        ask = ledger.asking(partial(_answer, game, t), clock.num_samples)
+        ask = ledger.asking(partial(_answer, game, t, ledger), clock.num_samples)
         k = min(clock.invited(game.k), len(available))
         seen = Round(
             t, k, available, rng(game.seed, "select", t), before, clock.durations.copy(), ask,
@@ -118,11 +129,44 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
     return row
 
 
-def _answer(game: Game, t: int, question: Question, clients: Indices) -> Values:
-    """What clients answer; simulated time is the clock's to know, everything else the engine's."""
+def _answer(game: Game, t: int, ledger: Ledger, question: Question, clients: Indices) -> Values:
+    """What clients answer; simulated time is the clock's to know, a round on trial ours to play, everything else the engine's."""
     if isinstance(question, Speed):
         return game.clock.expected(t)[clients]
+    if isinstance(question, LossChange):
+        return _loss_change(game, t, ledger, question, clients)
     return game.engine.answer(game.model, t, question, clients, game.algorithm)
+
+
+def _loss_change(game: Game, t: int, ledger: Ledger, question: LossChange, clients: Indices) -> Values:
+    """Play a round on copies of model and algorithm, and compare losses. No client commits to what it learned."""
+    model, engine = game.model, game.engine
+    algorithm = copy.copy(game.algorithm)
+    algorithm.load_state_dict(copy.deepcopy(game.algorithm.state_dict()))
+    cohort = Cohort(np.array(question.participants, dtype=np.int64))
+    down = len(cohort) * num_bytes([model, *algorithm.broadcast().values()])
+    sent: list[tuple[int, float]] = []
+
+    def usable() -> Iterator[Update]:
+        for update in engine.train(model, t, cohort, algorithm):
+            sent.append((update.num_bytes, update.passes))
+            if update.failure is None and is_finite(update):
+                yield update
+
+    members = _members(cohort, game.clock, len(cohort), t, engine.trainable)
+    after = algorithm.aggregate(model, usable(), members)
+    engine.commit([])
+    one, other = (engine.answer(state, t, LocalLoss(), clients) for state in (model, after))
+    change = np.subtract(other, one, out=np.full(len(one), np.nan), where=np.isfinite(one) & np.isfinite(other))
+    ledger.add(  # beside what every question costs: the training, and the second model that everybody receives
+        question.kind,
+        messages=2 * len(cohort) + len(clients),
+        down=down + len(clients) * ledger.model_bytes,
+        up=sum(size for size, _ in sent),
+        passes=sum(passes for _, passes in sent),
+        seconds=0.0,
+    )
+    return np.asarray(change)
 
 
 def _filled_in(updates: Iterable[Update]) -> Iterator[Update]:

@@ -52,6 +52,18 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"per_arm": True},
         {"eval_point": "local"},
     ],
+    "fedcor": [
+        {"warmup": 2, "interval": 2, "first_steps": 5, "steps": 2},
+        {
+            "warmup": 1,
+            "interval": 3,
+            "first_steps": 5,
+            "steps": 2,
+            "kernel": "polynomial",
+            "objective": "leave_one_out",
+        },
+        {"warmup": 3, "interval": 1, "first_steps": 5, "steps": 2, "kernel": "se", "memory": 2, "recipe": "cifar10"},
+    ],
     "restless": [{"states": 1, "exploration": 0.0}],
     "neural": [{"style": "ts", "hidden": 0}],
     "stratified": [

@@ -45,5 +45,6 @@ STRATEGIES = Table(
         "feel": "fedcohort.selection.feel:FEEL",
         "fedcbs": "fedcohort.selection.fedcbs:FedCBS",
         "loss_proportional": "fedcohort.selection.loss_proportional:LossProportional",
+        "fedcor": "fedcohort.selection.fedcor:FedCor",
     },
 )
