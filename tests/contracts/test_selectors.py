@@ -32,7 +32,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"blacklist_rounds": 1, "fairness": 0.5, "pacer_window": 2, "pacer_rule": "paper", "utility_scale": "raw"},
         {"epsilon": 0.0, "epsilon_min": 0.0, "pacer_window": 1},
     ],
-    "pyramidfl": [{"dropout": False}, {"adaptive_epochs": False, "unsent": "unchanged", "epsilon_decay": 0.5}],
+    "pyramidfl": [
+        {"dropout": False, "importance_data": True},
+        {"adaptive_epochs": False, "unsent": "unchanged", "epsilon_decay": 0.5},
+    ],
     "afl": [{"alpha1": 0.0, "alpha2": 5.0, "alpha3": 1.0}, {"alpha1": 0.99, "alpha3": 0.0}],
     "divfl": [{"subset": 2}],
     "tifl": [

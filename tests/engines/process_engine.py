@@ -107,7 +107,7 @@ def open_site(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Site:
 
 
 def train(
-    site: Site, client: int, epochs: int | None, share: float | None, stop: Mapping[str, Any] | None
+    site: Site, client: int, epochs: int | None, share: float | None, sampling: str, stop: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A client's update in two parts: words and arrays."""
     update, memory = site.trainer.train(
@@ -115,6 +115,7 @@ def train(
         site.t,
         client,
         epochs=epochs,
+        sampling=sampling,
         stop=build_rule(stop),
         received=site.received,
         memory=site.memories.get(client),
@@ -162,7 +163,7 @@ def handle(sites: dict[int, Site], words: Mapping[str, Any], arrays: Mapping[str
         site.t, site.model, site.received, site.pending = words["t"], arrays["model"], arrays["received"], {}
         return {}, {}
     if do == "train":
-        return train(site, words["client"], words["epochs"], words["share"], words["stop"])
+        return train(site, words["client"], words["epochs"], words["share"], words["sampling"], words["stop"])
     if do == "load model":
         site.trainer.load(arrays["model"])
         site.trainer.module.eval()
@@ -269,7 +270,7 @@ class ProcessEngine:
         shares = [None] * len(clients) if cohort.share is None else cohort.share.tolist()
         stop = None if cohort.stop is None else dict(cohort.stop)
         requests = [
-            {"do": "train", "client": c, "epochs": e, "share": s, "stop": stop}
+            {"do": "train", "client": c, "epochs": e, "share": s, "sampling": cohort.sampling, "stop": stop}
             for c, e, s in zip(clients, epochs, shares, strict=True)
         ]
         for words, arrays in self._in_order(requests):

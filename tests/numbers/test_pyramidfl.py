@@ -77,6 +77,15 @@ def test_switches() -> None:
     assert ready(unsent="unchanged").select(a_round(3, 3)).unsent == "unchanged"
 
 
+def test_batches_by_loss_leave_less_time() -> None:
+    cohort = ready(dropout=False, importance_data=True).select(
+        a_round(3, 3, compute_times=COMPUTING, upload_times=SENDING)
+    )
+    assert cohort.sampling == "loss"
+    # tl·4/3 makes D = 63.33: spare 45 and 31.67, epochs take 2.667 and 5.333
+    assert of(cohort, "epochs").tolist() == [21, 10, 5]
+
+
 def test_what_is_not_known_is_nominal_work() -> None:
     nobody = ready().select(a_round(3, 3))
     assert of(nobody, "epochs").tolist() == [5, 5, 5]

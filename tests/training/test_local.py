@@ -289,3 +289,55 @@ def test_nesterov_needs_momentum() -> None:
     with pytest.raises(UsageError, match="nesterov = true needs a momentum above 0"):
         small(training={"nesterov": True, "momentum": 0.0})
     assert small(training={"nesterov": True}).training.nesterov
+
+
+# --- batches by loss ---------------------------------------------------------------------------------------------------------
+
+
+def by_loss(settings: Training, t: int = 1) -> tuple[Tensors, Update]:
+    engine = LocalEngine(small_federation(), Mlp(hidden=5), settings, FedAvg(), SEED, 1)
+    with closing(engine):
+        model = engine.initial_model()
+        return model, next(iter(engine.train(model, t, Cohort(np.array([CLIENT]), sampling="loss"), FedAvg())))
+
+
+def test_batches_by_loss_are_those_of_an_independent_loop() -> None:
+    """Two epochs of draws ∝ the loss of the model as it is then, plain SGD, in double precision."""
+    settings = Training(batch_size=4, epochs=2, lr=0.1, momentum=0.0, precision="float64")
+    model, update = by_loss(settings)
+    data, order = small_federation().client(CLIENT), rng(SEED, "batches", 1, CLIENT)
+    w = {name: value.clone().requires_grad_() for name, value in model.items()}
+
+    def losses(index: Tensor) -> Tensor:
+        hidden = torch.relu(data.features[index].double() @ w["1.weight"].T + w["1.bias"])
+        return functional.cross_entropy(hidden @ w["3.weight"].T + w["3.bias"], data.labels[index], reduction="none")
+
+    squares: dict[int, float] = {}
+    everything, trained_on = torch.arange(len(data)), set[int]()
+    for epoch in range(2):
+        now = losses(everything).detach().numpy()
+        drawn = torch.from_numpy(order.choice(len(data), len(data), p=now / now.sum()))
+        trained_on |= set(drawn.tolist())
+        for batch in drawn.split(4):
+            found = losses(batch)
+            for sample, loss in zip(batch.tolist(), found.tolist(), strict=True):
+                if epoch == 0:
+                    squares.setdefault(sample, loss**2)
+            gradients = torch.autograd.grad(found.mean(), list(w.values()))
+            with torch.no_grad():
+                for value, gradient in zip(w.values(), gradients, strict=True):
+                    value -= 0.1 * gradient
+    for name, value in w.items():
+        torch.testing.assert_close(update.state[name], value.detach(), rtol=1e-9, atol=1e-12)
+    assert update.report["samples"] == len(trained_on) < len(data)
+    assert update.report["square_loss"] == pytest.approx(np.mean(list(squares.values())))
+    assert update.passes == pytest.approx(2 * 4)  # a forward pass more in each of two epochs
+    assert update.work == pytest.approx(4 / 3)
+
+
+def test_samples_with_more_loss_are_drawn_more_often() -> None:
+    """So the mean loss of what is trained on is higher than over all samples."""
+    settings = Training(batch_size=0, epochs=30, lr=0.5, momentum=0.0, precision="float64")
+    _, shuffled = train(settings)
+    _, update = by_loss(settings)
+    assert update.report["loss"] > shuffled[0].report["loss"]

@@ -148,7 +148,8 @@ class LocalEngine:
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         """See :class:`Engine`. At most a window of finished updates waits for its turn, so memory does not grow with the cohort."""
         received: dict[str, Tensors] = device.moved(algorithm.broadcast(), self.device)
-        if self._stack is None or cohort.stop is not None:  # a rule stops clients one by one
+        alone = cohort.stop is not None or cohort.sampling != "shuffled"  # what each client does depends on its losses
+        if self._stack is None or alone:
             trained = self._train_threads(model, t, cohort, received)
         else:
             trained = self._train_stacked(self._stack, model, t, cohort, received)
@@ -169,8 +170,9 @@ class LocalEngine:
             epochs = None if cohort.epochs is None else int(cohort.epochs[position])
             with self._trainer() as trainer, _named(client):
                 update, memory = trainer.train(
-                    model, t, client, epochs=epochs, stop=stop, received=received, memory=self._memory(client)
-                )
+                    model, t, client, epochs=epochs, sampling=cohort.sampling, stop=stop, received=received,
+                    memory=self._memory(client),
+                )  # fmt: skip
             if memory:
                 self.memories.propose(this_round, client, memory)
             return update

@@ -375,6 +375,8 @@ class Cohort:
         epochs: local epochs of each client; None means the experiment's.
         share: probability with which each client sends each trainable tensor of its update; None means that all are sent.
         unsent: what a tensor that was not sent counts as in the average: left_out (the mean is over those who sent it), or unchanged.
+        sampling: how clients fill their batches: shuffled (every sample once an epoch), or by loss (drawn with replacement, with
+            probability ∝ the loss at the beginning of the epoch, which takes one more forward pass an epoch).
         stop: a rule that ends local training before ``epochs``, as plain data: ``{"rule": name, **settings}``.
         why: the reasons.
     """
@@ -386,6 +388,7 @@ class Cohort:
     epochs: Indices | None = None
     share: Values | None = None
     unsent: Literal["left_out", "unchanged"] = "left_out"
+    sampling: Literal["shuffled", "loss"] = "shuffled"
     stop: Mapping[str, Any] | None = None
     why: Why | None = None
 

@@ -18,6 +18,8 @@ allow 5·E. Its settings of Oort's part: ``cut_off = 0.7, clip_quantile = 0.98, 
 defaults here are Oort's. It subtracts the global model from an update that is relative already; we take ‖Δ_i‖. Its native
 aggregation weights are ``uniform``.
 
+With ``importance_data`` clients draw as many samples an epoch as they have, with replacement, ∝ the loss at its beginning.
+
 Li, Zeng, Zhang, Cao, "PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated Learning", MobiCom 2022 (only the
 abstract was at hand); code liecn/PyramidFL, training/param_server.py and training/learner.py.
 """
@@ -65,6 +67,8 @@ class PyramidFL(Oort):
     """The most that is added to the ratio of epochs."""
     beta: Annotated[float, Gt(0), Le(1)] = 1.0
     """Share of the spare time that is used (β); two of the four published configurations take 0.5."""
+    importance_data: bool = False
+    """Clients draw the samples of their batches ∝ their loss (the code has it, commented out); an epoch then takes a third longer."""
     max_epochs: Annotated[int, Ge(1)] | None = None
     """The most epochs of a client; none given means 5·E. Nobody does fewer than E."""
 
@@ -82,8 +86,14 @@ class PyramidFL(Oort):
         own = {"gradient": self.gradient[clients], "drop": drop}
         own |= {} if epochs is None else {"epochs": epochs.astype(np.float64)}
         why = None if cohort.why is None else _with_terms(cohort.why, clients, own)
-        share = 1 - drop if self.dropout else None
-        return dataclasses.replace(cohort, epochs=epochs, share=share, unsent=self.unsent, why=why)
+        return dataclasses.replace(
+            cohort,
+            epochs=epochs,
+            share=1 - drop if self.dropout else None,
+            unsent=self.unsent,
+            sampling="loss" if self.importance_data else "shuffled",
+            why=why,
+        )
 
     def _drop(self, round: Round, clients: Indices) -> Values:
         """The larger the gradient utility, the more is sent; ties at random."""
@@ -96,6 +106,7 @@ class PyramidFL(Oort):
         """What fits into the time until the slowest is done."""
         nominal = self.census.epochs
         computing = np.where(np.isfinite(round.compute_times), round.compute_times, self.said[:, 0])[clients]
+        computing = computing * (4 / 3 if self.importance_data else 1)
         sending = np.where(np.isfinite(round.upload_times), round.upload_times, self.said[:, 1])[clients]
         seconds = computing + (1 - drop) * sending
         known = np.isfinite(seconds)

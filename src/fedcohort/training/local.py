@@ -41,6 +41,9 @@ def state_of(module: nn.Module) -> ModelState:
     }
 
 
+MORE_WORK_BY_LOSS = 4 / 3
+"""A forward pass beside every forward and backward pass."""
+
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -95,14 +98,15 @@ class Trainer:
         client: int,
         *,
         epochs: int | None = None,
+        sampling: str = "shuffled",
         stop: StoppingRule | None = None,
         received: Mapping[str, Tensors] | None = None,
         memory: Mapping[str, Tensors] | None = None,
     ) -> tuple[Update, dict[str, Tensors]]:
         """Train ``client`` in round ``t`` from ``model``; returns its update and its new memory.
 
-        ``epochs`` replaces the experiment's number, and ``stop`` may end the training after fewer; ``received`` and ``memory`` are
-        the algorithm's.
+        ``epochs`` replaces the experiment's number, and ``stop`` may end the training after fewer; ``sampling`` is the cohort's;
+        ``received`` and ``memory`` are the algorithm's.
         """
         settings = self.training
         data = self.federation.client(client)
@@ -119,11 +123,19 @@ class Trainer:
         step_losses: list[Tensor] = []
         first_pass = torch.zeros(len(data), dtype=self.dtype, device=data.labels.device)
         right = torch.zeros((), dtype=torch.int64, device=data.labels.device)
+        first_visits: Indices = np.arange(len(data))
+        trained_on = np.full(len(data), sampling != "loss")
         checks: list[dict[str, float]] = []
         used = 0
         for epoch in range(epochs):
             begun = len(step_losses)
-            shuffled = torch.from_numpy(order.permutation(len(data))).to(data.labels.device)
+            if sampling == "loss":
+                samples = problem.drawn_by_loss(order)
+                first_visits = np.unique(samples, return_index=True)[1] if epoch == 0 else first_visits
+                trained_on[samples] = True
+            else:
+                samples = order.permutation(len(data))
+            shuffled = torch.from_numpy(samples).to(data.labels.device)
             right.zero_()
             for start in range(0, len(data), size):
                 problem.batch = shuffled[start : start + size]
@@ -159,10 +171,11 @@ class Trainer:
         if not step_losses:
             return Update(client, len(data), 0, state_of(self.module), work=used / nominal, failure=NO_STEP), {}
         extra, kept = self.algorithm.finish(problem)
+        seen = first_pass if sampling != "loss" else first_pass[torch.from_numpy(first_visits)]
         report = {
             "loss": float(torch.stack(step_losses).double().mean()),
-            "square_loss": float(first_pass.double().square().mean()),
-            "samples": float(len(data)),
+            "square_loss": float(seen.double().square().mean()),
+            "samples": float(trained_on.sum()),
             "steps": float(problem.steps),
             "accuracy": float(right) / len(data),
             **(checks[-1] | {"epochs": float(used)} if checks else {}),
@@ -175,7 +188,7 @@ class Trainer:
             extra=extra,
             report={name: value for name, value in report.items() if math.isfinite(value)},
             passes=problem.forwards / len(data),
-            work=used / nominal,
+            work=used / nominal * (1 if sampling != "loss" else MORE_WORK_BY_LOSS),
         )
         return update, kept
 
@@ -229,6 +242,14 @@ class _Problem:
     def trained_probabilities(self) -> tuple[Values, Indices]:
         """The same on the client's training samples."""
         return self._probabilities(self._data)
+
+    def drawn_by_loss(self, order: np.random.Generator) -> Indices:
+        """As many of the training samples as there are, with replacement, ∝ their present loss; evenly if that has no meaning."""
+        shares, labels = self.trained_probabilities()
+        losses = -np.log(np.maximum(shares[np.arange(len(labels)), labels], 1e-12))
+        total = losses.sum()
+        drawn: Indices = order.choice(len(labels), len(labels), p=losses / total if 0 < total < np.inf else None)
+        return drawn
 
     def _probabilities(self, samples: Samples) -> tuple[Values, Indices]:
         trainer = self._trainer
