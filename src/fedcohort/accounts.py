@@ -195,8 +195,10 @@ class Tally:
         more = sorted({name for row in self.rows for name in row.reports})
         return ", ".join(["its update and number of samples", *more])
 
-    def settle(self) -> None:
-        """Weights become shares of their sum."""
+    def settle(self, changed: Mapping[int, float]) -> None:
+        """Weights, or what the algorithm ``changed`` of them in the end, become shares of their sum."""
+        for row in self.having("admitted"):
+            row.weight = changed.get(row.client, row.weight)
         total = sum(row.weight for row in self.rows)
         for row in self.rows:
             row.weight = row.weight / total if total > 0 else 0.0

@@ -105,7 +105,7 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
         updates = tally.admitted(updates, algorithm, members)
         game.model = algorithm.aggregate(start, updates, members)
     engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
-    tally.settle()
+    tally.settle(algorithm.weighed())
 
     with watch.part("evaluation"):
         validation = engine.evaluate(game.model, "validation")

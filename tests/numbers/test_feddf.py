@@ -189,6 +189,9 @@ def test_teachers_with_infinite_outputs_are_dropped() -> None:
     assert torch.isfinite(ill.state["weight"]).all()
     assert bits(merge(FedDF(), [*THREE, ill])) == bits(merge(FedDF(), THREE))
     assert bits(merge(FedDF(), [THREE[0], ill])) == bits(THREE[0].state)
+    algorithm = FedDF()
+    merge(algorithm, [*THREE, ill])
+    assert [algorithm.weighed()[i] > 0 for i in range(4)] == [True, True, True, False]
     assert bits(merge(FedDF(), [ill, update(4, linear(4, scale=3e38 / 4))])) == bits(linear(99))
 
 

@@ -125,6 +125,8 @@ def test_confidence_enters_the_average_in_later_rounds() -> None:
     later = [update(i, linear(i), loss) for i, loss in enumerate((1.0, 1.5, 1.9))]
     found = merge(algorithm, later)
     weights = np.array([0.400522, 0.314903, 0.284575]) * [10, 20, 30]
+    found_weights = np.array([algorithm.weighed()[i] for i in range(3)])
+    assert found_weights / found_weights.sum() == pytest.approx(weights / weights.sum(), abs=1e-6)
     expected = sum(w * linear(i)["weight"].double() for i, w in enumerate(weights / weights.sum()))
     assert torch.allclose(found["weight"].double(), torch.as_tensor(expected), atol=1e-5)
     merge(algorithm, [update(2, linear(2), 0.5)])
@@ -223,6 +225,16 @@ def test_clients_send_their_loss_under_the_received_model() -> None:
             logits = module(engine.federation.prepare(data.features, torch.float32))
             expected = SymmetricLearning().samples(logits, data.labels).double().mean()
     assert float(sent.extra["loss"]["sl"]) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_the_record_has_the_weights_that_models_entered_with(tmp_path: Path) -> None:
+    run = fedcohort.run(small(**SETTING, algorithm={"name": "rhfl", "beta": 5.0}), runs=tmp_path)
+    clients = run.clients.query("status == 'admitted'")
+    assert np.allclose(clients.groupby("round")["weight"].sum(), 1)
+    plain = clients["num_samples"] / clients.groupby("round")["num_samples"].transform("sum")
+    alike = np.isclose(clients["weight"], plain)
+    assert alike[clients["round"] == 1].all()
+    assert not alike.all()
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:

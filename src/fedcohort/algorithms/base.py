@@ -356,6 +356,10 @@ class Algorithm:
         """The merged model; at least one update was folded in. State of the algorithm changes here and in :meth:`step` only."""
         return self.scale(model, {**model, **fold.result()}, fold.total)  # an entry that nobody sent stays as it was
 
+    def weighed(self) -> Mapping[int, float]:
+        """Weights that the last round's updates entered with, by client, where :meth:`end` changed those of :meth:`weigh`."""
+        return {}
+
     def scale(self, model: ModelState, mean: ModelState, total: float) -> ModelState:
         """The merged model that the weight mode makes of a weighted mean of models and the sum of its weights."""
         match self.weights:

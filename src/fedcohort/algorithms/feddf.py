@@ -19,7 +19,7 @@ epfml/federated-learning-public-code.
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -104,6 +104,7 @@ class FedDF(Algorithm):
 
     def __post_init__(self) -> None:
         check_weights(self.weights, "FedDF")
+        self.shares: dict[int, float] = {}
 
     def begin(self, model: ModelState, members: Members) -> Ensemble:
         """The round's models are kept until its end."""
@@ -115,11 +116,14 @@ class FedDF(Algorithm):
 
     def end(self, fold: Ensemble, model: ModelState, members: Members) -> ModelState:
         """Average and distil; the received model if no teacher has finite outputs."""
+        self.shares = {member.client: member.weight for member in fold.models}
         if all_alike(fold.models):
             return average(fold.models)
         assert self.tools is not None, "prepare() comes first"
         with one_thread():
             teachers = _Teachers(self, self.tools, fold.models, members.t)
+            kept = {member.client for member in teachers.models}
+            self.shares = {client: weight * (client in kept) for client, weight in self.shares.items()}
             if not teachers.models:
                 return model
             start = average(teachers.models)
@@ -131,6 +135,10 @@ class FedDF(Algorithm):
             if self.refresh_statistics:
                 _refresh(self.tools, student, self.batch_size)
         return {name: value.detach().clone().contiguous() for name, value in student.state_dict().items()}
+
+    def weighed(self) -> Mapping[int, float]:
+        """Nothing for teachers that were dropped."""
+        return self.shares
 
     def _distil(self, tools: ServerTools, teachers: "_Teachers", start: ModelState) -> nn.Module:
         """The student after distillation: the best that was seen, or the last."""

@@ -13,15 +13,14 @@ numbers that are not finite, the models enter the average as they came. Models a
 norm stay those of the clients' own data. A client that was drawn several times counts as often.
 
 The pieces are the paper's; one global model is our reading, the original keeps a private model at every client and has none. So are
-the alignment on the server and the max(0, ·): with mixed signs Σq can be near 0, and the original's weights explode. The record shows
-weights without W, which is known at the end of the round only.
+the alignment on the server and the max(0, ·): with mixed signs Σq can be near 0, and the original's weights explode.
 
 Fang and Ye, "Robust Federated Learning with Noisy and Heterogeneous Clients", CVPR 2022; code FangXiuwen/Robust_FL.
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -99,6 +98,7 @@ class RHFL(Algorithm):
     def __post_init__(self) -> None:
         check_weights(self.weights, "RHFL")
         self.losses: dict[int, float] = {}
+        self.shares: dict[int, float] = {}
 
     # the client half
 
@@ -131,7 +131,13 @@ class RHFL(Algorithm):
             with one_thread():
                 models = self._align(self.tools, models, W, members.t)
         trust = W / W.max()  # 1 for everybody when all are alike: the average is FedAvg's then, to the bit
-        return average(models, [member.weight * t for member, t in zip(models, trust.tolist(), strict=True)])
+        weights = [member.weight * t for member, t in zip(models, trust.tolist(), strict=True)]
+        self.shares = {member.client: weight for member, weight in zip(models, weights, strict=True)}
+        return average(models, weights)
+
+    def weighed(self) -> Mapping[int, float]:
+        """W_i·N_i, which is known at the end of the round only."""
+        return self.shares
 
     def _align(self, tools: ServerTools, models: list[Member], W: Values, t: int) -> list[Member]:
         """The models after alignment, or as they came if that gives numbers that are not finite."""
