@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fedcohort.errors import UsageError, nearest
-from fedcohort.report.commands import figures, report
+from fedcohort.report.commands import figures, profile, report
 
 if TYPE_CHECKING:
     from fedcohort.comparison import Comparison
@@ -268,6 +268,7 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
 
 cli.add_command(report)
 cli.add_command(figures)
+cli.add_command(profile)
 
 
 @cli.group()

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from fedcohort.federation.datasets import Dataset
     from fedcohort.federation.partition import PartitionReport
     from fedcohort.federation.survey import Survey
+    from fedcohort.profiling import Profile
     from fedcohort.record import RoundRow
     from fedcohort.simulate import Progress as Told
     from fedcohort.summary import Summary
     from fedcohort.why import Explanation
 
 __all__ = [
-    "as_json", "as_text", "comparison", "explanation", "known_data", "partition", "plug_ins", "results", "screen", "summaries",
-    "watching",
+    "as_json", "as_text", "comparison", "explanation", "known_data", "partition", "plug_ins", "profile", "results", "screen",
+    "summaries", "watching",
 ]  # fmt: skip
 
 WIDE = 120
@@ -593,6 +594,39 @@ def known_data(known: Sequence[Mapping[str, str]]) -> Group:
             "A local mirror in the layout of the Hub is looked into first: --data-dir, or the variable FEDCOHORT_DATA.",
         ),
     )
+
+
+# --- batch sizes -------------------------------------------------------------------------------------------------------------
+
+
+def profile(found: "Profile", width: int = WIDE) -> Group:
+    """Batch sizes side by side, and the recommended ones."""
+    sizes = found.sizes
+    columns = [
+        Column("batch\nsize", [Text(str(one.batch_size), style="bold") for one in sizes]),
+        Column(
+            "mini-batch,\nms", [f"{1e3 * one.batch_seconds:.3g} ± {1e3 * one.batch_seconds_sd:.2g}" for one in sizes]
+        ),
+        Column(
+            "samples\nper second", [f"{one.samples_per_second:,.0f} ± {percent(one.precision, 0)} %" for one in sizes]
+        ),
+        Column("peak\nmemory", [size(one.memory) for one in sizes]),
+        Column("before\ntraining", [size(one.memory_before) for one in sizes], 1),
+        Column("test\naccuracy", [percent(one.accuracy) for one in sizes]),
+        Column("accuracy\nof clients", [percent(one.client_accuracy) for one in sizes], 2),
+        Column("passes", [str(one.passes) for one in sizes], 0),
+    ]
+    table, hidden = _fitting(columns, width)
+    loose = [str(one.batch_size) for one in sizes if not one.tight]
+    return Group(
+        Text(found.name, style="bold"), "", table, "",
+        *[Text.assemble((f"{one.batch_size}", "bold"), f" by {one.rule}: {one.reason}") for one in found.recommendations], "",
+        *_notes(
+            f"Accuracies in %, after {found.rounds} rounds." if found.rounds else "",
+            f"Not as tight as asked for: {', '.join(loose)}. Give more --seconds, or a machine that is less busy." if loose else "",
+            _wider(hidden),
+        ),
+    )  # fmt: skip
 
 
 # --- strategies, algorithms, partitions, models ------------------------------------------------------------------------------

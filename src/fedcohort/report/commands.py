@@ -1,4 +1,4 @@
-"""``fedcohort report`` and ``fedcohort figures``: parse, call, print. Everything heavy is imported inside."""
+"""``fedcohort report``, ``figures`` and ``profile``: parse, call, print. Everything heavy is imported inside."""
 
 import shlex
 import sys
@@ -8,7 +8,7 @@ import click
 
 from fedcohort.errors import UsageError
 
-__all__ = ["figures", "report"]
+__all__ = ["figures", "profile", "report"]
 
 _runs = click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of run directories.")
 _set = click.option(
@@ -36,13 +36,7 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
 
     command = "fedcohort " + shlex.join(sys.argv[1:]) if Path(sys.argv[0]).name == "fedcohort" else None
     text = page(gather(find_runs(paths, runs, settings)), command=command)
-    file = Path(output)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--output {file}: cannot be written ({error.strerror}); give another file") from None
-    click.echo(f"{file}: {len(text.encode()) / 1e6:.1f} MB")
+    _write(output, text)
 
 
 @click.command()
@@ -93,3 +87,97 @@ def figures(
             raise UsageError(f"--only {name!r}: these runs have no such figure; {nearest(name, keys)}")
     for file in export([f for f in found if not only or f.key in only], Path(out), format_, look):
         click.echo(str(file))
+
+
+@click.command()
+@click.argument("file", required=False)
+@click.option(
+    "--batch-size",
+    "sizes",
+    type=int,
+    multiple=True,
+    metavar="B",
+    help="A size to measure; repeatable.  [default: 8, 16, 32, 64]",
+)
+@click.option(
+    "--rounds", type=int, default=3, show_default=True, metavar="N", help="Rounds played for the accuracy; 0 for none."
+)
+@click.option(
+    "--seconds",
+    type=float,
+    default=20.0,
+    show_default=True,
+    metavar="S",
+    help="Time for the passes of one size at most.",
+)
+@click.option(
+    "--precision",
+    type=float,
+    default=0.05,
+    show_default=True,
+    metavar="P",
+    help="Interval that is tight enough, as a share.",
+)
+@click.option("--output", "-o", metavar="FILE", help="Also write a page with charts.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Replace a setting, such as model.name=cnn_a; repeatable.",
+)
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    help="Local mirror of data sets in the layout of the Hugging Face Hub.  [default: $FEDCOHORT_DATA]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
+def profile(
+    file: str | None,
+    sizes: tuple[int, ...],
+    rounds: int,
+    seconds: float,
+    precision: float,
+    output: str | None,
+    settings: tuple[str, ...],
+    data_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Measure mini-batch sizes on this machine, and recommend one.
+
+    FILE is an experiment in TOML; without it the quickstart is measured. Every size is measured in a fresh process: time of a
+    mini-batch of each client, samples per second, peak memory, and the accuracy after a few rounds.
+    """
+    from fedcohort import show
+    from fedcohort.experiment import Experiment, load, parse_overrides
+    from fedcohort.profiling import SIZES
+    from fedcohort.profiling import profile as measure
+
+    experiment = load(file, settings) if file is not None else Experiment().with_overrides(parse_overrides(settings))
+    found = measure(
+        experiment, sizes=sizes or SIZES, rounds=rounds, seconds=seconds, precision=precision, data_dir=data_dir,
+        progress=lambda size: click.echo(f"batch size {size} …", err=True),
+    )  # fmt: skip
+    if as_json:
+        click.echo(show.as_json(found.to_json()))
+    else:
+        screen = show.screen()
+        screen.print(show.profile(found, screen.width))
+    if output is not None:
+        from fedcohort.report.charts.profiles import profiles
+        from fedcohort.report.look import PAGE
+        from fedcohort.report.page import gallery
+
+        sentences = [f"{one.batch_size} by {one.rule}: {one.reason}." for one in found.recommendations]
+        _write(output, gallery("Batch sizes", found.name, sentences, profiles(found, PAGE)), quiet=as_json)
+
+
+def _write(output: str, text: str, *, quiet: bool = False) -> None:
+    file = Path(output)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {file}: cannot be written ({error.strerror}); give another file") from None
+    if not quiet:
+        click.echo(f"{file}: {len(text.encode()) / 1e6:.1f} MB")

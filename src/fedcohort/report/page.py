@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from fedcohort.report.figure import Figure, records, spec
 from fedcohort.report.gather import PANELS, Reading, Story
 from fedcohort.report.look import CLASSES, PAGE, Look
 
-__all__ = ["Part", "figures", "page", "parts", "scripts"]
+__all__ = ["Part", "figures", "framed", "gallery", "page", "parts", "payload", "scripts"]
 
 
 @dataclass(frozen=True)
@@ -119,16 +120,6 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         command: that made the report.
     """
     found = parts(story)
-    data: dict[str, Any] = {}
-    charts: dict[str, Any] = {}
-    config = PAGE.config()
-    for section in found.values():
-        for part in section:
-            for figure in part.figures:
-                data |= {name: records(frame) for name, frame in figure.data.items()}
-                for v, view in enumerate(figure.views):
-                    for p, panel in enumerate(view.panels):
-                        charts[f"{figure.key}.{v}.{p}"] = _described(spec(panel.chart, {}), figure, panel.title)
     values = {
         "story": story,
         "title": story.name,
@@ -136,8 +127,8 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "strategies": _strategies(story),
         "headline": headline(story),
         "states": _states(story),
-        "made": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-        "payload": {"data": data, "charts": charts, "config": config},
+        "made": _now(),
+        "payload": payload([figure for section in found.values() for part in section for figure in part.figures]),
         "results": result_rows(story),
         "target": story.comparison.target if story.comparison else None,
         "ledger": ledger_rows(story),
@@ -152,6 +143,51 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "script": _template_text("page.js"),
     }
     return str(_environment().get_template("page.html").render(values))
+
+
+def payload(figures: Sequence[Figure]) -> dict[str, Any]:
+    """What the page's script draws from: data by name, charts by figure, view and panel, and their configuration."""
+    data: dict[str, Any] = {}
+    charts: dict[str, Any] = {}
+    for figure in figures:
+        data |= {name: records(frame) for name, frame in figure.data.items()}
+        for v, view in enumerate(figure.views):
+            for p, panel in enumerate(view.panels):
+                charts[f"{figure.key}.{v}.{p}"] = _described(spec(panel.chart, {}), figure, panel.title)
+    return {"data": data, "charts": charts, "config": PAGE.config()}
+
+
+def gallery(
+    kind: str,
+    title: str,
+    sentences: Sequence[str],
+    figures: Sequence[Figure],
+    table: Mapping[str, Any] | None = None,
+) -> str:
+    """A page of figures without runs: of a federation, or of batch sizes.
+
+    Args:
+        kind, title, sentences: what stands above the figures.
+        figures: in their order.
+        table: ``heads`` and ``rows`` of a table before them.
+    """
+    values = {
+        "kind": kind, "title": title, "sentences": sentences, "figures": figures, "table": table, "payload": payload(figures),
+        "made": _now(), "css": _style(), "scripts": scripts(), "script": _template_text("page.js"),
+    }  # fmt: skip
+    return str(_environment().get_template("gallery.html").render(values))
+
+
+def framed(text: str, height: int = 860) -> str:
+    """A page as it is shown inside a notebook: in a frame of its own, which needs no network either."""
+    return (
+        f'<iframe srcdoc="{escape(text, quote=True)}" sandbox="allow-scripts allow-downloads" title="FedCohort" '
+        f'style="width:100%;height:{height}px;border:0"></iframe>'
+    )
+
+
+def _now() -> str:
+    return datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
 
 
 def _described(found: dict[str, Any], figure: Figure, title: str) -> dict[str, Any]:

@@ -1,0 +1,155 @@
+"""Batch sizes measured: steps are counted and timed right, and the recommendations say why."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from fedcohort import show
+from fedcohort.cli import cli
+from fedcohort.errors import UsageError
+from fedcohort.profiling import Profile, Size, _precision, _Watch, profile, recommend
+from fedcohort.report.charts.profiles import profiles
+from fedcohort.report.export import composed, draw
+from fedcohort.report.look import PAGE, paper
+from fedcohort.report.page import gallery
+from fedcohort.selection.base import Cohort
+from tests.experiments import small
+from tests.games import a_game
+
+
+def measured(batch_size: int, speed: float, memory: float, accuracy: float, precision: float = 0.01) -> Size:
+    clients = [
+        {
+            "client": i,
+            "samples": 40.0,
+            "batch_seconds": 0.001,
+            "batch_seconds_sd": 0.0,
+            "samples_per_second": speed,
+            "accuracy": accuracy,
+        }
+        for i in range(3)
+    ]
+    return Size(
+        batch_size,
+        batch_size / speed,
+        0.0,
+        speed,
+        precision,
+        precision <= 0.05,
+        5,
+        memory,
+        memory / 2,
+        accuracy,
+        accuracy,
+        clients,
+    )
+
+
+SIZES = [
+    measured(8, 1000, 100e6, 0.80),
+    measured(16, 2000, 110e6, 0.79),
+    measured(32, 2400, 150e6, 0.70),
+    measured(64, 2500, 200e6, 0.50),
+]
+
+
+def test_both_rules_recommend_with_their_reason() -> None:
+    """Scaled time per sample 1, 1/6, .028, 0; memory 0, .1, .5, 1; error 0, .033, .333, 1: the means are .333, .1, .287, .667."""
+    throughput, tradeoff = recommend(SIZES)
+    assert (throughput.rule, throughput.batch_size) == ("throughput", 64)
+    assert "2,500 samples per second, 2.5 times as many as with 8" in throughput.reason
+    assert (tradeoff.rule, tradeoff.batch_size) == ("tradeoff", 16)
+    assert "500 µs a sample, 110 MB, 79.0 % accuracy" in tradeoff.reason
+
+
+def test_what_the_noise_leaves_open_is_said() -> None:
+    noisy = [dataclasses.replace(SIZES[2], precision=0.05), dataclasses.replace(SIZES[3], precision=0.05), SIZES[0]]
+    assert "not told apart from 32" in recommend(noisy)[0].reason
+    assert "told apart" not in recommend(SIZES)[0].reason
+
+
+def test_without_rounds_there_is_no_trade_off() -> None:
+    blind = [dataclasses.replace(one, accuracy=math.nan) for one in SIZES]
+    assert [one.rule for one in recommend(blind)] == ["throughput"]
+
+
+def test_every_step_is_timed_once() -> None:
+    with a_game(training={"batch_size": 16}, engine={"plan": "loop", "workers": 1}) as game:
+        plain = {
+            update.client: update for update in game.engine.train(game.model, 1, Cohort(np.arange(12)), game.algorithm)
+        }
+        watch = _Watch(game.algorithm)
+        with watch:
+            for watch.client in range(12):
+                (update,) = game.engine.train(game.model, 1, Cohort(np.array([watch.client])), game.algorithm)
+                for name, value in plain[watch.client].state.items():
+                    assert (update.state[name] == value).all(), "watching changes nothing"
+        assert "backward" not in vars(game.algorithm)
+        for client, samples in enumerate(game.clock.num_samples.tolist()):
+            steps = [step for step in watch.steps if step.client == client]
+            assert len(steps) == math.ceil(samples / 16)
+            assert sum(step.samples for step in steps) == samples
+            assert all(step.seconds > 0 for step in steps)
+
+
+def test_the_interval_is_students() -> None:
+    """Seconds a sample .010, .011, .012: mean .011, sd .001, half-width 4.302653·.001/√3 = .002484, a share of .225828."""
+    assert _precision([(1.0, 100), (1.1, 100), (1.2, 100)]) == pytest.approx(0.225828, abs=1e-5)
+    assert _precision([(1.0, 100)]) == math.inf
+
+
+@pytest.mark.slow
+def test_a_size_is_measured_in_a_process_of_its_own() -> None:
+    found = profile(small(), sizes=[32], rounds=1, seconds=0.5, precision=0.5)
+    (one,) = found.sizes
+    assert one.batch_size == 32
+    assert 0 < one.memory_before <= one.memory < 8e9
+    assert one.samples_per_second > 100
+    assert one.passes >= 2
+    assert 0 <= one.accuracy <= 1
+    assert [row["client"] for row in one.clients] == list(range(12))
+    assert all(row["samples"] > 0 and row["batch_seconds"] > 0 for row in one.clients)
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"sizes": [0]}, "--batch-size 0"),
+    ({"sizes": [8, 8]}, "--batch-size 8, 8"),
+    ({"rounds": -1}, "rounds = -1"),
+    ({"precision": 1.5}, "precision = 1.5"),
+]
+
+
+@pytest.mark.parametrize(("values", "words"), WRONG)
+def test_settings_that_cannot_be(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        profile(small(), **values)
+
+
+def test_the_command_shows_a_table_json_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Profile("quickstart", 3, SIZES, recommend(SIZES))
+    monkeypatch.setattr("fedcohort.profiling.profile", lambda *_, **__: found)
+    page = tmp_path / "profile.html"
+    result = CliRunner().invoke(cli, ["profile", "-o", str(page)])
+    assert result.exit_code == 0, result.output
+    assert "16 by tradeoff" in result.output
+    assert "2,500 ± 1 %" in result.output
+    assert page.read_text().count('class="chart"') >= 6
+    told = json.loads(CliRunner().invoke(cli, ["profile", "--json"]).output)
+    assert [one["batch_size"] for one in told["sizes"]] == [8, 16, 32, 64]
+    loose = Profile("quickstart", 3, [dataclasses.replace(SIZES[0], precision=0.2, tight=False)], recommend(SIZES))
+    assert "Not as tight as asked for: 8" in show.as_text(show.profile(loose))
+
+
+def test_its_charts_can_be_drawn() -> None:
+    found = Profile("quickstart", 3, SIZES, recommend(SIZES))
+    look = paper()
+    drawn = [draw(composed(figure, view, look), "svg") for figure in profiles(found, look) for view in figure.views]
+    assert len(drawn) >= 8
+    assert all(b"<path" in svg for svg in drawn)
+    assert "Batch sizes" in gallery("Batch sizes", "x", [], profiles(found, PAGE))
