@@ -15,10 +15,10 @@ demo: $(VENV)/.installed ## install into .venv, then compare three strategies on
 	@$(BIN)/fedcohort compare experiments/quickstart.toml
 
 test: $(VENV)/.dev ## install with the dev tools and run the tests
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.dev ## the slow tests too
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev ## ruff, format check, strict types
 	@$(BIN)/ruff check .
