@@ -355,6 +355,8 @@ def test_every_strategy_and_algorithm_is_listed() -> None:
         assert entry["summary"]
         assert entry["source"]
         assert entry["status"] in ("paper", "code", "ours")
+        for fact in ("asks", "discloses", "knows", "cost"):
+            assert entry[fact], f"{entry['name']}: its card does not say what it {fact}"
     for entries in said.values():
         for entry in entries:
             assert all(parameter["doc"] for parameter in entry["parameters"]), entry["name"]
@@ -363,6 +365,14 @@ def test_every_strategy_and_algorithm_is_listed() -> None:
 def test_one_strategy_in_full() -> None:
     shown = " ".join(call("strategies", "ucb").stdout.split())
     for words in ("Team Darts report", "status paper", "epsilon = 0.1", "initial_rounds = 5", "(clip | affine | raw)"):
+        assert words in shown
+    for words in (
+        "asks nothing",
+        "discloses nothing",
+        "knows a validation set",
+        "cost O(m) + one validation",
+        "needs validation",
+    ):
         assert words in shown
     assert "fedavg" not in shown
 

@@ -23,7 +23,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"rule": "set_size", "on_empty": "best", "best": 2},
         {"controller": True, "adaptive_alpha": True},
         {"schedule": "cosine", "theta_end": 0.1, "alpha_end": 0.3},
-        *({"base": name, "on_empty": "best"} for name in STRATEGIES.builtin if name != "conformal"),
+        *({"base": name, "on_empty": "best"} for name in ("pyramidfl", "ocs", "clustered_size", "flash")),
         {"base": {"name": "ucb", "initial_rounds": 0, "epsilon": 0.0}},
     ],
     "utility_time": [{"weakest_w": 5, "strength": "count"}, {"use_time": False}],

@@ -477,7 +477,10 @@ class Selector:
         raise NotImplementedError
 
     def admit(self, updates: Iterable[U]) -> Iterator[U]:
-        """Which updates enter the model; everybody's by default. A stream in, a stream out, in the same order."""
+        """Which updates enter the model; everybody's by default. A stream in, a stream out, in the same order.
+
+        It is decided on what clients report, before they send their models: whoever is left out sends numbers only.
+        """
         yield from updates
 
     def observe(self, outcome: Outcome) -> None:
@@ -509,11 +512,12 @@ def choose(selector: Selector, round: Round) -> Cohort:
     name = type(selector).__name__
     _check_numbers(cohort, f"{name}.select in round {round.t}")
     clients = np.asarray(cohort.clients, dtype=np.int64)
-    if (np.diff(np.sort(clients)) == 0).any():
+    everybody = np.array_equal(clients, round.available)  # distinct and available, without a sort
+    if not everybody and (np.diff(np.sort(clients)) == 0).any():
         raise ValueError(
             f"{name}.select returned a client twice in round {round.t}; use Cohort.multiplicity for repeats"
         )
-    if not _contains(round.available, clients):
+    if not everybody and not _contains(round.available, clients):
         raise ValueError(f"{name}.select returned clients that are not available in round {round.t}")
     wanted = min(round.k, len(round.available))
     if not selector.variable_size and cohort.multiplicity is None and len(clients) != wanted:
