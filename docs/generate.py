@@ -65,7 +65,8 @@ def kind(words: str) -> str:
     if " | " in words:
         return ", ".join(f'`"{word}"`' for word in words.split(" | "))
     words = words.removesuffix(" or none")
-    return {"str": "string", "dict[str, typing.Any]": "table"}.get(words, words)
+    plain = {"str": "string", "dict[str, typing.Any]": "table"}
+    return " or ".join(plain.get(word, word) for word in words.split(" or "))
 
 
 def table(rows: Iterable[Parameter], key: str = "key") -> str:

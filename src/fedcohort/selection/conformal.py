@@ -64,7 +64,7 @@ class Conformal(Selector):
     base: str | dict[str, Any] = "all"
     """Whose cohort trains: the name of any strategy, or a table { name = "…", … } with its parameters."""
     rule: Literal["threshold", "rank", "set_size"] = "threshold"
-    """Who takes part: threshold q̂ ≤ θ; rank the k smallest q̂ after max_epochs epochs; set_size mean |C(x)| ≤ z."""
+    """Who takes part: threshold q̂ ≤ θ; rank the k smallest q̂ after max_epochs epochs; set_size a mean set size ≤ z."""
     score: conformal.Score = "s1"
     """Score of a prediction: s1 = 1 − f, s2 = exp(−k1·f), s3 = 1 − 1/(1 + exp(−k2·f + b)), f the probability of the right class."""
     theta: Annotated[float, Gt(0), Le(1)] = 0.25
