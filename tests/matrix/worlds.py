@@ -21,6 +21,7 @@ ALGORITHM_VALUES: dict[str, dict[str, Any]] = {
 
 STRATEGY_VALUES: dict[str, dict[str, Any]] = {
     "ucb": {"initial_rounds": 1},
+    "fedcor": {"warmup": 1, "interval": 1, "first_steps": 20, "steps": 5},
     "conformal": {"on_empty": "best", "alpha_cp": 0.5, "max_epochs": 2},
 }
 

@@ -147,10 +147,12 @@ def widths(L: Values, x: Values) -> Values:
     return lengths
 
 
-def linear_terms(names: Sequence[str], theta: Values, x: Values) -> tuple[Values, dict[str, Values]]:
-    """θᵀx of each row of ``x`` [n, d], and its terms: θ_j·x_j under the name of the element, then x_j and θ_j themselves."""
+def linear_terms(
+    names: Sequence[str], theta: Values, x: Values, more: Mapping[str, Values] | None = None
+) -> tuple[Values, dict[str, Values]]:
+    """Scores θᵀx of each row of ``x`` [n, d], and their terms: θ_j·x_j under the name of the element, ``more``, then x_j and θ_j."""
     parts = theta * x
-    terms = {name: parts[:, j] for j, name in enumerate(names)}
+    terms = {name: parts[:, j] for j, name in enumerate(names)} | dict(more or {})
     terms |= {f"x_{name}": x[:, j] for j, name in enumerate(names)}
     terms |= {f"theta_{name}": np.broadcast_to(theta[..., j], len(x)) for j, name in enumerate(names)}
     return parts.sum(axis=1), terms
@@ -183,18 +185,18 @@ class Linear:
         """See above; ``exploration`` is what the score has beyond θ̂ᵀx."""
         arms = turn.clients if self.per_arm else slice(None)
         theta, L = posterior(state["V"][arms], state["b"][arms])
-        scores, terms = linear_terms(turn.names, theta, turn.x)
-        instead, note = None, f"{self.kind}: highest expected reward"
+        more, instead, note = {}, None, "highest expected reward"
         if self.kind == "lin_ts":
             spread = draw(theta, L, self.gamma(turn.t), turn.rng) - theta
-            terms["exploration"] = np.einsum("ij,ij->i", turn.x, np.broadcast_to(spread, turn.x.shape))
-            note = "lin_ts: highest reward under one draw of theta"
+            more["exploration"] = np.einsum("ij,ij->i", turn.x, np.broadcast_to(spread, turn.x.shape))
+            note = "highest reward under a draw of theta"
         elif self.kind == "lin_ucb":
-            terms["exploration"] = self.gamma(turn.t) * widths(L, turn.x)
-            note = "lin_ucb: highest upper confidence bound"
+            more["exploration"] = self.gamma(turn.t) * widths(L, turn.x)
+            note = "highest upper confidence bound"
         elif self.kind == "eps_greedy" and turn.rng.random() < self.epsilon:
-            instead, note = turn.rng.random(len(scores)), "random: epsilon"
-        return Judgement(scores + terms.get("exploration", 0.0), terms, note, instead)
+            instead, note = turn.rng.random(len(turn.x)), "random: epsilon"
+        scores, terms = linear_terms(turn.names, theta, turn.x, more)
+        return Judgement(scores + more.get("exploration", 0.0), terms, note, instead)
 
     def chose(self, state: State, clients: Indices, x: Values) -> None:
         """Nothing is learned from a choice alone."""

@@ -121,23 +121,27 @@ class ContextBandit(Selector):
 
         ``seconds`` [n] is τ of these clients, in the unit of time.
         """
-        fine = np.isfinite(answers).all(axis=1)
-        self.silent[clients] = ~fine
-        clients, answers, seconds = clients[fine], answers[fine], seconds[fine]
-        self.first[clients] = np.where(np.isnan(self.first[clients]), answers, self.first[clients])
-        rewards = self._rewards(clients, answers[:, int(self.reward_data == "validation")], seconds)
+        fine = np.isfinite(answers[:, 0]) & np.isfinite(answers[:, 1])
+        self.silent[self._rows(clients)] = ~fine
+        if not fine.all():
+            clients, answers, seconds = clients[fine], answers[fine], seconds[fine]
+        rows = self._rows(clients)
+        first = self.first[rows]
+        first = np.where(np.isnan(first), answers, first)
+        self.first[rows] = first
+        rewards = self._rewards(rows, answers[:, int(self.reward_data == "validation")], seconds)
 
-        earning = self.pending[clients] & np.isfinite(rewards) & np.isfinite(self.context[clients, 0])
-        played = clients[earning]
-        pairs = played, self._scaled(self.context[played]), rewards[earning]
-        self.pending[clients] = False
+        played = np.flatnonzero(self.pending[rows])
+        played = played[np.isfinite(rewards[played]) & np.isfinite(self.context[clients[played], 0])]
+        pairs = clients[played], self._scaled(self.context[clients[played]]), rewards[played]
+        self.pending[rows] = False
 
-        first = self.first[clients]
-        self.context[clients, :2] = np.divide(answers, first, out=np.ones_like(answers), where=first > 1e-8)
-        self.context[clients, 2] = seconds
-        self.context[clients, 3] = np.nan_to_num(self.reward[clients])  # r_{t−1}: the new one comes after
-        self.context[clients] = np.clip(self.context[clients], -LARGEST, LARGEST)
-        self.reward[clients] = rewards
+        context = np.ones((len(clients), len(ELEMENTS)))
+        np.divide(answers, first, out=context[:, :2], where=first > 1e-8)
+        context[:, 2] = seconds
+        context[:, 3] = np.nan_to_num(self.reward[rows])  # r_{t−1}: the new one comes after
+        self.context[rows] = np.clip(context, -LARGEST, LARGEST, out=context)
+        self.reward[rows] = rewards
         if self.scaling == "colnorm":
             squares = np.nansum(np.square(self.context), axis=0)
             self.norms = np.where(squares > 0, np.sqrt(squares), 1.0)
@@ -171,7 +175,7 @@ class ContextBandit(Selector):
 
     def features(self, clients: Indices) -> Values:
         """Contexts for scoring, [n, d]: the mean of the others for those who never had any."""
-        x: Values = self.context[clients]
+        x: Values = self.context[self._rows(clients)].copy()
         lacking = np.isnan(x[:, 0])
         if lacking.any():
             known = self.context[~np.isnan(self.context[:, 0])]
@@ -192,9 +196,14 @@ class ContextBandit(Selector):
         """Names of the d elements in use."""
         return [name for name in ELEMENTS if name != self.without]
 
-    def _rewards(self, clients: Indices, losses: Values, seconds: Values) -> Values:
-        rewards: Values = np.minimum(np.abs(losses - self.last_loss[clients]) / seconds, LARGEST)
-        self.last_loss[clients] = losses
+    def _rows(self, clients: Indices) -> Indices | slice:
+        """The same clients as an index; of everybody in order it is a slice, which is many times faster."""
+        m = len(self.silent)
+        return slice(None) if len(clients) == m and bool((clients[1:] > clients[:-1]).all()) else clients
+
+    def _rewards(self, rows: Indices | slice, losses: Values, seconds: Values) -> Values:
+        rewards: Values = np.minimum(np.abs(losses - self.last_loss[rows]) / seconds, LARGEST)
+        self.last_loss[rows] = losses
         known = np.isfinite(rewards)
         if not known.any():
             return rewards

@@ -142,11 +142,11 @@ class Flash(ContextBandit):
         return Cohort(clients, why=Why(round.available, np.zeros(len(round.available)), note=note))
 
     def _next(self, round: Round) -> Cohort:
-        head, turn = (
-            self.build_head(),
-            self.turn(round, max(round.t - 2, 0)),
-        )  # contexts of the round before, FLASH's t is from 0
-        return self.pick(head, self.begun(round), head.judge(self.begun(round), turn), turn, round)
+        head, learned = self.build_head(), self.begun(round)
+        turn = self.turn(
+            round, max(round.t - 2, 0)
+        )  # the contexts are those of the round before, and FLASH counts from 0
+        return self.pick(head, learned, head.judge(learned, turn), turn, round)
 
     def _hear_participants(self, outcome: Outcome) -> Indices:
         """Contexts and rewards of the participants, from what they sent with their update; those who sent it and were admitted."""

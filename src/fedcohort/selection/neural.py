@@ -82,7 +82,7 @@ class Network:
         terms = {"mean_reward": mean, "exploration": bonus}
         terms |= {f"x_{name}": turn.x[:, j] for j, name in enumerate(turn.names)}
         word = "highest upper confidence bound" if self.style == "ucb" else "highest draw"
-        return Judgement(mean + bonus, terms, f"neural {self.style}: {word}")
+        return Judgement(mean + bonus, terms, f"{word} of a network's prediction")
 
     def chose(self, state: State, clients: Indices, x: Values) -> None:
         """U += Σ g ⊙ g."""

@@ -72,8 +72,8 @@ class HiddenMarkov:
         """Expected rewards under the predicted belief, or whose turn it is."""
         belief = _predicted(state)
         theta, _ = posterior(state["V"], state["b"])
-        scores, terms = linear_terms(turn.names, belief @ theta, turn.x)
-        terms |= {f"state_{h}": np.broadcast_to(belief[h], len(scores)) for h in range(self.states)}
+        beliefs = {f"state_{h}": np.broadcast_to(belief[h], len(turn.x)) for h in range(self.states)}
+        scores, terms = linear_terms(turn.names, belief @ theta, turn.x, beliefs)
         if state["explored"] >= self.exploration * math.log(turn.t + 2):
             return Judgement(scores, terms, "highest expected reward")
         state["explored"] += 1
