@@ -21,7 +21,7 @@ meanwhile. A client whose Δl is missing in a record is left out of that record.
     se           K_ij = s²·exp(−|x_i − x_j|²/2), s trained as well
 
 Only columns of Σ are ever made for selecting, so a choice costs O(k·m·(dim + k)). Training costs O(m·dim²) a step for the linear
-kernel with more than 500 clients (Woodbury), else O(m³).
+kernel, by the Woodbury identity, and O(m³) for the others.
 
 Native weights: uniform. Tang et al. 2022, arXiv:2103.13822; Yoruko-Tang/FedCor, ``src/GPR.py`` and ``src/federated_main.py``. Δl is
 divided by its overall standard deviation before training (ours; it does not change the ranking).
@@ -55,8 +55,8 @@ RECIPES = {
 }
 """The settings of the authors' commands."""
 
-DENSE, LIMIT, LIMIT_DENSE = 500, 20_000, 2_000
-"""Clients up to which the linear kernel is factorised as it is, that it can do at all, and that the other kernels can do."""
+LIMIT, LIMIT_DENSE = 20_000, 1_000
+"""Clients that the linear kernel can do, and the others."""
 
 
 @parameters
@@ -69,7 +69,7 @@ class FedCor(Selector):
         asks="everybody for its loss in the first rounds (m model downloads, m forward passes); later, every few rounds, for its "
         "change over a round of training that is thrown away (2m model downloads, 2m forward passes, k trainings)",
         discloses=f"{LocalLoss.reveals}; {LossChange.reveals}",
-        cost="O(k·m·(dim + k)); training O(m·dim²) a step, O(m³) up to 500 clients",
+        cost="O(k·m·(dim + k)); training O(m·dim²) a step, O(m³) for kernels that are not linear",
     )
 
     recipe: Literal["fmnist", "cifar10"] = "fmnist"
@@ -351,7 +351,7 @@ def fit(
             loss = torch.zeros((), dtype=torch.float64)
             for clients, records, weight in groups:
                 own = points[:, clients] if len(clients) < points.shape[1] else points
-                if kernel == "linear" and len(clients) > DENSE:
+                if kernel == "linear" and len(clients) > len(points):
                     loss = loss + _low_rank(own, records, weight, noise, objective)
                 else:
                     K = _kernel(own, scale, kernel, degree)
