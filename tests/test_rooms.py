@@ -27,7 +27,7 @@ ARROWS: dict[str, set[str]] = {
     "engines": {"training", "algorithms", "federation", "models", "selection.base"},
     "pairings": {"algorithms", "selection"},
     "experiment": {"algorithms", "federation", "models", "selection", "pairings"},
-    "record": {"experiment", "summary"},
+    "record": {"experiment", "summary", "report"},
     "summary": {"measures", "experiment"},
     "accounts": {"algorithms", "record", "selection.base", "training"},
     "rounds": {"accounts", "algorithms", "engines.base", "federation", "record", "selection", "training", "measures"},

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fedcohort.errors import UsageError, nearest
-from fedcohort.report.commands import figures, profile, report
+from fedcohort.report.commands import figures, live, profile, report
 
 if TYPE_CHECKING:
     from fedcohort.comparison import Comparison
@@ -88,6 +88,28 @@ _data_dir: Callable[[F], F] = click.option(
     help="Local mirror of data sets in the layout of the Hugging Face Hub.  [default: $FEDCOHORT_DATA]",
 )
 _quiet: Callable[[F], F] = click.option("--quiet", "-q", is_flag=True, help="No progress.")
+
+
+def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
+    """Keep an option for :func:`_watching`, past the commands that only hand it on."""
+    context.meta[f"fedcohort.{option.name}"] = value
+
+
+_live: Callable[[F], F] = click.option(
+    "--live",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember,
+    help="Serve a page with charts on this machine while the run goes on.",
+)
+_track: Callable[[F], F] = click.option(
+    "--track",
+    multiple=True,
+    expose_value=False,
+    callback=_remember,
+    metavar="TRACKER:WHERE",
+    help="Also tell tensorboard:DIR or mlflow:URI after every round; repeatable.",
+)
 _json: Callable[[F], F] = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."
 )
@@ -101,7 +123,7 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("file", required=False)
-@_options(_variant, _set, _runs, _data_dir, _quiet, _json)
+@_options(_variant, _set, _runs, _data_dir, _live, _track, _quiet, _json)
 def run(
     file: str | None,
     variant: str | None,
@@ -144,7 +166,7 @@ def run(
 
 @cli.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE | RUN…")
-@_options(_set, _runs, _data_dir, _quiet, _json)
+@_options(_set, _runs, _data_dir, _live, _track, _quiet, _json)
 def compare(
     paths: tuple[str, ...], settings: tuple[str, ...], runs: str, data_dir: str | None, quiet: bool, as_json: bool
 ) -> None:
@@ -179,7 +201,7 @@ def compare(
     metavar="KEY=[V, …]",
     help="Add a setting to the grid, such as 'selection.k=[1, 3, 6]'; repeatable.",
 )
-@_options(_set, _runs, _data_dir, _quiet, _json)
+@_options(_set, _runs, _data_dir, _live, _track, _quiet, _json)
 def sweep(
     file: str | None,
     over: tuple[str, ...],
@@ -268,6 +290,7 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
 
 cli.add_command(report)
 cli.add_command(figures)
+cli.add_command(live)
 cli.add_command(profile)
 
 
@@ -278,9 +301,15 @@ def data() -> None:
 
 @data.command("describe")
 @click.argument("file", required=False)
+@click.option("--output", "-o", metavar="FILE", help="Also write a page with pictures.")
 @_options(_variant, _set, _data_dir, _json)
 def describe_data(
-    file: str | None, variant: str | None, settings: tuple[str, ...], data_dir: str | None, as_json: bool
+    file: str | None,
+    output: str | None,
+    variant: str | None,
+    settings: tuple[str, ...],
+    data_dir: str | None,
+    as_json: bool,
 ) -> None:
     """Show the clients before any training: classes, sizes, wrong labels, speed, presence.
 
@@ -296,6 +325,10 @@ def describe_data(
     else:
         screen = show.screen()
         screen.print(show.partition(experiment, dataset, survey, screen.width))
+    if output is not None:
+        from fedcohort.report.pictures import pictures, write
+
+        write(output, pictures(experiment, dataset, survey), quiet=as_json)
 
 
 @data.command("list")
@@ -414,7 +447,8 @@ def _watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None
     log = logging.getLogger("fedcohort")
     told: logging.Handler = logging.NullHandler()
     try:
-        with show.watching(cells, quiet=quiet) as progress:
+        with _followed(cells), _trackers() as told_too, show.watching(cells, quiet=quiet) as shown:
+            progress = _all_of([*([shown] if shown is not None else []), *told_too])
             if not quiet:
                 told = logging.StreamHandler()  # to the standard error of now, which the bar lets through
                 told.setFormatter(logging.Formatter("fedcohort: %(message)s"))
@@ -425,6 +459,48 @@ def _watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None
         raise _Stopped(str(stopped)) from None
     finally:
         log.removeHandler(told)
+
+
+@contextmanager
+def _followed(cells: "Sequence[Cell]") -> "Iterator[None]":
+    """The live page, if ``--live`` asks for it."""
+    context = click.get_current_context()
+    if not context.meta.get("fedcohort.live"):
+        yield
+        return
+    from fedcohort.report.live import beside
+
+    with beside(context.params["runs"], cells[0].experiment.name) as address:
+        click.echo(f"fedcohort: live at {address}", err=True)
+        yield
+
+
+@contextmanager
+def _trackers() -> "Iterator[list[Any]]":
+    """The trackers that ``--track`` asks for; what they buffer is written at the end."""
+    asked = click.get_current_context().meta.get("fedcohort.track") or ()
+    trackers = []
+    if asked:
+        from fedcohort.trackers import tracker
+
+        trackers = [tracker(text) for text in asked]
+    try:
+        yield trackers
+    finally:
+        for one in trackers:
+            one.close()
+
+
+def _all_of(watchers: "Sequence[Progress]") -> "Progress | None":
+    """Tell everybody."""
+    if len(watchers) < 2:
+        return watchers[0] if watchers else None
+
+    def tell(cell: "Cell", row: Any) -> None:
+        for watcher in watchers:
+            watcher(cell, row)
+
+    return tell
 
 
 def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:

@@ -213,6 +213,13 @@ class Comparison:
 
         return f"{show.as_text(show.comparison(self, 100), 100)}\n{self.place}"
 
+    def _repr_html_(self) -> str:
+        from fedcohort.report.gather import gather
+        from fedcohort.report.page import framed, page
+
+        runs = [row.runs[seed] for row in self.rows for seed in sorted(row.runs)]
+        return framed(page(gather(runs, self.name)))
+
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
         from rich.text import Text
 

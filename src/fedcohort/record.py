@@ -361,6 +361,13 @@ class Run:
         with self._reading() as connection:
             return connection.execute(statement).fetchall()
 
+    def _repr_html_(self) -> str:
+        """The report, in a notebook."""
+        from fedcohort.report.gather import gather
+        from fedcohort.report.page import framed, page
+
+        return framed(page(gather([self])))
+
     def digest(self) -> str:
         """A hash of every result that must not depend on when, where and how fast the run was made: all but wall times."""
         digest = hashlib.sha256()
@@ -462,13 +469,22 @@ class Run:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(f"{self._database.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
+        connection = self._connected()
         try:
             yield connection
         except sqlite3.DatabaseError as error:
             raise _damaged(self._database, error) from None
         finally:
             connection.close()
+
+    def _connected(self) -> sqlite3.Connection:
+        """A connection that only reads, also where nothing may be written: SQLite would like to keep an index of its log there."""
+        address = f"{self._database.absolute().as_uri()}?mode=ro"
+        connection = sqlite3.connect(address, uri=True, timeout=10)
+        if not os.access(self.path, os.W_OK) and not Path(f"{self._database}-wal").exists():
+            connection.close()
+            connection = sqlite3.connect(f"{address}&immutable=1", uri=True)
+        return connection
 
     def _meta(self) -> dict[str, str]:
         with self._reading() as connection:

@@ -1,4 +1,4 @@
-"""``fedcohort report``, ``figures`` and ``profile``: parse, call, print. Everything heavy is imported inside."""
+"""``fedcohort report``, ``figures``, ``live`` and ``profile``: parse, call, print. Everything heavy is imported inside."""
 
 import shlex
 import sys
@@ -8,7 +8,7 @@ import click
 
 from fedcohort.errors import UsageError
 
-__all__ = ["figures", "profile", "report"]
+__all__ = ["figures", "live", "profile", "report"]
 
 _runs = click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of run directories.")
 _set = click.option(
@@ -33,10 +33,11 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
     """
     from fedcohort.report.gather import find_runs, gather
     from fedcohort.report.page import page
+    from fedcohort.report.pictures import write
 
     command = "fedcohort " + shlex.join(sys.argv[1:]) if Path(sys.argv[0]).name == "fedcohort" else None
     text = page(gather(find_runs(paths, runs, settings)), command=command)
-    _write(output, text)
+    write(output, text)
 
 
 @click.command()
@@ -87,6 +88,43 @@ def figures(
             raise UsageError(f"--only {name!r}: these runs have no such figure; {nearest(name, keys)}")
     for file in export([f for f in found if not only or f.key in only], Path(out), format_, look):
         click.echo(str(file))
+
+
+@click.command()
+@_runs
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Of the address; 0 is any.  [default: 8765 or the next free]",
+)
+@click.option("--name", metavar="NAME", help="Show this experiment first.  [default: the one with the latest news]")
+@click.option("--until-closed", is_flag=True, hidden=True)
+def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> None:
+    """Serve the report of all runs of a folder on this machine, while they go on.
+
+    The page follows the runs by itself. It can be reached from this machine only, and nothing is written. Ctrl-C ends it.
+    """
+    import threading
+
+    from fedcohort.report.live import serve
+
+    server = serve(runs, port, name)
+    click.echo(f"http://127.0.0.1:{server.server_port}/")
+    sys.stdout.flush()
+
+    def until_input_ends() -> None:
+        sys.stdin.read()
+        server.shutdown()
+
+    if until_closed:  # the run that started this has ended when nothing more can be read
+        threading.Thread(target=until_input_ends, daemon=True).start()
+    try:
+        server.serve_forever(poll_interval=0.2)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.server_close()
 
 
 @click.command()
@@ -167,17 +205,7 @@ def profile(
         from fedcohort.report.charts.profiles import profiles
         from fedcohort.report.look import PAGE
         from fedcohort.report.page import gallery
+        from fedcohort.report.pictures import write
 
         sentences = [f"{one.batch_size} by {one.rule}: {one.reason}." for one in found.recommendations]
-        _write(output, gallery("Batch sizes", found.name, sentences, profiles(found, PAGE)), quiet=as_json)
-
-
-def _write(output: str, text: str, *, quiet: bool = False) -> None:
-    file = Path(output)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--output {file}: cannot be written ({error.strerror}); give another file") from None
-    if not quiet:
-        click.echo(f"{file}: {len(text.encode()) / 1e6:.1f} MB")
+        write(output, gallery("Batch sizes", found.name, sentences, profiles(found, PAGE)), quiet=as_json)

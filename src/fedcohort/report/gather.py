@@ -59,17 +59,21 @@ class Reading:
     @cached_property
     def clients(self) -> "pd.DataFrame":
         """One row for each selected client of each round."""
-        return self.run.clients
+        return self._so_far(self.run.clients)
 
     @cached_property
     def ledger(self) -> "pd.DataFrame":
         """Cost."""
-        return self.run.ledger
+        return self._so_far(self.run.ledger)
+
+    def _so_far(self, frame: "pd.DataFrame") -> "pd.DataFrame":
+        """Without rounds that were played after :attr:`rounds` was read."""
+        return frame[frame["round"] <= self.num_rounds]
 
     @cached_property
     def wall(self) -> "pd.DataFrame":
         """Seconds of the simulator."""
-        return self.run.wall
+        return self.run.wall.loc[: self.num_rounds]
 
     @cached_property
     def portrait(self) -> Portrait:
@@ -79,7 +83,7 @@ class Reading:
     @cached_property
     def client_accuracy(self) -> "pd.DataFrame":
         """Rounds × clients, if it was measured."""
-        return self.run.client_accuracy
+        return self.run.client_accuracy.loc[: self.num_rounds]
 
     @property
     def num_clients(self) -> int:
@@ -141,7 +145,7 @@ class Reading:
         rows = self.run.query(query + ("" if everybody else " WHERE selected = 1") + " ORDER BY round, position")
         frame = pd.DataFrame(rows, columns=["round", "client", "selected", "score", "terms"])
         terms = pd.DataFrame([json.loads(text) for text in frame.pop("terms")], index=frame.index, dtype=float)
-        return pd.concat([frame.astype({"score": float, "selected": bool}), terms], axis=1)
+        return self._so_far(pd.concat([frame.astype({"score": float, "selected": bool}), terms], axis=1))
 
     @property
     def considered(self) -> int:

@@ -1,0 +1,140 @@
+"""What other programs are told after every round, if they are asked for: TensorBoard and MLflow, through their own libraries.
+
+    fedcohort run experiment.toml --track tensorboard:logs --track mlflow:http://localhost:5000
+
+Off by default, and not among the dependencies: ``pip install 'fedcohort[tensorboard]'`` or ``'fedcohort[mlflow]'``. What is told is a
+part of the record; a run that goes on after an interruption goes on here, too.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from fedcohort.errors import UsageError, nearest
+from fedcohort.experiment import Cell
+from fedcohort.record import RoundRow
+
+__all__ = ["TRACKERS", "MLflow", "TensorBoard", "tracker"]
+
+NUMBERS = (
+    "available", "selected", "trained", "admitted", "simulated_time", "round_time", "test_accuracy", "test_loss",
+    "validation_accuracy", "validation_loss", "local_accuracy", "train_loss",
+)  # fmt: skip
+"""Of a round, under their own names; besides ``bytes`` and ``client_passes``."""
+
+
+def numbers(row: RoundRow) -> dict[str, float]:
+    """What is told of a round; what is unknown is left out."""
+    values = {name: float(getattr(row, name)) for name in NUMBERS}
+    values["bytes"] = float(sum(entry.bytes_down + entry.bytes_up for entry in row.ledger))
+    values["client_passes"] = float(sum(entry.passes for entry in row.ledger))
+    return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+class TensorBoard:
+    """Event files in ``<where>/<name>/<label>, seed <seed>``."""
+
+    library = "tensorboard"
+
+    def __init__(self, where: str) -> None:
+        self.where = where or "tensorboard"
+        self._writers: dict[tuple[str, str, int], Any] = {}
+
+    def __call__(self, cell: Cell, row: RoundRow) -> None:
+        """Write one round."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        key = (cell.experiment.name, cell.label, cell.seed)
+        if key not in self._writers:
+            folder = "/".join([self.where, _plain(key[0]), f"{_plain(cell.label)}, seed {cell.seed}"])
+            self._writers[key] = SummaryWriter(folder, purge_step=row.round)
+        for name, value in numbers(row).items():
+            self._writers[key].add_scalar(name, value, row.round)
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        for writer in self._writers.values():
+            writer.close()
+
+
+class MLflow:
+    """A run for each run, in the experiment of that name, at the tracking server or folder ``where``."""
+
+    library = "mlflow"
+
+    def __init__(self, where: str) -> None:
+        self.where = where or None
+        self._client: Any = None
+        self._runs: dict[tuple[str, str, int], str] = {}
+
+    def __call__(self, cell: Cell, row: RoundRow) -> None:
+        """Log one round."""
+        import time
+
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric
+
+        if self._client is None:
+            self._client = MlflowClient(tracking_uri=self.where)
+        key = (cell.experiment.name, cell.label, cell.seed)
+        if key not in self._runs:
+            self._runs[key] = self._begin(cell)
+        now = int(1000 * time.time())
+        metrics = [Metric(name, value, now, row.round) for name, value in numbers(row).items()]
+        self._client.log_batch(self._runs[key], metrics=metrics)
+
+    def _begin(self, cell: Cell) -> str:
+        """The MLflow run of this run: the one of before if it was interrupted, known by its hash."""
+        from mlflow.entities import Param
+
+        name, run_key = _plain(cell.experiment.name), cell.experiment.key()
+        known = self._client.get_experiment_by_name(name)
+        experiment = known.experiment_id if known is not None else self._client.create_experiment(name)
+        found = self._client.search_runs([experiment], f"tags.`fedcohort.key` = '{run_key}'", max_results=1)
+        if found:
+            return str(found[0].info.run_id)
+        tags = {"fedcohort.key": run_key, "mlflow.runName": f"{cell.label}, seed {cell.seed}"[:200]}
+        made = self._client.create_run(experiment, tags=tags)
+        settings = _flat(cell.experiment.to_dict())
+        self._client.log_batch(
+            made.info.run_id, params=[Param(key, str(value)[:250]) for key, value in settings.items()][:100]
+        )
+        return str(made.info.run_id)
+
+    def close(self) -> None:
+        """Mark the runs as finished."""
+        for run in self._runs.values():
+            self._client.set_terminated(run)
+
+
+TRACKERS: Mapping[str, Callable[[str], TensorBoard | MLflow]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+
+
+def tracker(text: str) -> TensorBoard | MLflow:
+    """A tracker from ``name:where``; what comes after the colon may be left out.
+
+    Raises:
+        UsageError: there is no such tracker, or its library is not installed.
+    """
+    name, _, where = text.partition(":")
+    if name not in TRACKERS:
+        raise UsageError(f"--track {text!r}: no such tracker; {nearest(name, TRACKERS)}")
+    if find_spec(name) is None:
+        raise UsageError(f"--track {text!r}: {name} is not installed; pip install 'fedcohort[{name}]'")
+    return TRACKERS[name](where)
+
+
+def _plain(words: str) -> str:
+    """A name that is safe in paths and addresses."""
+    return "".join(c if c.isalnum() or c in " ._-" else "-" for c in words)[:100].strip(". ") or "run"
+
+
+def _flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{where}{key}.")
+        elif key not in ("variants", "sweep"):
+            found[f"{where}{key}"] = value
+    return found

@@ -1,0 +1,71 @@
+"""What other programs are told: the record's numbers, through their own libraries; nothing unless asked."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fedcohort.cli import cli
+from fedcohort.errors import UsageError
+from fedcohort.record import Run
+from fedcohort.trackers import tracker
+
+SMALL = ["--set", "rounds=3", "--set", "seeds=1", "-q"]
+
+
+def played(tmp_path: Path, *track: str) -> Run:
+    options = [word for text in track for word in ("--track", text)]
+    result = CliRunner().invoke(cli, ["run", *SMALL, *options, "--runs", str(tmp_path / "runs")])
+    assert result.exit_code == 0, result.output
+    return Run(next((tmp_path / "runs").iterdir()))
+
+
+def test_tensorboard_is_told_the_records_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = played(tmp_path, f"tensorboard:{tmp_path / 'logs'}")
+    (folder,) = (tmp_path / "logs").glob("*/*")
+    assert folder.name == "uniform, seed 0"
+    events = EventAccumulator(str(folder)).Reload()
+    told = [(event.step, event.value) for event in events.Scalars("test_accuracy")]
+    assert told == [(t, pytest.approx(a)) for t, a in run.rounds["test_accuracy"].items()]
+    spent = (run.ledger["bytes_down"] + run.ledger["bytes_up"]).groupby(run.ledger["round"]).sum()
+    assert [event.value for event in events.Scalars("bytes")] == [pytest.approx(b) for b in spent]
+
+
+def test_mlflow_is_told_and_finds_its_run_again(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    from mlflow import MlflowClient
+
+    where = f"sqlite:///{tmp_path / 'mlflow.sqlite'}" if _has_sql() else str(tmp_path / "mlruns")
+    run = played(tmp_path, f"mlflow:{where}")
+    client = MlflowClient(tracking_uri=where)
+    (experiment,) = [one for one in client.search_experiments() if one.name == "quickstart"]
+    (found,) = client.search_runs([experiment.experiment_id])
+    history = client.get_metric_history(found.info.run_id, "test_accuracy")
+    told = sorted((metric.step, metric.value) for metric in history)
+    assert told == [(t, pytest.approx(a)) for t, a in run.rounds["test_accuracy"].items()]
+    assert found.data.params["selection.k"] == "3"
+
+
+def _has_sql() -> bool:
+    try:
+        import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def test_nothing_is_told_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    played(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"runs"}
+
+
+def test_a_tracker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"no such tracker.*'mlflow'"):
+        tracker("mlfow:here")
+    monkeypatch.setattr("fedcohort.trackers.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'fedcohort\[tensorboard\]'"):
+        tracker("tensorboard:logs")
