@@ -38,6 +38,9 @@ SELECTIONS: list[dict[str, Any]] = [
     {"name": "conformal", "base": "uniform", "alpha_cp": 0.3, "theta": 0.5, "max_epochs": 4},
     {"name": "ocs"},
     {"name": "feel"},
+    {"name": "flash"},
+    {"name": "flash", "eval_point": "local", "head": "lin_ucb"},
+    {"name": "fedcor", "warmup": 1, "interval": 1, "first_steps": 3, "steps": 3},
 ]
 SYSTEMS = {"dropout": 0.25}
 ROUNDS = 4

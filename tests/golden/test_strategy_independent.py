@@ -1,4 +1,4 @@
-"""Five strategies under one seed meet the same world, to the last bit: partition, label noise, latencies, availability, drop-outs,
+"""Strategies under one seed meet the same world, to the last bit: partition, label noise, latencies, availability, drop-outs,
 initial model, batch orders (R6). Everything is captured where it is used while the rounds are played, not computed again."""
 
 import hashlib
@@ -20,7 +20,7 @@ from tests.experiments import UCB
 from tests.games import a_game
 
 ROUNDS = 4
-STRATEGIES = ["all", "uniform", UCB, "powd", "select_by_loss", "utility_time"]
+STRATEGIES = ["all", "uniform", UCB, "powd", "select_by_loss", "utility_time", "flash"]
 WORLD: dict[str, Any] = {
     "federation": {"label_noise": {"name": "beta", "a": 20.0}, "holdout": 0.2},
     "systems": {
