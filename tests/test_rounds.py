@@ -10,6 +10,7 @@ import torch
 from fedcohort.algorithms.base import Update
 from fedcohort.record import ClientRow, RoundRow
 from fedcohort.rounds import Game, play_round
+from fedcohort.selection.base import Outcome
 from tests.games import a_game
 
 MLP_PARAMETERS = 64 * 64 + 64 + 64 * 10 + 10
@@ -92,6 +93,19 @@ def test_a_short_round_says_so() -> None:
         assert (f"short round: {row.available} of 4 available" in row.note) == (row in short and row.available > 0)
     with a_game(selection={"name": "all", "k": 12}, systems=away) as game:
         assert "short" not in play_round(game, 1, test=False).note
+
+
+def test_a_strategy_is_told_the_loss_of_every_validation_sample() -> None:
+    seen: list[Outcome] = []
+    with a_game() as game:
+        game.selector.observe = seen.append  # type: ignore[method-assign]
+        row = play_round(game, 1, test=False)
+        labels = game.engine.federation.validation.labels  # type: ignore[attr-defined]
+    (outcome,) = seen
+    assert len(outcome.validation_losses) == len(labels)
+    assert outcome.validation_losses.mean() == pytest.approx(row.validation_loss)
+    right = np.exp(-outcome.validation_losses)
+    assert (right > 0.5).sum() <= round(row.validation_accuracy * len(labels)) <= (right > 0.1).sum()
 
 
 def test_dropouts_are_selected_but_do_not_take_part() -> None:

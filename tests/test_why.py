@@ -46,8 +46,9 @@ def test_the_numbers_are_those_of_the_record(run: Run) -> None:
                 assert (one.status, one.detail) == tuple(became.loc[one.client, ["status", "detail"]])
                 assert one.outcome["weight"] == became.loc[one.client, "weight"]
         (training,) = found.asked
-        assert training.clients == found.selected
-        assert training.bytes_down == run.ledger.query(f"round == {t}")["bytes_down"].sum()
+        (recorded,) = run.ledger.query(f"round == {t}").to_dict("records")
+        for name in ("kind", "messages", "bytes_down", "bytes_up", "passes", "discloses"):
+            assert getattr(training, name) == recorded[name]
 
 
 def test_in_words(run: Run) -> None:
@@ -174,8 +175,15 @@ def test_available_but_not_compared(tmp_path: Path) -> None:
     words = explain(run, 1, other).words()
     assert words[0] == f"Client {other} was available in round 1, but not among the 6 that were compared."
     asked = explain(run, 1).asked[0]
-    assert (asked.kind, asked.clients, asked.passes) == ("LocalLoss", 6, 6.0)
+    assert (asked.kind, asked.messages, asked.passes) == ("LocalLoss", 12, 6.0)
     assert "loss of the current model" in asked.discloses
+
+
+def test_one_client_that_holds_everything(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1, algorithm="centralised"), runs=tmp_path)
+    assert explain(run, 1, 0).words()[0] == "Client 0 was selected in round 1: its score is 1."
+    with pytest.raises(UsageError, match="the federation has no such client; its only one is 0"):
+        explain(run, 1, 5)
 
 
 def test_nobody_available(tmp_path: Path) -> None:

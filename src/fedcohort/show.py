@@ -406,7 +406,7 @@ def explanation(found: "Explanation", width: int = WIDE) -> Group:
 def _asked(found: "Explanation") -> list[Column]:
     return [
         Column("asked", [one.kind for one in found.asked], left=True),
-        Column("clients", [count(one.clients) for one in found.asked]),
+        Column("messages", [count(one.messages) for one in found.asked]),
         Column("down", [size(one.bytes_down) for one in found.asked], 2),
         Column("up", [size(one.bytes_up) for one in found.asked], 3),
         Column("passes", [count(one.passes, 1) for one in found.asked], 1),

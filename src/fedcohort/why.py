@@ -52,14 +52,14 @@ class Asked:
 
     Attributes:
         kind: its name.
-        clients: how many took part in it.
+        messages: down and up.
         bytes_down, bytes_up: payload.
         passes: forward passes over clients' training data.
         discloses: what the server learned of each of them.
     """
 
     kind: str
-    clients: int
+    messages: int
     bytes_down: int
     bytes_up: int
     passes: float
@@ -172,9 +172,10 @@ def explain(run: Run, round: int, client: int | None = None) -> Explanation:
     )
     earlier: list[int] = []
     if client is not None:
-        m = experiment.federation.clients
+        m = len(run.portrait.facts.get("samples", ())) or experiment.federation.clients  # 1 where all data are pooled
         if not 0 <= client < m:
-            raise UsageError(f"--client {client}: the federation has no such client; they are numbered 0 to {m - 1}")
+            valid = f"they are numbered 0 to {m - 1}" if m > 1 else "its only one is 0"
+            raise UsageError(f"--client {client}: the federation has no such client; {valid}")
         known = sorted({one.client for one in candidates})
         if client not in known and not _there(run, round, client):
             among = f"{row['available']:,} of {m:,} clients were, among them {', '.join(map(str, known[:12]))}"
@@ -198,7 +199,7 @@ def explain(run: Run, round: int, client: int | None = None) -> Explanation:
         round_time=row["round_time"],
         candidates=candidates,
         asked=[
-            Asked(e["kind"], e["messages"] // 2, e["bytes_down"], e["bytes_up"], e["passes"], e["discloses"])
+            Asked(e["kind"], e["messages"], e["bytes_down"], e["bytes_up"], e["passes"], e["discloses"])
             for e in exchanges
         ],
         client=client,
