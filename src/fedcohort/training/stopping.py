@@ -9,7 +9,7 @@ beside ``epochs``, the epochs used; the strategy sees it in ``admit`` and ``obse
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
@@ -46,10 +46,10 @@ class Progress:
 
 
 class StoppingRule:
-    """When a client's training ends; subclasses are ``@parameters`` dataclasses."""
+    """When a client's training ends; subclasses are ``@parameters`` dataclasses.
 
-    needs: ClassVar[frozenset[str]] = frozenset()
-    """What the rule cannot do without: ``holdout``."""
+    A strategy that names a rule which looks at held-out samples declares ``needs = {"holdout"}``.
+    """
 
     def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
         """Whether to stop now, and what to report if this check is the last one."""
@@ -62,8 +62,6 @@ class ConformalRule(StoppingRule):
 
     Reports ``q_hat`` (missing where it is infinite), ``set_size`` (mean |C(x)|), ``done`` (1 or 0) and ``calibration`` (n_c).
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"holdout"})
 
     score: conformal.Score = "s1"
     """Score of a prediction: s1 = 1 − f, s2 = exp(−k1·f), s3 = 1 − 1/(1 + exp(−k2·f + b))."""
@@ -107,8 +105,6 @@ class LossesRule(StoppingRule):
     Reports ``training_loss`` (of ``loss``, on the samples it trained on) and ``held_out_loss`` (the cross-entropy on those that it
     holds out; on the others, if there are none).
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"holdout"})
 
     loss: Literal["robust", "ce"] = "ce"
     """Cross-entropy, or FLASH's robust loss with the model's own outputs as pseudo-labels."""
