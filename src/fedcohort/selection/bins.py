@@ -49,17 +49,15 @@ class Pieces:
 
 def pour(clients: Indices, mass: Indices, room: Indices) -> Pieces:
     """The clients, in this order, into bin 0 until its ``room`` is full, then bin 1, and so on; Σ mass = Σ room."""
-    ends, edges = np.cumsum(mass), np.cumsum(room)
-    cuts = np.sort(np.concatenate([ends, edges]), kind="stable")  # two ascending runs: merged in linear time
+    if len(clients) == 0:
+        return Pieces(clients, clients, mass)
+    ends, edges = np.cumsum(mass), np.cumsum(room)[:-1]  # of the clients, and of the bins, on one line
+    whose = np.searchsorted(ends, edges)  # who is cut by each edge
+    cuts, clients = np.insert(ends, whose, edges), np.insert(clients, whose, clients[whose])
+    first = np.concatenate([[0], whose + np.arange(1, len(room)), [len(cuts)]])  # piece of each bin
     amount = np.diff(cuts, prepend=0)
-    start = (cuts - amount)[amount > 0]
-    whose, where = _holder(ends, start), _holder(edges, start)
-    return Pieces(where, clients[whose], amount[amount > 0])
-
-
-def _holder(ends: Indices, start: Indices) -> Indices:
-    """For each of the ascending ``start``: the interval that it lies in, where interval j reaches up to ``ends[j]``."""
-    return np.searchsorted(ends, start, side="right")
+    some = amount > 0
+    return Pieces(np.repeat(np.arange(len(room)), np.diff(first))[some], clients[some], amount[some])
 
 
 def draw(pieces: Pieces, round: Round, num_samples: Indices, note: str) -> Cohort:

@@ -24,6 +24,7 @@ from annotated_types import Ge, Gt
 from fedcohort.errors import UsageError
 from fedcohort.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
+from fedcohort.selection.draws import everybody
 
 __all__ = ["FedCBS", "imbalance", "imbalance_with"]
 
@@ -60,6 +61,8 @@ class FedCBS(Selector):
         histogram = self.census.histogram
         assert histogram is not None  # setup saw to it
         i = round.available
+        if round.k >= len(i):
+            return everybody(round, self.census.num_samples)
         counts, norms = histogram[i].astype(np.float64), self.norms[i]
         sizes = counts.sum(axis=1)
         together, left = np.zeros(counts.shape[1]), np.ones(len(i), dtype=bool)

@@ -110,20 +110,23 @@ def scheduling(importance: Values, times: Values, rho: float) -> tuple[Values, f
     >>> q.round(6), round(multiplier, 5)
     (array([0.491132, 0.298643, 0.210226]), 0.01822)
     """
-    from scipy.optimize import brentq
-
     a, cost = np.sqrt(rho) * importance, (1 - rho) * times
     positive = a > 0
     least = cost[positive].min()
     above, a_positive = cost[positive] - least, a[positive]
 
-    def excess(log_x: float) -> float:  # x = λ + least cost > 0; decreasing
-        return float((a_positive / np.sqrt(above + np.exp(log_x))).sum()) - 1.0
-
-    # a_1/√x ≤ Σ a_i/√(above_i + x) ≤ Σa_i/√x, a_1 that of a client with the least cost
-    low, high = 2 * np.log(a_positive[above == 0].max()), 2 * np.log(a_positive.sum())
-    root = low if high - low < 1e-12 else brentq(excess, low - 1e-9, high + 1e-9, xtol=1e-13, rtol=1e-14)
-    x = float(np.exp(root))
+    # With x = λ + least > 0 and S(x) = Σ a_i/√(above_i + x), the function S^−2 is increasing and concave (a power mean of what
+    # stands under the roots), so Newton's steps towards S^−2 = 1 from the left never pass the root. On the left are a_1², of a
+    # client with the least cost, and (Σa)² − Σ a_i·above_i/Σa, by Jensen's inequality.
+    total = float(a_positive.sum())
+    x = max(float(a_positive[above == 0].max()) ** 2, total**2 - float(a_positive @ above) / total)
+    for _ in range(100):
+        under = above + x
+        parts = a_positive / np.sqrt(under)
+        sum_ = float(parts.sum())
+        if sum_ <= 1 + 1e-13:
+            break
+        x += (sum_**3 - sum_) / float((parts / under).sum())
     q = np.zeros(len(a))
     q[positive] = a_positive / np.sqrt(above + x)
     return q / q.sum(), x - float(least)
