@@ -20,7 +20,7 @@ from fedcohort.plugins import Card
 __all__ = [
     "QUESTIONS", "Card", "Census", "Cohort", "Context", "GradientNorm", "Indices", "LocalAccuracy", "LocalLoss", "LossChange",
     "Outcome", "Question", "Reported", "Round", "Selector", "Speed", "UpdateNorm", "Values", "Why", "best", "choose",
-    "rank_losses", "top",
+    "rank_losses", "successive", "top",
 ]  # fmt: skip
 
 # --- what the server knows -------------------------------------------------------------------------------------------------
@@ -281,16 +281,7 @@ class Round:
         ``weights`` is aligned with ``among``. Clients without a weight (0 or less, or NaN) come last, at random.
         """
         pool = self.available if among is None else among
-        count = min(self.k if count is None else count, len(pool))
-        if count <= 0:
-            return pool[:0]
-        # An exponential race: client i arrives after an exponential time of rate w_i. The first to arrive is i with probability
-        # w_i/Σw, and the race among the rest starts afresh, so arrivals follow the law of successive draws. In O(n), by logarithms.
-        weights, arrivals = np.asarray(weights, dtype=np.float64), np.log(self.rng.exponential(size=len(pool)))
-        weighted = weights > 0
-        arrivals -= np.log(weights, where=weighted, out=np.full(len(pool), -1e6))
-        first = np.argpartition(arrivals, count - 1)[:count]
-        return pool[first[np.argsort(arrivals[first])]]
+        return pool[successive(weights, self.k if count is None else count, self.rng)]
 
     def top(self, scores: Values, count: int | None = None, among: Indices | None = None) -> Indices:
         """The ``count`` (k) clients of ``among`` (all available) with the highest scores; see :func:`top` for ties and NaN.
@@ -303,6 +294,23 @@ class Round:
         if unknown and 0 < count < len(pool):
             self.notes.append(f"{unknown} of {len(pool)} scores are not numbers: uniform chance for them")
         return pool[top(scores, count, self.rng)]
+
+
+def successive(weights: Values | Indices, count: int, rng: np.random.Generator) -> Indices:
+    """Positions of ``count`` successive draws without replacement, each with probability ∝ weight, in the order of the draws.
+
+    Positions without a weight (0 or less, or NaN) come after all others, at random; so do all when there is no weight at all.
+    """
+    count = min(count, len(weights))
+    if count <= 0:
+        return np.zeros(0, dtype=np.int64)
+    # An exponential race: i arrives after an exponential time of rate w_i. The first to arrive is i with probability w_i/Σw, and
+    # the race among the rest starts afresh (no memory), so the first arrivals follow the law of successive draws, in O(m) however
+    # many there are. By logarithms, so that no weight is too small or too large.
+    weights, arrivals = np.asarray(weights, dtype=np.float64), np.log(rng.exponential(size=len(weights)))
+    arrivals -= np.log(weights, where=weights > 0, out=np.full(len(weights), -1e6))
+    first = np.argpartition(arrivals, count - 1)[:count]
+    return first[np.argsort(arrivals[first])]
 
 
 def top(scores: Values, k: int, rng: np.random.Generator) -> Indices:

@@ -12,25 +12,9 @@ Raj, "Some Estimators in Sampling with Varying Probabilities without Replacement
 
 import numpy as np
 
-from fedcohort.selection.base import Cohort, Indices, Round, Values, Why
+from fedcohort.selection.base import Cohort, Indices, Round, Values, Why, successive
 
 __all__ = ["everybody", "proportional", "raj", "repeated", "shares", "successive", "systematic"]
-
-
-def successive(weights: Values | Indices, count: int, rng: np.random.Generator) -> Indices:
-    """Positions of ``count`` successive draws without replacement, in the order of the draws.
-
-    Positions of weight 0 come after all others, at random; so do all when every weight is 0.
-    """
-    # An exponential race: i arrives after an exponential time of rate w_i. The first to arrive is i with probability
-    # w_i/Σw, and the race among the rest starts afresh (no memory), so the first arrivals follow the law of successive
-    # draws, in O(m) however many there are.
-    slowest = max(float(weights.max(initial=0.0)) * 1e-100, 1e-300)
-    arrivals = rng.exponential(size=len(weights)) / np.maximum(weights, slowest)
-    if count >= len(weights):
-        return np.argsort(arrivals)
-    first = np.argpartition(arrivals, max(count - 1, 0))[:count]
-    return first[np.argsort(arrivals[first])]
 
 
 def repeated(weights: Values | Indices, count: int, rng: np.random.Generator) -> tuple[Indices, Indices]:
