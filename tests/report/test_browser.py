@@ -1,0 +1,251 @@
+"""The report in a real browser: drawn without an error, usable by keyboard, on a phone, in the dark, on paper, and by everybody.
+
+Needs Chromium (``apt-get install chromium``, or any whose path is in ``FEDCOHORT_BROWSER``); skipped without it.
+"""
+
+import os
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcohort.report.gather import find_runs, gather
+from fedcohort.report.live import serve
+from fedcohort.report.page import page as report
+from tests.report.test_page import hostile
+
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = os.environ.get("FEDCOHORT_BROWSER") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+
+MARKS = """place => [...place.querySelectorAll('[class*="role-mark"] > :not(g)')]
+    .filter(mark => mark.getAttribute('display') !== 'none').length"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+class Watched:
+    """A page, and everything that went wrong on it or left the machine."""
+
+    def __init__(self, browser: Any, **settings: Any) -> None:
+        self.page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}, **settings})
+        self.complaints: list[str] = []
+        self.addresses: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.addresses.append(request.url))
+
+    def open(self, address: str) -> Any:
+        self.page.goto(address)
+        self.page.evaluate("fedcohort.ready")
+        return self.page
+
+    def empty_charts(self) -> list[str]:
+        return list(
+            self.page.evaluate(
+                f"[...document.querySelectorAll('.view:not([hidden]) .chart')].filter(c => !({MARKS})(c)).map(c => c.dataset.chart)"
+            )
+        )
+
+
+@pytest.fixture(scope="module")
+def file(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(report(gather(find_runs([runs]))), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Any, file: str) -> Iterator[Watched]:
+    watched = Watched(browser)
+    watched.open(file)
+    yield watched
+    watched.page.close()
+
+
+def test_every_chart_is_drawn_with_marks_and_nothing_complains(opened: Watched) -> None:
+    assert opened.page.evaluate("document.querySelectorAll('.view:not([hidden]) .chart').length") >= 25
+    assert opened.empty_charts() == []
+    assert opened.page.evaluate("fedcohort.problems") == []
+    assert opened.complaints == []
+    assert [address for address in opened.addresses if not address.startswith(("file:", "blob:", "data:"))] == []
+
+
+def test_the_table_shows_the_numbers_behind_it(opened: Watched, runs: Path) -> None:
+    shown = opened.page.locator("#results tbody tr").first
+    group = [run for run in find_runs([runs]) if run.meta["label"] == "uniform"]
+    mean = sum(run.query("SELECT test_accuracy FROM rounds ORDER BY round DESC LIMIT 1")[0][0] for run in group) / 3
+    assert shown.locator('[data-field="accuracy"] strong').inner_text() == f"{100 * mean:.1f}"
+    assert float(shown.locator('[data-field="accuracy"]').get_attribute("data-value")) == pytest.approx(mean)
+
+
+def test_every_switch_shows_another_view_with_marks(opened: Watched) -> None:
+    page = opened.page
+    figures = page.evaluate("[...document.querySelectorAll('figure:has(.switch)')].map(f => f.dataset.figure)")
+    assert len(figures) >= 6
+    for key in figures:
+        radios = page.locator(f'figure[data-figure="{key}"] .switch input')
+        for position in reversed(range(radios.count())):
+            radios.nth(position).check(force=True)
+            page.evaluate("fedcohort.drawAll()")
+            views = f"""[...document.querySelectorAll('figure[data-figure="{key}"] .view')]"""
+            seen = page.evaluate(f"{views}.map(v => [v.hidden, [...v.querySelectorAll('.chart')].map({MARKS})])")
+            assert [hidden for hidden, _ in seen] == [i != position for i in range(len(seen))]
+            assert all(seen[position][1]), f"{key}, view {position}: {seen[position][1]}"
+    assert opened.complaints == []
+
+
+def test_strategies_can_be_hidden_everywhere(opened: Watched) -> None:
+    page = opened.page
+    lines = "document.querySelectorAll('#figure-accuracy .view:not([hidden]) .mark-line path').length"
+    panels = "[...document.querySelectorAll('#figure-selections .panel')].filter(p => p.offsetParent).length"
+    before = page.evaluate(lines), page.evaluate(panels)
+    page.locator('.strategies input[value="UCB"]').uncheck()
+    page.wait_for_function(f"{lines} === {before[0] - 1}")
+    assert page.evaluate(panels) == before[1] - 1
+    assert page.locator("#results tr.off").count() == 1
+    page.locator('.strategies input[value="UCB"]').check()
+    page.wait_for_function(f"{lines} === {before[0]}")
+    assert opened.complaints == []
+
+
+def test_values_show_at_the_pointer(opened: Watched) -> None:
+    page = opened.page
+    chart = page.locator("#figure-accuracy .view:not([hidden]) svg").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 0.5 * box["height"])
+    page.mouse.move(box["x"] + 0.42 * box["width"], box["y"] + 0.5 * box["height"])
+    tooltip = page.locator("#vg-tooltip-element.visible")
+    tooltip.wait_for(timeout=5000)
+    assert "test accuracy" in tooltip.inner_text()
+    page.mouse.move(2, 2)
+
+
+def test_every_control_is_reached_by_keyboard(opened: Watched) -> None:
+    page = opened.page
+    groups = page.evaluate("new Set([...document.querySelectorAll('.switch input')].map(i => i.name)).size")
+    others = page.evaluate(
+        "document.querySelectorAll('a[href], .strategies input, button, summary, [tabindex=\"0\"]').length"
+        " - document.querySelectorAll('details:not([open]) [tabindex]').length"
+    )
+    page.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)")
+    page.mouse.click(3, 3)
+    reached = set()
+    for _ in range(groups + others + 5):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate(
+            "(() => { const e = document.activeElement; e.dataset.stop = e.dataset.stop || String(Math.random());"
+            " return e.type === 'radio' ? e.name : e.tagName === 'BODY' ? 'body' : e.dataset.stop; })()"))  # fmt: skip
+    assert len(reached - {"body"}) >= groups + others
+    page.locator('#figure-accuracy .switch input[value="0"]').focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.querySelector('#figure-accuracy .switch input:checked').value") == "1"
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('.switch input:focus + span')).outlineStyle") == "solid"
+    )
+    page.keyboard.press("ArrowLeft")
+
+
+def test_it_prints(opened: Watched) -> None:
+    printed = opened.page.pdf(format="A4")
+    assert printed.startswith(b"%PDF")
+    assert len(printed) > 50_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everybody_can_read_it(browser: Any, file: str, scheme: str) -> None:
+    """Contrast, names and roles, as axe-core judges them; in the dark the page is dark."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    watched = Watched(browser, color_scheme=scheme)
+    page = watched.open(file)
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 29)")
+    found = axe.Axe().run(page).response["violations"]
+    assert [(one["id"], [node["html"][:120] for node in one["nodes"][:3]]) for one in found] == []
+    assert watched.empty_charts() == []
+    page.close()
+
+
+def test_a_phone_is_wide_enough(browser: Any, file: str) -> None:
+    watched = Watched(browser, viewport={"width": 375, "height": 700})
+    page = watched.open(file)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    wide = page.evaluate(
+        "[...document.querySelectorAll('figure')].filter(f => f.getBoundingClientRect().right > 376).map(f => f.id)"
+    )
+    assert wide == []
+    assert watched.empty_charts() == []
+    assert watched.complaints == []
+    page.close()
+
+
+def test_hostile_names_do_no_harm(browser: Any, tmp_path: Path) -> None:
+    hostile(tmp_path / "runs")
+    file = tmp_path / "report.html"
+    file.write_text(report(gather(find_runs([tmp_path / "runs"]))), encoding="utf-8")
+    watched = Watched(browser)
+    page = watched.open(file.as_uri())
+    assert page.evaluate("window.hurt") is None
+    assert watched.complaints == []
+    assert watched.empty_charts() == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1200
+    assert page.locator("h1").inner_text() == "<script>window.hurt=1</script>"
+    page.close()
+
+
+def test_the_live_page_follows_and_comes_back(browser: Any, runs: Path, tmp_path: Path) -> None:
+    source = find_runs([runs])[0].path
+    target = tmp_path / "runs" / "one"
+    shutil.copytree(source, target)
+    cut(target, 3)
+    server = serve(tmp_path / "runs", 0)
+    port = server.server_port
+    watch(server)
+    watched = Watched(browser)
+    page = watched.open(f"http://127.0.0.1:{port}/")
+    drawn = "fedcohort.data.accuracy_rounds.length"
+    assert page.evaluate(drawn) == 3
+    page.locator('#figure-accuracy .switch input[value="2"]').check(force=True)
+    shutil.copy(source / "run.sqlite", target / "run.sqlite")
+    page.wait_for_function(f"{drawn} === 8", timeout=15000)
+    assert page.locator('#figure-accuracy .switch input[value="2"]').is_checked(), "what was chosen stays"
+    assert watched.complaints == []
+    server.shutdown()
+    server.server_close()
+    page.wait_for_selector("#status.lost", timeout=15000)
+    assert "No connection" in page.locator("#status").inner_text()
+    server = serve(tmp_path / "runs", port)
+    watch(server)
+    page.wait_for_selector("#status:not(.lost)", timeout=20000)
+    cut(target, 6)
+    page.wait_for_function(f"{drawn} === 6", timeout=15000)
+    assert watched.empty_charts() == []
+    server.shutdown()
+    server.server_close()
+    page.close()
+
+
+def watch(server: Any) -> None:
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+
+def cut(path: Path, last: int) -> None:
+    """A run that has played so many rounds."""
+    with sqlite3.connect(path / "run.sqlite") as database:
+        for table in ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy"):
+            database.execute(f"DELETE FROM {table} WHERE round > ?", (last,))
+        database.execute("UPDATE meta SET value = 'running' WHERE key = 'status'")
+    database.close()
