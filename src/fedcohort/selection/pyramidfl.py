@@ -105,9 +105,9 @@ class PyramidFL(Oort):
     def _epochs(self, round: Round, clients: Indices, drop: Values) -> Indices:
         """What fits into the time until the slowest is done."""
         nominal = self.census.epochs
-        computing = np.where(np.isfinite(round.compute_times), round.compute_times, self.said[:, 0])[clients]
+        measured = np.stack([round.compute_times[clients], round.upload_times[clients]], axis=1)
+        computing, sending = np.where(np.isfinite(measured), measured, self.said[clients]).T
         computing = computing * (4 / 3 if self.importance_data else 1)
-        sending = np.where(np.isfinite(round.upload_times), round.upload_times, self.said[:, 1])[clients]
         seconds = computing + (1 - drop) * sending
         known = np.isfinite(seconds)
         if not known.any():
