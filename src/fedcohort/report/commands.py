@@ -26,7 +26,7 @@ _set = click.option(
 @_runs
 @_set
 def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, ...]) -> None:
-    """Write one page about runs: who won, the clients, who took part and why, the cost.
+    """Write one page about runs: who won, why, and at what cost.
 
     The page is one file that opens anywhere, without a network. RUN is a run directory, a folder of them, or an experiment file, whose
     runs are looked for in --runs; without RUN all runs of --runs. Runs may still be going on.
@@ -101,7 +101,7 @@ def figures(
 @click.option("--name", metavar="NAME", help="Show this experiment first.  [default: the one with the latest news]")
 @click.option("--until-closed", is_flag=True, hidden=True)
 def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> None:
-    """Serve the report of all runs of a folder on this machine, while they go on.
+    """Serve the report of runs that are still going on.
 
     The page follows the runs by itself. It can be reached from this machine only, and nothing is written. Ctrl-C ends it.
     """
