@@ -13,16 +13,17 @@ As long as nobody has sent an update there is nothing to compare, and the bins a
 k·p_i ≥ 1 first fills ⌊k·p_i⌋ bins alone, and only the rest of its mass takes part in steps 3 and 4: in the authors' code such a
 client breaks (P2) when rows are normalised. Native weights: uniform over draws.
 
-Needs the last update of every client on the server (m·P numbers, kept in float32), O(m²) memory and, with ``"rows"``, O(m³) time:
-more than 2,000 clients are refused.
+Memory is m·(4P + 8m) bytes, for the last update of every client and their dissimilarities; above ``memory_limit`` the run is refused
+before it begins. Time is O(m²), with ``"rows"`` O(m³): more than 2,000 clients are refused.
 
 Fraboni, Vidal, Kameni, Lorenzi 2021, arXiv:2105.05883, algorithm 2; code: Accenture/Labs-Federated-Learning, branch
 clustered_sampling, py_func/clustering.py.
 """
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Gt
 from numpy.typing import NDArray
 
 from fedcohort.errors import UsageError
@@ -60,10 +61,19 @@ class ClusteredSimilarity(Selector):
     """Whether the clustering takes the rows of the dissimilarity matrix for points, as the authors' code does, or its entries for
     distances."""
 
+    memory_limit: Annotated[float, Gt(0)] = 4.0
+    """The most GiB that updates and dissimilarities may take."""
+
     def setup(self, census: Census) -> None:
         """Nobody has sent an update."""
         super().setup(census)
         m = census.num_clients
+        needed = m * (4 * census.num_parameters + 8 * m) / 2**30
+        if m <= LIMIT and needed > self.memory_limit:
+            raise UsageError(
+                f"selection.memory_limit = {self.memory_limit:g}: the updates of {m:,} clients, and their dissimilarities, take "
+                f"{needed:.1f} GiB; raise it, or use clustered_size"
+            )
         if m > LIMIT:
             raise UsageError(
                 f"selection.name: clustered_similarity compares every two clients, and {m:,} are more than {LIMIT:,}; "
