@@ -49,7 +49,8 @@ class DivFL(Selector):
     gives: ClassVar[frozenset[str]] = frozenset({"weights"})
 
     subset: Annotated[int, Ge(1)] | None = None
-    """Candidates that are tried at each step, drawn at random; none given means all."""
+    """Candidates that are tried at each step, drawn at random; none given means all, which takes k·m² steps a round: with many
+    thousands of clients, give a few hundred."""
     memory_limit: Annotated[float, Gt(0)] = 4.0
     """The most GiB that updates and distances may take."""
 
