@@ -1,12 +1,14 @@
 # Every target makes what it needs; `make help` lists them.
 PYTHON ?= python3
+GPU_PYTHON ?= python3
+QUICK ?=
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format docs check clean
+.PHONY: help demo test test-slow lint format docs check clean bench bench-peers bench-gpu
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -31,6 +33,17 @@ format: $(VENV)/.dev ## format, and mend what ruff can mend
 
 docs: $(VENV)/.installed ## write the generated parts of the pages anew
 	@$(BIN)/python docs/generate.py
+
+bench: $(VENV)/.installed ## FedCohort's plans against a bare loop, growth and overhead; on a quiet machine (QUICK=--quick for a look)
+	@$(BIN)/python benchmarks/bench.py $(QUICK)
+	@$(BIN)/python benchmarks/overheads.py $(QUICK)
+
+bench-peers: $(VENV)/.installed ## the same beside other simulators, in environments of their own under build/peers
+	@$(PYTHON) benchmarks/peers/install.py build/peers
+	@$(BIN)/python benchmarks/bench.py --peers build/peers $(QUICK)
+
+bench-gpu: ## W1 to W4 on a GPU with the Python that is there: nothing is installed (GPU_PYTHON=python3.12)
+	@PYTHONPATH=src $(GPU_PYTHON) benchmarks/bench.py --device cuda --works W1 W1b64 W2 W3 W4 --out build/bench-gpu.json $(QUICK)
 
 check: lint test ## what to run before a commit that matters
 

@@ -107,6 +107,7 @@ class Stack:
         group = _Group(self, model, t, plans, received or {}, remembered)
         with torch.no_grad():
             results = group.train()
+        vars(group).clear()  # group and problem know each other: without this they would wait for the garbage collector
         for (update, _), i in zip(results, order, strict=True):
             update.work = float(passes[i]) / settings.epochs
         return [results[i] for i in np.argsort(order, kind="stable")]

@@ -1,0 +1,55 @@
+"""The floor: what a careful person writes by hand. One model, float batches prepared beforehand, SGD, a running average.
+
+python benchmarks/bare.py --work W2 --threads 1
+"""
+
+import argparse
+
+import torch
+from nets import build
+from protocol import arguments, serve
+from torch import nn
+
+
+def main() -> None:
+    """Serve rounds."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--threads", type=int, default=1, help="intra-op threads")
+    args, work = arguments(parser)
+    torch.set_num_threads(args.threads)
+    device = torch.device(args.device)
+    torch.manual_seed(0)
+    module = build(work.net).to(device)
+    data = [
+        (torch.from_numpy(work.standardised(rows)).to(device), torch.from_numpy(work.labels[rows]).to(device))
+        for rows in work.clients
+    ]
+    loss_of = nn.CrossEntropyLoss()
+    model = {name: value.clone() for name, value in module.state_dict().items()}
+
+    def play(round: int) -> int:
+        nonlocal model
+        steps, seen, total = 0, 0, {name: torch.zeros_like(value) for name, value in model.items()}
+        for client in work.cohorts[round]:
+            module.load_state_dict(model)
+            optimizer = torch.optim.SGD(module.parameters(), lr=work.lr, momentum=work.momentum)
+            features, labels = data[client]
+            for _ in range(work.epochs):
+                for index in torch.randperm(len(labels), device=device).split(work.batch):
+                    optimizer.zero_grad()
+                    loss_of(module(features[index]), labels[index]).backward()
+                    optimizer.step()
+                    steps += 1
+            for name, value in module.state_dict().items():
+                total[name] += value * len(labels)
+            seen += len(labels)
+        model = {name: value / seen for name, value in total.items()}
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return steps
+
+    serve(play, torch=torch.__version__, device=str(device))
+
+
+if __name__ == "__main__":
+    main()

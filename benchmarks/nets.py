@@ -1,0 +1,39 @@
+"""The networks of the works in plain PyTorch, for libraries that take a module."""
+
+from torch import Tensor, nn
+
+
+def build(name: str) -> nn.Module:
+    """A network for images of the work that names it."""
+    if name == "mlp":
+        return nn.Sequential(nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10))
+    if name == "cnn_a":
+        return nn.Sequential(
+            nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(),
+            nn.Flatten(), nn.Linear(4096, 64), nn.ReLU(), nn.Linear(64, 10),
+        )  # fmt: skip
+    layers = [nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.GroupNorm(32, 64), nn.ReLU()]
+    before = 64
+    for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        layers += [_Block(before, width, stride), _Block(width, width, 1)]
+        before = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
+class _Block(nn.Module):
+    """Two 3×3 convolutions beside a shortcut."""
+
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(before, width, 3, stride, padding=1, bias=False), nn.GroupNorm(32, width), nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.GroupNorm(32, width),
+        )  # fmt: skip
+        same = stride == 1 and before == width
+        shortcut = nn.Sequential(nn.Conv2d(before, width, 1, stride, bias=False), nn.GroupNorm(32, width))
+        self.shortcut = nn.Identity() if same else shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.relu(self.body(x) + self.shortcut(x))

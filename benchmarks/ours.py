@@ -1,0 +1,73 @@
+"""FedCohort on a work: the local engine's rounds by one plan, averaged as FedAvg does.
+
+python benchmarks/ours.py --work W2 --plan stacked --workers 2
+"""
+
+import argparse
+import logging
+from typing import Any
+
+import numpy as np
+import torch
+from nets import build
+from protocol import arguments, serve
+from works import Work
+
+from fedcohort.algorithms.base import Members
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.local import Training
+from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.plans import choose_plan
+from fedcohort.federation.federation import Federation, Samples
+from fedcohort.models import as_model
+from fedcohort.selection.base import Cohort
+
+
+def federation(work: Work) -> Federation:
+    """The work's clients, packed."""
+    order = np.concatenate(work.clients)
+    sizes = [len(rows) for rows in work.clients]
+    samples = Samples(torch.from_numpy(work.features[order]), torch.from_numpy(work.labels[order]))
+    few = Samples(samples.features[:100], samples.labels[:100])
+    shift, scale = torch.from_numpy(work.mean), torch.from_numpy(1 / work.deviation)
+    classes = tuple(str(label) for label in range(10))
+    return Federation(samples, np.concatenate([[0], np.cumsum(sizes)]), few, few, classes, shift, scale)
+
+
+def main() -> None:
+    """Serve rounds."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--plan", default="threads", choices=["loop", "threads", "stacked", "auto"])
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--arithmetic", default="exact", choices=["exact", "tf32", "bf16"])
+    args, work = arguments(parser)
+    logging.basicConfig(level=logging.INFO)
+    people, net, algorithm = federation(work).to(args.device), as_model(lambda: build(work.net)), FedAvg()
+    training = Training(batch_size=work.batch, epochs=work.epochs, lr=work.lr, momentum=work.momentum)
+    plan: Any = args.plan
+    if plan == "auto":
+        plan = choose_plan(people, net, training, algorithm, 0, args.workers, len(work.cohorts[0])).plan
+    engine = LocalEngine(people, net, training, algorithm, 0, args.workers, plan=plan, arithmetic=args.arithmetic)
+    model = engine.initial_model()
+
+    def play(round: int) -> int:
+        nonlocal model
+        cohort, steps = Cohort(work.cohorts[round]), 0
+
+        def counted() -> Any:
+            nonlocal steps
+            for update in engine.train(model, round + 1, cohort, algorithm):
+                steps += update.steps
+                yield update
+
+        members = Members(len(work.clients), sum(map(len, work.clients)), len(cohort), trainable=engine.trainable)
+        model = algorithm.aggregate(model, counted(), members)
+        if engine.device.type == "cuda":
+            torch.cuda.synchronize()
+        return steps
+
+    serve(play, torch=torch.__version__, plan=engine.plan, workers=engine.workers)
+
+
+if __name__ == "__main__":
+    main()

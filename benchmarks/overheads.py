@@ -1,0 +1,322 @@
+"""Everything but local training: rounds at a growing number of clients (W5), questions, the share of the rest, memory.
+
+    python benchmarks/overheads.py [--quick] [--only growth questions share start memory leak] [--out FILE.json]
+
+Each measurement runs in a process of its own, so that peaks of memory are its own.
+
+growth     W2's round (100 clients of 60 samples) in federations of 10² to 10⁶ clients, by strategy: seconds and memory
+questions  the loss of 1,000 clients of 50 samples, against one pass over the same samples in one stream of large batches
+share      whole runs of W1, W2 and W3 with their record: seconds of each part of a round
+start      one million clients of one sample each; and from ``fedcohort run`` on digits to its first round
+memory     a model of 45 MB and 1,000 selected clients: peak above the data
+leak       resident memory after 60 and after 300 rounds of W2
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PARTS = ("growth", "questions", "share", "start", "memory", "leak")
+
+
+def peak() -> float:
+    """GB that this process has had resident at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def resident() -> float:
+    """GB that it has now."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return float(line.split()[1]) / 2**20
+    return float("nan")
+
+
+def data(shape: tuple[int, ...], samples: int, test: int = 1000) -> Any:
+    """Random pixels."""
+    import numpy as np
+
+    from fedcohort import from_arrays
+
+    rng = np.random.default_rng(0)
+    features = rng.integers(0, 256, (samples, *shape), dtype=np.uint8)
+    labels = np.arange(samples) % 10
+    return from_arrays((features, labels), (features[:test], labels[:test]))
+
+
+def described(name: str, clients: int, k: int, strategy: str = "uniform", **values: Any) -> Any:
+    """W1, W2 or W3 as an experiment."""
+    import fedcohort
+
+    settings: dict[str, dict[str, Any]] = {
+        "W1": {"model": "cnn_a", "training": {"batch_size": 16, "lr": 0.01}},
+        "W2": {"model": {"name": "mlp", "hidden": 200}, "training": {"batch_size": 20, "lr": 0.1, "momentum": 0.0}},
+        "W3": {"model": "cnn_a", "training": {"batch_size": 10, "lr": 0.01, "momentum": 0.0}},
+    }
+    return fedcohort.Experiment(
+        **{
+            "seeds": 1,
+            "federation": {"clients": clients, "partition": "iid"},
+            "selection": {"name": strategy, "k": k},
+            **settings[name],
+            **values,
+        }
+    )
+
+
+def growth(args: argparse.Namespace) -> Any:
+    """Median seconds of a round by number of clients and strategy."""
+    sizes = [10**2, 10**3, 10**4, 10**5, 10**6]
+    rows = []
+    for strategy in ("uniform", "ucb", "oort"):
+        for clients in sizes[:3] if args.quick else sizes:
+            rows.append(alone("one_growth", clients, strategy, 5 if args.quick else 15))
+            print(f"growth: {rows[-1]}", flush=True)
+    return rows
+
+
+def one_growth(clients: int, strategy: str, rounds: int) -> Any:
+    """W2's cohorts of 100 in a federation of so many clients of 60 samples. All samples are one, which lies in memory once: 47 GB of
+    pixels would measure the machine."""
+    import numpy as np
+    import torch
+
+    from fedcohort.accounts import num_bytes
+    from fedcohort.engines.local import LocalEngine
+    from fedcohort.federation.federation import Federation, Samples
+    from fedcohort.federation.systems import Clock
+    from fedcohort.models import as_model
+    from fedcohort.rounds import Game, play_round
+    from fedcohort.selection.base import Census
+
+    experiment = described("W2", clients, 100, strategy, engine={"plan": "stacked"}, rounds=rounds)
+    begin = time.perf_counter()
+    pixels = torch.randint(0, 256, (1, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    train = Samples(pixels.expand(60 * clients, 1, 28, 28), torch.zeros(1, dtype=torch.int64).expand(60 * clients))
+    few = Samples(train.features[:1000].clone(), train.labels[:1000].clone())
+    one = torch.ones(1, 1, 1)
+    offsets = np.arange(clients + 1) * 60
+    federation = Federation(train, offsets, few, few, tuple(map(str, range(10))), 128 * one, one / 64)
+    algorithm, selector = experiment.algorithm.build(), experiment.selection.build()
+    model = as_model(experiment.model.build())
+    engine = LocalEngine(federation, model, experiment.training, algorithm, 0, plan="stacked")
+    first, systems = engine.initial_model(), experiment.systems
+    laws = systems.latency.build(), systems.availability.build(), systems.network.build()
+    clock = Clock(federation.num_samples, 0, *laws, rounds=rounds, model_bytes=num_bytes([first]), epochs=1)
+    selector.setup(Census(federation.num_samples, 10, 100, None, clock.epochs))
+    game = Game(0, 100, clock, selector, algorithm, engine, first)
+    ready = time.perf_counter() - begin
+    seconds, beside = [], []
+    for t in range(1, rounds + 1):
+        begin = time.perf_counter()
+        row = play_round(game, t, test=False)
+        seconds.append(time.perf_counter() - begin)
+        beside.append(seconds[-1] - row.wall.get("training", 0.0))
+    engine.close()
+    return {
+        "clients": clients, "strategy": strategy, "seconds": statistics.median(seconds[2:]),
+        "beside_training": statistics.median(beside[2:]), "ready": ready, "peak_gb": peak(),
+    }  # fmt: skip
+
+
+def one_million(clients: int) -> Any:
+    """From arrays to a game that can begin: one sample for each client."""
+    from fedcohort.experiment import Cell
+    from fedcohort.simulate import Given, prepare
+
+    given = Given(data=data((1, 28, 28), clients))
+    experiment = Cell("", 0, described("W2", clients, 100)).experiment
+    begin, before = time.perf_counter(), peak()
+    with prepare(experiment.single(0), given):
+        return {"clients": clients, "ready": time.perf_counter() - begin, "peak_gb": peak(), "data_gb": before}
+
+
+def questions(args: argparse.Namespace) -> Any:
+    """Seconds of asking everybody, and of one stream over the same samples, in turns."""
+    return [alone("one_question", name, 200 if args.quick else 1000) for name in ("W2", "W3")]
+
+
+def one_question(name: str, clients: int) -> Any:
+    """On one core each."""
+    import numpy as np
+    import torch
+    from torch.nn import functional
+
+    from fedcohort.experiment import Cell
+    from fedcohort.selection.base import LocalLoss
+    from fedcohort.simulate import Given, prepare
+
+    shape = (1, 28, 28) if name == "W2" else (3, 32, 32)
+    experiment = described(name, clients, 10, engine={"workers": 1})
+    with prepare(Cell("", 0, experiment.single(0)).experiment, Given(data=data(shape, 50 * clients))) as (game, _):
+        engine, everybody = game.engine, np.arange(clients)
+        federation, trainer = engine.federation, engine._trainers.get()
+        engine._trainers.put(trainer)
+        torch.set_num_threads(1)
+        found: dict[str, list[float]] = {"asked": [], "stream": []}
+
+        def stream() -> None:
+            module = trainer.show(game.model)
+            with torch.no_grad():
+                for features, labels in zip(
+                    federation.train.features.split(128), federation.train.labels.split(128), strict=True
+                ):
+                    float(functional.cross_entropy(module(federation.prepare(features, torch.float32)), labels))
+
+        for _ in range(6):
+            for what, work in (
+                ("asked", lambda: engine.answer(game.model, 1, LocalLoss(), everybody)),
+                ("stream", stream),
+            ):
+                begin = time.perf_counter()
+                work()
+                found[what].append(time.perf_counter() - begin)
+    asked, streamed = (statistics.median(values[1:]) for values in found.values())
+    return {"model": name, "clients": clients, "asked": asked, "stream": streamed, "ratio": asked / streamed}
+
+
+def share(args: argparse.Namespace) -> Any:
+    """What whole runs spend their rounds on."""
+    works = {"W1": (12, 3, 12_000), "W2": (1000, 100, 60_000), "W3": (1000, 50, 50_000)}
+    rows = []
+    for name, (clients, k, samples) in works.items():
+        rows.append(alone("one_share", name, clients, k, samples // (4 if args.quick else 1), 4 if args.quick else 12))
+        print(f"share: {rows[-1]}", flush=True)
+    return rows
+
+
+def one_share(name: str, clients: int, k: int, samples: int, rounds: int) -> Any:
+    """One run; evaluation of 10,000 images as often as the default says."""
+    import fedcohort
+
+    plan = "stacked" if name == "W2" else "threads"
+    experiment = described(name, clients, k, rounds=rounds, engine={"plan": plan})
+    with tempfile.TemporaryDirectory() as folder:
+        shape = (1, 28, 28) if name == "W2" else (3, 32, 32)
+        wall = fedcohort.run(experiment, data=data(shape, samples, min(10_000, samples)), runs=folder).wall
+    sums = wall.iloc[1:].sum()
+    parts = {str(part): round(float(value), 4) for part, value in sums.items()}
+    return {"work": name, "rounds": rounds, "training": float(sums["training"] / sums["total"]), "seconds": parts}
+
+
+def start(args: argparse.Namespace) -> Any:
+    """Seconds until a first round can begin."""
+    million = alone("one_million", 10**5 if args.quick else 10**6)
+    import_time = timed([sys.executable, "-c", "import fedcohort.simulate, fedcohort.engines.local, datasets, pandas"])
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable,
+            "-m",
+            "fedcohort",
+            "run",
+            "--runs",
+            folder,
+            "--quiet",
+            "--set",
+            "rounds=1",
+            "--set",
+            "seeds=1",
+        ]
+        run = timed(command)
+    return {"one_sample_each": million, "imports": import_time, "digits_one_round": run}
+
+
+def timed(command: list[str]) -> float:
+    """Seconds of a command, the better of two."""
+    found = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        found.append(time.perf_counter() - begin)
+    return min(found)
+
+
+def memory(args: argparse.Namespace) -> Any:
+    """Peaks of rounds with 16 and with 1,000 clients, by plan."""
+    return [
+        alone("one_memory", plan, k)
+        for plan in ("threads", "stacked")
+        for k in ((16, 100) if args.quick else (16, 1000))
+    ]
+
+
+def one_memory(plan: str, k: int) -> Any:
+    """A perceptron of 45 MB; clients of two samples, one step each."""
+    from fedcohort.experiment import Cell
+    from fedcohort.rounds import play_round
+    from fedcohort.simulate import Given, prepare
+
+    values = {"model": {"name": "mlp", "hidden": 14_100}, "engine": {"plan": plan}, "rounds": 1}
+    experiment = described("W2", 1000, k, **values)
+    with prepare(Cell("", 0, experiment.single(0)).experiment, Given(data=data((1, 28, 28), 2000))) as (game, _):
+        before = resident()
+        play_round(game, 1, test=False)
+        size = sum(value.nbytes for value in game.model.values()) / 2**20
+    return {"plan": plan, "k": k, "model_mb": size, "peak_above_gb": peak() - before, "peak_gb": peak()}
+
+
+def leak(args: argparse.Namespace) -> Any:
+    """Resident memory in a long run."""
+    return alone("one_leak", 30 if args.quick else 300)
+
+
+def one_leak(rounds: int) -> Any:
+    """W2, stacked."""
+    from fedcohort.experiment import Cell
+    from fedcohort.rounds import play_round
+    from fedcohort.simulate import Given, prepare
+
+    experiment = described("W2", 1000, 100, engine={"plan": "stacked"}, rounds=rounds)
+    seen = {}
+    with prepare(Cell("", 0, experiment.single(0)).experiment, Given(data=data((1, 28, 28), 60_000))) as (game, _):
+        for t in range(1, rounds + 1):
+            play_round(game, t, test=False)
+            if t in (rounds // 5, rounds):
+                seen[t] = resident()
+    first, last = seen.values()
+    return {"rounds": rounds, "gb": seen, "growth": last / first - 1}
+
+
+def alone(function: str, *values: Any) -> Any:
+    """Call a function of this file in a fresh process."""
+    command = [sys.executable, __file__, "--call", json.dumps([function, *values])]
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", default="build/overheads.json")
+    parser.add_argument("--call", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.call:
+        name, *values = json.loads(args.call)
+        print(json.dumps(globals()[name](*values)))
+        return
+    found: dict[str, Any] = {"load_at_begin": os.getloadavg()[0]}
+    begin = time.time()
+    for part in args.only:
+        work: Callable[[argparse.Namespace], Any] = globals()[part]
+        found[part] = work(args)
+        print(f"{part}: {json.dumps(found[part])}", flush=True)
+    found["seconds"] = time.time() - begin
+    Path(args.out).parent.mkdir(parents=True, exist_ok=True)
+    Path(args.out).write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

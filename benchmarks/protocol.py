@@ -1,0 +1,41 @@
+"""How the bench talks to what it measures: a process that plays the round whose number it reads, and says how long it took.
+
+    {"ready": …}  ←  3  →  {"seconds": 0.21, "steps": 300}
+
+Whatever else a library prints goes to standard error.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from works import Work, work
+
+__all__ = ["arguments", "serve"]
+
+
+def arguments(parser: argparse.ArgumentParser | None = None) -> tuple[argparse.Namespace, Work]:
+    """The work that the command line names."""
+    parser = parser or argparse.ArgumentParser()
+    parser.add_argument("--work", default="W2")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args()
+    return args, work(args.work, args.rounds, args.quick)
+
+
+def serve(play: Callable[[int], int], **facts: object) -> None:
+    """Play rounds as they are asked for; ``play(round)`` gives the steps done."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    print(json.dumps({"ready": True, **facts}), file=out, flush=True)
+    for line in sys.stdin:
+        begin = time.perf_counter()
+        steps = play(int(line))
+        print(json.dumps({"seconds": time.perf_counter() - begin, "steps": steps}), file=out, flush=True)
+    out.flush()
+    os._exit(0)
