@@ -17,15 +17,17 @@ import textwrap
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fedcohort import experiment as schema
 from fedcohort.algorithms import ALGORITHMS, LOSSES
-from fedcohort.algorithms.base import Algorithm, Problem
+from fedcohort.algorithms.base import Algorithm, Problem, WeightMode
 from fedcohort.engines.base import Engine
+from fedcohort.errors import UsageError
 from fedcohort.federation.datasets import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
+from fedcohort.pairings import GIVEN, check
 from fedcohort.parameters import Parameter, describe
 from fedcohort.plugins import Card, Table
 from fedcohort.selection import STRATEGIES
@@ -34,7 +36,7 @@ from fedcohort.training.stopping import RULES, Progress
 
 DOCS = Path(__file__).parent
 SOURCE = Path(schema.__file__).parent
-PAGES = ("experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md")
+PAGES = ("experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md")
 STATUS = {
     "paper": "`paper`: as its source says",
     "code": "`code`: checked against a public implementation",
@@ -263,6 +265,49 @@ def questions() -> str:
     return "\n".join(lines)
 
 
+def refused() -> str:
+    """The pairs that make no sense, found by trying all of them."""
+    lines = ["| algorithm | strategy | what it says |", "|---|---|---|"]
+    for algorithm in ALGORITHMS.builtin:
+        said: dict[str, list[str]] = {}
+        for strategy in STRATEGIES.builtin:
+            try:
+                check(STRATEGIES.find(strategy, "")(), ALGORITHMS.find(algorithm, "")())
+            except UsageError as error:
+                said.setdefault(str(error).replace(STRATEGIES.find(strategy, "").__name__, "…"), []).append(strategy)
+        for message, strategies in said.items():
+            fine = [f"`{name}`" for name in STRATEGIES.builtin if name not in strategies]
+            lines.append(f"| `{algorithm}` | all but {', '.join(fine)} | {message} |")
+    for weights, what in GIVEN.items():
+        lines.append(
+            f'| any with `weights = "{weights}"` | those that give no {what}, see [below](#weights) | … gives no {what} |'
+        )
+    for algorithm in ALGORITHMS.builtin:
+        taken = [mode for mode in get_args(WeightMode) if _takes(algorithm, mode)]
+        if len(taken) < len(get_args(WeightMode)):
+            lines.append(
+                f"| `{algorithm}` with other weights than {', '.join(f'`{mode}`' for mode in taken)} | any | weights must sum to 1 |"
+            )
+    return "\n".join(lines)
+
+
+def _takes(algorithm: str, weights: str) -> bool:
+    try:
+        ALGORITHMS.find(algorithm, "")(weights=weights)
+    except UsageError:
+        return False
+    return True
+
+
+def gives() -> str:
+    """Which strategies provide for which weight mode."""
+    lines = ["| weights | strategies |", "|---|---|"]
+    for weights, what in GIVEN.items():
+        names = [f"`{name}`" for name in STRATEGIES.builtin if what in STRATEGIES.find(name, "").gives]
+        lines.append(f"| `{weights}` | {', '.join(names)} |")
+    return "\n".join(lines)
+
+
 # --- pages ---------------------------------------------------------------------------------------------------------------------
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -283,6 +328,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "progress": lambda: attributes(Progress),
     "stopping rules": lambda: plugs(RULES, "####"),
     "card": lambda: attributes(Card),
+    "refused": refused,
+    "gives": gives,
     "rooms": rooms,
     "questions": questions,
     "contract of a strategy": lambda: contract(Selector),
@@ -315,13 +362,13 @@ def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description="Fill the tables of the documentation from the code.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a page is out of date")
-    check = parser.parse_args().check
+    only_check = parser.parse_args().check
     found = stale()
     for path, text in found.items():
-        print(f"{path.name}: {'out of date; run python docs/generate.py' if check else 'written'}")
-        if not check:
+        print(f"{path.name}: {'out of date; run python docs/generate.py' if only_check else 'written'}")
+        if not only_check:
             path.write_text(text, encoding="utf-8")
-    return int(check and bool(found))
+    return int(only_check and bool(found))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from fedcohort.experiment import Experiment, load
 from fedcohort.selection import STRATEGIES
 from tests.docs.pages import PAGES, ROOT, Block, blocks, read
 
-HOW_TO = ("compare-strategies", "why", "heterogeneity", "write-a-strategy", "experiment-file")
+HOW_TO = ("compare-strategies", "why", "heterogeneity", "algorithms", "write-a-strategy", "experiment-file")
 RUNNABLE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in HOW_TO)]
 TINY = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]
 """What a command that plays rounds gets in addition, so that the pages may show real sizes."""
