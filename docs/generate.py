@@ -279,9 +279,9 @@ def refused() -> str:
             fine = [f"`{name}`" for name in STRATEGIES.builtin if name not in strategies]
             lines.append(f"| `{algorithm}` | all but {', '.join(fine)} | {message} |")
     for weights, what in GIVEN.items():
-        lines.append(
-            f'| any with `weights = "{weights}"` | those that give no {what}, see [below](#weights) | … gives no {what} |'
-        )
+        words = "inclusion probabilities" if what == "inclusion" else what
+        refusal = f"those that give no {words}, see [below](#weights) | … gives no {words}"
+        lines.append(f'| any with `weights = "{weights}"` | {refusal} |')
     for algorithm in ALGORITHMS.builtin:
         taken = [mode for mode in get_args(WeightMode) if _takes(algorithm, mode)]
         if len(taken) < len(get_args(WeightMode)):
