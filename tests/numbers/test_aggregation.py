@@ -58,6 +58,19 @@ def test_two_of_ten_clients(weights: WeightMode) -> None:
     assert merge(FedAvg(weights=weights), START, TWO, OF_TEN) == pytest.approx(WORKED[weights], rel=1e-12)
 
 
+CAPPED: list[tuple[WeightMode, float, list[float]]] = [
+    ("unbiased", 0.3, [1.1, -0.8]),  # (1, −2) + .3·(1, 2) + .2·(−1, 3)
+    ("cohort", 0.5, [1.0, 0.5]),  # (1, −2) + .5·(1, 2) + .5·(−1, 3)
+    ("scaled", 0.5, [1.0, 0.5]),  # both at the cap
+    ("scaled", 2.0, WORKED["scaled"]),  # neither
+]
+
+
+@pytest.mark.parametrize(("weights", "cap", "expected"), CAPPED)
+def test_large_weights_are_capped(weights: WeightMode, cap: float, expected: list[float]) -> None:
+    assert merge(FedAvg(weights=weights, max_weight=cap), START, TWO, OF_TEN) == pytest.approx(expected, rel=1e-12)
+
+
 def test_n_total_delta_is_damping_by_the_share_of_samples() -> None:
     damped = merge(FedAvg(server_lr=0.3), START, TWO, OF_TEN)
     assert damped == pytest.approx([1.1, -1.3], rel=1e-12)
