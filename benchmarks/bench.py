@@ -23,7 +23,7 @@ from typing import Any
 from works import NAMES, work
 
 HERE = Path(__file__).parent
-PEERS = ("flower", "pfl", "fedjax", "fluke", "flgo", "fedlab")
+PEERS = ("flower", "pfl", "fedjax")
 
 
 @dataclass
