@@ -18,10 +18,12 @@ from fedcohort.experiment import Experiment, load
 from fedcohort.selection import STRATEGIES
 from tests.docs.pages import PAGES, ROOT, Block, blocks, read
 
-HOW_TO = ("compare-strategies", "why", "heterogeneity", "algorithms", "write-a-strategy", "experiment-file")
+HOW_TO = ("report", "compare-strategies", "why", "heterogeneity", "algorithms", "write-a-strategy", "experiment-file")
 RUNNABLE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in HOW_TO)]
 TINY = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]
 """What a command that plays rounds gets in addition, so that the pages may show real sizes."""
+LESS = {"profile": ["--batch-size", "32", "--seconds", "0.2", "--rounds", "0"]}
+"""The same for commands that measure."""
 
 
 @pytest.fixture
@@ -106,7 +108,8 @@ def run_console(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
         elif program == "fedcohort":
             arguments = [found for word in arguments for found in (sorted(glob.glob(word)) if "*" in word else [word])]  # noqa: PTH207
             plays = arguments[0] in ("run", "compare", "sweep") and not any(a.startswith("runs/") for a in arguments)
-            result = CliRunner().invoke(cli, [*arguments, *(TINY if plays else [])], prog_name="fedcohort")
+            less = TINY if plays else LESS.get(arguments[0], [])
+            result = CliRunner().invoke(cli, [*arguments, *less], prog_name="fedcohort")
             assert result.exit_code == 0, f"{line}\n{result.output}"
         else:
             assert program in ("pip", "git", "cd"), f"not a command this test knows: {line}"

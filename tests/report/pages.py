@@ -37,6 +37,9 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._payload and data.strip():
             self.payload = json.loads(data)
+            for name, columns in self.payload["data"].items():
+                rows = zip(*columns.values(), strict=True)
+                self.payload["data"][name] = [dict(zip(columns, row, strict=True)) for row in rows]
             self._payload = False
         elif self.tags and self.tags[-1][0] not in ("script", "style"):
             self.words.append(data)

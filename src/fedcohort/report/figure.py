@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Figure", "Panel", "View", "records", "spec"]
+__all__ = ["Figure", "Panel", "View", "columns", "records", "spec"]
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,28 @@ class Figure:
     wide: bool = True
 
 
-def records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
-    """Rows as plain values, with seven digits; NaN and ±∞ are None."""
-    columns: dict[str, list[Any]] = {}
+def columns(frame: "pd.DataFrame") -> dict[str, list[Any]]:
+    """Columns as plain values, with seven digits; NaN and ±∞ are None."""
+    found: dict[str, list[Any]] = {}
     for name in frame.columns:
         values = frame[name].to_numpy()
         if values.dtype.kind == "f":
-            columns[str(name)] = [float(f"{v:.7g}") if np.isfinite(v) else None for v in values.tolist()]
+            found[str(name)] = [_short(v) if np.isfinite(v) else None for v in values.tolist()]
         else:
-            columns[str(name)] = values.tolist()
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+            found[str(name)] = values.tolist()
+    return found
+
+
+def _short(value: float) -> float | int:
+    """Seven digits, and none after the point where there are none."""
+    rounded = float(f"{value:.7g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
+    """Rows of the same values."""
+    found = columns(frame)
+    return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
 
 
 def spec(chart: Any, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -175,6 +175,9 @@ def paper(columns: int = 1) -> Look:
 
 def tick(number: str) -> dict[str, Any]:
     """How an axis writes numbers; d3's SI prefixes one by one, without 0M beside 1M."""
+    if number == "~g":  # plain digits, but for the very large and the very small
+        odd = "datum.value != 0 && (abs(datum.value) >= 1e6 || abs(datum.value) < 1e-4)"
+        return {"labelExpr": f"{odd} ? format(datum.value, '.2~e') : format(datum.value, ',.5~f')"}
     return {"labelExpr": f"format(datum.value, '{number}')"} if number.endswith("s") else {"format": number}
 
 

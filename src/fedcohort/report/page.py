@@ -17,7 +17,7 @@ from fedcohort.report.charts import accuracy as accuracies
 from fedcohort.report.charts import cost as costs
 from fedcohort.report.charts import participation, reasons, studies
 from fedcohort.report.charts.federation import Clients, federation
-from fedcohort.report.figure import Figure, records, spec
+from fedcohort.report.figure import Figure, columns, spec
 from fedcohort.report.gather import PANELS, Reading, Story
 from fedcohort.report.look import CLASSES, PAGE, Look
 
@@ -146,11 +146,11 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
 
 
 def payload(figures: Sequence[Figure]) -> dict[str, Any]:
-    """What the page's script draws from: data by name, charts by figure, view and panel, and their configuration."""
+    """What the page's script draws from: columns of data by name, charts by figure, view and panel, and their configuration."""
     data: dict[str, Any] = {}
     charts: dict[str, Any] = {}
     for figure in figures:
-        data |= {name: records(frame) for name, frame in figure.data.items()}
+        data |= {name: columns(frame) for name, frame in figure.data.items()}
         for v, view in enumerate(figure.views):
             for p, panel in enumerate(view.panels):
                 charts[f"{figure.key}.{v}.{p}"] = _described(spec(panel.chart, {}), figure, panel.title)

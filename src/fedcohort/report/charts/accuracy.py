@@ -21,7 +21,9 @@ def seeds_note(story: Story, *, band: bool) -> str:
     if len(seeds) == 1:
         return f"Seed {seeds[0]}."
     words = f"Mean over seeds {', '.join(map(str, seeds))}" if len(seeds) <= 5 else f"Mean over {len(seeds)} seeds"
-    return f"{words}{'; the band is ± one standard deviation' if band else ''}."
+    uneven = any(len({one.num_rounds for one in row}) > 1 for _, row in story.played)
+    later = " Seeds have played different numbers of rounds: later points are means of fewer." if uneven else ""
+    return f"{words}{'; the band is ± one standard deviation' if band else ''}.{later}"
 
 
 def _tested(one: Reading) -> Any:

@@ -85,7 +85,7 @@ def _grouped(clients: Clients) -> str:
     if m <= SHOWN:
         return ""
     return (
-        f" {m:,} clients in {-(-m // -(-m // SHOWN))} groups of {-(-m // SHOWN)}, from the smallest "
+        f" {m:,} clients in {-(-m // -(-m // SHOWN))} groups of up to {-(-m // SHOWN)}, from the smallest "
         "to the largest; means of the groups."
     )
 

@@ -196,7 +196,7 @@ def lines(
         nice=False, zero=False, domain=[float(frame["x"].min()), float(frame["x"].max())] if len(frame) else [0, 1]
     )
     at = alt.X("x:Q", title=x, scale=x_scale, axis=alt.Axis(**tick(x_format), tickCount=6))
-    y_axis = alt.Axis(format=".0%" if percent else "~g", tickCount=5)
+    y_axis = alt.Axis(**tick(".0%" if percent else "~g"), tickCount=5)
     y_scale = alt.Scale(domain=list(span), nice=False, zero=False)
 
     def high(field: str) -> alt.Y:
@@ -229,6 +229,7 @@ def lines(
             alt.Tooltip("strategy:N", title="strategy"),
             alt.Tooltip("x:Q", title=x, format=",.4~s" if x_format == "~s" else x_format),
             alt.Tooltip("mean:Q", title=y, format=digits),
+            *([alt.Tooltip("seeds:Q", title="seeds", format=".3~g")] if frame["seeds"].nunique() > 1 else []),
             *(
                 [alt.Tooltip("low:Q", title="− sd", format=digits), alt.Tooltip("high:Q", title="+ sd", format=digits)]
                 if band(frame)

@@ -272,15 +272,10 @@ def _map(
             .reset_index()
         )
         cells = cells.assign(round=1 + cells["round"] * wide, client=cells["client"] * tall)
-        cells = cells.assign(
-            x=cells["round"] - 0.5,
-            x2=cells["round"] + wide - 0.5,
-            y=cells["client"] - 0.5,
-            y2=cells["client"] + tall - 0.5,
-        )
+        cells = cells.round({"rank": 3, "selected": 3})  # a shade and a share: the page stays small
         key = f"map_{number}_{len(views)}"
         data[key] = cells
-        views.append(View(_words(name), [Panel(_cells(key, one, wide * tall == 1, look))]))
+        views.append(View(_words(name), [Panel(_cells(key, one, wide, tall, look))]))
     if not views:
         return None
     summed = "" if wide * tall == 1 else f" A cell is the mean over {tall} clients × {wide} rounds."
@@ -291,7 +286,7 @@ def _map(
     return Figure(f"map-{number}", "Every candidate, round by round", note, views, data)
 
 
-def _cells(key: str, one: Reading, single: bool, look: Look) -> Any:
+def _cells(key: str, one: Reading, wide: int, tall: int, look: Look) -> Any:
     y = alt.Y(
         "y:Q",
         title="client",
@@ -307,15 +302,19 @@ def _cells(key: str, one: Reading, single: bool, look: Look) -> Any:
         alt.Tooltip("selected:Q", format=".0%"),
     ]
     opacity = alt.Opacity("rank:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[0.03, 0.75]))
-    cells = base.mark_rect(color=look.heat).encode(
-        _axis(one), y, alt.X2("x2:Q"), alt.Y2("y2:Q"), opacity=opacity, tooltip=tooltip
+    edges = {"x": "datum.round - 0.5", "x2": f"datum.round + {wide - 0.5}"}
+    edges |= {"y": "datum.client - 0.5", "y2": f"datum.client + {tall - 0.5}"}
+    cells = (
+        base.transform_calculate(**edges)
+        .mark_rect(color=look.heat)
+        .encode(_axis(one), y, alt.X2("x2:Q"), alt.Y2("y2:Q"), opacity=opacity, tooltip=tooltip)
     )
     height = max(120, min(320, 11 * one.num_clients))
     size: dict[str, Any] = {
         "width": "container" if look.width is None else look.width,
         "height": height if look.page else round(height * 0.5),
     }
-    if not single:
+    if wide * tall > 1:
         return cells.properties(**size)
     dots = (
         base.transform_filter("datum.selected > 0")

@@ -9,6 +9,10 @@ const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 function read() {
   const payload = JSON.parse(document.getElementById("payload").textContent);
   Object.assign(state, payload);
+  for (const [name, columns] of Object.entries(state.data)) {
+    const keys = Object.keys(columns), length = keys.length ? columns[keys[0]].length : 0;
+    state.data[name] = Array.from({length}, (_, i) => Object.fromEntries(keys.map(key => [key, columns[key][i]])));
+  }
 }
 
 /* The names of data that a chart draws from. */
@@ -31,6 +35,7 @@ async function draw(place) {
   const has = name => JSON.stringify(spec).includes(`"name":"${name}"`);
   const labelled = has("named");
   const named_ = labelled && width >= NARROW;
+  if (labelled && !named_) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
   let right = 6;
   if (named_) {
     const names = Object.entries(spec.datasets).filter(([n]) => n.endsWith("_ends")).flatMap(([, rows]) => rows.map(row => row.name.length));
@@ -43,7 +48,6 @@ async function draw(place) {
   const result = await vegaEmbed(place, spec, {mode: "vega-lite", renderer: "svg", actions: false, tooltip: {theme: "custom"}, logLevel: 1});
   if (before) before.finalize();
   state.views.set(key, result.view);
-  if (labelled && !named_) result.view.signal("named", false);
   apply(result.view);
   await result.view.runAsync();
 }
