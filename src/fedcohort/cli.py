@@ -110,6 +110,14 @@ _track: Callable[[F], F] = click.option(
     metavar="TRACKER:WHERE",
     help="Also tell tensorboard:DIR or mlflow:URI after every round; repeatable.",
 )
+_jobs: Callable[[F], F] = click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Runs at the same time, in processes that share the cores.",
+)
 _json: Callable[[F], F] = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."
 )
@@ -166,9 +174,15 @@ def run(
 
 @cli.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE | RUN…")
-@_options(_set, _runs, _data_dir, _live, _track, _quiet, _json)
+@_options(_set, _runs, _data_dir, _jobs, _live, _track, _quiet, _json)
 def compare(
-    paths: tuple[str, ...], settings: tuple[str, ...], runs: str, data_dir: str | None, quiet: bool, as_json: bool
+    paths: tuple[str, ...],
+    settings: tuple[str, ...],
+    runs: str,
+    data_dir: str | None,
+    jobs: int,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Compare the rows of an experiment; run what is missing.
 
@@ -179,7 +193,7 @@ def compare(
 
     folders = [path for path in paths if Path(path).is_dir()]
     if not folders and len(paths) == 1:
-        _compare(_experiment(paths[0], settings), runs, data_dir, quiet, as_json)
+        _compare(_experiment(paths[0], settings), runs, data_dir, jobs, quiet, as_json)
         return
     if len(folders) < len(paths):
         odd = next(path for path in paths if path not in folders)
@@ -201,13 +215,14 @@ def compare(
     metavar="KEY=[V, …]",
     help="Add a setting to the grid, such as 'selection.k=[1, 3, 6]'; repeatable.",
 )
-@_options(_set, _runs, _data_dir, _live, _track, _quiet, _json)
+@_options(_set, _runs, _data_dir, _jobs, _live, _track, _quiet, _json)
 def sweep(
     file: str | None,
     over: tuple[str, ...],
     settings: tuple[str, ...],
     runs: str,
     data_dir: str | None,
+    jobs: int,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -226,7 +241,7 @@ def sweep(
         raise UsageError(
             "nothing to sweep: give --over 'selection.k=[1, 3, 6]', or a [sweep] table in an experiment file"
         )
-    _compare(experiment, runs, data_dir, quiet, as_json)
+    _compare(experiment, runs, data_dir, jobs, quiet, as_json)
 
 
 @cli.command("measures")
@@ -417,11 +432,11 @@ def _grid(over: Sequence[str]) -> dict[str, Any]:
     return grid
 
 
-def _compare(experiment: "Experiment", runs: str, data_dir: str | None, quiet: bool, as_json: bool) -> None:
+def _compare(experiment: "Experiment", runs: str, data_dir: str | None, jobs: int, quiet: bool, as_json: bool) -> None:
     from fedcohort.comparison import compare
 
     with _watching(experiment.cells(), quiet) as progress:
-        compared = compare(experiment, data_dir=data_dir, runs=runs, progress=progress)
+        compared = compare(experiment, data_dir=data_dir, runs=runs, progress=progress, jobs=jobs)
     _print_comparison(compared, as_json)
 
 

@@ -285,6 +285,7 @@ def compare(
     public: Any = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
+    jobs: int = 1,
 ) -> Comparison:
     """Run every row of an experiment under every seed, as far as that was not done before, and set the rows side by side.
 
@@ -293,13 +294,22 @@ def compare(
         data, model, public: objects in place of the experiment's names, as for :func:`fedcohort.run`.
         data_dir: a local mirror of data sets in Hub layout.
         runs: folder of run directories.
-        progress: called after every round.
+        progress: called after every round; not by several jobs.
+        jobs: runs at the same time, each in a process of its own with its share of the cores.
 
     Raises:
         UsageError: something in the description, the data or a run directory cannot be used.
         Interrupted: Ctrl-C; everything up to the last finished round is kept.
     """
     given = Given(data=data, model=model, data_dir=data_dir, public=public)
+    if jobs > 1:
+        from fedcohort.jobs import run_cells
+
+        if data is not None or model is not None or public is not None:
+            raise UsageError(
+                f"jobs = {jobs}: objects from Python stay in their process; use 1, or names in the experiment"
+            )
+        run_cells(experiment.cells(), data_dir, runs, jobs)
     found: dict[str, dict[int, Run]] = {}
     for cell in experiment.cells():
         found.setdefault(cell.label, {})[cell.seed] = run_cell(cell, given, runs=runs, progress=progress)

@@ -1,0 +1,73 @@
+"""Several runs at the same time: the same runs, with no more threads than cores."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedcohort
+from fedcohort import jobs
+from fedcohort.errors import UsageError
+from fedcohort.federation.datasets import load
+from tests.experiments import small
+from tests.golden.test_same_bits import record
+
+
+class Here:
+    """Runs what it is given at once, in this process; in place of a pool of processes."""
+
+    sizes: list[int] = []  # noqa: RUF012 - what the tests look at
+
+    def __init__(self, jobs: int, **_: Any) -> None:
+        Here.sizes.append(jobs)
+
+    def __enter__(self) -> "Here":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def submit(self, work: Any, *values: Any) -> Any:
+        from concurrent.futures import Future
+
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*values))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self, **_: Any) -> None:
+        pass
+
+
+def test_cores_are_shared_and_finished_runs_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(jobs, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    Here.sizes = []
+    experiment = small(rounds=2, seeds=2)
+    fedcohort.compare(experiment, runs=tmp_path, jobs=3)
+    assert Here.sizes == [2]  # two runs need no third process
+    runs = sorted(tmp_path.iterdir())
+    assert [fedcohort.Run(path).experiment.engine.workers for path in runs] == [4, 4]
+    fedcohort.compare(experiment, runs=tmp_path, jobs=3)
+    assert Here.sizes == [2]
+    torch.set_num_threads(threads)
+
+
+def test_objects_stay_in_their_process(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="jobs = 2: objects from Python stay in their process"):
+        fedcohort.compare(small(), data=load("digits"), runs=tmp_path, jobs=2)
+
+
+@pytest.mark.slow
+def test_processes_make_the_same_runs(tmp_path: Path) -> None:
+    experiment = small(rounds=2, seeds=2)
+    one = fedcohort.compare(experiment, runs=tmp_path / "one")
+    two = fedcohort.compare(experiment, runs=tmp_path / "two", jobs=2)
+    for row, other in zip(one.rows, two.rows, strict=True):
+        assert [record(run) for run in row.runs.values()] == [record(run) for run in other.runs.values()]
