@@ -111,7 +111,14 @@ def colour(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.Col
     """A strategy's colour; the legend of the page is its bar of strategies."""
     scale = alt.Scale(domain=list(labels), range=look.colours(len(labels)))
     shown = (
-        alt.Legend(title=None, columns=_columns(labels, look), symbolType="stroke")
+        alt.Legend(
+            title=None,
+            columns=_columns(labels, look),
+            symbolType="stroke",
+            symbolOpacity=1,
+            symbolSize=350,
+            symbolStrokeWidth=1.6,
+        )
         if legend and not look.page
         else None
     )
@@ -128,7 +135,14 @@ def dash(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.Strok
     """A strategy's dash."""
     scale = alt.Scale(domain=list(labels), range=look.dashes(len(labels)))
     shown = (
-        alt.Legend(title=None, columns=_columns(labels, look), symbolType="stroke")
+        alt.Legend(
+            title=None,
+            columns=_columns(labels, look),
+            symbolType="stroke",
+            symbolOpacity=1,
+            symbolSize=350,
+            symbolStrokeWidth=1.6,
+        )
         if legend and not look.page
         else None
     )
@@ -196,7 +210,7 @@ def lines(
         nice=False, zero=False, domain=[float(frame["x"].min()), float(frame["x"].max())] if len(frame) else [0, 1]
     )
     at = alt.X("x:Q", title=x, scale=x_scale, axis=alt.Axis(**tick(x_format), tickCount=6))
-    y_axis = alt.Axis(**tick(".0%" if percent else "~g"), tickCount=5)
+    y_axis = alt.Axis(**tick("~%" if percent else "~g"), tickCount=5)
     y_scale = alt.Scale(domain=list(span), nice=False, zero=False)
 
     def high(field: str) -> alt.Y:
