@@ -69,3 +69,10 @@ def test_a_tracker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedcohort.trackers.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'fedcohort\[tensorboard\]'"):
         tracker("tensorboard:logs")
+
+
+def test_several_jobs_have_no_tracker(tmp_path: Path) -> None:
+    tell = ["--track", f"tensorboard:{tmp_path}", "--jobs", "2", "--runs", str(tmp_path / "runs")]
+    result = CliRunner().invoke(cli, ["sweep", *SMALL, "--over", "selection.k=[2, 3]", *tell])
+    assert result.exit_code == 2
+    assert "--jobs 2: trackers are told by one process" in result.output
