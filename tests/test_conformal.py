@@ -13,6 +13,7 @@ from fedcohort import conformal
 from fedcohort.conformal import (
     Score,
     calibrate,
+    coverage_quantiles,
     coverage_range,
     judge,
     prediction_sets,
@@ -213,3 +214,15 @@ def test_the_module_stands_alone() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
     assert conformal.__doc__
+
+
+@pytest.mark.parametrize(("alpha", "n"), [(0.1, 40), (0.3, 9), (0.05, 19)])
+def test_coverage_of_one_calibration_is_a_beta(alpha: float, n: int) -> None:
+    """Uniform scores: the coverage of a threshold is the threshold."""
+    draws = np.random.default_rng(0).random((4000, n))
+    coverage = [quantile(row, alpha) for row in draws]
+    low, high = coverage_quantiles(alpha, n)
+    np.testing.assert_allclose(np.quantile(coverage, [0.05, 0.95]), [low, high], atol=0.012)
+    mean_low, mean_high = coverage_range(alpha, n)
+    assert mean_low - 0.01 < np.mean(coverage) < mean_high + 0.01
+    assert coverage_quantiles(0.01, 9) == [1.0, 1.0]

@@ -202,3 +202,10 @@ def test_damping_is_not_taken_for_a_server_optimisers_step() -> None:
     rows = {label: row.algorithm.parameters for label, row in base.rows()}
     assert (rows["adam"]["server_lr"], rows["adam"]["weights"]) == (0.1, "uniform")
     assert (rows["prox"]["server_lr"], rows["prox"]["weights"]) == (0.5, "uniform")
+
+
+def test_where_nothing_is_said_few_clients_all_take_part() -> None:
+    assert Experiment(federation={"clients": 2}, selection="all").selection.k == 2
+    assert Experiment(federation={"clients": 2}).selection.k == 2
+    with pytest.raises(UsageError, match=r"selection\.k = 3: more than federation\.clients = 2"):
+        Experiment(federation={"clients": 2}, selection={"name": "uniform", "k": 3})

@@ -27,8 +27,8 @@ from fedcohort.arrays import Values
 from fedcohort.errors import UsageError
 
 __all__ = [
-    "K1", "K2", "B", "Overflow", "PredictionSets", "Score", "calibrate", "coverage_range", "judge", "prediction_sets",
-    "probability_at", "quantile", "rank", "right_scores", "scores",
+    "K1", "K2", "B", "Overflow", "PredictionSets", "Score", "calibrate", "coverage_quantiles", "coverage_range", "judge",
+    "prediction_sets", "probability_at", "quantile", "rank", "right_scores", "scores",
 ]  # fmt: skip
 
 Score = Literal["s1", "s2", "s3"]
@@ -184,6 +184,24 @@ def coverage_range(alpha: float, num_calibration: int) -> tuple[float, float]:
     if num_calibration < 0:
         raise UsageError(f"num_calibration = {num_calibration}: at least 0")
     return 1 - alpha, min(1.0, 1 - alpha + 1 / (num_calibration + 1))
+
+
+def coverage_quantiles(alpha: float, num_calibration: int, levels: tuple[float, ...] = (0.05, 0.95)) -> list[float]:
+    """Quantiles of the coverage that one calibration gives: Beta(r, n_c + 1 − r), with r the :func:`rank` of the quantile.
+
+    For exchangeable samples without ties, and as many test samples as you like. Vovk 2012, arXiv:1209.2673.
+
+    Args:
+        alpha: the error rate that was asked for, in (0, 1).
+        num_calibration: n_c ≥ 0; with too few the threshold is infinite, and every set covers.
+        levels: of the quantiles.
+    """
+    from scipy.stats import beta
+
+    position = rank(alpha, num_calibration)
+    if position > num_calibration:
+        return [1.0] * len(levels)
+    return [float(beta.ppf(level, position, num_calibration + 1 - position)) for level in levels]
 
 
 def _check_alpha(alpha: float) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.arrays import Indices, Values
-from fedcohort.conformal import PredictionSets, calibrate, coverage_range, judge, prediction_sets
+from fedcohort.conformal import PredictionSets, calibrate, coverage_quantiles, coverage_range, judge, prediction_sets
 from fedcohort.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.simulate import Given, federate
@@ -77,6 +77,7 @@ class Conformal:
         threshold: the largest score 1 − p_y that enters a set; inf where too few samples calibrate.
         sets: coverage, mean size and share of empty sets on the test set.
         expected: where the coverage lies on average over calibration sets.
+        likely: where it lies for nine calibration sets in ten, of as many samples as this one.
         num_calibration: samples that calibrated.
     """
 
@@ -84,11 +85,17 @@ class Conformal:
     threshold: float
     sets: PredictionSets
     expected: tuple[float, float]
+    likely: tuple[float, float]
     num_calibration: int
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {**asdict(self), "sets": self.sets._asdict(), "expected": list(self.expected)}
+        return {
+            **asdict(self),
+            "sets": self.sets._asdict(),
+            "expected": list(self.expected),
+            "likely": list(self.likely),
+        }
 
 
 def conformal(
@@ -115,10 +122,12 @@ def conformal(
     if not len(validation.labels):
         raise UsageError("data.validation = 0: there is nothing to calibrate on; run with 0.1, say")
     threshold = calibrate(validation.probabilities, validation.labels, alpha)
+    low, high = coverage_quantiles(alpha, len(validation.labels))
     return Conformal(
         alpha=alpha,
         threshold=threshold,
         sets=judge(prediction_sets(test.probabilities, threshold), test.labels),
         expected=coverage_range(alpha, len(validation.labels)),
+        likely=(low, high),
         num_calibration=len(validation.labels),
     )

@@ -121,7 +121,7 @@ class Selection(Choice):
     table: ClassVar[Table] = STRATEGIES
     name: str = "uniform"
     k: Annotated[int, Ge(1)] = 3
-    """Clients per round."""
+    """Clients per round; where nothing is said and there are fewer, all of them."""
 
 
 class Data(_Section):
@@ -304,7 +304,10 @@ class Experiment(_Section):
         except ValidationError as error:
             raise explain(error, "", type(self)) from None
         k, m = self.selection.k, self.federation.clients
-        if k > m:
+        given = values.get("selection")
+        if k > m and not isinstance(given, Selection) and not (isinstance(given, Mapping) and "k" in given):
+            object.__setattr__(self, "selection", self.selection.model_copy(update={"k": m}))  # nobody asked for more
+        elif k > m:
             raise UsageError(f"selection.k = {k}: more than federation.clients = {m}; use 1 to {m}")
         for section in ("selection", "algorithm"):
             choice: Choice = getattr(self, section)

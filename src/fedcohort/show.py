@@ -326,10 +326,11 @@ def summaries(
     cells = [[tell(one) for _, tell in rows] for one in runs]
     heads = [name for name, _ in rows]
     if sets:
-        heads += ["coverage of prediction sets", "  expected", "  mean size", "  empty"]
+        heads += ["coverage of prediction sets", "  expected on average", "  of one calibration, 5 to 95 %"]
+        heads += ["  mean size", "  empty"]
         for column, one in zip(cells, sets, strict=True):
-            low, high = one.expected
-            column += [percent(one.sets.coverage), f"{percent(low)} to {percent(high)}"]
+            ranges = [f"{percent(low)} to {percent(high)}" for low, high in (one.expected, one.likely)]
+            column += [percent(one.sets.coverage), *ranges]
             column += [f"{one.sets.size:.2f}", percent(one.sets.empty)]
     columns = [Column("measure", heads, left=True)]
     for i, (name, column) in enumerate(zip(names, cells, strict=True)):

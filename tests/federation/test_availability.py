@@ -167,7 +167,7 @@ def test_a_trace_can_repeat(text: str, suffix: str, tmp_path: Path) -> None:
         ("[[0], [-1], [1], [1], [1]]", "json", r"names client -1 in round 2"),
         ("[]", "json", "has no rounds"),
         ("round,client\n", "csv", "has no rounds"),
-        ("", "csv", "No columns"),
+        ("", "csv", "is empty; its first line should be round,client"),
         ("{", "json", "Expecting property name"),
         ("{}", "json", "it should be a list with one list of client ids for each round"),
         ("[0, 1]", "json", "round 1 is 0; it should be a list"),

@@ -257,7 +257,10 @@ def _from_json(content: bytes) -> tuple[Indices, Indices, int]:
 def _from_csv(content: bytes) -> tuple[Indices, Indices, int]:
     import pandas as pd
 
-    frame = pd.read_csv(io.BytesIO(content))
+    try:
+        frame = pd.read_csv(io.BytesIO(content))
+    except pd.errors.EmptyDataError:
+        raise ValueError("is empty; its first line should be round,client") from None
     for column in ("round", "client"):
         if column not in frame:
             raise ValueError(f"there is no column {column!r}; its first line should be round,client")
