@@ -218,3 +218,9 @@ def test_labels_are_not_markup(compared: fedcohort.Comparison) -> None:
 
 def refuse(cell: Any, row: Any) -> None:
     raise AssertionError(f"{cell.label}, seed {cell.seed} was run again")
+
+
+def test_chance_is_told_once_for_rows_that_have_it_in_common(tmp_path: Path) -> None:
+    variants = [{"label": "everybody", "selection": "all"}, {"label": "b", "selection": "round_robin"}]
+    text = repr(fedcohort.compare(small(rounds=1, variants=variants), runs=tmp_path))
+    assert "uniform chance gives 0.250 ('everybody' 1.000) on average." in " ".join(text.split())

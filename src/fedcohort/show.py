@@ -221,8 +221,12 @@ def _explained(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Ite
     )
     means += " –: no seed reached it." if never else ""
     yield f"Target accuracy {100 * compared.target.accuracy:g} %: {compared.target.chosen}.{means}"
-    chance = sorted({index(row["jain_random"]) for row in rows})
-    per = chance[0] if len(chance) == 1 else ", ".join(f"{row['label']} {index(row['jain_random'])}" for row in rows)
+    chance: dict[str, list[str]] = {}
+    for row in rows:
+        chance.setdefault(index(row["jain_random"]), []).append(row["label"])
+    usual = max(chance, key=lambda value: len(chance[value]))
+    others = [f"{' and '.join(map(repr, labels))} {value}" for value, labels in chance.items() if value != usual]
+    per = f"{usual} ({', '.join(others)})" if others else usual
     yield (
         "Time is simulated; 1 is the least time per sample of a round's work. "
         f"Jain: 1 is even; uniform chance gives {per} on average."
