@@ -1,5 +1,6 @@
 """The commands: parse, call, print. Everything heavy is imported inside the command that needs it."""
 
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fedcohort.errors import UsageError, nearest
-from fedcohort.report.commands import figures, live, profile, report
+from fedcohort.report.commands import figures, live, page_name, profile, report
 
 if TYPE_CHECKING:
     from fedcohort.comparison import Comparison
@@ -316,7 +317,7 @@ def data() -> None:
 
 @data.command("describe")
 @click.argument("file", required=False)
-@click.option("--output", "-o", metavar="FILE", help="Also write a page with pictures.")
+@click.option("--output", "-o", metavar="FILE.html", callback=page_name, help="Also write a page with pictures.")
 @_options(_variant, _set, _data_dir, _json)
 def describe_data(
     file: str | None,
@@ -333,7 +334,7 @@ def describe_data(
     from fedcohort import show
     from fedcohort.simulate import Given, look
 
-    _, experiment = _row(_experiment(file, settings), variant)
+    label, experiment = _row(_experiment(file, settings), variant)
     dataset, survey = look(experiment, Given(data_dir=data_dir))
     if as_json:
         click.echo(show.as_json(_partition_json(experiment, dataset, survey, show.quantiles(survey))))
@@ -343,7 +344,7 @@ def describe_data(
     if output is not None:
         from fedcohort.report.pictures import pictures, write
 
-        write(output, pictures(experiment, dataset, survey), quiet=as_json)
+        write(output, pictures(experiment, dataset, survey, label), quiet=as_json)
 
 
 @data.command("list")
@@ -578,7 +579,7 @@ def _partition_json(
         "feature_shift": description["federation"]["feature_shift"],
         "systems": description["systems"],
         "dropped": report.dropped,
-        "effective_alpha": report.effective_alpha,
+        "effective_alpha": "inf" if report.effective_alpha == math.inf else report.effective_alpha,  # null: undefined
         "seed": experiment.seed,
         "clients": clients,
         "quantiles": quantiles,

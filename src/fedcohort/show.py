@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from fedcohort.why import Explanation
 
 __all__ = [
-    "as_json", "as_text", "comparison", "explanation", "known_data", "partition", "plug_ins", "profile", "results", "screen",
-    "summaries", "watching",
+    "as_json", "as_text", "comparison", "explanation", "federation_facts", "known_data", "partition", "plug_ins", "profile", "results",
+    "screen", "summaries", "watching",
 ]  # fmt: skip
 
 WIDE = 120
@@ -463,6 +463,32 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
     return Group(*parts, *_notes(*notes))
 
 
+def federation_facts(experiment: "Experiment", data: "Dataset", survey: "Survey") -> list[tuple[str, str]]:
+    """How a federation was made and what came of it, in words: what pictures do not say."""
+    report, federation, systems = survey.report, experiment.federation, experiment.systems
+    left = f", {report.dropped:,} training samples belong to no client" if report.dropped else ""
+    noise = "none" if federation.label_noise.name == "none" else _called(federation.label_noise)
+    distances = report.distance[np.isfinite(report.distance)]
+    facts = [
+        ("Data", f"{data.name}: {data.num_train:,} training and {len(data.test_labels):,} test samples, {data.num_classes} classes"),
+        ("Partition", f"{_called(federation.partition)}, seed {experiment.seed}{left}"),
+        ("Label skew", f"like a Dirichlet law with alpha (total) {_alpha(report.effective_alpha)}"
+         + (", before label noise" if survey.wrong_labels.any() else "")),
+    ]  # fmt: skip
+    if len(distances):
+        low, middle, high = np.quantile(distances, (0, 0.5, 1))
+        spread = f"{low:.2f} to {high:.2f}, median {middle:.2f}"
+        facts.append(("Distance", f"{spread}: total variation to everybody's class mixture, 0 is the same mixture"))
+    facts.append(("Label noise", noise))
+    facts.append(
+        ("Feature shift", "none" if federation.feature_shift.name == "none" else _called(federation.feature_shift))
+    )
+    held_out = f"{survey.held_out.sum():,} samples, share {federation.holdout:g} of each client's"
+    facts.append(("Held out by clients", held_out if federation.holdout else "nothing"))
+    facts += [(what.capitalize(), _called(getattr(systems, what))) for what in ("latency", "network", "availability")]
+    return facts + [(name, words) for name, _, words in _waiting(experiment, survey)]
+
+
 def _systems(experiment: "Experiment", survey: "Survey") -> Iterator[str]:
     """What makes clients slow, absent or late, as far as it was asked for."""
     systems, plain = experiment.systems, type(experiment)().systems
@@ -470,14 +496,22 @@ def _systems(experiment: "Experiment", survey: "Survey") -> Iterator[str]:
         choice = getattr(systems, what)
         if choice != getattr(plain, what):
             yield f"{what.capitalize()}: {_called(choice)}"
+    for name, mark, words in _waiting(experiment, survey):
+        yield f"{name}{mark}{words}"
+
+
+def _waiting(experiment: "Experiment", survey: "Survey") -> Iterator[tuple[str, str, str]]:
+    """Who fails, and for whom the server waits: a name, what stands after it in a sentence, and words."""
+    systems = experiment.systems
     if systems.dropout:
-        yield f"Drop-out: a selected client fails with probability {systems.dropout:g}"
+        yield "Drop-out", ": ", f"a selected client fails with probability {systems.dropout:g}"
     if systems.deadline is not None:
         with_data = survey.time[survey.report.sizes > 0]
         late = int((with_data > systems.deadline).sum())
-        yield f"Deadline {systems.deadline:g}: {late:,} of {len(with_data):,} clients need longer for nominal work in round 1"
+        words = f"{late:,} of {len(with_data):,} clients need longer for nominal work in round 1"
+        yield "Deadline", " ", f"{systems.deadline:g}: {words}"
     if systems.overcommit > 1:
-        yield f"Over-commitment: {systems.overcommit:g} clients are invited for each that is waited for"
+        yield "Over-commitment", ": ", f"{systems.overcommit:g} clients are invited for each that is waited for"
 
 
 def _called(choice: "Choice") -> str:
@@ -552,8 +586,8 @@ def _mixture(data: "Dataset", counts: "np.ndarray[Any, Any]", most: int = 3) -> 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
-def quantiles(survey: "Survey") -> dict[str, list[float]]:
-    """Of all clients: samples, classes held, share of the largest class, distance, time and the like; at :data:`QUANTILES`."""
+def quantiles(survey: "Survey") -> dict[str, dict[str, float]]:
+    """Of all clients: samples, classes held, share of the largest class, distance, time and so on, by level (:data:`QUANTILES`)."""
     report = survey.report
     rows = {
         "samples": report.sizes,
@@ -565,8 +599,11 @@ def quantiles(survey: "Survey") -> dict[str, list[float]]:
         "wrong labels, share": survey.wrong_labels,
         "presence": survey.presence,
     }
+    levels = [f"{q:g}" for q in QUANTILES]
     return {
-        name: np.nanquantile(values.astype(float), QUANTILES, method="inverted_cdf").tolist()
+        name: dict(
+            zip(levels, np.nanquantile(values.astype(float), QUANTILES, method="inverted_cdf").tolist(), strict=True)
+        )
         for name, values in rows.items()
     }
 
@@ -576,9 +613,8 @@ def _quantiles(survey: "Survey") -> Table:
     heads = ["least", *(f"{100 * q:g} %" for q in QUANTILES[1:-1]), "most"]
     columns = [Column(f"quantiles over\n{len(survey.time):,} clients", list(rows), left=True)]
     for i, head in enumerate(heads):
-        cells = [
-            count(v[i]) if name in ("samples", "classes held", "time") else f"{v[i]:.2f}" for name, v in rows.items()
-        ]
+        values = {name: list(by_level.values())[i] for name, by_level in rows.items()}
+        cells = [count(v) if name in ("samples", "classes held", "time") else f"{v:.2f}" for name, v in values.items()]
         columns.append(Column(head, cells))
     return _table(columns)
 

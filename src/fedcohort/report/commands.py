@@ -8,7 +8,19 @@ import click
 
 from fedcohort.errors import UsageError
 
-__all__ = ["figures", "live", "profile", "report"]
+__all__ = ["figures", "live", "page_name", "profile", "report"]
+
+
+def page_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    """A page's file as it was given, if its name says what it is.
+
+    Raises:
+        UsageError: it promises a picture, or nothing.
+    """
+    if name is not None and Path(name).suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"-o {name}: the page is HTML; give a name that ends in .html")
+    return name
+
 
 _runs = click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of run directories.")
 _set = click.option(
@@ -22,7 +34,15 @@ _set = click.option(
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[RUN…]")
-@click.option("--output", "-o", default="report.html", show_default=True, metavar="FILE", help="The page.")
+@click.option(
+    "--output",
+    "-o",
+    default="report.html",
+    show_default=True,
+    metavar="FILE.html",
+    callback=page_name,
+    help="The page.",
+)
 @_runs
 @_set
 def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, ...]) -> None:
@@ -156,7 +176,7 @@ def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> N
     metavar="P",
     help="Interval that is tight enough, as a share.",
 )
-@click.option("--output", "-o", metavar="FILE", help="Also write a page with charts.")
+@click.option("--output", "-o", metavar="FILE.html", callback=page_name, help="Also write a page with charts.")
 @click.option(
     "--set",
     "settings",

@@ -47,7 +47,7 @@ def clients_of(story: Story) -> Clients | None:
     """Who the clients are: from the first run that knows, or from those that were selected."""
     for one in story.everything:
         if one.portrait.facts:
-            return Clients.of(one.portrait, one.seed)
+            return Clients.of(one.portrait, one.seed, one.experiment.systems.deadline)
     for one in story.first:
         seen = one.clients[one.clients["num_samples"] > 0].groupby("client")["num_samples"].max()
         if len(seen):
@@ -163,6 +163,7 @@ def gallery(
     sentences: Sequence[str],
     figures: Sequence[Figure],
     table: Mapping[str, Any] | None = None,
+    facts: Sequence[tuple[str, str]] = (),
 ) -> str:
     """A page of figures without runs: of a federation, or of batch sizes.
 
@@ -170,10 +171,11 @@ def gallery(
         kind, title, sentences: what stands above the figures.
         figures: in their order.
         table: ``heads`` and ``rows`` of a table before them.
+        facts: what is known besides, each with its name.
     """
     values = {
-        "kind": kind, "title": title, "sentences": sentences, "figures": figures, "table": table, "payload": payload(figures),
-        "made": _now(), "css": _style(), "scripts": scripts(), "script": _template_text("page.js"),
+        "kind": kind, "title": title, "sentences": sentences, "figures": figures, "table": table, "facts": facts,
+        "payload": payload(figures), "made": _now(), "css": _style(), "scripts": scripts(), "script": _template_text("page.js"),
     }  # fmt: skip
     return str(_environment().get_template("gallery.html").render(values))
 

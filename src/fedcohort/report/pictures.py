@@ -19,19 +19,37 @@ if TYPE_CHECKING:
 __all__ = ["pictures", "write"]
 
 
-def pictures(experiment: "Experiment", dataset: "Dataset", survey: "Survey") -> str:
-    """A page: clients × classes, sizes, class shares, speed, and label noise and presence where there is any."""
+def pictures(experiment: "Experiment", dataset: "Dataset", survey: "Survey", label: str = "") -> str:
+    """A page: the laws and what came of them, clients × classes, sizes, shares, speed, and noise and presence where there is any.
+
+    Args:
+        experiment: that describes the federation.
+        dataset, survey: its data, and who holds what.
+        label: of the row, where the experiment has several.
+    """
     report = survey.report
     facts = {
         "samples": report.sizes, "counts": report.counts, "wrong_labels": survey.wrong_labels, "time": survey.time,
         "sending": survey.sending, "presence": survey.presence,
     }  # fmt: skip
-    clients = Clients(experiment.seed, short(dataset.classes, 16), facts)
-    held = (
-        f"{dataset.num_train:,} training samples of {dataset.num_classes} classes, held by {clients.number:,} clients"
-    )
-    sentences = [f"{held} by {experiment.federation.partition.name}, seed {experiment.seed}."]
-    return gallery("A federation before any training", dataset.name, sentences, federation(clients, PAGE))
+    clients = Clients(experiment.seed, short(dataset.classes, 16), facts, deadline=experiment.systems.deadline)
+    title = f"{experiment.name}: {label}" if label and experiment.variants else experiment.name
+    sentences = [_held(experiment, dataset, survey)]
+    return gallery(
+        "A federation before any training", title, sentences, federation(clients, PAGE),
+        facts=show.federation_facts(experiment, dataset, survey),
+    )  # fmt: skip
+
+
+def _held(experiment: "Experiment", dataset: "Dataset", survey: "Survey") -> str:
+    """What the clients hold of the data, and what nobody does."""
+    report = survey.report
+    held, m = int(report.sizes.sum()), len(report.sizes)
+    by = f"by {experiment.federation.partition.name}, seed {experiment.seed}"
+    who = "1 client holds" if m == 1 else f"{m:,} clients hold"
+    what = f"{dataset.num_train:,} training samples of {dataset.name} ({dataset.num_classes} classes), {by}"
+    left = dataset.num_train - held
+    return f"{who} all {what}." if left == 0 else f"{who} {held:,} of the {what}; {left:,} belong to no client."
 
 
 def write(output: str, text: str, *, quiet: bool = False) -> None:

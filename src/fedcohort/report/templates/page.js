@@ -25,6 +25,18 @@ function named(spec, found = new Set()) {
   return found;
 }
 
+/* As many columns of a legend as have room. */
+function fold(spec, width) {
+  if (Array.isArray(spec)) { spec.forEach(inner => fold(inner, width)); return; }
+  if (!spec || typeof spec !== "object") return;
+  const names = spec.scale && Array.isArray(spec.scale.domain) ? spec.scale.domain : ["0,000"];
+  if (spec.legend && spec.legend.columns) {
+    const longest = Math.min(20, Math.max(...names.map(name => String(name).length)));
+    spec.legend.columns = Math.max(1, Math.min(spec.legend.columns, Math.floor((width - 50) / (30 + 8 * longest))));
+  }
+  Object.values(spec).forEach(inner => fold(inner, width));
+}
+
 async function draw(place) {
   const key = place.dataset.chart, original = state.charts[key];
   const spec = structuredClone(original);
@@ -41,6 +53,7 @@ async function draw(place) {
     const names = Object.entries(spec.datasets).filter(([n]) => n.endsWith("_ends")).flatMap(([, rows]) => rows.map(row => row.name.length));
     right = 14 + 7 * Math.max(...names, 1);
   }
+  fold(spec, width);
   spec.padding = {left: 2, top: 8, bottom: 2, right: Math.min(right, width / 3)};
   const container = spec.width === "container";
   if (container) spec.autosize = {type: "fit-x", contains: "padding"};
@@ -97,23 +110,41 @@ function download(name, type, text) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
+const drawing_of = place => state.views.get(place.dataset.chart).toSVG();
+
+/* The charts of a view in one drawing, each where it stands on the page, with its title: browsers save one file at a click. */
+async function together(places) {
+  const frame = places[0].closest(".view").getBoundingClientRect(), parts = [];
+  const words = text => new Option(text).innerHTML;
+  for (const [i, place] of places.entries()) {
+    const title = place.closest(".panel").querySelector(".panel-title"), at = (place.firstElementChild || place).getBoundingClientRect();
+    if (title) {
+      const box = title.getBoundingClientRect();
+      parts.push(`<text x="${box.left - frame.left + box.width / 2}" y="${box.top - frame.top + 13}" text-anchor="middle" font-family="sans-serif" font-size="12" fill="var(--soft)">${words(title.textContent)}</text>`);
+    }
+    const svg = (await drawing_of(place)).replace(/(id="|url\(#)/g, `$1p${i}-`);
+    const left = at.left - frame.left + Math.max(0, (at.width - parseFloat((/ width="([\d.]+)/.exec(svg) || [])[1] || at.width)) / 2);
+    parts.push(svg.replace("<svg ", `<svg x="${left}" y="${at.top - frame.top}" `));
+  }
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${frame.width}" height="${frame.height}" viewBox="0 0 ${frame.width} ${frame.height}">${parts.join("")}</svg>`;
+}
+
 async function save(button) {
   const figure = button.closest("figure"), key = figure.dataset.figure;
   const places = all(".view:not([hidden]) .chart", figure);
   if (button.dataset.save === "svg") {
     const style = getComputedStyle(document.documentElement);
-    for (const place of places) {
-      const svg = await state.views.get(place.dataset.chart).toSVG();
-      const solid = svg.replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim());
-      download(`${place.dataset.chart}.svg`, "image/svg+xml", solid);
-    }
+    const name = places.length === 1 ? places[0].dataset.chart : `${key}.${places[0].closest(".view").dataset.view}`;
+    const svg = places.length === 1 ? await drawing_of(places[0]) : await together(places);
+    const solid = svg.replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim());
+    download(`${name}.svg`, "image/svg+xml", solid);
     return;
   }
   const quote = value => value === null || value === undefined ? "" : /[",\n]/.test(value) ? `"${String(value).replace(/"/g, '""')}"` : String(value);
   const names = new Set(places.flatMap(place => [...named(state.charts[place.dataset.chart])]));
   for (const name of names) {
     const rows = state.data[name] || [];
-    if (name.endsWith("_ends") || !rows.length) continue;
+    if (/_(ends|key)$/.test(name) || !rows.length) continue; // only what says how to draw
     const columns = Object.keys(rows[0]);
     download(`${key}-${name}.csv`, "text/csv", [columns.join(","), ...rows.map(row => columns.map(c => quote(row[c])).join(","))].join("\n"));
   }
