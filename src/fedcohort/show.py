@@ -515,7 +515,8 @@ def _waiting(experiment: "Experiment", survey: "Survey") -> Iterator[tuple[str, 
 
 
 def _called(choice: "Choice") -> str:
-    return f"{choice.name}({', '.join(f'{key} = {_value(value)}' for key, value in choice.parameters.items())})"
+    words = ", ".join(f"{key} = {_value(value)}" for key, value in choice.parameters.items())
+    return f"{choice.name}({words})" if words else choice.name
 
 
 def _alpha(value: float) -> str:

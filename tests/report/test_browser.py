@@ -3,6 +3,7 @@
 Needs Chromium (``apt-get install chromium``, or any whose path is in ``FEDCOHORT_BROWSER``); skipped without it.
 """
 
+import csv
 import os
 import shutil
 import sqlite3
@@ -10,12 +11,16 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from fedcohort.report.gather import find_runs, gather
 from fedcohort.report.live import serve
 from fedcohort.report.page import page as report
+from fedcohort.report.pictures import pictures
+from fedcohort.simulate import Given, look
+from tests.experiments import small
 from tests.report.test_page import hostile
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -188,6 +193,39 @@ def test_a_phone_is_wide_enough(browser: Any, file: str) -> None:
     )
     assert wide == []
     assert watched.empty_charts() == []
+    assert watched.complaints == []
+    page.close()
+
+
+def test_pictures_of_clients_fit_a_phone_and_pies_are_one_file(browser: Any, tmp_path: Path) -> None:
+    experiment = small(federation={"clients": 20, "partition": {"name": "dirichlet_client", "min_size": 1}}).single(0)
+    file = tmp_path / "clients.html"
+    file.write_text(pictures(experiment, *look(experiment, Given())), encoding="utf-8")
+    watched = Watched(browser, viewport={"width": 375, "height": 700})
+    page = watched.open(file.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    cut = """[...document.querySelectorAll('.view:not([hidden]) svg text')].filter(text =>
+        text.getBoundingClientRect().right > text.closest('svg').getBoundingClientRect().right + 1).map(text => text.textContent)"""
+    assert page.evaluate(cut) == []
+    legend = (
+        "[...document.querySelectorAll('#figure-class-shares .role-legend-label text')].map(text => text.textContent)"
+    )
+    assert page.evaluate(legend) == list("0123456789")
+    page.locator('#figure-class-shares .switch input[value="1"]').check(force=True)
+    page.evaluate("fedcohort.drawAll()")
+    for kind in ("svg", "csv"):
+        with page.expect_download() as download:
+            page.locator(f'#figure-class-shares [data-save="{kind}"]').click()
+        text = Path(download.value.path()).read_text(encoding="utf-8")
+        if kind == "svg":
+            words = {
+                "".join(node.itertext())
+                for node in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")
+            }
+            assert len([word for word in words if word.startswith("client ")]) == 20
+            assert "var(" not in text
+        else:
+            assert len({row["client"] for row in csv.DictReader(text.splitlines())}) == 20
     assert watched.complaints == []
     page.close()
 

@@ -1,0 +1,120 @@
+"""Pictures of a federation: single clients that exist, the extremes of all of them, and words that say what is held."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from fedcohort.cli import cli
+from fedcohort.federation.survey import Survey
+from fedcohort.record import Portrait
+from fedcohort.report.charts.federation import SAMPLE, SHOWN, Clients, federation
+from fedcohort.report.figure import Figure
+from fedcohort.report.look import PAGE
+from fedcohort.report.pictures import pictures
+from fedcohort.simulate import Given, look
+from tests.experiments import small
+from tests.report.pages import Page
+
+
+def figures(m: int, deadline: float | None = None) -> tuple[Clients, dict[str, Figure]]:
+    """Single-class clients of which a few are noisy, and one is very slow."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 500, m)
+    counts = np.zeros((m, 10), dtype=np.int64)
+    counts[np.arange(m), rng.integers(0, 10, m)] = sizes
+    time = rng.exponential(10, m)
+    time[m // 3] = 1e4
+    wrong = np.where(rng.random(m) < 0.3, 0.6, 0.0)
+    facts = {"samples": sizes, "counts": counts, "time": time, "wrong_labels": wrong}
+    clients = Clients.of(Portrait(tuple("0123456789"), facts), 0, deadline)
+    assert clients is not None
+    return clients, {figure.key: figure for figure in federation(clients, PAGE)}
+
+
+@pytest.mark.parametrize("m", [SHOWN, SHOWN + 1, 20_000])
+def test_every_client_that_is_drawn_is_one_that_exists(m: int) -> None:
+    clients, found = figures(m)
+    facts = clients.facts
+    cells = found["classes-of-clients"].data["class_counts"]
+    who = cells["client"].astype(int)
+    assert cells["client"].nunique() == (m if m <= SHOWN else SAMPLE)
+    assert (cells["samples"] == facts["counts"][who, cells["class"].astype(int)]).all()
+    assert (found["class-shares"].data["class_shares"]["share"] == 1).all(), "single-class clients stay so"
+    sizes = np.sort(facts["samples"])
+    drawn = np.sort(facts["samples"][who])
+    assert (drawn[0], drawn[-1]) == (sizes[0], sizes[-1])
+    noise = found["noise"].data["noise"]
+    assert set(noise["value"]) == {0.0, 0.6}
+    assert noise["value"].mean() == pytest.approx(facts["wrong_labels"].mean(), abs=0.6 / 100)
+    time = found["speed"].data["speed"].groupby("client")["value"].sum()
+    np.testing.assert_allclose(time, facts["time"][time.index.astype(int)])
+    assert time.max() == 1e4, "the slowest is always drawn"
+    if m > SHOWN:
+        assert f"{SAMPLE} of {m:,} clients, evenly over the order of size" in found["class-shares"].note
+        assert found["speed"].data["speed"]["to"].max() == pytest.approx(1)
+
+
+def test_the_sample_is_even_over_the_order_of_size() -> None:
+    clients, found = figures(20_000)
+    drawn = found["classes-of-clients"].data["class_counts"]["client"].astype(int).drop_duplicates()
+    sizes = clients.facts["samples"]
+    levels = np.linspace(0, 1, SAMPLE)
+    np.testing.assert_allclose(sizes[drawn], np.quantile(sizes, levels), atol=1)
+    assert (np.diff(sizes[drawn]) >= 0).all()
+
+
+def test_the_deadline_is_a_line_and_a_number() -> None:
+    clients, found = figures(300, deadline=20.0)
+    late = int((clients.facts["time"] > 20).sum())
+    assert f"{late} of 300 clients need longer than the deadline, 20" in found["speed"].note
+    assert found["speed"].data["deadline_key"]["deadline"].tolist() == [20.0]
+    assert "deadline_key" not in figures(300)[1]["speed"].data
+
+
+def test_equal_clients_are_one_bar_of_whole_numbers() -> None:
+    clients = Clients(0, [], {"samples": np.full(50, 125)})
+    (sizes,) = federation(clients, PAGE)
+    (bar,) = sizes.data["sizes"].to_dict("records")
+    assert bar["from"] <= 125 < bar["to"]
+    assert (bar["clients"], bar["from"] % 1, bar["to"] % 1) == (50, 0, 0)
+    assert sizes.views[0].panels[0].chart.to_dict()["encoding"]["x"]["scale"]["domain"] == [0, bar["to"]]
+
+
+def made(**values: Any) -> tuple[Survey, Page]:
+    experiment = small(**values).single(0)
+    dataset, survey = look(experiment, Given())
+    return survey, Page(pictures(experiment, dataset, survey, "row"))
+
+
+def test_the_head_says_what_is_held_and_the_facts_how() -> None:
+    federation = {
+        "clients": 7, "partition": {"name": "shards"}, "holdout": 0.2,
+        "label_noise": {"name": "constant", "rate": 0.1}, "feature_shift": {"name": "rotate"},
+    }  # fmt: skip
+    survey, page = made(name="mine", federation=federation, systems={"deadline": 1000.0})
+    held, dropped = int(survey.report.sizes.sum()), survey.report.dropped
+    assert dropped > 0
+    assert f"7 clients hold {held:,} of the 1,438 training samples of digits" in page.prose
+    assert f"{dropped:,} belong to no client" in page.prose
+    for words in (
+        "mine",
+        "shards(",
+        "rate = 0.1",
+        "rotate(",
+        "share 0.2",
+        "shifted_exponential(",
+        "1000: ",
+        "Distance",
+    ):
+        assert words in page.prose
+    _, whole = made(name="all", federation={"clients": 5, "partition": {"name": "iid"}})
+    assert "5 clients hold all 1,438 training samples" in whole.prose
+
+
+@pytest.mark.parametrize("command", [["data", "describe"], ["report"], ["profile"]])
+def test_a_page_is_not_called_a_picture(command: list[str]) -> None:
+    result = CliRunner().invoke(cli, [*command, "-o", "page.png"])
+    assert result.exit_code == 2
+    assert "-o page.png: the page is HTML; give a name that ends in .html" in result.output
