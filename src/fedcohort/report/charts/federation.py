@@ -362,6 +362,11 @@ def _one_by_one(
     return chart, frame, about
 
 
+def _plain(time: float) -> str:
+    """A time without an exponent."""
+    return f"{time:,.0f}" if abs(time) >= 1000 else f"{time:.4g}"
+
+
 def _speed(clients: Clients, look: Look) -> Figure | None:
     time = clients.facts.get("time")
     if time is None or not np.isfinite(time).any():
@@ -377,11 +382,11 @@ def _speed(clients: Clients, look: Look) -> Figure | None:
     median, slowest = np.median(time[known]), time[known].max()
     note = (
         "Time for nominal work and a model down and up, in round 1; 1 is one pass over one sample. "
-        f"Median {median:,.4g}, slowest {slowest:,.4g}."
+        f"Median {_plain(median)}, slowest {_plain(slowest)}."
     )
     if clients.deadline is not None:
         late = int((time[known] > clients.deadline).sum())
-        note += f" {late:,} of {known.sum():,} clients need longer than the deadline, {clients.deadline:,.4g}."
+        note += f" {late:,} of {known.sum():,} clients need longer than the deadline, {_plain(clients.deadline)}."
         data["deadline_key"] = pd.DataFrame({"deadline": [clients.deadline], "words": ["deadline"]})
         line = alt.Chart(alt.NamedData(name="deadline_key")).encode(alt.Y("deadline:Q", title=title))
         layers.append(line.mark_rule(color=look.ink, strokeDash=[5, 3]))
