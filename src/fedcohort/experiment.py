@@ -277,11 +277,11 @@ class Experiment(_Section):
 
     name: str = "quickstart"
     """Names the run directories; decides nothing."""
-    rounds: Annotated[int, Ge(1)] = 20
+    rounds: Annotated[int, Ge(1), Le(10_000_000)] = 20
     """Rounds of federated training (n)."""
     seed: Annotated[int, Ge(0)] = 0
     """First seed; everything random follows from it."""
-    seeds: Annotated[int, Ge(1)] = 3
+    seeds: Annotated[int, Ge(1), Le(10_000)] = 3
     """Repetitions, with seeds seed, seed + 1, …"""
     data: Data = Data()
     public: Public = Public()

@@ -428,6 +428,11 @@ class Run:
         meta, resolved = self._meta(), self.path / "experiment.toml"
         if meta.get("status") not in ("running", "finished"):
             raise _damaged(self._database, f"its status is {meta.get('status')!r}")
+        if meta["status"] == "finished" and _file_hash(self.path / "model.safetensors") != meta.get("model"):
+            raise UsageError(
+                f"{self.path / 'model.safetensors'}: is missing or not what was recorded; nothing was overwritten; restore the "
+                "file, or delete the run directory to start again"
+            )
         try:
             same = resolved.read_text(encoding="utf-8") == meta["experiment"]
         except (OSError, UnicodeDecodeError):
@@ -472,7 +477,7 @@ class Run:
         connection = self._connected()
         try:
             yield connection
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise _damaged(self._database, error) from None
         finally:
             connection.close()
@@ -605,6 +610,8 @@ class Writer:
         save_file(dict(model), temporary)
         temporary.rename(self.path / "model.safetensors")
         with self._connection as db:
+            digest = _file_hash(self.path / "model.safetensors")
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('model', ?)", (digest,))
             db.execute("UPDATE meta SET value = 'finished' WHERE key = 'status'")
 
     def close(self) -> None:
@@ -634,9 +641,20 @@ def open_run(path: str | Path) -> Run:
     return run
 
 
+def _file_hash(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
 def _first_seal(connection: sqlite3.Connection) -> str:
     """The hash that the first round is chained to: of all that is fixed when a run is made."""
-    fixed = connection.execute("SELECT key, value FROM meta WHERE key != 'status' ORDER BY key").fetchall()
+    fixed = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+    fixed += connection.execute(
+        "SELECT key, value FROM meta WHERE key NOT IN ('status', 'model') ORDER BY key"
+    ).fetchall()
     fixed += connection.execute("SELECT * FROM portrait ORDER BY name").fetchall()
     return hashlib.sha256(repr(fixed).encode()).hexdigest()
 

@@ -224,6 +224,36 @@ def test_a_single_flipped_bit_of_the_database_is_found(seed: int, tmp_path: Path
     assert everything_in(path) == before
 
 
+@pytest.mark.parametrize(
+    "mark", [b"validation_accuracy REAL", b"status TEXT", b"CREATE TABLE rounds", b"selection-uni"]
+)
+@pytest.mark.parametrize("bit", [1, 32, 128])
+def test_a_flipped_bit_in_the_layout_or_the_description_is_found(mark: bytes, bit: int, tmp_path: Path) -> None:
+    path = broken_run(tmp_path)
+    with sqlite3.connect(path / "run.sqlite") as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = bytearray((path / "run.sqlite").read_bytes())
+    data[data.index(mark) + len(mark) // 2] ^= bit
+    (path / "run.sqlite").write_bytes(data)
+    for use in (lambda: fedcohort.run(small(), runs=tmp_path), lambda: fedcohort.open_run(path)):
+        with pytest.raises(UsageError, match=r"run\.sqlite: the run's database is damaged|written in format"):
+            use()
+
+
+@pytest.mark.parametrize("damage", ["flip", "gone"])
+def test_a_damaged_model_of_a_finished_run_is_found(damage: str, tmp_path: Path) -> None:
+    path = fedcohort.run(small(rounds=1), runs=tmp_path).path
+    file = path / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-9] ^= 4
+    file.write_bytes(data)
+    if damage == "gone":
+        file.unlink()
+    for use in (lambda: fedcohort.run(small(rounds=1), runs=tmp_path), lambda: fedcohort.open_run(path)):
+        with pytest.raises(UsageError, match=r"model\.safetensors: is missing or not what was recorded"):
+            use()
+
+
 @pytest.mark.parametrize("damage", ["changed", "emptied", "gone"])
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_description_that_is_not_what_was_recorded(damage: str, finished: bool, tmp_path: Path) -> None:
