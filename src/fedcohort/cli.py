@@ -56,6 +56,11 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except UsageError as error:
             raise _Wrong(str(error)) from None
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:  # one line like everything else that users can get wrong
+            where = error.ctx.command_path if error.ctx is not None else "fedcohort"
+            raise _Wrong(f"{error.format_message().rstrip('.')}; see `{where} --help`") from None
         except KeyboardInterrupt:
             raise _Stopped("interrupted; finished rounds are kept, and the same command goes on from there") from None
 
@@ -327,7 +332,7 @@ def describe_data(
     data_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Show the clients before any training: classes, sizes, wrong labels, speed, presence.
+    """Show the clients before any training.
 
     FILE is an experiment in TOML; without it the quickstart's federation is shown, under its first seed.
     """
