@@ -475,7 +475,7 @@ def test_bad_arguments(arguments: list[str], words: list[str]) -> None:
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["run", "--nonsense"], ["compare"], ["run", "a.toml", "b.toml"]])
 def test_what_click_refuses(arguments: list[str]) -> None:
-    refused(call(*arguments), "see `fedcohort", "--help`")
+    refused(call(*arguments), "; see `", "--help`")
 
 
 def test_a_data_set_that_is_not_there_offline(tmp_path: Path) -> None:
