@@ -212,6 +212,7 @@ def _play(
 
     def played(row: RoundRow, test: Callable[[], Any] | None, saved: Saved | None) -> Callable[[], None]:
         def commit() -> None:
+            """Wait for the test, then record the round and tell."""
             nonlocal recording
             begin = time.perf_counter()
             if test is not None:

@@ -55,20 +55,25 @@ def test_rounds_after_the_last_checkpoint_are_played_again(every: int, tmp_path:
     assert record(fedcohort.run(experiment, runs=tmp_path / "broken")) == record(straight)
 
 
+def kill_thrice(command: list[str], folder: Path, delays: tuple[float, ...]) -> None:
+    """Start the command again and again, and kill it each time, a while after a new round; it must have been alive at least once."""
+    killed = 0
+    for delay in delays:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        _wait_for_a_new_round(folder, process)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+    assert killed >= 1
+
+
 def test_kill_9_at_any_moment(tmp_path: Path) -> None:
     """A real process, really killed, several times, at moments nobody chose; the last one ends with the same bits."""
     command = [
         sys.executable, "-m", "fedcohort", "run", "--quiet", "--runs", str(tmp_path / "killed"),
         "--set", f"rounds={SLOW_ROUNDS}", "--set", "seeds=1", "--set", "selection.name=ucb", "--set", "model.name=cnn_a",
     ]  # fmt: skip
-    killed = 0
-    for delay in (0.05, 0.3, 0.6):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        _wait_for_a_new_round(tmp_path / "killed", process)
-        time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        killed += process.wait() == -signal.SIGKILL
-    assert killed >= 1
+    kill_thrice(command, tmp_path / "killed", (0.05, 0.3, 0.6))
     [run] = [Run(path) for path in (tmp_path / "killed").iterdir()]
     subprocess.run(command, check=True, timeout=120)
     straight = fedcohort.run(
@@ -92,14 +97,7 @@ def test_kill_9_with_what_clients_remember(limit: int, tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", start, "run", "--quiet", "--runs", str(tmp_path / "killed")]
     command += [part for setting in settings for part in ("--set", setting)]
-    killed = 0
-    for delay in (0.1, 0.5, 0.3):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        _wait_for_a_new_round(tmp_path / "killed", process)
-        time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        killed += process.wait() == -signal.SIGKILL
-    assert killed >= 1
+    kill_thrice(command, tmp_path / "killed", (0.1, 0.5, 0.3))
     subprocess.run(command, check=True, timeout=300)
     [path] = (tmp_path / "killed").iterdir()
     straight = fedcohort.run(

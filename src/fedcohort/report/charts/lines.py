@@ -110,19 +110,21 @@ def marks(number: int, most: int = 7) -> list[int]:
 def colour(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.Color:
     """A strategy's colour; the legend of the page is its bar of strategies."""
     scale = alt.Scale(domain=list(labels), range=look.colours(len(labels)))
-    shown = (
-        alt.Legend(
-            title=None,
-            columns=_columns(labels, look),
-            symbolType="stroke",
-            symbolOpacity=1,
-            symbolSize=350,
-            symbolStrokeWidth=1.6,
-        )
-        if legend and not look.page
-        else None
+    return alt.Color("strategy:N", scale=scale, legend=_legend(labels, look) if legend else None)
+
+
+def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
+    """Strokes beside the strategies' names; none on the page."""
+    if look.page:
+        return None
+    return alt.Legend(
+        title=None,
+        columns=_columns(labels, look),
+        symbolType="stroke",
+        symbolOpacity=1,
+        symbolSize=350,
+        symbolStrokeWidth=1.6,
     )
-    return alt.Color("strategy:N", scale=scale, legend=shown)
 
 
 def _columns(labels: Sequence[str], look: Look) -> int:
@@ -134,19 +136,7 @@ def _columns(labels: Sequence[str], look: Look) -> int:
 def dash(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.StrokeDash:
     """A strategy's dash."""
     scale = alt.Scale(domain=list(labels), range=look.dashes(len(labels)))
-    shown = (
-        alt.Legend(
-            title=None,
-            columns=_columns(labels, look),
-            symbolType="stroke",
-            symbolOpacity=1,
-            symbolSize=350,
-            symbolStrokeWidth=1.6,
-        )
-        if legend and not look.page
-        else None
-    )
-    return alt.StrokeDash("strategy:N", scale=scale, legend=shown)
+    return alt.StrokeDash("strategy:N", scale=scale, legend=_legend(labels, look) if legend else None)
 
 
 def hideable(chart: Any, look: Look) -> Any:
