@@ -3,6 +3,7 @@
 import math
 import re
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.engines.local import LocalEngine
 from fedcohort.errors import UsageError
+from fedcohort.experiment import Experiment
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
-from fedcohort.models import MODELS, CnnA, CnnB, Mlp, Model, ResNet18
+from fedcohort.models import MODELS, CnnA, CnnB, CnnStrided, Mlp, Model, ResNet18
 from fedcohort.selection.base import Cohort
 
 RESNETS: list[Model] = [ResNet18(), ResNet18(norm="batch")]
@@ -32,6 +34,7 @@ def size(model: Model, shape: tuple[int, ...], classes: int = 10) -> int:
 @pytest.mark.parametrize(
     ("model", "shape", "expected"),
     [
+        (CnnStrided(), (3, 32, 32), 283_786),
         (CnnA(), (3, 32, 32), 319_178),
         (CnnB(), (3, 32, 32), 2_193_226),
         (CnnB(), (1, 28, 28), 1_701_130),
@@ -55,7 +58,7 @@ def test_the_layers_of_cnn_b() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (1, 8, 8)])
-@pytest.mark.parametrize("name", ["cnn_a", "cnn_b", "resnet18", "mlp", "logistic"])
+@pytest.mark.parametrize("name", ["cnn_strided", "cnn_a", "cnn_b", "resnet18", "mlp", "logistic"])
 def test_shapes(name: str, shape: tuple[int, ...]) -> None:
     model: Any = MODELS.find(name, "model.name")()
     module = model.build(shape, 7).eval()
@@ -92,7 +95,7 @@ def test_normalisation_of_resnet18() -> None:
     assert sum(name.endswith("running_var") for name, _ in module.named_buffers()) == 20
 
 
-@pytest.mark.parametrize("name", ["cnn_a", "cnn_b", "resnet18"])
+@pytest.mark.parametrize("name", ["cnn_strided", "cnn_a", "cnn_b", "resnet18"])
 def test_tables_are_no_images(name: str) -> None:
     model: Any = MODELS.find(name, "model.name")()
     with pytest.raises(UsageError, match=rf"^model\.name = '{name}': needs images .* the data has \(30,\)"):
@@ -137,3 +140,21 @@ def test_a_round_on_tiny_images(model: Model) -> None:
             assert torch.allclose(value.double(), torch.as_tensor(mean), rtol=1e-5, atol=1e-6)
         else:
             assert int(value) == max(int(update.state[name]) for update in updates)
+
+
+@pytest.mark.parametrize("name", ["function", "Network", "instance"])
+def test_a_network_in_a_file_of_ones_own(tmp_path: Path, name: str) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "def function(shape, num_classes):\n    return nn.Linear(shape[0], num_classes)\n"
+        "class Network(nn.Linear):\n    def __init__(self):\n        super().__init__(5, 3)\n"
+        "instance = Network()\n"
+    )
+    experiment = Experiment(model={"name": f"{tmp_path / 'net.py'}:{name}"})
+    assert size(experiment.model.build(), (5,), 3) == 18
+
+
+def test_a_network_in_a_file_has_no_parameters(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("def function(shape, num_classes): ...\n")
+    with pytest.raises(UsageError, match=r"^model.width: '.*' takes no parameters"):
+        Experiment(model={"name": f"{tmp_path / 'net.py'}:function", "width": 3})

@@ -129,6 +129,8 @@ class Data(_Section):
 
     name: str = "digits"
     """An embedded name, a Hub id (owner/name), or a folder."""
+    share: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Share of the training samples that is used, of each class the same, always the same ones; less makes a trial quick."""
     validation: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Share of the test set that becomes the server's validation set: rewards and early stopping see it, reports never do."""
     image_column: str | None = None
@@ -435,7 +437,9 @@ class Experiment(_Section):
             values["measures"].pop(name)
         if values["algorithm"].get("max_weight") is None:
             values["algorithm"].pop("max_weight", None)
-        if not values["measures"]["clients_every"]:  # as if there were no such setting
+        if values["data"]["share"] == 1:  # as if there were no such setting
+            values["data"].pop("share")
+        if not values["measures"]["clients_every"]:
             values["measures"].pop("clients_every")
         if traced := self._trace():
             values["systems"]["availability"]["file"] = traced
@@ -622,8 +626,12 @@ def _plug(choice: type[Choice], given: Mapping[str, Any], where: str) -> dict[st
     if is_file_name(name):
         name = _anchored(name, Path.cwd())
     found = choice.table.find(name, f"{where}.name")
+    if not isinstance(found, type):
+        raise UsageError(f"{where}.name = {name!r}: is a {type(found).__name__}; a {choice.table.kind} is a class")
+    if rest and not hasattr(found, "__pydantic_fields__"):
+        raise UsageError(f"{where}.{min(rest)}: {name!r} takes no parameters; a class with @parameters has them")
     try:
-        instance = make(found, rest, where)
+        instance: Any = make(found, rest, where)
     except UsageError as error:
         fields = [*(f for f in choice.model_fields if f != "parameters"), *getattr(found, "__pydantic_fields__", {})]
         unknown = next((key for key in rest if key not in fields), None)

@@ -1,4 +1,4 @@
-"""Models: softmax regression, a small perceptron, two small CNNs, a ResNet-18; or any ``nn.Module`` of the user.
+"""Models: softmax regression, a small perceptron, three small CNNs, a ResNet-18; or any ``nn.Module`` of the user.
 
 A model is a ``@parameters`` class with ``build(shape, num_classes) -> nn.Module``. ``shape`` is that of one sample: ``(d,)`` for
 a table, ``(C, H, W)`` for an image. The module returns logits [batch, K].
@@ -11,9 +11,9 @@ from annotated_types import Ge
 
 from fedcohort.errors import UsageError
 from fedcohort.parameters import parameters
-from fedcohort.plugins import Table
+from fedcohort.plugins import Table, short_name
 
-__all__ = ["MODELS", "CnnA", "CnnB", "Logistic", "Mlp", "Model", "ResNet18", "as_model"]
+__all__ = ["MODELS", "CnnA", "CnnB", "CnnStrided", "Logistic", "Mlp", "Model", "ResNet18", "as_model"]
 
 
 class Model:
@@ -49,6 +49,27 @@ class Mlp(Model):
         return nn.Sequential(
             nn.Flatten(), nn.Linear(_size(shape), self.hidden), nn.ReLU(), nn.Linear(self.hidden, num_classes)
         )
+
+
+@parameters
+class CnnStrided(Model):
+    """A quick CNN for comparisons of many runs: convolutions 5×5 of 32 and 3×3 of 64, both with stride 2, and a hidden layer of 64.
+
+    On 3×32×32 and 10 classes it has 283,786 parameters and takes about a third of the time of ``cnn_a`` (ours).
+    """
+
+    smallest: ClassVar[int] = 4
+
+    def build(self, shape: tuple[int, ...], num_classes: int) -> Any:
+        """See :class:`Model`."""
+        from torch import nn
+
+        channels, height, width = _image("cnn_strided", shape, self.smallest)
+        return nn.Sequential(
+            nn.Conv2d(channels, 32, 5, stride=2, padding=2), nn.ReLU(),
+            nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.ReLU(),
+            nn.Flatten(), nn.Linear(64 * -(-height // 4) * -(-width // 4), 64), nn.ReLU(), nn.Linear(64, num_classes),
+        )  # fmt: skip
 
 
 @parameters
@@ -149,12 +170,24 @@ class ResNet18(Model):
         return Block(body, nn.Sequential(nn.Conv2d(before, width, 1, stride, bias=False), self._norm(width)))
 
 
-MODELS = Table(
+class _Models(Table):
+    """Names of models; in a user's own file also a network or a function that makes one."""
+
+    def find(self, name: str, where: str) -> Any:
+        """See :meth:`Table.find`; what has no ``build`` is taken as :func:`as_model` takes it."""
+        found = super().find(name, where)
+        if hasattr(found, "build") or not callable(found):
+            return found
+        return type(short_name(name), (Model,), {"build": lambda _, shape, count: as_model(found).build(shape, count)})
+
+
+MODELS = _Models(
     kind="model",
     group="fedcohort.models",
     builtin={
         "logistic": "fedcohort.models:Logistic",
         "mlp": "fedcohort.models:Mlp",
+        "cnn_strided": "fedcohort.models:CnnStrided",
         "cnn_a": "fedcohort.models:CnnA",
         "cnn_b": "fedcohort.models:CnnB",
         "resnet18": "fedcohort.models:ResNet18",

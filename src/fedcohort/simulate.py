@@ -292,6 +292,7 @@ def _data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet]":
             )
         return datasets.load(name, data_dir=given.data_dir)
 
+    dataset = datasets.part(dataset, data.share)
     name = public.name if given.public is None else HANDED_OVER
     return dataset, choose_public(name, public.share, dataset, experiment.seed, load=proxy)
 

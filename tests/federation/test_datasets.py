@@ -17,7 +17,7 @@ from PIL import Image
 
 from fedcohort.errors import UsageError
 from fedcohort.federation import datasets as module
-from fedcohort.federation.datasets import NAMES, Dataset, from_arrays, load
+from fedcohort.federation.datasets import NAMES, Dataset, from_arrays, load, part
 
 MIRROR = os.environ.get("FEDCOHORT_DATA")
 needs_mirror = pytest.mark.skipif(
@@ -767,3 +767,32 @@ def test_the_meta_file_is_plain_json(tmp_path, own_cache):
     load(str(image_folder(tmp_path / "pets")))
     (meta,) = own_cache.glob("*/meta.json")
     assert set(json.loads(meta.read_text())) == {"classes", "fingerprint", "arrays"}
+
+
+# ---- a part of the training samples ----
+
+
+def test_a_part_keeps_the_share_of_each_class_and_the_whole_test_set():
+    labels = np.repeat([0, 1, 2], [100, 10, 1])
+    whole = from_arrays((np.arange(111.0)[:, None], labels), (np.zeros((5, 1)), np.zeros(5, dtype=int)), classes="abc")
+    half = part(whole, 0.5)
+    assert np.bincount(half.train_labels).tolist() == [50, 5, 1]  # at least one sample of each class
+    assert np.array_equal(labels[half.train_features[:, 0].astype(int)], half.train_labels)
+    assert len(half.test_labels) == 5
+    assert np.array_equal(half.train_features, part(whole, 0.5).train_features)
+    assert len({whole.fingerprint, half.fingerprint, part(whole, 0.25).fingerprint}) == 3
+    assert part(whole, 1.0) is whole
+
+
+def test_a_part_of_the_writers_are_still_numbered_without_gaps():
+    samples = (np.arange(40.0)[:, None], np.zeros(40, dtype=int))
+    writers = np.repeat(np.arange(20), 2)
+    kept = part(from_arrays(samples, samples, classes="a", writers=writers), 0.25)
+    assert kept.writers is not None
+    assert sorted(set(kept.writers.tolist())) == list(range(len(set(writers[kept.train_features[:, 0].astype(int)]))))
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, 1.5])
+def test_no_other_share(share):
+    with pytest.raises(UsageError, match="share"):
+        part(load("digits"), share)

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +163,28 @@ def from_arrays(
     return Dataset(name, train_features, train_labels, test_features, test_labels, classes, digest.hexdigest(), writers)
 
 
+def part(dataset: Dataset, share: float) -> Dataset:
+    """The data set with only a share of its training samples: of each class the same share, at least one sample, always the same ones.
+
+    The test set stays whole. What is left is copied into memory; ``share = 1`` gives the data set itself.
+
+    Raises:
+        UsageError: a share outside (0, 1].
+    """
+    if not 0 < share <= 1:
+        raise UsageError(f"share = {share:g}: use a share of the training samples above 0, at most 1")
+    if share == 1:
+        return dataset
+    kept = np.flatnonzero(_drawn(dataset.train_labels, share, "datasets.part", least=1))
+    return replace(
+        dataset,
+        train_features=dataset.train_features[kept],
+        train_labels=dataset.train_labels[kept],
+        writers=None if dataset.writers is None else np.unique(dataset.writers[kept], return_inverse=True)[1],
+        fingerprint=f"{dataset.fingerprint}:{share:g}",
+    )
+
+
 # ---- arrays ----
 
 
@@ -232,12 +254,17 @@ def _writers(values: Any, where: str) -> NDArray[np.int64]:
 
 
 def _held_out(groups: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    """Mask of the test samples: ``share`` of each group, rounded, drawn once and for all."""
+    """Mask of the test samples: ``share`` of each group."""
+    return _drawn(groups, share, "datasets.split")
+
+
+def _drawn(groups: NDArray[np.int64], share: float, purpose: str, least: int = 0) -> NDArray[np.bool_]:
+    """Mask of ``share`` of each group, rounded, ``least`` or more, drawn once and for all."""
     _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.lexsort((rng(0, "datasets.split").random(len(group)), group))
+    order = np.lexsort((rng(0, purpose).random(len(group)), group))
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.asarray(rank < np.floor(share * counts + 0.5)[group])
+    return np.asarray(rank < np.maximum(np.floor(share * counts + 0.5), least)[group])
 
 
 def _embedded(name: str) -> Dataset:
