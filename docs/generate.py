@@ -67,7 +67,7 @@ def kind(words: str) -> str:
     if " | " in words:
         return ", ".join(f'`"{word}"`' for word in words.split(" | "))
     words = words.removesuffix(" or none")
-    plain = {"str": "string", "dict[str, typing.Any]": "table"}
+    plain = {"str": "string"}
     return " or ".join(plain.get(word, word) for word in words.split(" or "))
 
 

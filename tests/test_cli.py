@@ -382,6 +382,37 @@ def test_the_page_of_everything_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(map(cell_len, call("strategies").stdout.splitlines())) <= 80
 
 
+OWN = '''"""A strategy of one's own."""
+from fedcohort.selection.uniform import Uniform
+class Mine(Uniform):
+    """Mine alone."""
+'''
+
+
+def test_a_strategy_of_ones_own_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN, encoding="utf-8")
+    shown = " ".join(call("strategies", f"{tmp_path / 'mine.py'}:Mine").stdout.split())
+    assert shown.startswith("your own")
+    assert "Mine Mine alone. source McMahan" in shown
+    refused(call("strategies", "nowhere.py:Mine"), "name = 'nowhere.py:Mine'", "there is no file nowhere.py")
+    refused(call("strategies", f"{tmp_path / 'mine.py'}:Other"), "defines no Other")
+
+
+def test_an_installed_strategy_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not take the others with it, and a run that names it says what is wrong in one line."""
+    installed = tmp_path / "broken-0.1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 0.1\n")
+    (installed / "entry_points.txt").write_text("[fedcohort.strategies]\nbroken = no_such_module:Nobody\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "broken" in STRATEGIES
+    said = {entry["name"]: entry["summary"] for entry in json.loads(call("strategies", "--json").stdout)["strategy"]}
+    assert said["uniform"]
+    assert said["broken"].endswith("cannot be imported: ModuleNotFoundError: No module named 'no_such_module'")
+    refused(call("strategies", "broken"), "name = 'broken'", "installed as no_such_module:Nobody", "cannot be imported")
+    refused(call("run", "--set", "selection=broken"), "selection.name = 'broken'", "cannot be imported")
+
+
 # --- bad input: one line, exit code 2, no traceback --------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import fedcohort
 
 SOURCE = Path(fedcohort.__file__).parent
 
-LEAVES = {"arrays", "errors", "parameters", "plugins", "states", "streams"}
+LEAVES = {"arrays", "errors", "parameters", "plugins", "states", "streams", "threads"}
 """They know nothing of the others, and everybody may know them."""
 
 ARROWS: dict[str, set[str]] = {

@@ -383,14 +383,17 @@ def strategies(name: str | None, as_json: bool) -> None:
     """Show strategies, algorithms and everything else with a name.
 
     Each with its parameters, defaults, source, status, what it asks of clients, what they disclose and what it costs; only those
-    called NAME where one is given.
+    called NAME where one is given, which may be of your own, 'path/to/file.py:Class'.
     """
     from fedcohort import show
     from fedcohort.experiment import Algorithm, Choice, Selection
+    from fedcohort.plugins import from_file, is_file_name
 
     choices = sorted(Choice.__subclasses__(), key=lambda choice: (choice is not Selection, choice is not Algorithm))
     sections = {choice.table.kind: _entries(choice.table, name) for choice in choices}
     sections = {kind: entries for kind, entries in sections.items() if entries}
+    if name is not None and is_file_name(name):
+        sections = {"your own": [_entry(name, from_file(name, "name"))]}
     if not sections:
         known = {known for choice in choices for known in choice.table}
         raise UsageError(f"{name}: nothing has this name; {nearest(str(name), known)}")
@@ -527,28 +530,34 @@ def _all_of(watchers: "Sequence[Progress]") -> "Progress | None":
 
 
 def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:
-    """What is known of each plug-in of a table, or of the one called ``name``."""
+    """What is known of each plug-in of a table, or of the one called ``name``; of one that is broken, what is wrong with it."""
+    entries = []
+    for known in table:
+        if name not in (None, known):
+            continue
+        try:
+            entries.append(_entry(known, table.find(known, "name")))
+        except UsageError as broken:
+            if name is not None:
+                raise
+            entries.append({"name": known, "summary": str(broken), "parameters": []})
+    return entries
+
+
+def _entry(name: str, found: Any) -> dict[str, Any]:
     import dataclasses
     import inspect
 
     from fedcohort.parameters import describe
 
-    entries = []
-    for known in table:
-        if name not in (None, known):
-            continue
-        found = table.find(known, "name")
-        card = getattr(found, "card", None)
-        entries.append(
-            {
-                "name": known,
-                "summary": " ".join((inspect.getdoc(found) or "").partition("\n\n")[0].split()).replace("``", ""),
-                **(dataclasses.asdict(card) if card is not None else {}),
-                **({"needs": sorted(found.needs)} if hasattr(found, "needs") else {}),
-                "parameters": [parameter._asdict() for parameter in describe(found)],
-            }
-        )
-    return entries
+    card = getattr(found, "card", None)
+    return {
+        "name": name,
+        "summary": " ".join((inspect.getdoc(found) or "").partition("\n\n")[0].split()).replace("``", ""),
+        **(dataclasses.asdict(card) if card is not None else {}),
+        **({"needs": sorted(found.needs)} if hasattr(found, "needs") else {}),
+        "parameters": [parameter._asdict() for parameter in describe(found)],
+    }
 
 
 def _partition_json(

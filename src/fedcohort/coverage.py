@@ -41,9 +41,9 @@ def predict(run: Run, given: Given) -> tuple[Predictions, Predictions]:
     """
     from safetensors.torch import load_file
 
-    from fedcohort.algorithms.server import one_thread
     from fedcohort.engines.local import build_module
     from fedcohort.models import as_model
+    from fedcohort.threads import one_thread
     from fedcohort.training.forward import probabilities
     from fedcohort.training.local import DTYPES
 

@@ -65,6 +65,10 @@ def _type(annotation: Any, limits: Iterable[Any] = ()) -> str:
         words = " | ".join(map(str, get_args(annotation)))
     elif get_origin(annotation) in (Union, UnionType):
         words = " or ".join("none" if part is NoneType else _type(part) for part in get_args(annotation))
+    elif get_origin(annotation) is list:
+        words = f"list of {_type(get_args(annotation)[0])}"
+    elif get_origin(annotation) is dict:
+        words = "table"
     else:
         words = inspect.formatannotation(annotation)
     signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}

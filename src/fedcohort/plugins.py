@@ -64,7 +64,12 @@ class Table:
             module, _, attribute = self.builtin[name].partition(":")
             return getattr(importlib.import_module(module), attribute)
         for point in entry_points(group=self.group, name=name):
-            return point.load()
+            try:
+                return point.load()
+            except Exception as error:
+                raise UsageError(
+                    f"{where} = {name!r}: installed as {point.value}, but cannot be imported: {type(error).__name__}: {error}"
+                ) from error
         if is_file_name(name):
             return from_file(name, where)
         hint = f"{nearest(name, self)}; your own: 'path/to/file.py:Class'"

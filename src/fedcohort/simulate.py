@@ -201,9 +201,9 @@ def _play(
 ) -> None:
     """All rounds. The test of a round's model runs beside the training of the next round, which does not depend on it, and the round
     is committed when its test is done."""
-    from fedcohort.algorithms.server import one_thread
     from fedcohort.rounds import play_round
     from fedcohort.selection.base import LocalAccuracy
+    from fedcohort.threads import one_thread
 
     experiment, measures = cell.experiment, cell.experiment.measures
     question, every = LocalAccuracy(held_out=experiment.federation.holdout > 0), measures.clients_every

@@ -83,7 +83,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "size": [{"replacement": True}],
     "ocs": [{"candidates": 5}],
     "aocs": [{"candidates": 5}, {"j_max": 0}],
-    "rizk": [{"xi": 0.0, "estimator": "self_normalised"}],
+    "rizk": [{"xi": 0.0, "estimator": "self_normalised", "importance_data": True}],
     "feel": [{"gradient": "cached"}, {"rho": 1.0}, {"rho": 0.001}],
     "fedcbs": [{"exploration": 0.0, "beta": 3.0}],
     "loss_proportional": [{"temperature": 0.1, "candidates": 5}],

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedcohort.algorithms.base import Members, ModelState, RunningMean, Update, WeightMode, blend
+from fedcohort.algorithms.base import Algorithm, Members, ModelState, RunningMean, Update, WeightMode, blend
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedsgd import FedSGD
 from fedcohort.algorithms.local import Training
@@ -195,10 +195,22 @@ def centralised(start: ModelState, x: Tensor, y: Tensor) -> ModelState:
     ],
 )
 def test_fedsgd_with_everybody_is_full_batch_descent(name: str, network: Model, rule: Rule, clients: int) -> None:
+    training = Training(lr=LR, precision="float64", epochs=4, batch_size=16)  # FedSGD sets its own epochs and batches
+    check_descent(FedSGD(), training, name, network, rule, clients)
+
+
+@pytest.mark.parametrize("clients", [1, 12])
+def test_fedavg_with_everybody_and_one_full_batch_is_full_batch_descent(clients: int) -> None:
+    """S_t = A_t, E = 1, B = ∞: the mean of one step each, weighted by size, is the step on the union."""
+    training = Training(lr=LR, momentum=0.0, precision="float64", epochs=1, batch_size=0)
+    check_descent(FedAvg(), training, "digits", Mlp(hidden=16), DirichletClass(alpha=0.1, min_size=1), clients)
+
+
+def check_descent(
+    algorithm: Algorithm, training: Training, name: str, network: Model, rule: Rule, clients: int
+) -> None:
     data = datasets.load(name)
     federation = gather(data, partition(rule, data.train_labels, clients, seed=5), validation=0.1, seed=5)
-    algorithm = FedSGD()
-    training = Training(lr=LR, precision="float64", epochs=4, batch_size=16)  # FedSGD sets its own epochs and batches
     everybody = Cohort(np.arange(clients))
     members = Members(num_clients=clients, total_samples=data.num_train, k=clients)
     with closing(LocalEngine(federation, network, training, algorithm, seed=5, workers=2)) as engine:

@@ -152,7 +152,9 @@ def test_many_clients_are_refused() -> None:
     with pytest.raises(UsageError, match=r"2,001 are more than 2,000; use clustered_size, or fewer clients"):
         ClusteredSimilarity().setup(a_census([1] * 2001, 10))
     large = dataclasses.replace(a_census([1] * 1000, 10), num_parameters=2_000_000)
-    with pytest.raises(UsageError, match=r"selection.memory_limit = 4: the updates of 1,000 clients, .* take 7\.5 GiB"):
+    with pytest.raises(
+        UsageError, match=r"memory_limit = 4: the updates of 1,000 clients with 2,000,000 parameters, .* 7\.46 GiB"
+    ):
         ClusteredSimilarity().setup(large)
     ClusteredSimilarity(memory_limit=8.0).setup(large)
 

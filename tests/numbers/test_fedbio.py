@@ -18,7 +18,6 @@ from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, T
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedbio import LIMIT, FedBiO, reweighed
 from fedcohort.algorithms.local import Training
-from fedcohort.algorithms.server import one_thread
 from fedcohort.engines.local import LocalEngine
 from fedcohort.errors import UsageError
 from fedcohort.experiment import Experiment
@@ -30,6 +29,7 @@ from fedcohort.selection.base import Cohort
 from fedcohort.simulate import Given
 from fedcohort.streams import rng
 from fedcohort.testing.base import bits
+from fedcohort.threads import one_thread
 from tests.experiments import small
 from tests.games import a_game
 from tests.golden.test_same_bits import record

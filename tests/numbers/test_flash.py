@@ -446,3 +446,53 @@ def test_losses_of_the_local_models_give_contexts_rewards_and_credit_at_once() -
     assert x == pytest.approx([*(LOSSES[1, i] / LOSSES[0, i]), TIMES[i] / 20, 0])
     np.testing.assert_allclose(state["V"], np.eye(4) + np.outer(x, x))
     np.testing.assert_allclose(state["b"], x)
+
+
+# --- what the presets are for ------------------------------------------------------------------------------------------------
+
+
+def reward_rate(name: str, seed: int, m: int = 50, k: int = 10, rounds: int = 300, **values: Any) -> float:
+    """Mean reward of a toy bandit, relative to the best fixed choice of k clients.
+
+    Client i has the time T_i = 1000·(1 + Exp(10)). Its loss moves towards a level by gain_i·U(½, 1½), gain_i ~ U(.02, .1), when it has
+    trained, and by 0.3·U(0, 1) through what others do; what it is worth is gain_i/T_i.
+    """
+    g = RNG(seed)
+    gain, times = g.uniform(0.02, 0.1, m), 1000 * (1 + g.exponential(10, m))
+    worth, loss = gain / times, g.uniform(1.5, 2.5, m)
+    selector = make(STRATEGIES.find(name, "name"), values, "selection")
+    selector.setup(a_census([1000] * m, k))
+    level, known, trained, rates = loss.copy(), np.full(m, np.nan), np.zeros(m, dtype=bool), []
+
+    def ask(question: Question, clients: Indices) -> Values:
+        held_out = 1.1 * loss[clients] * (1 + 0.02 * g.normal(size=len(clients)))
+        return np.stack([loss[clients], held_out], axis=1)
+
+    for t in range(1, rounds + 1):
+        move = np.where(trained, gain * g.uniform(0.5, 1.5, m), 0.3 * g.uniform(0, 1, m))
+        loss = loss + np.where(loss > level, -move, move)
+        cohort = choose(selector, Round(t, k, np.arange(m), RNG([seed, t]), 0.0, known.copy(), ask))
+        trained = np.isin(np.arange(m), cohort.clients)
+        known[cohort.clients] = times[cohort.clients]
+        selector.observe(an_outcome(cohort, t=t, durations=times[cohort.clients]))
+        if len(cohort) == k:  # the first round has everybody
+            rates.append(worth[cohort.clients].sum())
+    return float(np.mean(rates) / np.sort(worth)[-k:].sum())
+
+
+@pytest.mark.slow
+def test_presets_in_a_toy_bandit() -> None:
+    """In raw units γ hides every difference; in relative ones FLASH learns, and with a tenth of the exploration much faster.
+
+    The specification's figures, of a bandit that it does not describe further: uniform 0.39, printed 0.37, flash 0.41, with
+    gamma_scale = 0.1 0.53. Ours: 0.36, 0.40, 0.47, 0.74.
+    """
+    seeds = range(10)
+    uniform = np.mean([reward_rate("uniform", seed) for seed in seeds])
+    printed = np.mean([reward_rate("flash_printed", seed) for seed in seeds])
+    flash = np.mean([reward_rate("flash", seed) for seed in seeds])
+    calm = np.mean([reward_rate("flash", seed, gamma_scale=0.1) for seed in seeds])
+    assert [round(float(found), 2) for found in (uniform, printed, flash, calm)] == pytest.approx(
+        [0.36, 0.40, 0.47, 0.74], abs=0.03
+    )
+    assert abs(printed - uniform) < 0.06 < flash - uniform < calm - flash

@@ -74,3 +74,10 @@ def test_clients_that_do_not_move() -> None:
     assert the_why(selector.select(a_round(1, [0, 1], m=4))).note == "random: no available client has moved"
     for t in range(1, 20):
         assert 3 in selector.select(a_round(2, 4, t=t)).clients
+
+
+def test_data_inside_a_client() -> None:
+    """Batches by loss, reweighted; also when everybody takes part. How they are drawn: tests/training/test_local.py."""
+    assert ready().select(a_round(2, 4)).sampling == "shuffled"
+    assert ready(importance_data=True).select(a_round(2, 4)).sampling == "loss_unbiased"
+    assert ready(importance_data=True).select(a_round(4, 4)).sampling == "loss_unbiased"

@@ -269,3 +269,10 @@ def test_choose_refuses_numbers_without_a_meaning(cohort: Cohort, complaint: str
 
     with pytest.raises(ValueError, match=complaint):
         choose(Fixed(), a_round(2, 4))
+
+
+def test_words_of_a_cohort_that_have_no_meaning() -> None:
+    with pytest.raises(ValueError, match=r"Cohort\.sampling = 'lost': valid are 'shuffled', 'loss', 'loss_unbiased'"):
+        Cohort(np.arange(2), sampling="lost")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"Cohort\.unsent = 'zero': valid are 'left_out', 'unchanged'"):
+        Cohort(np.arange(2), unsent="zero")  # type: ignore[arg-type]

@@ -294,17 +294,18 @@ def test_nesterov_needs_momentum() -> None:
 # --- batches by loss ---------------------------------------------------------------------------------------------------------
 
 
-def by_loss(settings: Training, t: int = 1) -> tuple[Tensors, Update]:
+def by_loss(settings: Training, t: int = 1, sampling: Any = "loss") -> tuple[Tensors, Update]:
     engine = LocalEngine(small_federation(), Mlp(hidden=5), settings, FedAvg(), SEED, 1)
     with closing(engine):
         model = engine.initial_model()
-        return model, next(iter(engine.train(model, t, Cohort(np.array([CLIENT]), sampling="loss"), FedAvg())))
+        return model, next(iter(engine.train(model, t, Cohort(np.array([CLIENT]), sampling=sampling), FedAvg())))
 
 
-def test_batches_by_loss_are_those_of_an_independent_loop() -> None:
+@pytest.mark.parametrize("sampling", ["loss", "loss_unbiased"])
+def test_batches_by_loss_are_those_of_an_independent_loop(sampling: str) -> None:
     """Two epochs of draws ∝ the loss of the model as it is then, plain SGD, in double precision."""
     settings = Training(batch_size=4, epochs=2, lr=0.1, momentum=0.0, precision="float64")
-    model, update = by_loss(settings)
+    model, update = by_loss(settings, sampling=sampling)
     data, order = small_federation().client(CLIENT), rng(SEED, "batches", 1, CLIENT)
     w = {name: value.clone().requires_grad_() for name, value in model.items()}
 
@@ -317,13 +318,14 @@ def test_batches_by_loss_are_those_of_an_independent_loop() -> None:
     for epoch in range(2):
         now = losses(everything).detach().numpy()
         drawn = torch.from_numpy(order.choice(len(data), len(data), p=now / now.sum()))
+        weights = torch.from_numpy(now.mean() / now) if sampling == "loss_unbiased" else torch.ones(len(data))
         trained_on |= set(drawn.tolist())
         for batch in drawn.split(4):
             found = losses(batch)
             for sample, loss in zip(batch.tolist(), found.tolist(), strict=True):
                 if epoch == 0:
                     squares.setdefault(sample, loss**2)
-            gradients = torch.autograd.grad(found.mean(), list(w.values()))
+            gradients = torch.autograd.grad((found * weights[batch]).mean(), list(w.values()))
             with torch.no_grad():
                 for value, gradient in zip(w.values(), gradients, strict=True):
                     value -= 0.1 * gradient
@@ -341,3 +343,29 @@ def test_samples_with_more_loss_are_drawn_more_often() -> None:
     _, shuffled = train(settings)
     _, update = by_loss(settings)
     assert update.report["loss"] > shuffled[0].report["loss"]
+
+
+def test_reweighted_batches_by_loss_have_the_mean_of_the_gradient() -> None:
+    """The updates of 400 rounds of one full-batch step each, against the step along the gradient; without the weights they differ."""
+    settings = Training(batch_size=0, epochs=1, lr=1.0, momentum=0.0, precision="float64")
+    model, whole = train(settings)
+
+    def off(sampling: str) -> float:
+        engine = LocalEngine(small_federation(), Mlp(hidden=5), settings, FedAvg(), SEED, 1)
+        cohort = Cohort(np.array([CLIENT]), sampling=sampling)  # type: ignore[arg-type]
+        with closing(engine):
+            steps = np.array(
+                [
+                    torch.cat(
+                        [v.ravel() for v in next(iter(engine.train(model, t, cohort, FedAvg()))).state.values()]
+                    ).numpy()
+                    for t in range(1, 401)
+                ]
+            )
+        straight = torch.cat([value.ravel() for value in whole[0].state.values()]).numpy()
+        moves = steps.std(axis=0) > 1e-9
+        errors = (steps.mean(axis=0) - straight)[moves] / (steps.std(axis=0)[moves] / np.sqrt(400))
+        return float(np.abs(errors).max())
+
+    assert off("loss_unbiased") < 6
+    assert off("loss") > 10

@@ -29,9 +29,10 @@ from torch.nn import functional
 
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update
 from fedcohort.algorithms.ensemble import Ensemble, Member, all_alike, average, check_weights
-from fedcohort.algorithms.server import ServerTools, one_thread
+from fedcohort.algorithms.server import ServerTools
 from fedcohort.parameters import parameters
 from fedcohort.plugins import Card
+from fedcohort.threads import one_thread
 
 __all__ = ["FedDF", "distillation_loss", "targets"]
 

@@ -32,10 +32,11 @@ from torch.nn import functional
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, Tensors, Update
 from fedcohort.algorithms.ensemble import Ensemble, Member, average, check_weights
 from fedcohort.algorithms.local import Training
-from fedcohort.algorithms.server import ServerTools, one_thread
+from fedcohort.algorithms.server import ServerTools
 from fedcohort.arrays import Values
 from fedcohort.parameters import parameters
 from fedcohort.plugins import Card
+from fedcohort.threads import one_thread
 
 __all__ = ["RHFL", "confidence", "pull"]
 

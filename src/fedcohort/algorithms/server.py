@@ -5,8 +5,7 @@ Only algorithms that run models on the server (FedDF, RHFL) need it; they get it
 """
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from fedcohort.streams import rng
 
-__all__ = ["ServerTools", "one_thread"]
+__all__ = ["ServerTools"]
 
 BLOCK = 128
 """Samples in one forward pass of :meth:`ServerTools.accuracy`."""
@@ -78,14 +77,3 @@ class ServerTools:
 
 def _dtype(state: dict[str, Tensor]) -> torch.dtype:
     return next((value.dtype for value in state.values() if value.is_floating_point()), torch.float32)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One intra-op thread, so that the machine does not decide the bits; torch's setting is put back afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

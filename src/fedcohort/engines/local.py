@@ -25,7 +25,6 @@ from torch import nn
 
 from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
-from fedcohort.algorithms.server import one_thread
 from fedcohort.arrays import Indices, Values
 from fedcohort.engines import device
 from fedcohort.engines.base import ClientError, check_split
@@ -35,6 +34,7 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection.base import Cohort, Question
 from fedcohort.streams import integer
+from fedcohort.threads import one_thread
 from fedcohort.training.forward import Evaluation, answer, blocks, evaluate_block, sum_up
 from fedcohort.training.local import DTYPES, Trainer, state_of
 from fedcohort.training.memories import Memories, Memory

@@ -383,8 +383,9 @@ class Cohort:
         epochs: local epochs of each client; None means the experiment's.
         share: probability with which each client sends each trainable tensor of its update; None means that all are sent.
         unsent: what a tensor that was not sent counts as in the average: left_out (the mean is over those who sent it), or unchanged.
-        sampling: how clients fill their batches: shuffled (every sample once an epoch), or by loss (drawn with replacement, with
-            probability ∝ the loss at the beginning of the epoch, which takes one more forward pass an epoch).
+        sampling: how clients fill their batches: shuffled (every sample once an epoch); loss (drawn with replacement, with probability
+            ∝ the loss at the beginning of the epoch, which takes one more forward pass an epoch); or loss_unbiased (the same, and the
+            loss of sample j counts 1/(n·probability), so that gradients of batches have the mean that they have when shuffled).
         stop: a rule that ends local training before ``epochs``, as plain data: ``{"rule": name, **settings}``.
         why: the reasons.
     """
@@ -396,7 +397,7 @@ class Cohort:
     epochs: Indices | None = None
     share: Values | None = None
     unsent: Literal["left_out", "unchanged"] = "left_out"
-    sampling: Literal["shuffled", "loss"] = "shuffled"
+    sampling: Literal["shuffled", "loss", "loss_unbiased"] = "shuffled"
     stop: Mapping[str, Any] | None = None
     why: Why | None = None
 
@@ -408,6 +409,9 @@ class Cohort:
             values = getattr(self, name)
             if values is not None and len(values) != len(self.clients):
                 raise ValueError(f"Cohort.{name} has {len(values)} entries for {len(self.clients)} clients")
+        for name, valid in (("unsent", ("left_out", "unchanged")), ("sampling", ("shuffled", "loss", "loss_unbiased"))):
+            if getattr(self, name) not in valid:
+                raise ValueError(f"Cohort.{name} = {getattr(self, name)!r}: valid are {', '.join(map(repr, valid))}")
 
 
 @dataclass(frozen=True)
@@ -516,7 +520,7 @@ def choose(selector: Selector, round: Round) -> Cohort:
     cohort = selector.select(round)
     if len(round.available) <= round.k and not selector.variable_size and len(cohort) < len(round.available):
         sure = None if cohort.inclusion is None else np.ones(len(round.available))
-        cohort = Cohort(round.available, inclusion=sure, stop=cohort.stop, why=cohort.why)
+        cohort = Cohort(round.available, inclusion=sure, sampling=cohort.sampling, stop=cohort.stop, why=cohort.why)
     name = type(selector).__name__
     _check_numbers(cohort, f"{name}.select in round {round.t}")
     clients = np.asarray(cohort.clients, dtype=np.int64)

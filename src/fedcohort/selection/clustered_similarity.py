@@ -31,8 +31,9 @@ from fedcohort.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values
 from fedcohort.selection.bins import Pieces, draw, pour
 from fedcohort.selection.draws import everybody
+from fedcohort.selection.memory import check_memory
 
-__others_ = ["LIMIT", "ClusteredSimilarity", "dissimilarities"]
+__all__ = ["LIMIT", "ClusteredSimilarity", "dissimilarities"]
 
 LIMIT = 2_000
 """Clients at most."""
@@ -68,17 +69,13 @@ class ClusteredSimilarity(Selector):
         """Nobody has sent an update."""
         super().setup(census)
         m = census.num_clients
-        needed = m * (4 * census.num_parameters + 8 * m) / 2**30
-        if m <= LIMIT and needed > self.memory_limit:
-            raise UsageError(
-                f"selection.memory_limit = {self.memory_limit:g}: the updates of {m:,} clients, and their dissimilarities, take "
-                f"{needed:.1f} GiB; raise it, or use clustered_size"
-            )
         if m > LIMIT:
             raise UsageError(
                 f"selection.name: clustered_similarity compares every two clients, and {m:,} are more than {LIMIT:,}; "
                 "use clustered_size, or fewer clients"
             )
+        width = census.num_parameters
+        check_memory(self.memory_limit, m, width, m * (4 * width + 8 * m), "their dissimilarities")
         self.sent = np.full(m, -1)  # row of each client in `updates`
         self.updates = np.zeros((0, 0), dtype=np.float32)
         self.distances = np.zeros((m, m))

@@ -23,9 +23,9 @@ import numpy as np
 from annotated_types import Ge, Gt
 from scipy.spatial.distance import cdist
 
-from fedcohort.errors import UsageError
 from fedcohort.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
+from fedcohort.selection.memory import check_memory
 
 __all__ = ["DivFL"]
 
@@ -57,7 +57,7 @@ class DivFL(Selector):
     def setup(self, census: Census) -> None:
         """No update is known."""
         super().setup(census)
-        self._check_room(census.num_parameters)
+        self._check_memory(census.num_parameters)
         self.updates: Values | None = None
         self.distances: Values | None = None
         self.known = np.zeros(census.num_clients, dtype=bool)
@@ -92,7 +92,7 @@ class DivFL(Selector):
         if not came.any():
             return
         if self.updates is None or self.distances is None:
-            self._check_room(rows.shape[1])
+            self._check_memory(rows.shape[1])
             m = self.census.num_clients
             self.updates = np.zeros((m, rows.shape[1]), dtype=np.float32)
             self.distances = np.zeros((m, m), dtype=np.float32)
@@ -104,15 +104,9 @@ class DivFL(Selector):
         self.distances[np.ix_(clients, everybody)] = found
         self.distances[np.ix_(everybody, clients)] = found.T
 
-    def _check_room(self, width: int) -> None:
+    def _check_memory(self, width: int) -> None:
         m = self.census.num_clients
-        size = 4 * m * (width + m) / 2**30
-        if size > self.memory_limit:
-            long = f" with {width:,} parameters" if width else ""
-            raise UsageError(
-                f"selection.memory_limit = {self.memory_limit:g}: the updates of {m:,} clients{long}, and their "
-                f"distances, take {size:.3g} GiB; raise it, or use fewer clients or a smaller model"
-            )
+        check_memory(self.memory_limit, m, width, 4 * m * (width + m), "their distances")
 
 
 def distances(updates: Values, some: Indices, others: Indices) -> Values:

@@ -28,8 +28,6 @@ divided by its overall standard deviation before training (ours; it does not cha
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -40,6 +38,7 @@ from fedcohort.arrays import Indices, Values
 from fedcohort.errors import UsageError
 from fedcohort.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, LocalLoss, LossChange, Outcome, Round, Selector, Why, top
+from fedcohort.threads import one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -341,7 +340,7 @@ def fit(
         groups.append(
             (torch.from_numpy(there), torch.from_numpy(centred[rows][:, there]), torch.from_numpy(weights[rows]))
         )
-    with _one_thread():
+    with one_thread():
         points = torch.tensor(X, dtype=torch.float64, requires_grad=True)
         scale = torch.tensor(log_scale, dtype=torch.float64, requires_grad=True)
         optimiser = torch.optim.Adam([points, scale] if kernel == "se" else [points], lr=lr)
@@ -426,16 +425,3 @@ def _left_out(precision: "torch.Tensor", solved: "torch.Tensor", weight: "torch.
 def _distances(X: Values) -> Values:
     squares = np.square(X).sum(axis=0)
     return np.asarray(np.maximum(squares[:, None] + squares[None, :] - 2 * X.T @ X, 0.0))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One intra-op thread, so that the machine does not decide the bits."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -37,7 +37,7 @@ class FEEL(Selector):
     """k successive draws, large gradients and fast uploads first. Native weights: cohort."""
 
     card: ClassVar[Card] = Card(
-        source="Ren et al. 2020, arXiv:2004.00490",
+        source="Ren et al. 2020, arXiv:2004.00490, for one client a round; several, and their weights, ours",
         status="paper",
         asks="every available client for the norm of its gradient (m model downloads, m gradients); nothing with cached",
         discloses=GradientNorm.reveals,

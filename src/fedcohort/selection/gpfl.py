@@ -19,9 +19,9 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
-from fedcohort.errors import UsageError
 from fedcohort.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
+from fedcohort.selection.memory import check_memory
 
 __all__ = ["GPFL"]
 
@@ -50,7 +50,7 @@ class GPFL(Selector):
     def setup(self, census: Census) -> None:
         """No update is known."""
         super().setup(census)
-        self._check_room(census.num_parameters)
+        self._check_memory(census.num_parameters)
         self.directions: Values | None = None
         self.global_update: Values | None = None
         self.known = np.zeros(census.num_clients, dtype=bool)
@@ -94,7 +94,7 @@ class GPFL(Selector):
         if not came.any():
             return
         if self.directions is None:
-            self._check_room(rows.shape[1])
+            self._check_memory(rows.shape[1])
             self.directions = np.zeros((self.census.num_clients, rows.shape[1]), dtype=np.float32)
         clients = outcome.cohort.clients[came]
         past = np.where(self.known[clients], self.momentum, 0.0)[:, None]
@@ -105,12 +105,6 @@ class GPFL(Selector):
             weights /= weights.sum()
             self.global_update = np.einsum("i,ij->j", weights, rows[outcome.admitted]).astype(np.float32)
 
-    def _check_room(self, width: int) -> None:
+    def _check_memory(self, width: int) -> None:
         m = self.census.num_clients
-        size = 4 * m * width / 2**30
-        if size > self.memory_limit:
-            long = f" with {width:,} parameters" if width else ""
-            raise UsageError(
-                f"selection.memory_limit = {self.memory_limit:g}: the updates of {m:,} clients{long} take "
-                f"{size:.3g} GiB; raise it, or use fewer clients or a smaller model"
-            )
+        check_memory(self.memory_limit, m, width, 4 * m * width)

@@ -8,13 +8,18 @@
 long ago are on an older scale.) The weights for ``weights = "cohort"``: Raj's, which make Σ a_iΔ_i unbiased for Σ p_iΔ_i, or
 ``self_normalised``, a_i ∝ p_i/q_i with the sum 1.
 
+Inside a client, ``importance_data`` draws the samples of its batches with replacement and with probability ∝ their loss at the
+beginning of the epoch, a cheap stand-in for the norm of their gradient; the loss of sample j of n counts 1/(n·probability), so that
+the mean of the gradients stays.
+
 Unlike ``ocs`` nobody trains for nothing, and the number of clients is fixed.
 
 Rizk, Vlaski, Sayed, "Federated Learning under Importance Sampling", 2020, arXiv:2012.07383 (short: arXiv:2010.13600): agents and
 samples drawn with probabilities proportional to gradient norms, without replacement. Only the abstract and the introduction were
-available; the rest is ours, and the sampling of data inside a client is left out.
+available; the rest is ours.
 """
 
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -48,6 +53,9 @@ class Rizk(Selector):
     estimator: Literal["raj", "self_normalised"] = "raj"
     """The weights: raj is unbiased, self_normalised sums to 1."""
 
+    importance_data: bool = False
+    """Clients draw the samples of their batches ∝ their loss, reweighted without bias; an epoch then takes a third longer."""
+
     def setup(self, census: Census) -> None:
         """Nobody was seen."""
         super().setup(census)
@@ -56,14 +64,16 @@ class Rizk(Selector):
     def select(self, round: Round) -> Cohort:
         """Draw by q."""
         i, k = round.available, round.k
+        sampling: Literal["shuffled", "loss_unbiased"] = "loss_unbiased" if self.importance_data else "shuffled"
         if k >= len(i):
-            return everybody(round, self.census.num_samples)
+            return replace(everybody(round, self.census.num_samples), sampling=sampling)
         p = shares(self.census.num_samples[i])
         q, note = self._probabilities(p, i)
         drawn = successive(q, k, round.rng)
         ratio = p[drawn] / np.maximum(q[drawn], 1e-12)
         weights = raj(p[drawn], np.maximum(q[drawn], 1e-12)) if self.estimator == "raj" else ratio / ratio.sum()
-        return Cohort(i[drawn], weights=weights, why=Why(i, q, {"p": p, "norm": self.norm[i]}, note))
+        why = Why(i, q, {"p": p, "norm": self.norm[i]}, note)
+        return Cohort(i[drawn], weights=weights, sampling=sampling, why=why)
 
     def observe(self, outcome: Outcome) -> None:
         """Norm per step of every client that came back."""

@@ -43,8 +43,9 @@ class Stratified(Selector):
     card: ClassVar[Card] = Card(
         source="CP thesis, section 4.2 (idea)",
         status="ours",
-        asks="the trait that defines its stratum, once",
-        discloses="its label histogram (dominant_label and label_cluster; the former needs its largest class only), or what by names",
+        asks="the trait that defines its stratum, once; participants for their training loss, if allocation = neyman",
+        discloses="its label histogram (dominant_label and label_cluster; the former needs its largest class only), or what by names; "
+        "its training loss, if allocation = neyman",
         knows="the trait of every client: label histograms, N_i, durations, or labels that the experiment gives",
         cost="O(m); k-means once for label_cluster",
     )

@@ -134,9 +134,10 @@ def _story(engine: Engine) -> dict[str, Any]:
     shares = Cohort(np.array(HEALTHY), share=np.linspace(0.0, 1.0, len(HEALTHY)), epochs=np.arange(1, len(HEALTHY) + 1))
     story["parts of updates"] = [_plain(update) for update in engine.train(model, 4, shares, algorithm)]
     engine.commit([])
-    by_loss = Cohort(np.array(HEALTHY), sampling="loss")
-    story["batches by loss"] = [_plain(update) for update in engine.train(model, 4, by_loss, algorithm)]
-    engine.commit([])
+    for sampling in ("loss", "loss_unbiased"):
+        by_loss = Cohort(np.array(HEALTHY), sampling=sampling)
+        story[f"batches by {sampling}"] = [_plain(update) for update in engine.train(model, 4, by_loss, algorithm)]
+        engine.commit([])
     story["stopped early"] = [_plain(update) for update in engine.train(model, 5, _stopping(HEALTHY), algorithm)]
     engine.commit([])
     memories = engine.state_dict()

@@ -124,13 +124,14 @@ class Trainer:
         first_pass = torch.zeros(len(data), dtype=self.dtype, device=data.labels.device)
         right = torch.zeros((), dtype=torch.int64, device=data.labels.device)
         first_visits: Indices = np.arange(len(data))
-        trained_on = np.full(len(data), sampling != "loss")
+        by_loss = sampling != "shuffled"
+        trained_on = np.full(len(data), not by_loss)
         checks: list[dict[str, float]] = []
         used = 0
         for epoch in range(epochs):
             begun = len(step_losses)
-            if sampling == "loss":
-                samples = problem.drawn_by_loss(order)
+            if by_loss:
+                samples = problem.draw_by_loss(order, reweighted=sampling == "loss_unbiased")
                 first_visits = np.unique(samples, return_index=True)[1] if epoch == 0 else first_visits
                 trained_on[samples] = True
             else:
@@ -171,7 +172,7 @@ class Trainer:
         if not step_losses:
             return Update(client, len(data), 0, state_of(self.module), work=used / nominal, failure=NO_STEP), {}
         extra, kept = self.algorithm.finish(problem)
-        seen = first_pass if sampling != "loss" else first_pass[torch.from_numpy(first_visits)]
+        seen = first_pass[torch.from_numpy(first_visits)] if by_loss else first_pass
         report = {
             "loss": float(torch.stack(step_losses).double().mean()),
             "square_loss": float(seen.double().square().mean()),
@@ -188,7 +189,7 @@ class Trainer:
             extra=extra,
             report={name: value for name, value in report.items() if math.isfinite(value)},
             passes=problem.forwards / len(data),
-            work=used / nominal * (1 if sampling != "loss" else MORE_WORK_BY_LOSS),
+            work=used / nominal * (MORE_WORK_BY_LOSS if by_loss else 1),
         )
         return update, kept
 
@@ -216,6 +217,7 @@ class _Problem:
         self.batch: Tensor = torch.empty(0, dtype=torch.int64)
         self.notes: dict[str, Any] = {}
         self.forwards = 0  # samples that went through the model; with a gradient three times
+        self._importance: Tensor | None = None  # of every training sample: what its loss counts in a batch
         self._trainer = trainer
         self._model = model
         self._client = client
@@ -243,12 +245,19 @@ class _Problem:
         """The same on the client's training samples."""
         return self._probabilities(self._data)
 
-    def drawn_by_loss(self, order: np.random.Generator) -> Indices:
-        """As many of the training samples as there are, with replacement, ∝ their present loss; evenly if that has no meaning."""
+    def draw_by_loss(self, order: np.random.Generator, *, reweighted: bool) -> Indices:
+        """As many of the training samples as there are, with replacement, ∝ their present loss; evenly if that has no meaning.
+
+        ``reweighted``: in gradients of batches of them, the loss of sample j counts 1/(n·prob_j), so that their mean is the gradient.
+        """
         shares, labels = self.trained_probabilities()
         losses = -np.log(np.maximum(shares[np.arange(len(labels)), labels], 1e-12))
-        total = losses.sum()
-        drawn: Indices = order.choice(len(labels), len(labels), p=losses / total if 0 < total < np.inf else None)
+        total, n = losses.sum(), len(labels)
+        chance = losses / total if 0 < total < np.inf else np.full(n, 1 / n)
+        if reweighted:
+            weights = np.divide(1 / n, chance, out=np.zeros(n), where=chance > 0)
+            self._importance = torch.from_numpy(weights).to(self._data.labels.device, self._trainer.dtype)
+        drawn: Indices = order.choice(n, n, p=chance)
         return drawn
 
     def _probabilities(self, samples: Samples) -> tuple[Values, Indices]:
@@ -286,11 +295,12 @@ class _Problem:
 
     def full_gradient(self, at: Tensors) -> Tensors:
         """See :class:`Problem`; buffers of the model stay as they are."""
-        batch, self.batch = self.batch, torch.arange(len(self._data), device=self._data.labels.device)
+        before = self.batch, self._importance
+        self.batch, self._importance = torch.arange(len(self._data), device=self._data.labels.device), None
         try:
             return self.losses_and_gradient(at)[1]
         finally:
-            self.batch = batch
+            self.batch, self._importance = before
 
     def losses_and_gradient(self, at: Tensors, weights: Tensor | None = None) -> tuple[Tensor, Tensors]:
         """See :class:`Problem`; buffers of the model stay as they are."""
@@ -333,7 +343,10 @@ class _Problem:
         return float(total / len(self._data))
 
     def _chunks(self, weights: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """The batch in pieces, with the weights of each."""
+        """The batch in pieces, with the weights of each; samples drawn by loss may have one beside those that are given."""
+        if self._importance is not None:
+            own = self._importance[self.batch]
+            weights = own if weights is None else weights * own
         pieces = torch.split(self.batch, CHUNK)
         yield from zip(pieces, [None] * len(pieces) if weights is None else torch.split(weights, CHUNK), strict=True)
 
