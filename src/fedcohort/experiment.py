@@ -156,7 +156,8 @@ class Public(_Section):
             return "none"
         if self.name == "holdout":
             return (
-                f"holdout: a random {self.share:.4g} of the training samples, taken from the clients, labels discarded"
+                f"holdout: a random {self.share:.4g} of the training samples, taken from the clients, labels discarded; "
+                "of the clients' own distribution, an advantage over samples from elsewhere"
             )
         return f"proxy: {self.name}, labels discarded"
 

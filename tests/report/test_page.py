@@ -183,6 +183,20 @@ def test_one_round_and_one_client(tmp_path: Path) -> None:
         assert found.cells["results"][0]["accuracy"]
 
 
+def test_public_samples_and_what_is_ours_are_said(tmp_path: Path) -> None:
+    """A hold-out is an advantage; SCAFFOLD with momentum is not its paper's."""
+    public, rounds = {"name": "holdout", "share": 0.1}, {"rounds": 1}
+    fedcohort.run(small(**rounds, public=public, algorithm="scaffold"), runs=tmp_path / "a")
+    found = made(tmp_path / "a").prose
+    assert "Public samples holdout: a random 0.1 of the training samples, taken from the clients, labels discarded" in found
+    assert "an advantage over samples from elsewhere" in found
+    assert "SCAFFOLD+momentum (ours): its source has no such local optimiser" in found
+    fedcohort.run(small(**rounds, training={"momentum": 0.0}, algorithm="scaffold"), runs=tmp_path / "b")
+    found = made(tmp_path / "b").prose
+    assert "Public samples" not in found
+    assert "(ours)" not in found
+
+
 def test_an_old_run_without_a_portrait_shows_what_it_has(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=2), runs=tmp_path)
     with sqlite3.connect(run.path / "run.sqlite") as database:

@@ -347,7 +347,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "strategy": strategy,
                 "verdict": verdict,
                 "seeds": row["seeds"],
-                "status": _status(compared.rows[i].experiment),
+                "status": _status(compared.rows[i].experiment, story.played[i][1][0].meta),
                 "accuracy": Cell(show.percent(row["accuracy"]), row["accuracy"]),
                 "accuracy_sd": Cell(show.percent(row["accuracy_sd"]), row["accuracy_sd"]),
                 "difference": Cell(show.signed(row["difference"]) if i else "–", row["difference"]),
@@ -376,13 +376,15 @@ def _bytes(value: float) -> str:
     return show.size(value) if math.isfinite(value) else "–"
 
 
-def _status(experiment: Any) -> list[str]:
+def _status(experiment: Any, meta: Mapping[str, str]) -> list[str]:
     """What is ours rather than published, in words."""
     words = []
     for section in (experiment.selection, experiment.algorithm):
         card = getattr(section.table.find(section.name, "name"), "card", None)
         if card is not None and card.status == "ours":
             words.append(f"{section.name}: our reading or design, not a published method")
+    if (title := meta.get("algorithm", "")).endswith("(ours)"):
+        words.append(f"{title}: its source has no such local optimiser")
     return words
 
 
@@ -453,8 +455,9 @@ def how(story: Story) -> list[dict[str, Any]]:
                 "folder": str(folder),
                 "commands": commands,
                 "data": first.meta.get("data", "")[:12],
+                "public": first.meta.get("public", "none"),
                 "keys": [one.meta.get("key", "") for one in readings],
-                "status": _status(row.experiment),
+                "status": _status(row.experiment, first.meta),
                 "handed": any(line.startswith("# ") and "handed over in Python" in line for line in text.splitlines()),
             }
         )
