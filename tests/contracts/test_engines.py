@@ -22,11 +22,12 @@ from fedcohort.selection.base import Cohort, Question
 from fedcohort.simulate import Given
 from fedcohort.states import pack, unpack
 from fedcohort.testing import check_engine
-from fedcohort.testing.base import BROKEN, ControlVariates, bits, small_federation
+from fedcohort.testing.base import BROKEN, HEALTHY, ControlVariates, bits, small_federation
 from fedcohort.training.forward import Evaluation
 from tests.engines.process_engine import Pool, ProcessEngine
 from tests.experiments import small
 from tests.games import a_game
+from tests.training.test_chance import Chancy
 
 SELECTIONS: list[dict[str, Any]] = [
     {"name": "uniform"},
@@ -173,6 +174,26 @@ def test_a_run_is_the_same_on_both_engines(selection: dict[str, Any], model: str
             assert plain(play_round(there, t, test=True)) == plain(play_round(here, t, test=True))
             assert bits(there.model) == bits(here.model)
         assert pack(there.state_dict()) == pack(here.state_dict())
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg(), ControlVariates()], ids=["fedavg", "scaffold"])
+def test_so_is_a_model_that_draws_at_random(algorithm: Algorithm, pool: Pool) -> None:
+    """Dropout: draws go by client, round and step, not by process."""
+    model, clients, settings = Chancy(), Cohort(np.array(HEALTHY)), Training(batch_size=4)
+    with (
+        closing(LocalEngine(small_federation(), model, settings, algorithm, 3, 3)) as here,
+        closing(ProcessEngine(small_federation(), model, settings, algorithm, 3, 2, pool=pool)) as there,
+    ):
+        start = here.initial_model()
+        for t in (1, 2):
+            found = (
+                [bits(update.state) for update in engine.train(start, t, clients, algorithm)]
+                for engine in (here, there)
+            )
+            one, other = found
+            assert one == other
+            here.commit(HEALTHY)
+            there.commit(HEALTHY)
 
 
 def test_client_memory_survives_dropouts_and_a_move_to_another_engine(pool: Pool) -> None:

@@ -188,7 +188,10 @@ def test_public_samples_and_what_is_ours_are_said(tmp_path: Path) -> None:
     public, rounds = {"name": "holdout", "share": 0.1}, {"rounds": 1}
     fedcohort.run(small(**rounds, public=public, algorithm="scaffold"), runs=tmp_path / "a")
     found = made(tmp_path / "a").prose
-    assert "Public samples holdout: a random 0.1 of the training samples, taken from the clients, labels discarded" in found
+    assert (
+        "Public samples holdout: a random 0.1 of the training samples, taken from the clients, labels discarded"
+        in found
+    )
     assert "an advantage over samples from elsewhere" in found
     assert "SCAFFOLD+momentum (ours): its source has no such local optimiser" in found
     fedcohort.run(small(**rounds, training={"momentum": 0.0}, algorithm="scaffold"), runs=tmp_path / "b")

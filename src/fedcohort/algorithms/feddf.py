@@ -132,16 +132,17 @@ class FedDF(Algorithm):
                 teachers.drop_worst()
             if not teachers.models or all_alike(teachers.models):
                 return start
-            student = self._distil(self.tools, teachers, start)
+            student = self._distil(self.tools, teachers, start, members.t)
             if self.refresh_statistics:
-                _refresh(self.tools, student, self.batch_size)
+                with self.tools.seeded("refresh", members.t):
+                    _refresh(self.tools, student, self.batch_size)
         return {name: value.detach().clone().contiguous() for name, value in student.state_dict().items()}
 
     def weighed(self) -> Mapping[int, float]:
         """Nothing for teachers that were dropped."""
         return self.shares
 
-    def _distil(self, tools: ServerTools, teachers: "_Teachers", start: ModelState) -> nn.Module:
+    def _distil(self, tools: ServerTools, teachers: "_Teachers", start: ModelState, t: int) -> nn.Module:
         """The student after distillation: the best that was seen, or the last."""
         student = tools.model(start)
         weights = [p for p in student.parameters() if p.requires_grad]
@@ -154,7 +155,8 @@ class FedDF(Algorithm):
                 group["lr"] = self.lr * 0.5 * (1 + math.cos(math.pi * (batch - 1) / self.max_batches))
             probabilities, constant = teachers.say(index)
             student.train()
-            logits = tools.logits(student, tools.public[index])
+            with tools.seeded("distillation", t, batch):
+                logits = tools.logits(student, tools.public[index])
             loss = distillation_loss(probabilities, constant, logits, self.temperature)
             if not torch.isfinite(loss):
                 break

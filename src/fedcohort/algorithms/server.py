@@ -6,6 +6,7 @@ Only algorithms that run models on the server (FedDF, RHFL) need it; they get it
 
 import copy
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcohort.streams import rng
+from fedcohort.streams import integer, rng, torch_seeded
 
 __all__ = ["ServerTools"]
 
@@ -69,6 +70,10 @@ class ServerTools:
     def rng(self, purpose: str, t: int = 0) -> np.random.Generator:
         """Randomness for the server's work of round ``t``; 0 for what is drawn once."""
         return rng(self.seed, f"server-{purpose}", t)
+
+    def seeded(self, purpose: str, t: int, step: int = 0) -> AbstractContextManager[object]:
+        """Inside, what a network in training mode draws at random (Dropout, say) depends on purpose, round and step alone."""
+        return torch_seeded(integer(self.seed, f"server-{purpose}-module", t) + step, self.public.device)
 
     @cached_property
     def _skeleton(self) -> nn.Module:

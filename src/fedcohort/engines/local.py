@@ -33,7 +33,7 @@ from fedcohort.engines.window import in_order
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection.base import Cohort, Question
-from fedcohort.streams import integer
+from fedcohort.streams import integer, torch_seeded
 from fedcohort.threads import one_thread
 from fedcohort.training.forward import Evaluation, answer, blocks, evaluate_block, sum_up
 from fedcohort.training.local import DTYPES, Trainer, state_of
@@ -68,8 +68,7 @@ TOGETHER = 8
 
 def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
     """The model with the initial weights of ``seed``; torch's global generator is left as it was. It lives where the samples do."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(integer(seed, "model"))
+    with torch_seeded(integer(seed, "model"), torch.device("cpu")):
         module: nn.Module = model.build(federation.sample_shape, federation.num_classes)
     return module.to(federation.device)
 
@@ -90,6 +89,7 @@ class LocalEngine:
 
     Attributes:
         plan: how clients are trained.
+        draws: whether the model draws random numbers in training; threads then take turns in its forward passes.
         group: clients of one stack at most.
         stacks: stacks of a round at least, where the cohort has enough clients.
     """
@@ -115,9 +115,13 @@ class LocalEngine:
         self.workers = 1 if plan == "loop" else workers or (len(os.sched_getaffinity(0)) if on_cpu else GPU_THREADS)
         self.memories = Memories() if memories is None else memories
         self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
+        draws: bool | None = None
         for _ in range(self.workers):
             module = self._module()
-            self._trainers.put(Trainer(federation, module, training, algorithm, seed))
+            trainer = Trainer(federation, module, training, algorithm, seed, draws)
+            self._trainers.put(trainer)
+            draws = trainer.draws
+        self.draws = bool(draws)
         self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
         self._model_bytes: int = max(1, sum(value.nbytes for value in module.state_dict().values()))
         self.plan: Plan = plan

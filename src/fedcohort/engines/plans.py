@@ -131,6 +131,10 @@ def choose_plan(
         for one in engines.values():
             one.close()
     choice = _decide({plan: statistics.median(values) for plan, values in times.items()}, unstackable)
+    if probe.draws and choice.plan == "threads":
+        choice = dataclasses.replace(
+            choice, why=f"{choice.why}; the model draws random numbers: one forward pass at a time"
+        )
     _write(entry, choice)
     return choice
 

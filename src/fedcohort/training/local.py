@@ -19,7 +19,8 @@ from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.arrays import Indices, Values
 from fedcohort.federation.federation import Federation, Samples
-from fedcohort.streams import rng
+from fedcohort.streams import integer, rng, torch_seeded
+from fedcohort.training.chance import draws_at_random
 from fedcohort.training.forward import probabilities
 from fedcohort.training.stopping import Progress, StoppingRule
 
@@ -56,10 +57,17 @@ class Trainer:
         training: settings, as the algorithm wants them.
         algorithm: its client half.
         seed: of the experiment.
+        draws: whether the model draws random numbers in training, see :mod:`fedcohort.training.chance`; by default it is tried.
     """
 
     def __init__(
-        self, federation: Federation, module: nn.Module, training: Training, algorithm: Algorithm, seed: int
+        self,
+        federation: Federation,
+        module: nn.Module,
+        training: Training,
+        algorithm: Algorithm,
+        seed: int,
+        draws: bool | None = None,
     ) -> None:
         self.federation = federation
         self.algorithm = algorithm
@@ -72,6 +80,9 @@ class Trainer:
             self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         # batch statistics of a single sample do not exist: batches of one are left out (they would raise an error)
         self.smallest_batch = 2 if any(isinstance(part, _BATCH_NORMS) for part in self.module.modules()) else 1
+        if draws is None:
+            draws = draws_at_random(self.module, federation.prepare(federation.train.features[:2], self.dtype))
+        self.draws = draws
         self.entries: ModelState = self.module.state_dict()
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         self.optimizer = build_optimizer(self.training, list(self.parameters.values()))
@@ -278,10 +289,9 @@ class _Problem:
         self._trainer.optimizer.zero_grad(set_to_none=True)
         self.forwards += 3 * len(self.batch)
         losses, right = [], torch.zeros((), dtype=torch.int64, device=self.batch.device)
-        for index, share in self._chunks(weights):
-            features = self._trainer.federation.prepare(self._data.features[index], self._trainer.dtype)
+        for piece, (index, share) in enumerate(self._chunks(weights)):
             labels = self._data.labels[index]
-            logits = self._trainer.module(features)
+            logits = self._outputs_of(self._trainer.module, self._data.features[index], piece)
             objective = self._objective(logits, labels, index)
             weighted = objective if share is None else objective * share
             (weighted.sum() / len(self.batch)).backward()  # type: ignore[no-untyped-call]
@@ -307,9 +317,9 @@ class _Problem:
         self.forwards += 3 * len(self.batch)
 
         def parts(model: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-            for index, share in self._chunks(weights):
-                features = self._trainer.federation.prepare(self._data.features[index], self._trainer.dtype)
-                objective = self._objective(model(features), self._data.labels[index], index)
+            for piece, (index, share) in enumerate(self._chunks(weights)):
+                logits = self._outputs_of(model, self._data.features[index], piece)
+                objective = self._objective(logits, self._data.labels[index], index)
                 weighted = objective if share is None else objective * share
                 yield objective.detach(), weighted.sum() / len(self.batch)
 
@@ -320,9 +330,9 @@ class _Problem:
         self.forwards += 3 * len(labels)
 
         def parts(model: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-            for some, targets in zip(features.split(CHUNK), labels.split(CHUNK), strict=True):  # type: ignore[no-untyped-call]
-                logits = model(self._trainer.federation.prepare(some, self._trainer.dtype))
-                losses = _cross_entropy(logits, targets)
+            pieces = zip(features.split(CHUNK), labels.split(CHUNK), strict=True)  # type: ignore[no-untyped-call]
+            for piece, (some, targets) in enumerate(pieces):
+                losses = _cross_entropy(self._outputs_of(model, some, piece), targets)
                 yield losses.detach(), losses.sum() / len(labels)
 
         return self._summed(self.parameters, parts)[1]
@@ -341,6 +351,18 @@ class _Problem:
                 total += self._objective(logits, self._data.labels[index], index).double().sum()
         module.train(training)
         return float(total / len(self._data))
+
+    def _outputs_of(self, model: Callable[[Tensor], Tensor], features: Tensor, piece: int) -> Tensor:
+        """Outputs in training mode, for a piece of a batch; what the model draws there depends on client, round and step alone."""
+        inputs = self._trainer.federation.prepare(features, self._trainer.dtype)
+        if not self._trainer.draws:
+            return model(inputs)
+        with torch_seeded(self._first_draw + (int(self.steps) << 16) + piece, inputs.device):
+            return model(inputs)
+
+    @cached_property
+    def _first_draw(self) -> int:
+        return integer(self._trainer.seed, "module", self.t, self._client)
 
     def _chunks(self, weights: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:
         """The batch in pieces, with the weights of each; samples drawn by loss may have one beside those that are given."""
