@@ -9,6 +9,7 @@ import pytest
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, Tensors, Update, WeightMode
 from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.local import Training
 from fedcohort.parameters import parameters
 from fedcohort.plugins import Card
@@ -31,6 +32,10 @@ def test_with_every_weight_mode(weights: WeightMode) -> None:
 
 def test_with_server_damping() -> None:
     check_algorithm(partial(FedAvg, server_lr=0.3))
+
+
+def test_with_a_changing_mu() -> None:
+    check_algorithm(partial(FedProx, dynamic=True))
 
 
 def test_the_algorithm_of_the_engine_checks_is_one_itself() -> None:

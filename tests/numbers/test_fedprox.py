@@ -1,7 +1,9 @@
 """FedProx: worked values (spec G4), FedAvg for μ = 0, and an independent loop over the proximal objective."""
 
+import math
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,17 +11,23 @@ import torch
 from torch.nn import functional
 
 import fedcohort
+from fedcohort.algorithms.base import Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.server import ServerTools
 from fedcohort.engines.local import LocalEngine
+from fedcohort.errors import UsageError
 from fedcohort.models import Mlp
 from fedcohort.selection.base import Cohort
 from fedcohort.streams import rng
-from fedcohort.testing.base import small_federation
+from fedcohort.testing.base import everybody, server_tools, small_federation
+from fedcohort.training.local import state_of
 from tests.experiments import small
+from tests.games import a_game
 from tests.golden.test_same_bits import record
 from tests.numbers.local_problems import OneNumber, learn
+from tests.resume.test_resume import stop_after
 
 
 def a_quadratic(lr: float = 0.01) -> OneNumber:
@@ -106,3 +114,82 @@ def test_a_stack_of_clients_is_corrected_like_each_of_them() -> None:
         alone = {"x": g[i].clone()}
         algorithm.correct(OneNumber(lambda x: x, {"x": y[i]}, {"x": w}), alone)
         assert torch.equal(stacked["x"][i], alone["x"])
+
+
+# --- μ that follows the loss -------------------------------------------------------------------------------------------------
+
+
+def path_of_mu(monkeypatch: pytest.MonkeyPatch, mu: float, losses: list[float]) -> list[float]:
+    """μ before every round, and after the last; ``losses`` are those of w^1, w^2, …"""
+    given = iter(losses)
+    monkeypatch.setattr(ServerTools, "loss", lambda self, module: next(given))
+    algorithm = FedProx(mu=mu, dynamic=True)
+    algorithm.prepare(server_tools(Mlp(hidden=5)))
+    model = state_of(Mlp(hidden=5).build((6,), 3))
+    seen = []
+    for t in range(1, len(losses)):
+        seen.append(float(algorithm.broadcast()["mu"]["mu"]))
+        algorithm.aggregate(model, iter([Update(0, 5, 1, model)]), everybody([0], t))
+        algorithm.aggregate(model, iter(()), everybody([], t))  # R10: looks at nothing, counts nothing
+    return [*seen, float(algorithm.broadcast()["mu"]["mu"])]
+
+
+def test_mu_rises_with_the_loss_and_falls_after_five_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = [2.0, 2.1, 2.2, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1, 1.0]
+    expected = [0.05, 0.15, 0.25, 0.25, 0.25, 0.25, 0.25, 0.15, 0.15, 0.15, 0.15, 0.15, 0.05]
+    assert path_of_mu(monkeypatch, 0.05, losses) == expected
+
+
+def test_mu_is_never_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert path_of_mu(monkeypatch, 0.01, [1 - 0.1 * i for i in range(8)]) == [0.01] * 5 + [0.0] * 3
+
+
+def test_only_falls_in_a_row_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss that stays is no fall and no rise; one that is not a number has risen."""
+    losses = [2.0, 1.9, 1.8, 1.7, 1.6, 1.6, 1.5, 1.4, 1.3, 1.2, math.nan, 1.1]
+    assert path_of_mu(monkeypatch, 0.5, losses) == [0.5] * 10 + [0.6, 0.6]
+
+
+def test_the_clients_of_a_round_use_its_mu() -> None:
+    given, fixed = FedProx(mu=0.01, dynamic=True), FedProx(mu=0.7)
+    found = []
+    for algorithm, received in ((given, {"mu": {"mu": torch.tensor(0.7, dtype=torch.float64)}}), (fixed, {})):
+        problem = a_quadratic()
+        problem.received = received
+        learn(algorithm, problem, 20)
+        found.append(problem.parameters["x"].item())
+    assert found[0] == found[1]
+
+
+def test_it_follows_the_validation_loss_of_the_record_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    values: dict[str, Any] = {
+        "rounds": 12,
+        "algorithm": {"name": "fedprox", "dynamic": True},
+        "training": {"lr": 0.2},
+        "systems": {"dropout": 0.2},
+        "federation": {"partition": {"name": "dirichlet_class", "alpha": 0.1}},
+    }
+    straight = fedcohort.run(small(**values), runs=tmp_path / "straight")
+    with a_game(**values) as game:
+        before = game.engine.evaluate(game.model, "validation").loss
+    rounds, mu, falls = straight.rounds, 0.01, 0
+    for loss in rounds["validation_loss"][rounds["admitted"] > 0]:
+        falls = falls + 1 if loss < before else 0
+        mu += 0.1 * (loss > before)
+        if falls == 5:
+            mu, falls = max(0.0, mu - 0.1), 0
+        before = loss
+    checkpoint = straight.checkpoint()
+    assert checkpoint is not None
+    assert checkpoint[1]["algorithm"]["strength"] == pytest.approx(mu)
+    assert mu > 0.2
+    with pytest.raises(KeyboardInterrupt):
+        fedcohort.run(small(**values), runs=tmp_path / "broken", progress=stop_after(5))
+    assert record(fedcohort.run(small(**values), runs=tmp_path / "broken")) == record(straight)
+
+
+def test_without_a_validation_set_there_is_nothing_to_follow(tmp_path: Path) -> None:
+    experiment = small(algorithm={"name": "fedprox", "dynamic": True}, data={"validation": 0.0})
+    with pytest.raises(UsageError, match=r"^algorithm\.dynamic = true: .*which is empty; use data\.validation above 0"):
+        fedcohort.run(experiment, runs=tmp_path)
+    assert not [*tmp_path.iterdir()]

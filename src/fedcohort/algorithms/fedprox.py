@@ -4,21 +4,38 @@
     server              as FedAvg
 
 A client that has time for fewer steps sends what it has (γ-inexact solutions): strategies say so with ``Cohort.epochs``. With μ = 0
-it is FedAvg, bit for bit. The paper's heuristic that changes μ with the global loss is not implemented: nobody measures that loss
-in a round of partial participation.
+it is FedAvg, bit for bit.
+
+With ``dynamic``, μ starts at ``mu`` and follows the global loss F, as the paper suggests:
+
+    F(w^{t+1}) > F(w^t)                 μ ← μ + 0.1
+    the fifth fall of F in a row        μ ← max(0, μ − 0.1), and counting begins anew
+
+The paper takes F over everybody's training data, which nobody measures in a round of partial participation; here it is the loss on the
+server's validation set (ours). A round without any admitted update changes neither μ nor the count.
 
 Li et al., "Federated Optimization in Heterogeneous Networks", 2020, arXiv:1812.06127; code ``adap/flower``, baseline fedprox.
 """
 
+import math
 from typing import Annotated, ClassVar
 
+import torch
 from annotated_types import Ge
 
-from fedcohort.algorithms.base import Algorithm, Problem, Tensors
+from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, Tensors
+from fedcohort.algorithms.server import ServerTools
+from fedcohort.errors import UsageError
 from fedcohort.parameters import parameters
 from fedcohort.plugins import Card
+from fedcohort.threads import one_thread
 
 __all__ = ["FedProx", "pull_back"]
+
+STEP = 0.1
+"""How much μ changes at a time."""
+FALLS = 5
+"""Falls of the loss in a row that lower μ."""
 
 
 @parameters
@@ -27,14 +44,61 @@ class FedProx(Algorithm):
 
     mu: Annotated[float, Ge(0)] = 0.01
     """Strength of the proximal term (μ); 0 is FedAvg. Usual values: 0.001, 0.01, 0.1, 1."""
+    dynamic: bool = False
+    """Change μ with the loss on the server's validation set: 0.1 more when it rises, 0.1 less after five falls in a row."""
 
     card: ClassVar[Card] = Card(source="Li et al. 2020, arXiv:1812.06127; adap/flower", status="code", cost="O(kP)")
     corrects: ClassVar[bool] = True
     stacks: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        self.strength = self.mu
+        self.loss: float | None = None
+        self.falls = 0
+
+    # the client half
+
     def correct(self, problem: Problem, gradients: Tensors) -> None:
-        """g ← g + μ·(y − w)."""
-        pull_back(problem, gradients, self.mu)
+        """g ← g + μ·(y − w), with the μ of the round."""
+        if self.dynamic and "mu" not in problem.notes:
+            problem.notes["mu"] = float(problem.received["mu"]["mu"])
+        pull_back(problem, gradients, problem.notes.get("mu", self.mu))
+
+    # the server half
+
+    def prepare(self, tools: ServerTools) -> None:
+        """A changing μ needs something to follow."""
+        super().prepare(tools)
+        if self.dynamic and not len(tools.validation[1]):
+            raise UsageError(
+                "algorithm.dynamic = true: μ follows the loss on the server's validation set, which is empty; "
+                "use data.validation above 0, or dynamic = false"
+            )
+
+    def broadcast(self) -> dict[str, Tensors]:
+        """μ, where it changes."""
+        return {"mu": {"mu": torch.tensor(self.strength, dtype=torch.float64)}} if self.dynamic else {}
+
+    def step(self, model: ModelState, merged: ModelState, members: Members) -> ModelState:
+        """Damping; then μ for the next round."""
+        new = super().step(model, merged, members)
+        if self.dynamic:
+            self._follow(model, new)
+        return new
+
+    def _follow(self, model: ModelState, new: ModelState) -> None:
+        """μ after a round that led from ``model`` to ``new``."""
+        assert self.tools is not None, "prepare() comes first"
+        with one_thread():
+            before = self.tools.loss(self.tools.model(model)) if self.loss is None else self.loss
+            after = self.tools.loss(self.tools.model(new))
+        after = math.inf if math.isnan(after) else after
+        self.falls = self.falls + 1 if after < before else 0
+        if after > before:
+            self.strength = round(self.strength + STEP, 10)
+        if self.falls == FALLS:
+            self.strength, self.falls = round(max(0.0, self.strength - STEP), 10), 0
+        self.loss = after
 
 
 def pull_back(problem: Problem, gradients: Tensors, mu: float) -> None:

@@ -1,6 +1,6 @@
 """What the server half of an algorithm may work with, beside the updates: the network, public samples, the validation set.
 
-Only algorithms that run models on the server (FedDF, RHFL) need it; they get it through
+Only algorithms that run models on the server (FedDF, RHFL, FedProx with a changing μ) need it; they get it through
 :meth:`fedcohort.algorithms.base.Algorithm.prepare`, on every engine the same.
 """
 
@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fedcohort.streams import integer, rng, torch_seeded
 
@@ -55,17 +56,25 @@ class ServerTools:
 
     def accuracy(self, module: nn.Module) -> float:
         """Share of the validation set that the network gets right, in evaluation mode; NaN without a validation set."""
+        return self._mean(module, lambda logits, labels: logits.argmax(1) == labels)
+
+    def loss(self, module: nn.Module) -> float:
+        """Mean cross-entropy on the validation set, in evaluation mode; NaN without a validation set."""
+        return self._mean(module, lambda logits, labels: functional.cross_entropy(logits, labels, reduction="none"))
+
+    def _mean(self, module: nn.Module, measure: Callable[[Tensor, Tensor], Tensor]) -> float:
+        """The mean of ``measure(logits, labels)`` over the validation set."""
         features, labels = self.validation
         if not len(labels):
             return float("nan")
-        training, right = module.training, 0
+        training, total = module.training, 0.0
         module.eval()
         with torch.no_grad():
             for start in range(0, len(labels), BLOCK):
-                found = self.logits(module, features[start : start + BLOCK]).argmax(1)
-                right += int((found == labels[start : start + BLOCK]).sum())
+                logits = self.logits(module, features[start : start + BLOCK])
+                total += float(measure(logits, labels[start : start + BLOCK]).double().sum())
         module.train(training)
-        return right / len(labels)
+        return total / len(labels)
 
     def rng(self, purpose: str, t: int = 0) -> np.random.Generator:
         """Randomness for the server's work of round ``t``; 0 for what is drawn once."""
