@@ -226,3 +226,11 @@ def test_coverage_of_one_calibration_is_a_beta(alpha: float, n: int) -> None:
     mean_low, mean_high = coverage_range(alpha, n)
     assert mean_low - 0.01 < np.mean(coverage) < mean_high + 0.01
     assert coverage_quantiles(0.01, 9) == [1.0, 1.0]
+
+
+def test_a_class_at_the_threshold_is_in_the_set() -> None:
+    """C(x) = {y : s(x, y) ≤ q̂}: without it the sample that is the quantile would not be covered by its own set."""
+    assert prediction_sets([[0.75, 0.25]], 0.25).tolist() == [[True, False]]
+    p = np.array([[0.5, 0.5], [0.75, 0.25], [0.875, 0.125]])
+    threshold = calibrate(p, [0, 0, 0], alpha=0.5)
+    assert prediction_sets(p, threshold)[:, 0].tolist() == [False, True, True]

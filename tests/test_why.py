@@ -102,6 +102,15 @@ def test_scores_in_words() -> None:
 
     assert said(1.5, a=1.0, b=0.5) == "its score is 1.5 = a 1 + b 0.5"
     assert said(0.02, a=0.1, b=0.2) == "its score is 0.02 = a 0.1 × b 0.2"
+    assert said(1.0, a=0.25, b=0.5, exploration=0.25, x_a=3.0) == (
+        "its score is 1 = a 0.25 + b 0.5 + exploration 0.25 (x_a 3)"
+    )
+    assert said(0.3, statistical=1.0, temporal=0.5, system=0.2, duration=9.0) == (
+        "its score is 0.3 = (statistical 1 + temporal 0.5) × system 0.2 (duration 9)"
+    )
+    assert said(0.36, utility=0.72, seconds=2.0) == "its score is 0.36 = utility 0.72 / seconds 2"
+    assert said(math.inf, fit=1.0, bonus=math.inf) == "its score is ∞ (fit 1, bonus ∞)"
+    assert said(0.5, p=0.1, norm=math.nan) == "its score is 0.5 (p 0.1)"
     assert said(2.0, loss=2.0) == "its score is 2, its loss"
     assert said(7.0, loss=2.0, waited=3.0) == "its score is 7 (loss 2, waited 3)"
     assert said(7.0, loss=2.0, waited=math.nan) == "its score is 7 (loss 2)"

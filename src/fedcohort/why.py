@@ -274,22 +274,39 @@ def number(value: float) -> str:
 
 
 def _made_of(one: Candidate) -> str:
-    """A score and its terms; as a sum or a product where it is one."""
+    """A score and its terms; as a sum, a product or a quotient of the first of them where it is one."""
     terms = {name: value for name, value in one.terms.items() if not math.isnan(value)}
     if math.isnan(one.score):
         return "it has no score" + (f" ({_list(terms)})" if terms else "")
     score = f"its score is {number(one.score)}"
-    values = np.array(list(terms.values()))
-    if not len(values):
+    if not terms:
         return score
-    if len(values) == 1 and values[0] == one.score:
+    if len(terms) == 1 and one.score in terms.values():
         return f"{score}, its {next(iter(terms))}"
+    used, formula = _formula(one.score, [*terms.items()])
+    rest = _list(dict([*terms.items()][used:]))
+    return score + (f" = {formula}" if formula else "") + (f" ({rest})" if rest else "")
+
+
+def _formula(score: float, terms: Sequence[tuple[str, float]]) -> tuple[int, str]:
+    """How the first so many terms make the score: their number and the formula; 0 if it cannot be seen."""
+    values, words = [value for _, value in terms], [f"{name} {number(value)}" for name, value in terms]
     if not np.isfinite(values).all():
-        return f"{score} ({_list(terms)})"
-    for sign, total in ((" + ", values.sum()), (" × ", values.prod())):
-        if len(values) > 1 and np.isclose(total, one.score, rtol=1e-9, atol=1e-12):
-            return f"{score} = " + sign.join(f"{name} {number(value)}" for name, value in terms.items())
-    return f"{score} ({_list(terms)})"
+        return 0, ""
+
+    def makes(found: float) -> bool:
+        return bool(np.isclose(found, score, rtol=1e-9, atol=1e-12))
+
+    for n in range(2, len(values) + 1):
+        if makes(sum(values[:n])):
+            return n, " + ".join(words[:n])
+    if len(values) > 2 and makes((values[0] + values[1]) * values[2]):
+        return 3, f"({words[0]} + {words[1]}) × {words[2]}"
+    if len(values) > 1 and makes(math.prod(values)):
+        return len(values), " × ".join(words)
+    if len(values) == 2 and values[1] and makes(values[0] / values[1]):
+        return 2, f"{words[0]} / {words[1]}"
+    return 0, ""
 
 
 def _list(values: Mapping[str, float]) -> str:
