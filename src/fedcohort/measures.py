@@ -17,7 +17,7 @@ from fedcohort.errors import UsageError
 
 __all__ = [
     "EarlyStop", "JainReference", "PairedInterval", "Participation", "accuracy", "best_accuracy",
-    "best_batch_size", "bytes_to", "coverage", "early_stop", "entropy",
+    "best_batch_size", "binomial", "bytes_to", "coverage", "early_stop", "entropy",
     "final_accuracy", "forgetting", "gini", "hindsight_regret", "jain", "jain_random", "largest_drop", "macro_accuracy",
     "mean_sd", "overall_accuracy", "paired_interval", "participation", "participation_random", "regret",
     "rounds_since", "rounds_to", "selection_counts", "tail_sd", "time_to", "worst_accuracy",
@@ -264,19 +264,27 @@ def participation_random(num_clients: int, k: int, rounds: int) -> Participation
     m, k, n = num_clients, min(k, num_clients), rounds
     if n == 0:
         return Participation(fair, 0.0, 0.0, 0.0)
-    from scipy.stats import binom  # slow to import
-
     x = np.arange(n + 1)
     p = x[1:] / (k * n)
-    entropy_mean = -m * float(binom.pmf(x[1:], n, k / m) @ (p * np.log(p)))
+    entropy_mean = -m * float(binomial(n, k / m)[1:] @ (p * np.log(p)))
     gini_mean = 0.0
     if k < m:
         pairs = np.cumprod(np.concatenate([[1.0], 1 - 0.5 / np.arange(1, n // 2 + 2)]))  # C(2j, j)/4^j
         steps = (x + 1) // 2 * 2
         distance = steps * pairs[steps // 2]  # E|walk of x steps|, the same for 2j − 1 and 2j
         moves = 2 * (k / m) * (m - k) / (m - 1)
-        gini_mean = (m - 1) * float(binom.pmf(x, n, min(moves, 1.0)) @ distance) / (2 * k * n)
+        gini_mean = (m - 1) * float(binomial(n, min(moves, 1.0)) @ distance) / (2 * k * n)
     return Participation(fair, gini_mean, entropy_mean + 0.0, 1 - (1 - k / m) ** n)
+
+
+def binomial(trials: int, chance: float) -> Values:
+    """Probabilities of 0 to n successes in n trials [n + 1]; ``scipy.stats`` has them too, but takes most of a second to import."""
+    from scipy.special import gammaln, xlog1py, xlogy
+
+    x = np.arange(trials + 1)
+    ways = gammaln(trials + 1) - gammaln(x + 1) - gammaln(trials - x + 1)
+    found: Values = np.exp(ways + xlogy(x, chance) + xlog1py(trials - x, -chance))
+    return found
 
 
 def selection_counts(selections: Sequence[ArrayLike], num_clients: int) -> NDArray[np.int64]:
@@ -502,7 +510,7 @@ def paired_interval(a: ArrayLike, b: ArrayLike, confidence: float = 0.95) -> Pai
         b: results of another under the same seeds, in the same order [n].
         confidence: probability with which the interval covers the true mean, if differences are normal.
     """
-    from scipy.stats import t  # slow to import
+    from scipy.special import stdtrit  # Student's quantile; scipy.stats is slow to import
 
     first, second = _series(a, "a"), _series(b, "b")
     _same_length(first, "a", second, "b")
@@ -511,7 +519,7 @@ def paired_interval(a: ArrayLike, b: ArrayLike, confidence: float = 0.95) -> Pai
     mean, sd = mean_sd(first - second)
     if len(first) == 1:
         return PairedInterval(mean, math.nan, math.nan)
-    half = float(t.ppf((1 + confidence) / 2, len(first) - 1)) * sd / math.sqrt(len(first))
+    half = float(stdtrit(len(first) - 1, (1 + confidence) / 2)) * sd / math.sqrt(len(first))
     return PairedInterval(mean, mean - half, mean + half)
 
 

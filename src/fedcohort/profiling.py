@@ -289,12 +289,12 @@ def _spread(clients: np.ndarray) -> np.ndarray:
 
 def _precision(passes: Sequence[tuple[float, int]]) -> float:
     """Half the 95 % interval of the mean seconds of a sample over passes, as a share of the mean."""
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     if len(passes) < 2:
         return math.inf
     each = np.array([seconds / samples for seconds, samples in passes])
-    half = float(t.ppf(0.975, len(each) - 1)) * float(each.std(ddof=1)) / math.sqrt(len(each))
+    half = float(stdtrit(len(each) - 1, 0.975)) * float(each.std(ddof=1)) / math.sqrt(len(each))
     return half / float(each.mean())
 
 

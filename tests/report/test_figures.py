@@ -1,6 +1,7 @@
 """Figures for papers: files of the right size, legible in grey, for every chart of the report."""
 
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from click.testing import CliRunner
 
 import fedcohort
 from fedcohort.cli import cli
+from fedcohort.report.charts.lines import legend_columns as columns
 from fedcohort.report.charts.studies import score_functions, swept
 from fedcohort.report.export import composed, draw
+from fedcohort.report.figure import Panel, View
 from fedcohort.report.gather import find_runs, gather
 from fedcohort.report.look import DASHES, STRATEGIES, SYMBOLS, WIDTHS, paper
 from fedcohort.report.page import figures
@@ -114,3 +117,25 @@ def test_score_functions_meet_the_threshold_where_the_thesis_says() -> None:
     figure = score_functions(paper())
     assert figure.data["scores_met"]["f"].round(6).tolist() == [0.75, 0.346574, 0.554931]
     assert marks(draw(composed(figure, figure.views[0], paper()), "svg")) > 0
+
+
+def test_legends_use_the_width_and_stay_inside() -> None:
+    look = paper(1)
+    assert columns(["uniform", "UCB"], look) == 2
+    assert columns(["uniform", "UCB", "Oort", "FLASH", "conformal participation"], look) == 2
+    assert columns(["a name of forty characters, more or less"] * 3, look) == 1
+
+
+def test_parts_of_bars_are_told_apart_in_grey() -> None:
+    """Neighbours among the first five differ in lightness by more than a tenth of the way from black to white."""
+    linear = [[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in paper().parts(5)]
+    grey = [float(np.dot([0.2126, 0.7152, 0.0722], np.power(c, 2.2)) ** (1 / 2.2)) for c in linear]
+    assert min(abs(a - b) for i, a in enumerate(grey) for b in grey[:i]) > 0.08
+    assert min(abs(a - b) for a, b in pairwise(grey)) > 0.1
+
+
+def test_a_single_panel_keeps_its_title() -> None:
+    figure = score_functions(paper())
+    (panel,) = figure.views[0].panels
+    titled = View("scores", [Panel(panel.chart, "uniform · Jain 0.9")])
+    assert composed(figure, titled, paper())["title"]["text"] == "uniform · Jain 0.9"

@@ -277,3 +277,23 @@ def test_the_same_run_twice_counts_once(runs: Path) -> None:
     with pytest.raises(UsageError, match="there is no run"):
         find_runs([one / "checkpoint"])
     assert not math.isnan(gather(find_runs([one])).first[0].bytes[-1])
+
+
+def test_whose_update_was_declined_is_told_apart_from_who_was_selected(tmp_path: Path) -> None:
+    """Conformal participation selects everybody; the page says who entered the model, what clients reported, and the threshold."""
+    row = {"name": "conformal", "max_epochs": 2, "schedule": "linear", "theta": 0.05, "theta_end": 0.25}
+    run = fedcohort.run(small(rounds=3, federation={"clients": 6, "holdout": 0.3}, selection=row), runs=tmp_path)
+    found = made(tmp_path)
+    used = run.query("SELECT client, SUM(status = 'admitted'), COUNT(*) FROM clients GROUP BY client ORDER BY client")
+    drawn = found.payload["data"]["selections"]
+    assert [(row["client"], row["used"], row["times"]) for row in drawn] == used
+    assert any(admitted < times for _, admitted, times in used)
+    shown = found.row("fairness", run.meta["label"])
+    assert float(shown["jain"]) == 1
+    assert float(shown["jain_model"]) == pytest.approx(measures.jain([admitted for _, admitted, _ in used]))
+    reported = next(key for key in found.payload["data"] if key.startswith("reported_0") and key.endswith("_level"))
+    assert [row["value"] for row in found.payload["data"][reported]] == pytest.approx([0.05, 0.15, 0.25])
+    assert "Dotted: the threshold" in found.prose
+    assert "conformal quantile" in found.text
+    switch = [a for tag, a in found.tags if tag == "input" and a.get("name") == "view-reported-0"]
+    assert len(switch) == 4, "quantile, set size, done, epochs; the number of held-out samples never changes"

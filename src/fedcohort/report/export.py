@@ -54,6 +54,8 @@ def composed(figure: Figure, view: View, look: Look) -> dict[str, Any]:
     found: dict[str, Any]
     if len(charts) == 1:
         found = charts[0]
+        if view.panels[0].title:
+            found["title"] = {"text": view.panels[0].title, "fontSize": look.size}
         if isinstance(found.get("width"), int | float) and "arc" not in str(found.get("mark")):
             found["autosize"] = {"type": "fit-x", "contains": "padding"}
     else:

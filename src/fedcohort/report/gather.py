@@ -29,6 +29,33 @@ POINTS = 300
 """Points of a line at most; more rounds are averaged over blocks."""
 
 
+class Once(Run):
+    """A run whose tables are read once for everybody who asks."""
+
+    def __init__(self, run: Run) -> None:
+        vars(self).update(vars(run))  # its experiment may have been read
+
+    @cached_property
+    def rounds(self) -> "pd.DataFrame":
+        """As of a run, and so are the others."""
+        return super().rounds
+
+    @cached_property
+    def clients(self) -> "pd.DataFrame":
+        """Who was selected."""
+        return super().clients
+
+    @cached_property
+    def ledger(self) -> "pd.DataFrame":
+        """Cost."""
+        return super().ledger
+
+    @cached_property
+    def wall(self) -> "pd.DataFrame":
+        """Seconds of the simulator."""
+        return super().wall
+
+
 class Reading:
     """One run, every table read once.
 
@@ -117,6 +144,14 @@ class Reading:
         chosen = np.zeros((self.num_rounds, self.num_clients), dtype=bool)
         chosen[self.clients["round"].to_numpy(np.int64) - 1, self.clients["client"].to_numpy(np.int64)] = True
         return chosen
+
+    @cached_property
+    def admitted(self) -> np.ndarray:
+        """Whose update entered the model in which round, booleans [n, m]."""
+        used = np.zeros((self.num_rounds, self.num_clients), dtype=bool)
+        frame = self.clients[self.clients["status"] == "admitted"]
+        used[frame["round"].to_numpy(np.int64) - 1, frame["client"].to_numpy(np.int64)] = True
+        return used
 
     @cached_property
     def per_round(self) -> int:
@@ -213,7 +248,7 @@ class Story:
 def gather(runs: Sequence[Run], name: str | None = None) -> Story:
     """Read runs, finished or not; those that differ in nothing but the seed are one row."""
     name = name or ", ".join(dict.fromkeys(run.meta["name"] for run in runs)) or "runs"
-    rows = side_by_side(runs)
+    rows = side_by_side(map(Once, runs))
     labels = short([row.label for row in rows], 28 if len(rows) <= 8 else 40)
     readings = [
         [Reading(row.runs[seed], label) for seed in sorted(row.runs)] for label, row in zip(labels, rows, strict=True)

@@ -67,6 +67,11 @@ class Look:
         """Colours of that many strategies; they begin again after the last, with other dashes."""
         return [self.strategies[i % len(self.strategies)] for i in range(number)]
 
+    def parts(self, number: int) -> list[str]:
+        """Colours of the parts of a bar: neighbours differ in lightness, so that they are told apart in grey."""
+        own = (self.heat, self.cold, *(self.classes[i] for i in (5, 2, 7, 1, 3, 6, 9)))
+        return [own[i % len(own)] for i in range(number)]
+
     def dashes(self, number: int) -> list[list[int]]:
         """Dashes of that many strategies."""
         return [DASHES[(i + i // len(DASHES)) % len(DASHES)] for i in range(number)]
@@ -98,7 +103,7 @@ class Look:
             "font": self.font,
             "view": {"stroke": None},
             "axis": axis,
-            "axisX": {"grid": False, "labelFlush": True},
+            "axisX": {"grid": False, "labelFlush": True, "labelSeparation": 4},
             "axisY": {"domain": False, "ticks": False},
             "legend": {
                 "labelColor": self.ink,
@@ -113,6 +118,7 @@ class Look:
                 "labelLimit": 140,
                 "rowPadding": 2,
                 "columnPadding": 12,
+                "offset": 18 if self.page else 8,
             },
             "title": {
                 "color": self.ink,

@@ -2,17 +2,21 @@
 
 import json
 import math
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from html import escape
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from fedcohort import show
+from fedcohort.errors import UsageError
 from fedcohort.report.charts import accuracy as accuracies
 from fedcohort.report.charts import cost as costs
 from fedcohort.report.charts import participation, reasons, studies
@@ -397,12 +401,15 @@ def fairness_rows(story: Story) -> list[dict[str, Any]]:
         own = [measures.participation(one.selected.sum(axis=0)) for one in readings]
         chance = [measures.participation_random(one.num_clients, one.per_round, one.num_rounds) for one in readings]
         worst = [_last_worst(one) for one in readings]
+        used = float(np.mean([measures.jain(one.admitted.sum(axis=0)) for one in readings]))
+        declined = any((one.admitted != one.selected).any() for one in readings)
         cells = {}
         for name in ("jain", "gini", "entropy", "coverage"):
             value, fair = (float(np.mean([getattr(p, name) for p in found])) for found in (own, chance))
             cells[name], cells[f"{name}_random"] = Cell(show.index(value), value), Cell(show.index(fair), fair)
         mean = float(np.mean(worst))
-        rows.append({"label": label, "strategy": strategy, **cells, "worst": Cell(show.percent(mean), mean)})
+        cells |= {"jain_model": Cell(show.index(used), used), "worst": Cell(show.percent(mean), mean)}
+        rows.append({"label": label, "strategy": strategy, "declined": declined, **cells})
     return rows
 
 
@@ -517,8 +524,29 @@ DARK_CLASSES = (
 
 @lru_cache(maxsize=1)
 def scripts() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script: what ``vl-convert`` carries, so that pages need no network."""
+    """Vega, Vega-Lite and Vega-Embed as one script: what ``vl-convert`` carries, so that pages need no network.
+
+    Bundling takes more than a second of a processor, so the user's cache keeps the script; without a cache it is made again.
+    """
     import vl_convert
 
+    from fedcohort.federation.datasets import cache_folder
+
+    kept = None
+    with suppress(UsageError, OSError):
+        kept = cache_folder("pages") / f"vega-{version('vl-convert-python')}.js"
+        found = kept.read_text(encoding="utf-8")
+        if found.endswith(END):
+            return found
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed; window.vega = vega;")
-    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    bundle = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--") + END
+    if kept is not None:
+        with suppress(OSError):
+            fresh = kept.with_suffix(f".{os.getpid()}")
+            fresh.write_text(bundle, encoding="utf-8")
+            fresh.replace(kept)
+    return bundle
+
+
+END = "\n// whole\n"
+"""The last line of a script that was kept whole."""

@@ -120,7 +120,7 @@ def differences(story: Story, look: Look) -> Figure | None:
     values = [data["differences"][c] for c in ("mean", "low", "high")]
     span = lines.domain(*values, data["seed_differences"]["difference"], [0.0])
     scale = alt.Scale(domain=span, nice=False, zero=False)
-    title = f"points of test accuracy more than {labels[0]}"
+    title = "points of test accuracy"
     y = alt.Y("strategy:N", title=None, sort=labels, axis=alt.Axis(labelColor=look.ink, labelLimit=150))
     rows = lines.hideable(alt.Chart(alt.NamedData(name="differences")), look)
     seeds = lines.hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)
@@ -136,7 +136,9 @@ def differences(story: Story, look: Look) -> Figure | None:
     colour = lines.colour(labels, look, legend=False)
     layers = [
         zero,
-        rows.mark_rule(strokeWidth=2.5).encode(alt.X("low:Q", title=title, scale=scale), y, colour, x2="high:Q"),
+        rows.mark_rule(strokeWidth=2.5).encode(
+            alt.X("low:Q", title=title, scale=scale), y, colour, x2=alt.X2("high:Q")
+        ),
         seeds.mark_point(filled=False, size=28 if look.page else 14, strokeWidth=1.2).encode(
             alt.X("difference:Q", title=title, scale=scale),
             y,

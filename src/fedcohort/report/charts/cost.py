@@ -14,7 +14,7 @@ from fedcohort.report.look import Look, tick
 
 __all__ = ["cost", "ledger", "wall"]
 
-WALL = ("selection", "training", "aggregation", "evaluation", "recording")
+WALL = ("training", "selection", "aggregation", "evaluation", "recording")
 
 
 def ledger(story: Story) -> pd.DataFrame:
@@ -49,8 +49,8 @@ def cost(story: Story, look: Look) -> Figure | None:
         ("messages", "messages", "~s"),
     ):
         tooltip = [
-            "strategy:N",
-            "kind:N",
+            alt.Tooltip("strategy:N"),
+            alt.Tooltip("kind:N"),
             alt.Tooltip(f"{field}:Q", title=title, format=",.4~s" if number == "~s" else number),
         ]
         if field == "bytes":
@@ -72,7 +72,7 @@ def wall(story: Story, look: Look) -> Figure | None:
     if not frames:
         return None
     frame, labels = pd.concat(frames, ignore_index=True), [label for label, _ in story.played]
-    tooltip = ["strategy:N", "part:N", alt.Tooltip("seconds:Q", format=",.2f")]
+    tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("part:N"), alt.Tooltip("seconds:Q", format=",.2f")]
     chart = _bars("wall", "seconds", "seconds", "~g", "part", list(WALL), labels, look, tooltip)
     note = "Of the simulator on this machine, mean over seeds; it says nothing about the time of real clients."
     return Figure("wall", "Wall time", note, [View("wall", [Panel(chart)])], {"wall": frame}, wide=False)
@@ -89,7 +89,7 @@ def _bars(
     look: Look,
     tooltip: Any,
 ) -> Any:
-    colours = [look.heat, look.cold, *look.classes[2:], *look.classes[:2]] * (1 + len(parts) // 12)
+    columns = 3 if look.width is None or look.width > 300 else 2
     rank = {kind: i for i, kind in enumerate(parts)}
     base = lines.hideable(alt.Chart(alt.NamedData(name=name)), look)
     chart = (
@@ -97,13 +97,15 @@ def _bars(
         .mark_bar(stroke=look.ground, strokeWidth=0.6)
         .encode(
             alt.X(f"{field}:Q", title=title, stack="zero", axis=alt.Axis(**tick(number), grid=True, tickCount=5)),
-            alt.Y("strategy:N", sort=list(labels), title=None, axis=alt.Axis(labelColor=look.ink, labelLimit=120)),
+            alt.Y("strategy:N", sort=list(labels), title=None, axis=alt.Axis(labelColor=look.ink, labelLimit=150)),
             alt.Color(
                 f"{part}:N",
-                scale=alt.Scale(domain=list(parts), range=colours[: len(parts)]),
-                legend=alt.Legend(title=None, orient="bottom", columns=3, symbolType="square", symbolStrokeWidth=0),
+                scale=alt.Scale(domain=list(parts), range=look.parts(len(parts))),
+                legend=alt.Legend(
+                    title=None, orient="bottom", columns=columns, symbolType="square", symbolStrokeWidth=0
+                ),
             ),
-            order="rank:Q",
+            order=alt.Order("rank:Q"),
             tooltip=tooltip,
         )
     )

@@ -139,8 +139,8 @@ def _heat(clients: Clients, shown: Indices, look: Look) -> Figure | None:
     y = alt.Y("class:N", sort=sort, title="class", axis=alt.Axis(values=classes[::each], labelLimit=90, domain=False))
     x = _client_axis(labels, look, _titled(clients))
     tooltip = [
-        "client:N",
-        "class:N",
+        alt.Tooltip("client:N"),
+        alt.Tooltip("class:N"),
         alt.Tooltip("samples:Q", format=",.0f"),
         alt.Tooltip("share:Q", format=".0%", title="of the client"),
     ]
@@ -210,7 +210,12 @@ def _shares(clients: Clients, shown: Indices, look: Look) -> Figure | None:
         title="class", orient="bottom", columns=10 if look.page else 5, symbolType="square", symbolStrokeWidth=0
     )
     colour = alt.Color("class:N", scale=alt.Scale(domain=names, range=colours), legend=legend)
-    tooltip = ["client:N", "class:N", alt.Tooltip("share:Q", format=".1%"), alt.Tooltip("samples:Q", format=",.0f")]
+    tooltip = [
+        alt.Tooltip("client:N"),
+        alt.Tooltip("class:N"),
+        alt.Tooltip("share:Q", format=".1%"),
+        alt.Tooltip("samples:Q", format=",.0f"),
+    ]
     base = alt.Chart(alt.NamedData(name="class_shares"))
     bars = base.mark_bar(stroke=look.ground, strokeWidth=0.6).encode(
         _client_axis(labels, look, _titled(clients)),
@@ -222,7 +227,7 @@ def _shares(clients: Clients, shown: Indices, look: Look) -> Figure | None:
             scale=alt.Scale(domain=[0, 1]),
         ),
         colour,
-        order="position:Q",
+        order=alt.Order("position:Q"),
         tooltip=tooltip,
     )
     data = {"class_shares": frame}
@@ -237,7 +242,7 @@ def _shares(clients: Clients, shown: Indices, look: Look) -> Figure | None:
                 .encode(
                     theta=alt.Theta("share:Q", stack=True),
                     color=colour.legend(None),
-                    order="position:Q",
+                    order=alt.Order("position:Q"),
                     tooltip=tooltip,
                 )
                 .properties(width=2 * radius + 8, height=2 * radius + 8)
@@ -249,8 +254,10 @@ def _shares(clients: Clients, shown: Indices, look: Look) -> Figure | None:
         squares = words.mark_square(size=40 if look.page else 20, opacity=1).encode(
             row, colour.legend(None), x=alt.value(6)
         )
-        texts = words.mark_text(align="left", fontSize=look.size - 2).encode(row, x=alt.value(14), text="class:N")
-        pies.append(Panel(alt.layer(squares, texts).properties(width=2 * radius + 8, height=2 * radius + 8), "class"))
+        letters = look.size - (2 if look.page else 1)
+        texts = words.mark_text(align="left", fontSize=letters).encode(row, x=alt.value(14), text=alt.Text("class:N"))
+        height = max(2 * radius + 8, round((letters + 2) * len(names)))
+        pies.append(Panel(alt.layer(squares, texts).properties(width=2 * radius + 8, height=height), "class"))
         views.append(View("pies", pies))
         data["class_key"] = key
     note = f"What each client's samples consist of, seed {clients.seed}.{_sampled(clients, shown)}"
@@ -278,7 +285,11 @@ def _sizes(clients: Clients, look: Look) -> Figure:
             ),
             alt.X2("to:Q"),
             alt.Y("clients:Q", title="clients", axis=alt.Axis(tickCount=4, **WHOLE)),
-            tooltip=[alt.Tooltip("from:Q", format=","), alt.Tooltip("to:Q", title="to below", format=","), "clients:Q"],
+            tooltip=[
+                alt.Tooltip("from:Q", format=","),
+                alt.Tooltip("to:Q", title="to below", format=","),
+                alt.Tooltip("clients:Q"),
+            ],
         )
         .properties(**_size(look, 200))
     )
@@ -354,8 +365,8 @@ def _one_by_one(
             alt.Y("value:Q", title=title, stack="zero", axis=alt.Axis(**tick(number), tickCount=4)),
             alt.Color("part:N", scale=colours, legend=legend if len(parts) > 1 else None),
             alt.Stroke("part:N", scale=colours, legend=legend if len(parts) > 1 else None),
-            order="rank:Q",
-            tooltip=["client:N", *(["part:N"] if len(parts) > 1 else []),
+            order=alt.Order("rank:Q"),
+            tooltip=[alt.Tooltip("client:N"), *([alt.Tooltip("part:N")] if len(parts) > 1 else []),
                      alt.Tooltip("value:Q", title=title, format=number if number != "~s" else ",.4~s")],
         )
     )  # fmt: skip
@@ -391,7 +402,9 @@ def _speed(clients: Clients, look: Look) -> Figure | None:
         line = alt.Chart(alt.NamedData(name="deadline_key")).encode(alt.Y("deadline:Q", title=title))
         layers.append(line.mark_rule(color=look.ink, strokeDash=[5, 3]))
         layers.append(
-            line.mark_text(align="left", baseline="bottom", dx=2, dy=-2).encode(x=alt.value(0), text="words:N")
+            line.mark_text(align="left", baseline="bottom", dx=2, dy=-2).encode(
+                x=alt.value(0), text=alt.Text("words:N")
+            )
         )
     drawn = alt.layer(*layers).properties(**_size(look, 200))
     return Figure("speed", "Speed", f"{note}{about}", [View("speed", [Panel(drawn)])], data, wide=False)

@@ -11,7 +11,20 @@ from fedcohort.arrays import Values
 from fedcohort.report.gather import POINTS, Reading, blocks
 from fedcohort.report.look import Look, tick
 
-__all__ = ["band", "by_round", "colour", "dash", "domain", "ends", "hideable", "lines", "marks", "on_grid", "thinned"]
+__all__ = [
+    "band",
+    "by_round",
+    "colour",
+    "dash",
+    "domain",
+    "ends",
+    "hideable",
+    "legend_columns",
+    "lines",
+    "marks",
+    "on_grid",
+    "thinned",
+]
 
 
 # --- data ----------------------------------------------------------------------------------------------------------------
@@ -119,18 +132,22 @@ def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
         return None
     return alt.Legend(
         title=None,
-        columns=_columns(labels, look),
+        columns=legend_columns(labels, look),
         symbolType="stroke",
         symbolOpacity=1,
-        symbolSize=350,
+        symbolSize=260,
         symbolStrokeWidth=1.6,
     )
 
 
-def _columns(labels: Sequence[str], look: Look) -> int:
-    """Legend entries that fit side by side."""
-    widest = max((len(label) for label in labels), default=1) * look.size * 0.55 + 30
-    return max(1, min(len(labels), int((look.width or 600) // widest)))
+def legend_columns(labels: Sequence[str], look: Look) -> int:
+    """Legend entries that fit side by side under the axis; a column is as wide as its longest name."""
+    widths = [len(label) * look.size * 0.52 + 40 for label in labels]
+
+    def whole(columns: int) -> float:
+        return sum(max(widths[first::columns]) for first in range(columns))
+
+    return next((n for n in range(len(labels), 1, -1) if whole(n) <= (look.width or 600) - 30), 1)
 
 
 def dash(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.StrokeDash:
@@ -210,13 +227,13 @@ def lines(
     layers: list[Any] = []
     if reference:
         grey = alt.Chart(alt.NamedData(name=f"{name}_reference"))
-        layers.append(grey.mark_area(opacity=0.14, color=look.soft).encode(at, high("low"), y2="high:Q"))
+        layers.append(grey.mark_area(opacity=0.14, color=look.soft).encode(at, high("low"), y2=alt.Y2("high:Q")))
         layers.append(grey.mark_line(color=look.soft, strokeWidth=1, strokeDash=[2, 2]).encode(at, high("mean")))
     if target is not None and span[0] < target < span[1]:
         level = alt.Chart(alt.InlineData(values=[{"level": target, "name": f"target {100 * target:g} %"}]))
         words = level.mark_text(align="left", baseline="bottom", dx=3, dy=-2, color=look.soft, fontSize=look.size - 1)
         layers.append(level.mark_rule(strokeDash=[1, 3], strokeWidth=1, color=look.soft).encode(high("level")))
-        layers.append(words.encode(high("level"), x=alt.value(0), text="name:N"))
+        layers.append(words.encode(high("level"), x=alt.value(0), text=alt.Text("name:N")))
     if band(frame):
         layers.append(
             base.mark_area(opacity=0.13, clip=True).encode(at, high("low"), alt.Y2("high:Q"), colour(labels, look))
@@ -245,7 +262,9 @@ def lines(
             at,
             high("mean"),
             colour(labels, look),
-            opacity=alt.value(1) if not look.page else alt.when(hover).then(alt.value(1)).otherwise(alt.value(shown)),
+            opacity=alt.OpacityValue(1)
+            if not look.page
+            else alt.when(hover).then(alt.value(1)).otherwise(alt.value(shown)),
             tooltip=tooltip,
         )
         layers.append(points.add_params(hover) if look.page else points)
@@ -259,8 +278,8 @@ def lines(
                 alt.X("x:Q", scale=x_scale),
                 alt.Y("y:Q", scale=y_scale),
                 colour(labels, look),
-                text="name:N",
-                opacity=alt.value(alt.ExprRef("named ? 1 : 0")),
+                text=alt.Text("name:N"),
+                opacity=alt.OpacityValue(alt.ExprRef("named ? 1 : 0")),
             )
         )
     chart = alt.layer(*layers)

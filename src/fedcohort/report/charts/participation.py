@@ -45,7 +45,9 @@ def selections(story: Story, look: Look) -> Figure | None:
         frames.append(
             _histogram(label, counts)
             if many
-            else pd.DataFrame({"strategy": label, "client": np.arange(len(counts)), "times": counts})
+            else pd.DataFrame(
+                {"strategy": label, "client": np.arange(len(counts)), "times": counts, "used": one.admitted.sum(axis=0)}
+            )
         )
         chances.append(_chance(label, one, many))
         title = f"{label} · Jain {measures.jain(counts):.3f}"
@@ -60,23 +62,30 @@ def selections(story: Story, look: Look) -> Figure | None:
         if many
         else "Grey: where 90 % of the clients fall under uniform chance; dashed: its mean."
     )
+    declined = not many and any((frame["used"] < frame["times"]).any() for frame in frames)
+    what += " The pale part of a bar: its update was not used." if declined else ""
+    first = story.first[0]
+    each = f" with {first.per_round} a round" if len({one.per_round for one in story.first}) > 1 else ""
     note = (
-        f"{what} Seed {story.first[0].seed}. Uniform chance gives Jain {fair.mean:.3f} on average "
+        f"{what} Seed {first.seed}. Uniform chance gives Jain {fair.mean:.3f} on average{each} "
         f"({fair.q05:.3f} to {fair.q95:.3f} in 9 of 10 runs)."
     )
     return Figure("selections", "How often each client was selected", note, [View("selections", panels)], data)
 
 
 def _chance(label: str, one: Reading, many: bool) -> pd.DataFrame:
-    from scipy.stats import binom
+    n, share = one.num_rounds, min(1.0, one.per_round / one.num_clients)
+    law = measures.binomial(n, share)
+    below = law.cumsum()
 
-    share = min(1.0, one.per_round / one.num_clients)
-    law = binom(one.num_rounds, share)
+    def quantile(q: float) -> int:
+        return min(int(np.searchsorted(below, q)), n)
+
     if many:
-        times = np.arange(int(law.ppf(0.0005)), int(law.ppf(0.9995)) + 1)
-        return pd.DataFrame({"strategy": label, "times": times, "clients": one.num_clients * law.pmf(times)})
-    low, high = law.ppf([0.05, 0.95])
-    return pd.DataFrame({"strategy": [label], "low": [low], "mean": [law.mean()], "high": [high]})
+        times = np.arange(quantile(0.0005), quantile(0.9995) + 1)
+        return pd.DataFrame({"strategy": label, "times": times, "clients": one.num_clients * law[times]})
+    frame = {"low": quantile(0.05), "mean": n * share, "high": quantile(0.95)}
+    return pd.DataFrame({"strategy": label, **frame}, index=[0])
 
 
 def _histogram(label: str, counts: np.ndarray) -> pd.DataFrame:
@@ -98,13 +107,19 @@ def _counts(label: str, one: Reading, colour: str, look: Look) -> Any:
         title="client",
         axis=alt.Axis(values=lines.marks(m, 20 if look.page else 7), labelAngle=0, labelOverlap=True),
     )
+    bars = _of("selections", label)
+    tooltip = [
+        alt.Tooltip("client:O"),
+        alt.Tooltip("times:Q", title="times selected"),
+        alt.Tooltip("used:Q", title="in the model"),
+    ]
     return alt.layer(
         band.mark_rect(opacity=0.14, color=look.soft).encode(
-            alt.Y("low:Q", scale=y, title="times selected", axis=alt.Axis(tickMinStep=1, tickCount=4)), y2="high:Q"
+            alt.Y("low:Q", scale=y, title="times selected", axis=alt.Axis(tickMinStep=1, tickCount=4)),
+            y2=alt.Y2("high:Q"),
         ),
-        _of("selections", label)
-        .mark_bar(color=colour)
-        .encode(x, alt.Y("times:Q", scale=y), tooltip=["client:O", alt.Tooltip("times:Q", title="times selected")]),
+        bars.mark_bar(color=colour, opacity=0.35).encode(x, alt.Y("times:Q", scale=y), tooltip=tooltip),
+        bars.mark_bar(color=colour).encode(x, alt.Y("used:Q", scale=y), tooltip=tooltip),
         band.mark_rule(color=look.ink, strokeDash=[3, 3], strokeWidth=1).encode(alt.Y("mean:Q", scale=y)),
     ).properties(**_panel(look))
 
@@ -114,7 +129,7 @@ def _spread(label: str, one: Reading, colour: str, look: Look) -> Any:
     bars = (
         _of("selections", label)
         .mark_bar(color=colour)
-        .encode(x, alt.Y("clients:Q", title="clients"), tooltip=["times:Q", "clients:Q"])
+        .encode(x, alt.Y("clients:Q", title="clients"), tooltip=[alt.Tooltip("times:Q"), alt.Tooltip("clients:Q")])
     )
     line = (
         _of("selections_chance", label)
@@ -229,7 +244,7 @@ def _raster(label: str, one: Reading, colour: str, blocked: bool, look: Look) ->
     )
     base = _of("raster", label)
     tooltip = (
-        ["round:Q", "client:Q", "status:N"]
+        [alt.Tooltip("round:Q"), alt.Tooltip("client:Q"), alt.Tooltip("status:N")]
         if not blocked
         else [
             alt.Tooltip("round:Q", title="from round"),
@@ -322,12 +337,12 @@ def _distribution(rows: Any, labels: list[str], look: Look) -> Figure:
         )
 
     tooltip = [
-        "strategy:N",
+        alt.Tooltip("strategy:N"),
         *(alt.Tooltip(f"q{q}:Q", format=".1%", title=f"{q} % quantile") for q in (10, 25, 50, 75, 90)),
     ]
     layers = [
-        box.mark_rule(strokeWidth=1.5).encode(at("q10"), y, colour, x2="q90:Q"),
-        box.mark_bar(size=12 if look.page else 7).encode(at("q25"), y, colour, x2="q75:Q", tooltip=tooltip),
+        box.mark_rule(strokeWidth=1.5).encode(at("q10"), y, colour, x2=alt.X2("q90:Q")),
+        box.mark_bar(size=12 if look.page else 7).encode(at("q25"), y, colour, x2=alt.X2("q75:Q"), tooltip=tooltip),
         box.mark_tick(color=look.ground, thickness=2.5, size=12 if look.page else 7).encode(
             at("q50"), y, tooltip=tooltip
         ),
@@ -340,7 +355,12 @@ def _distribution(rows: Any, labels: list[str], look: Look) -> Figure:
                 at("accuracy"),
                 y,
                 colour,
-                tooltip=["strategy:N", "client:O", "seed:O", alt.Tooltip("accuracy:Q", format=".1%")],
+                tooltip=[
+                    alt.Tooltip("strategy:N"),
+                    alt.Tooltip("client:O"),
+                    alt.Tooltip("seed:O"),
+                    alt.Tooltip("accuracy:Q", format=".1%"),
+                ],
             )
         )
     chart = alt.layer(*layers).properties(
@@ -394,7 +414,7 @@ def class_accuracy(story: Story, look: Look) -> Figure | None:
                 y,
                 alt.X2("x2:Q"),
                 opacity=opacity,
-                tooltip=["round:Q", "class:N", alt.Tooltip("accuracy:Q", format=".1%")],
+                tooltip=[alt.Tooltip("round:Q"), alt.Tooltip("class:N"), alt.Tooltip("accuracy:Q", format=".1%")],
             )
         )
         panels.append(
@@ -422,6 +442,7 @@ def participation(story: Story, look: Look) -> Figure | None:
     labels = [label for label, _ in story.played]
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
+    banded = False
     for column, name in (
         ("admitted", "in the model"),
         ("selected", "selected"),
@@ -429,6 +450,7 @@ def participation(story: Story, look: Look) -> Figure | None:
         ("available", "available"),
     ):
         frame = lines.by_round(story.played, lambda one, column=column: one.rounds[column])
+        banded = banded or lines.band(frame)
         chart, own = lines.lines(
             f"clients_{column}",
             frame,
@@ -436,8 +458,8 @@ def participation(story: Story, look: Look) -> Figure | None:
             look,
             x="round",
             y=f"clients {name}",
-            span=[0, max(1.0, 1.05 * float(frame["mean"].max()))],
+            span=[0, max(1.0, 1.05 * float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64))))],
         )
         views.append(View(name, [Panel(chart)]))
         data |= own
-    return Figure("participation", "Clients per round", seeds_note(story, band=False), views, data)
+    return Figure("participation", "Clients per round", seeds_note(story, band=banded), views, data)

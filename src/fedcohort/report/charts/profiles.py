@@ -74,7 +74,7 @@ def _bars(field: str, title: str, number: str, order: list[str], look: Look, low
     bars = base.mark_bar(color=look.heat, width=alt.RelativeBandSize(band=0.6)).encode(_x(order), y, tooltip=tooltip)
     if not low:
         return _sized(bars, look)
-    error = base.mark_rule(color=look.cold, strokeWidth=2).encode(_x(order), alt.Y(f"{low}:Q"), y2=f"{high}:Q")
+    error = base.mark_rule(color=look.cold, strokeWidth=2).encode(_x(order), alt.Y(f"{low}:Q"), y2=alt.Y2(f"{high}:Q"))
     return _sized(alt.layer(bars, error), look)
 
 
@@ -115,7 +115,7 @@ def _clients(found: "Profile", order: list[str], look: Look) -> Figure:
         opacity = alt.Opacity(f"{field}:Q", legend=None, scale=alt.Scale(zero=False, range=[0.08, 1]))
         x = alt.X("client:N", sort=clients, title="client", axis=alt.Axis(labelAngle=0, labelOverlap=True))
         tooltip = [
-            "client:N",
+            alt.Tooltip("client:N"),
             alt.Tooltip("size:N", title="batch size"),
             alt.Tooltip(f"{field}:Q", title=title, format=number),
         ]
@@ -127,5 +127,5 @@ def _clients(found: "Profile", order: list[str], look: Look) -> Figure:
             "height": 32 * len(order) if look.page else 18 * len(order),
         }
         views.append(View(title, [Panel(cells.properties(**size))]))
-    note = "Dark is more; one client at a time, on one thread."
+    note = "Full colour is more; one client at a time, on one thread."
     return Figure("profile-clients", "Client by client", note, views, {"profile_clients": frame})

@@ -57,8 +57,18 @@ def _common(frame: pd.DataFrame, name: str) -> bool:
     return bool(several.any()) and bool((by_round.nunique()[several] <= 1).all()) and frame[name].nunique() > 1
 
 
+NAMES = {"q_hat": "conformal quantile", "set_size": "classes in a prediction set", "done": "share that is done"}
+"""What is written for terms whose own name is short."""
+
+
 def _words(term: str) -> str:
-    return term.replace("_", " ")
+    name = NAMES.get(term, term.replace("_", " "))
+    return f"context: {name.removeprefix('x ')}" if name.startswith("x ") else name
+
+
+def _moves(frame: pd.DataFrame, name: str) -> bool:
+    """Whether any client reports different values in different rounds; a number of samples, say, is no news after the first."""
+    return bool((frame.groupby("client")[name].nunique() > 1).any()) or frame["round"].nunique() == 1
 
 
 def _reported(number: int, one: Reading, look: Look) -> Figure | None:
@@ -67,7 +77,7 @@ def _reported(number: int, one: Reading, look: Look) -> Figure | None:
 
     frame = one.clients
     names = [str(name) for name in frame.columns if str(name) not in ClientRow.__dataclass_fields__ and name != "round"]
-    names = [name for name in names if np.isfinite(frame[name].to_numpy(np.float64)).any()]
+    names = [name for name in names if np.isfinite(frame[name].to_numpy(np.float64)).any() and _moves(frame, name)]
     if not names:
         return None
     views: list[View] = []
@@ -77,14 +87,26 @@ def _reported(number: int, one: Reading, look: Look) -> Figure | None:
         values = values[np.isfinite(values["value"].to_numpy(np.float64))]
         key = f"reported_{number}_{len(views)}"
         data[f"{key}_mean"] = lines.thinned(values.groupby("round")["value"].mean().reset_index())
-        x = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, tickCount=6))
+        x = alt.X(
+            "round:Q",
+            title="round",
+            scale=alt.Scale(domain=[0.5, one.num_rounds + 0.5], nice=False),
+            axis=alt.Axis(tickMinStep=1, tickCount=6),
+        )
         y = alt.Y(
             "value:Q",
             title=_words(name),
             scale=alt.Scale(domain=lines.domain(values["value"], [0.0]), nice=False),
             axis=alt.Axis(tickCount=5),
         )
-        layers = []
+        layers: list[Any] = []
+        level = _threshold(one) if name == "q_hat" else None
+        if level is not None:
+            data[f"{key}_level"] = level
+            rule = alt.Chart(alt.NamedData(name=f"{key}_level")).mark_line(
+                color=look.ink, strokeWidth=1, strokeDash=[2, 2], interpolate="step"
+            )
+            layers.append(rule.encode(x, y))
         if one.num_clients <= 30 and one.num_rounds <= 300:
             data[key] = values
             each = alt.Chart(alt.NamedData(name=key)).mark_line(
@@ -92,19 +114,32 @@ def _reported(number: int, one: Reading, look: Look) -> Figure | None:
             )
             layers.append(
                 each.encode(
-                    x, y, detail="client:N", tooltip=["client:O", "round:Q", alt.Tooltip("value:Q", format=",.4~g")]
+                    x,
+                    y,
+                    detail=alt.Detail("client:N"),
+                    tooltip=[alt.Tooltip("client:O"), alt.Tooltip("round:Q"), alt.Tooltip("value:Q", format=",.4~g")],
                 )
             )
         mean = alt.Chart(alt.NamedData(name=f"{key}_mean")).mark_line(
             color=look.cold, strokeWidth=2.5, point=alt.OverlayMarkDef(size=18, color=look.cold)
         )
-        layers.append(mean.encode(x, y, tooltip=["round:Q", alt.Tooltip("value:Q", format=",.4~g", title="mean")]))
+        layers.append(
+            mean.encode(x, y, tooltip=[alt.Tooltip("round:Q"), alt.Tooltip("value:Q", format=",.4~g", title="mean")])
+        )
         chart = alt.layer(*layers).properties(
             width="container" if look.width is None else look.width, height=220 if look.page else 120
         )
         views.append(View(_words(name), [Panel(chart)]))
-    note = f"Thick: the mean over the clients that reported; thin: single clients. Seed {one.seed}."
+    note = "Thick: the mean over the clients that reported; thin: single clients."
+    note += " Dotted: the threshold θ." if any(name.endswith("_level") for name in data) else ""
+    note += f" Seed {one.seed}."
     return Figure(f"reported-{number}", "What clients reported", note, views, data)
+
+
+def _threshold(one: Reading) -> pd.DataFrame | None:
+    """What the quantile had to be at most, by round, as the round's note says it."""
+    found = one.rounds["note"].str.extract(r"q̂ ≤ ([0-9.e-]+)")[0].astype(float).dropna()
+    return pd.DataFrame({"round": found.index, "value": found.to_numpy()}) if len(found) else None
 
 
 def _rounds(one: Reading, frame: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, int]:
@@ -142,7 +177,7 @@ def _split(number: int, one: Reading, frame: pd.DataFrame, terms: list[str], loo
     each = f" Each bar is the mean of {wide} rounds." if wide > 1 else ""
     tooltip = [
         alt.Tooltip("round:Q", title="round" if wide == 1 else "from round"),
-        "term:N",
+        alt.Tooltip("term:N"),
         alt.Tooltip("value:Q", format=",.4~g"),
     ]
     names = [_words(name) for name in terms]
@@ -151,7 +186,6 @@ def _split(number: int, one: Reading, frame: pd.DataFrame, terms: list[str], loo
         sums = long.assign(part=np.where(long["value"] >= 0, "up", "down")).groupby(["round", "part"])["value"].sum()
         reach = sums[np.abs(sums) <= 20 * max(map(abs, span))]
         span = lines.domain(reach, [0.0])
-        colours = look.colours(len(names))
         chart = (
             alt.Chart(alt.NamedData(name=key))
             .mark_bar(clip=True, stroke=look.ground, strokeWidth=0.4)
@@ -167,7 +201,7 @@ def _split(number: int, one: Reading, frame: pd.DataFrame, terms: list[str], loo
                 ),
                 alt.Color(
                     "term:N",
-                    scale=alt.Scale(domain=names, range=colours),
+                    scale=alt.Scale(domain=names, range=look.parts(len(names))),
                     legend=alt.Legend(title=None, orient="top", symbolType="square", symbolStrokeWidth=0),
                 ),
                 tooltip=tooltip,
@@ -225,7 +259,11 @@ def _state(number: int, one: Reading, frame: pd.DataFrame, names: list[str], loo
             alt.Y("value:Q", title=title, axis=alt.Axis(tickCount=5)),
             alt.Color("strategy:N", scale=scale, legend=legend),
             alt.StrokeDash("strategy:N", scale=dashes, legend=legend),
-            tooltip=[alt.Tooltip("strategy:N", title="element"), "round:Q", alt.Tooltip("value:Q", format=",.4~g")],
+            tooltip=[
+                alt.Tooltip("strategy:N", title="element"),
+                alt.Tooltip("round:Q"),
+                alt.Tooltip("value:Q", format=",.4~g"),
+            ],
         )
         .properties(width="container" if look.width is None else look.width, height=220 if look.page else 110)
     )
@@ -280,7 +318,7 @@ def _map(
         return None
     summed = "" if wide * tall == 1 else f" A cell is the mean over {tall} clients × {wide} rounds."
     note = (
-        "Shade: the rank among the round's candidates, dark is highest; a dot is a client that "
+        "Shade: the rank among the round's candidates, full colour is highest; a dot is a client that "
         f"was selected.{summed} Seed {one.seed}."
     )
     return Figure(f"map-{number}", "Every candidate, round by round", note, views, data)
@@ -291,12 +329,12 @@ def _cells(key: str, one: Reading, wide: int, tall: int, look: Look) -> Any:
         "y:Q",
         title="client",
         scale=alt.Scale(domain=[one.num_clients - 0.5, -0.5], nice=False),
-        axis=alt.Axis(grid=False, values=lines.marks(one.num_clients)),
+        axis=alt.Axis(grid=False, values=lines.marks(one.num_clients), labelOverlap=False),
     )
     base = alt.Chart(alt.NamedData(name=key))
     tooltip = [
-        "round:Q",
-        "client:Q",
+        alt.Tooltip("round:Q"),
+        alt.Tooltip("client:Q"),
         alt.Tooltip("value:Q", format=",.4~g"),
         alt.Tooltip("rank:Q", format=".0%", title="rank"),
         alt.Tooltip("selected:Q", format=".0%"),

@@ -94,7 +94,7 @@ def _levels(found: Swept, look: Look) -> Figure:
     )
     base = lines.hideable(alt.Chart(alt.NamedData(name="levels")), look)
     tooltip = [
-        "strategy:N",
+        alt.Tooltip("strategy:N"),
         alt.Tooltip("x:Q", title=key),
         alt.Tooltip("mean:Q", format=".1%"),
         alt.Tooltip("sd:Q", format=".1%"),
@@ -103,7 +103,7 @@ def _levels(found: Swept, look: Look) -> Figure:
     colour = alt.Color("strategy:N", scale=alt.Scale(domain=labels, range=look.colours(len(labels))), legend=legend)
     shape = alt.Shape("strategy:N", scale=alt.Scale(domain=labels, range=look.symbols(len(labels))), legend=legend)
     bars = base.mark_rule(opacity=0.7).encode(
-        x, alt.Y("low:Q", scale=alt.Scale(domain=span)), colour.legend(None), y2="high:Q"
+        x, alt.Y("low:Q", scale=alt.Scale(domain=span)), colour.legend(None), y2=alt.Y2("high:Q")
     )
     line = base.mark_line().encode(x, y, colour, lines.dash(labels, look))
     dots = base.mark_point(opacity=1, size=50 if look.page else 24).encode(x, y, colour, shape, tooltip=tooltip)
@@ -164,9 +164,14 @@ def _cells(
         y,
         opacity=opacity,
         color=colour,
-        tooltip=["strategy:N", "x:O", "y:O", alt.Tooltip("text:N", title="accuracy")],
+        tooltip=[
+            alt.Tooltip("strategy:N"),
+            alt.Tooltip("x:O"),
+            alt.Tooltip("y:O"),
+            alt.Tooltip("text:N", title="accuracy"),
+        ],
     )
-    words = base.mark_text(fontSize=look.size - (0 if look.page else 1)).encode(x, y, text="text:N")
+    words = base.mark_text(fontSize=look.size - (0 if look.page else 1)).encode(x, y, text=alt.Text("text:N"))
     size: dict[str, Any] = {
         "width": "container" if look.width is None else look.width,
         "height": 180 if look.page else 110,
@@ -190,14 +195,14 @@ def bars(story: Story, look: Look) -> Figure | None:
     base = lines.hideable(alt.Chart(alt.NamedData(name="bars")), look)
     y = alt.Y("strategy:N", sort=labels, title=None, axis=alt.Axis(labelColor=look.ink, labelLimit=150))
     axis = alt.Axis(**tick(".0%"), grid=True, tickCount=5)
-    tooltip = ["strategy:N", alt.Tooltip("mean:Q", format=".1%"), alt.Tooltip("sd:Q", format=".1%")]
+    tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("mean:Q", format=".1%"), alt.Tooltip("sd:Q", format=".1%")]
     drawn = base.mark_bar(height=alt.RelativeBandSize(band=0.66)).encode(
         alt.X("mean:Q", title="test accuracy", scale=scale, axis=axis),
         y,
         lines.colour(labels, look, legend=False),
         tooltip=tooltip,
     )
-    error = base.mark_rule(color=look.ink, strokeWidth=1.2).encode(alt.X("low:Q", scale=scale), y, x2="high:Q")
+    error = base.mark_rule(color=look.ink, strokeWidth=1.2).encode(alt.X("low:Q", scale=scale), y, x2=alt.X2("high:Q"))
     chart = alt.layer(drawn, error).properties(
         width="container" if look.width is None else look.width, height=(30 if look.page else 16) * len(labels)
     )
@@ -222,7 +227,9 @@ def score_functions(look: Look, threshold: float = 0.25) -> Figure:
     line = alt.Chart(alt.NamedData(name="scores")).mark_line().encode(x, y, colour, dash)
     level = alt.Chart(alt.NamedData(name="scores_met"))
     rule = level.mark_rule(strokeDash=[1, 3], color=look.soft).encode(y)
-    dots = level.mark_point(opacity=1, size=40 if look.page else 24).encode(x, y, colour, tooltip=["strategy:N", "f:Q"])
+    dots = level.mark_point(opacity=1, size=40 if look.page else 24).encode(
+        x, y, colour, tooltip=[alt.Tooltip("strategy:N"), alt.Tooltip("f:Q")]
+    )
     chart = alt.layer(rule, line, dots).properties(
         width="container" if look.width is None else look.width, height=look.height
     )
