@@ -281,7 +281,14 @@ def test_the_same_run_twice_counts_once(runs: Path) -> None:
 
 def test_whose_update_was_declined_is_told_apart_from_who_was_selected(tmp_path: Path) -> None:
     """Conformal participation selects everybody; the page says who entered the model, what clients reported, and the threshold."""
-    row = {"name": "conformal", "max_epochs": 2, "schedule": "linear", "theta": 0.05, "theta_end": 0.25}
+    row = {
+        "name": "conformal",
+        "max_epochs": 2,
+        "schedule": "linear",
+        "schedule_rounds": 3,
+        "theta": 0.05,
+        "theta_end": 0.25,
+    }
     run = fedcohort.run(small(rounds=3, federation={"clients": 6, "holdout": 0.3}, selection=row), runs=tmp_path)
     found = made(tmp_path)
     used = run.query("SELECT client, SUM(status = 'admitted'), COUNT(*) FROM clients GROUP BY client ORDER BY client")
