@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from fedcohort import show
 from fedcohort.cli import cli
 from fedcohort.errors import UsageError
-from fedcohort.profiling import Profile, Size, _precision, _Watch, profile, recommend
+from fedcohort.profiling import Profile, Size, _Memory, _precision, _Watch, profile, recommend
 from fedcohort.report.charts.profiles import profiles
 from fedcohort.report.export import composed, draw
 from fedcohort.report.look import PAGE, paper
@@ -31,6 +31,7 @@ def measured(batch_size: int, speed: float, memory: float, accuracy: float, prec
             "batch_seconds": 0.001,
             "batch_seconds_sd": 0.0,
             "samples_per_second": speed,
+            "memory": memory - 1e6 * i,
             "accuracy": accuracy,
         }
         for i in range(3)
@@ -44,7 +45,9 @@ def measured(batch_size: int, speed: float, memory: float, accuracy: float, prec
         precision <= 0.05,
         5,
         memory,
+        1e6,
         memory / 2,
+        "resident",
         accuracy,
         accuracy,
         clients,
@@ -109,12 +112,73 @@ def test_a_size_is_measured_in_a_process_of_its_own() -> None:
     found = profile(small(), sizes=[32], rounds=1, seconds=0.5, precision=0.5)
     (one,) = found.sizes
     assert one.batch_size == 32
+    assert one.where == "resident"
     assert 0 < one.memory_before <= one.memory < 8e9
+    assert one.memory == max(row["memory"] for row in one.clients)
+    assert 0 <= one.memory_sd < one.memory
     assert one.samples_per_second > 100
     assert one.passes >= 2
     assert 0 <= one.accuracy <= 1
     assert [row["client"] for row in one.clients] == list(range(12))
     assert all(row["samples"] > 0 and row["batch_seconds"] > 0 for row in one.clients)
+
+
+def test_a_client_has_a_peak_of_its_own() -> None:
+    """Fifty million bytes that are touched and given back are in one peak, and where the kernel can forget not in the next."""
+    memory = _Memory("cpu")
+    memory.reset()
+    before = memory.peak()
+    block = np.ones(50_000_000, np.uint8)
+    high = memory.peak()
+    assert high - before > 45e6
+    del block
+    memory.reset()
+    assert memory.where == "resident"
+    if Path("/proc/self/clear_refs").exists():
+        assert memory.peak() < high - 40e6
+
+
+class Cuda:
+    """What the measuring asks of ``torch.cuda``, and in which order."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.highest = 0
+
+    def memory_allocated(self) -> int:
+        return 1_000
+
+    def reset_peak_memory_stats(self) -> None:
+        self.asked.append("reset")
+        self.highest = 1_000
+
+    def max_memory_allocated(self) -> int:
+        self.asked.append("peak")
+        return self.highest
+
+    def synchronize(self) -> None:
+        self.asked.append("wait")
+        self.highest += 500
+
+
+def test_on_a_gpu_memory_is_the_devices_and_the_clock_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stub of ``torch.cuda``: the peak is forgotten before a client, read after it, and every stamp is taken by a GPU at rest."""
+    cuda = Cuda()
+    monkeypatch.setattr("fedcohort.profiling._cuda", lambda: cuda)
+    memory = _Memory("cuda")
+    assert memory.where == "device"
+    assert memory.now() == 1_000
+    with a_game(training={"batch_size": 16}, engine={"plan": "loop", "workers": 1}) as game:
+        watch = _Watch(game.algorithm, memory.wait)
+        with watch:
+            watch.client = 0
+            memory.reset()
+            list(game.engine.train(game.model, 1, Cohort(np.array([0])), game.algorithm))
+            peak = memory.peak()
+    steps = len(watch.steps)
+    assert steps > 1
+    assert cuda.asked == ["reset", *["wait"] * (steps + 1), "peak"]
+    assert peak == 1_000 + 500 * (steps + 1)
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -152,4 +216,32 @@ def test_its_charts_can_be_drawn() -> None:
     drawn = [draw(composed(figure, view, look), "svg") for figure in profiles(found, look) for view in figure.views]
     assert len(drawn) >= 8
     assert all(b"<path" in svg for svg in drawn)
+    memory = next(figure for figure in profiles(found, look) if figure.key == "memory")
+    first = memory.data["profile"].iloc[0]
+    assert (first["memory_mean"], first["least"], first["most"], first["grown"]) == (99, 98, 100, 49)
     assert "Batch sizes" in gallery("Batch sizes", "x", [], profiles(found, PAGE))
+
+
+def test_a_profile_that_was_written_is_drawn_for_papers(tmp_path: Path) -> None:
+    blind = dataclasses.replace(SIZES[0], accuracy=math.nan, precision=math.inf)
+    found = Profile("quickstart", 3, [blind, *SIZES[1:]], recommend(SIZES))
+    file = tmp_path / "profile.json"
+    file.write_text(show.as_json(found.to_json()), encoding="utf-8")
+    again = Profile.load(file)
+    assert math.isnan(again.sizes[0].accuracy)
+    assert again.sizes[1:] == found.sizes[1:]
+    assert again.recommendations == found.recommendations
+    folder = tmp_path / "figures"
+    wanted = ["--only", "batch-time", "--only", "memory", "--format", "svg", "--out", str(folder)]
+    result = CliRunner().invoke(cli, ["figures", str(file), *wanted])
+    assert result.exit_code == 0, result.output
+    assert sorted(one.name for one in folder.iterdir()) == [
+        "batch-time.svg",
+        "memory-of-training.svg",
+        "memory-whole.svg",
+    ]
+    file.write_text('{"sizes": []}', encoding="utf-8")
+    for arguments, words in (([str(file)], "not a profile"), ([str(file), "other.json"], "one profile at a time")):
+        result = CliRunner().invoke(cli, ["figures", *arguments])
+        assert result.exit_code == 2
+        assert words in result.output

@@ -2,8 +2,9 @@
 
 A batch size is judged by a fresh process, so that its peak memory is its own. There, passes over the clients' data are timed step by
 step, one client at a time on one thread, and repeated until the 95 % interval of the mean is tight enough or the time is up; then a
-few rounds are played for the accuracy. :func:`fedcohort.measures.best_batch_size` gives two recommendations: the most samples
-per second, and the best trade-off of time, memory and accuracy.
+few rounds are played for the accuracy. Memory is the peak of each client's training: what the process had resident or, where training
+runs on a GPU, what torch had allocated there; the clock then waits for the GPU. :func:`fedcohort.measures.best_batch_size` gives two
+recommendations: the most samples per second, and the best trade-off of time, memory and accuracy.
 """
 
 import json
@@ -14,6 +15,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,12 +49,14 @@ class Size:
         precision: half the 95 % interval of the mean time of a sample, as a share of it.
         tight: whether that is as small as was asked for.
         passes: over the clients' data.
-        memory: peak resident bytes of the process.
+        memory: peak bytes over all clients: resident in the process, or allocated on the device.
+        memory_sd: standard deviation of the clients' own peaks.
         memory_before: the part of it that was there before training: Python, torch and the data.
+        where: ``resident`` or ``device``.
         accuracy: on the test set, after the rounds.
         client_accuracy: mean over all clients of the same model's accuracy on their own data.
         clients: of each timed client: ``client``, ``samples``, ``batch_seconds``, ``batch_seconds_sd``, ``samples_per_second``,
-            ``accuracy``.
+            ``memory`` (the highest of its passes), ``accuracy``.
     """
 
     batch_size: int
@@ -63,7 +67,9 @@ class Size:
     tight: bool
     passes: int
     memory: float
+    memory_sd: float
     memory_before: float
+    where: str
     accuracy: float
     client_accuracy: float
     clients: list[dict[str, float]]
@@ -97,6 +103,24 @@ class Profile:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
+
+    @staticmethod
+    def load(path: str | Path) -> "Profile":
+        """What `fedcohort profile --json` printed, from a file.
+
+        Raises:
+            UsageError: it is something else.
+        """
+        try:
+            found = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=float)
+            sizes = [Size(**_known(one)) for one in found["sizes"]]
+            picks = [Recommendation(**one) for one in found["recommendations"]]
+            profile = Profile(str(found["name"]), int(found["rounds"]), sizes, picks)
+        except (OSError, ValueError, TypeError, KeyError):
+            raise UsageError(f"{path}: not a profile; `fedcohort profile --json > {path}` makes one") from None
+        if not sizes or not all(one.clients for one in sizes):
+            raise UsageError(f"{path}: a profile without a batch size; `fedcohort profile --json > {path}` makes one")
+        return profile
 
 
 def profile(
@@ -180,6 +204,17 @@ def _overlap(a: Size, b: Size) -> bool:
     return low.samples_per_second * (1 + low.precision) >= high.samples_per_second * (1 - high.precision)
 
 
+def _known(one: dict[str, Any]) -> dict[str, Any]:
+    """Numbers of a size as they were before JSON, which has no NaN."""
+    clients = [{key: _number(value) for key, value in row.items()} for row in one["clients"]]
+    kept = {key: value if isinstance(value, str | bool | int) else _number(value) for key, value in one.items()}
+    return kept | {"clients": clients}
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else value if isinstance(value, int | float) else math.nan
+
+
 # --- one size, in a process of its own --------------------------------------------------------------------------------------------
 
 
@@ -209,9 +244,11 @@ def _measure(order: dict[str, Any]) -> Size:
     described["engine"] |= {"plan": "loop", "workers": 1}
     experiment = Experiment(**described)
     with prepare(experiment, Given(data_dir=order["data_dir"])) as (game, _):
-        memory_before = _peak_memory()
+        memory = _Memory(game.engine.device.type)
+        memory_before = memory.now()
+        peaks: dict[int, float] = {}
         clients = _spread(np.flatnonzero(game.clock.num_samples > 0))
-        watch = _Watch(game.algorithm)
+        watch = _Watch(game.algorithm, memory.wait)
         passes: list[tuple[float, int]] = []
         start, t = time.perf_counter(), 0
         with watch:
@@ -219,7 +256,10 @@ def _measure(order: dict[str, Any]) -> Size:
                 t += 1
                 before = len(watch.steps)
                 for watch.client in (clients[:1] if t == 1 else clients).tolist():
+                    memory.reset()
                     list(game.engine.train(game.model, t, Cohort(np.array([watch.client])), game.algorithm))
+                    if t > 1:
+                        peaks[watch.client] = max(peaks.get(watch.client, 0.0), memory.peak())
                 if t == 1:  # the first steps load libraries
                     watch.steps.clear()
                     continue
@@ -230,7 +270,6 @@ def _measure(order: dict[str, Any]) -> Size:
                     len(passes) >= 2 and time.perf_counter() - start > order["seconds"]
                 ):
                     break
-        memory = _peak_memory()
         game.engine.commit([])
         accuracy, served = math.nan, np.full(len(game.clock.num_samples), np.nan)
         for t in range(1, order["rounds"] + 1):
@@ -238,7 +277,7 @@ def _measure(order: dict[str, Any]) -> Size:
             row = play_round(game, t, test=last, clients=LocalAccuracy() if last else None)
             accuracy = row.test_accuracy
             served = served if row.client_accuracy is None else np.asarray(row.client_accuracy, np.float64)
-    return _summed_up(order, watch.steps, passes, clients, (memory_before, memory), accuracy, served)
+    return _summed_up(order, watch.steps, passes, clients, (memory.where, memory_before, peaks), accuracy, served)
 
 
 @dataclass(frozen=True)
@@ -252,11 +291,11 @@ class _Watch:
     """Times the steps of local training: from the begin of one to the begin of the next, the last one to the end of the client's work.
 
     It stands in for two methods of an algorithm while it is entered, and changes nothing of what they do. ``client`` is whose work is
-    timed.
+    timed. ``wait`` returns when a GPU has done what it was told; without it, only the telling would be timed.
     """
 
-    def __init__(self, algorithm: Any) -> None:
-        self.algorithm = algorithm
+    def __init__(self, algorithm: Any, wait: Callable[[], None] = lambda: None) -> None:
+        self.algorithm, self.wait = algorithm, wait
         self.steps: list[_Step] = []
         self.client = -1
         self._open: list[tuple[float, int]] = []
@@ -265,10 +304,12 @@ class _Watch:
         backward, finish = self.algorithm.backward, self.algorithm.finish
 
         def timed(problem: Any) -> Any:
+            self.wait()
             self._open.append((time.perf_counter(), len(problem.batch)))
             return backward(problem)
 
         def finished(problem: Any) -> Any:
+            self.wait()
             stamps = [at for at, _ in self._open] + [time.perf_counter()]
             for (begin, samples), end in zip(self._open, stamps[1:], strict=True):
                 self.steps.append(_Step(self.client, samples, end - begin))
@@ -298,10 +339,53 @@ def _precision(passes: Sequence[tuple[float, int]]) -> float:
     return half / float(each.mean())
 
 
-def _peak_memory() -> float:
-    """Peak resident bytes of this process so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak if sys.platform == "darwin" else 1024 * peak)
+class _Memory:
+    """Peak memory of one client's training after another: torch's on a GPU, else what is resident in this process.
+
+    Linux can forget a process' peak, so that each client has its own; elsewhere a client's peak is the highest so far.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.where = "device" if device == "cuda" else "resident"
+
+    def now(self) -> float:
+        """Bytes that are in use."""
+        if self.where == "device":
+            return float(_cuda().memory_allocated())
+        return self.peak()
+
+    def reset(self) -> None:
+        """Forget the peak."""
+        if self.where == "device":
+            _cuda().reset_peak_memory_stats()
+        else:
+            with suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+    def peak(self) -> float:
+        """Bytes, at most, since the peak was forgotten."""
+        if self.where == "device":
+            return float(_cuda().max_memory_allocated())
+        with suppress(OSError):
+            for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+                if line.startswith("VmHWM:"):
+                    return 1024.0 * float(line.split()[1])
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return float(peak if sys.platform == "darwin" else 1024 * peak)
+
+    def wait(self) -> None:
+        """Until the device has done what it was told."""
+        if self.where == "device":
+            _cuda().synchronize()
+
+
+def _cuda() -> Any:
+    import torch
+
+    return torch.cuda
 
 
 def _summed_up(
@@ -309,13 +393,14 @@ def _summed_up(
     steps: Sequence[_Step],
     passes: Sequence[tuple[float, int]],
     clients: np.ndarray,
-    memory: tuple[float, float],
+    memory: tuple[str, float, dict[int, float]],
     accuracy: float,
     served: np.ndarray,
 ) -> Size:
     full = [step for step in steps if step.samples == order["size"]] or list(steps)
     mean, sd = measures.mean_sd([step.seconds for step in full])
     precision = _precision(passes)
+    where, before, peaks = memory
     rows = []
     for client in clients.tolist():
         own = [step for step in steps if step.client == client]
@@ -326,7 +411,7 @@ def _summed_up(
         rows.append(
             {
                 "client": client, "samples": sum(step.samples for step in own) / len(passes), "batch_seconds": own_mean,
-                "batch_seconds_sd": own_sd, "accuracy": float(served[client]),
+                "batch_seconds_sd": own_sd, "memory": peaks[client], "accuracy": float(served[client]),
                 "samples_per_second": sum(step.samples for step in own) / sum(step.seconds for step in own),
             }
         )  # fmt: skip
@@ -338,8 +423,10 @@ def _summed_up(
         precision=precision,
         tight=precision <= order["precision"],
         passes=len(passes),
-        memory=memory[1],
-        memory_before=memory[0],
+        memory=max(peaks.values()),
+        memory_sd=measures.mean_sd(list(peaks.values()))[1],
+        memory_before=before,
+        where=where,
         accuracy=accuracy,
         client_accuracy=float(np.nanmean(served)) if np.isfinite(served).any() else math.nan,
         clients=rows,

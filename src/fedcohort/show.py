@@ -653,6 +653,7 @@ def profile(found: "Profile", width: int = WIDE) -> Group:
             "samples\nper second", [f"{one.samples_per_second:,.0f} ± {percent(one.precision, 0)} %" for one in sizes]
         ),
         Column("peak\nmemory", [size(one.memory) for one in sizes]),
+        Column("± over\nclients", [size(one.memory_sd) if math.isfinite(one.memory_sd) else "–" for one in sizes], 1),
         Column("before\ntraining", [size(one.memory_before) for one in sizes], 1),
         Column("test\naccuracy", [percent(one.accuracy) for one in sizes]),
         Column("accuracy\nof clients", [percent(one.client_accuracy) for one in sizes], 2),
@@ -664,6 +665,7 @@ def profile(found: "Profile", width: int = WIDE) -> Group:
         Text(found.name, style="bold"), "", table, "",
         *[Text.assemble((f"{one.batch_size}", "bold"), f" by {one.rule}: {one.reason}") for one in found.recommendations], "",
         *_notes(
+            f"Memory: {'allocated on the device' if sizes[0].where == 'device' else 'resident, of a fresh process'}.",
             f"Accuracies in %, after {found.rounds} rounds." if found.rounds else "",
             f"Not as tight as asked for: {', '.join(loose)}. Give more --seconds, or a machine that is less busy." if loose else "",
             _wider(hidden),

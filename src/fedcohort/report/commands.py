@@ -92,7 +92,8 @@ def figures(
 ) -> None:
     """Write every chart of the report as a file for papers.
 
-    RUN is as for `fedcohort report`. Files have the width of one or two columns, dashes and symbols besides colours, black letters.
+    RUN is as for `fedcohort report`, or a JSON file that `fedcohort profile --json` wrote, for the charts of batch sizes. Files have
+    the width of one or two columns, dashes and symbols besides colours, black letters.
     """
     from fedcohort.errors import nearest
     from fedcohort.report.export import export
@@ -101,7 +102,16 @@ def figures(
     from fedcohort.report.page import figures as all_figures
 
     look = paper(columns)
-    found = list(all_figures(gather(find_runs(paths, runs, settings)), look))
+    measured = [path for path in paths if Path(path).suffix.lower() == ".json"]
+    if len(measured) > 1:
+        raise UsageError(f"{', '.join(measured)}: one profile at a time; their figures have the same names")
+    rest = [path for path in paths if path not in measured]
+    found = list(all_figures(gather(find_runs(rest, runs, settings)), look)) if rest or not measured else []
+    if measured:
+        from fedcohort.profiling import Profile
+        from fedcohort.report.charts.profiles import profiles
+
+        found += profiles(Profile.load(measured[0]), look)
     keys = [figure.key for figure in found]
     for name in only:
         if name not in keys:

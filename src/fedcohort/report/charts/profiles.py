@@ -26,16 +26,26 @@ def profiles(found: "Profile", look: Look) -> list[Figure]:
             "slow": [one.samples_per_second * (1 - min(one.precision, 1)) for one in found.sizes],
             "fast": [one.samples_per_second * (1 + min(one.precision, 1)) for one in found.sizes],
             "memory": [one.memory / 1e6 for one in found.sizes],
+            "memory_mean": [np.mean([row["memory"] for row in one.clients]) / 1e6 for one in found.sizes],
+            "memory_sd": [one.memory_sd / 1e6 for one in found.sizes],
             "before": [one.memory_before / 1e6 for one in found.sizes],
             "accuracy": [one.accuracy for one in found.sizes],
             "client_accuracy": [one.client_accuracy for one in found.sizes],
         }
     )
     frame = frame.assign(low=(frame["ms"] - frame["sd"]).clip(lower=0), high=frame["ms"] + frame["sd"])
+    spread = frame["memory_sd"].fillna(0)
+    frame = frame.assign(least=frame["memory_mean"] - spread, most=frame["memory_mean"] + spread)
     order = frame["size"].tolist()
     time = _bars("ms", "ms", ".3~g", order, look, "low", "high")
     throughput = _bars("throughput", "samples per second", "~s", order, look, "slow", "fast")
-    peak = "Resident, of a fresh process; the light part was there before training."
+    where = "Allocated on the device" if found.sizes[0].where == "device" else "Resident, of a fresh process"
+    peak = f"{where}: mean of the clients' peaks, lines ± one standard deviation; the light part was there before training."
+
+    frame = frame.assign(grown=frame["memory_mean"] - frame["before"])
+    frame = frame.assign(grown_least=frame["grown"] - spread, grown_most=frame["grown"] + spread)
+    grown = _bars("grown", "MB more than before training", "~g", order, look, "grown_least", "grown_most")
+    memories = [View("whole", [Panel(_memory(order, look))]), View("of training", [Panel(grown)])]
 
     def half(key: str, title: str, note: str, chart: Any) -> Figure:
         return Figure(key, title, note, [View(title, [Panel(chart)])], {"profile": frame}, wide=False)
@@ -43,7 +53,7 @@ def profiles(found: "Profile", look: Look) -> list[Figure]:
     figures = [
         half("batch-time", "Time of a mini-batch", "Lines: ± one standard deviation of single mini-batches.", time),
         half("throughput", "Throughput", "Lines: the 95 % interval over passes.", throughput),
-        half("memory", "Peak memory", peak, _memory(order, look)),
+        Figure("memory", "Peak memory", peak, memories, {"profile": frame}, wide=False),
     ]
     if np.isfinite(frame["accuracy"]).any():
         views = [
@@ -81,14 +91,17 @@ def _bars(field: str, title: str, number: str, order: list[str], look: Look, low
 def _memory(order: list[str], look: Look) -> Any:
     base = alt.Chart(alt.NamedData(name="profile"))
     tooltip = [alt.Tooltip("size:N", title="batch size"), alt.Tooltip("memory:Q", title="peak, MB", format=",.0f"),
+               alt.Tooltip("memory_mean:Q", title="mean of clients, MB", format=",.1f"),
+               alt.Tooltip("memory_sd:Q", title="their deviation, MB", format=",.2f"),
                alt.Tooltip("before:Q", title="before training, MB", format=",.0f")]  # fmt: skip
     width = alt.RelativeBandSize(band=0.6)
-    y = alt.Y("memory:Q", title="MB", axis=alt.Axis(tickCount=5))
+    y = alt.Y("memory_mean:Q", title="MB", axis=alt.Axis(tickCount=5))
     whole = base.mark_bar(color=look.heat, width=width).encode(_x(order), y, tooltip=tooltip)
     before = base.mark_bar(color=look.ground, opacity=0.55, width=width).encode(
         _x(order), alt.Y("before:Q"), tooltip=tooltip
     )
-    return _sized(alt.layer(whole, before), look)
+    spread = base.mark_rule(color=look.cold, strokeWidth=2).encode(_x(order), alt.Y("least:Q"), y2=alt.Y2("most:Q"))
+    return _sized(alt.layer(whole, before, spread), look)
 
 
 def _clients(found: "Profile", order: list[str], look: Look) -> Figure:
@@ -98,6 +111,7 @@ def _clients(found: "Profile", order: list[str], look: Look) -> Figure:
             facts = {
                 "ms": 1e3 * row["batch_seconds"],
                 "throughput": row["samples_per_second"],
+                "memory": row["memory"] / 1e6,
                 "accuracy": row["accuracy"],
             }
             rows.append({"size": str(one.batch_size), "client": str(int(row["client"])), **facts})
@@ -107,6 +121,7 @@ def _clients(found: "Profile", order: list[str], look: Look) -> Figure:
     fields = [
         ("ms", "ms a mini-batch", ",.3~g"),
         ("throughput", "samples per second", ",.4~s"),
+        ("memory", "memory, MB", ",.1f"),
         ("accuracy", "accuracy", ".1%"),
     ]
     for field, title, number in fields:
