@@ -3,53 +3,12 @@
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
+from benchmarks.report_scale import STRATEGIES, large, make
 
-import fedcohort
-from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, Run
 from fedcohort.report.gather import find_runs, gather
 from fedcohort.report.page import page, scripts
-from tests.experiments import small
 from tests.report.pages import Page
-
-
-def large(path: Path, m: int, n: int, k: int) -> None:
-    """A record as a run with m clients and n rounds of k would leave it; the numbers are drawn."""
-    rng = np.random.default_rng(0)
-    federation = {"clients": m, "partition": {"name": "iid", "min_size": 1}}
-    experiment = small(rounds=n, selection={"name": "ucb", "k": k}, federation=federation).single(0)
-    meta = {
-        "name": "large",
-        "label": "UCB",
-        "seed": "0",
-        "key": "large",
-        "row": "large",
-        "data": "none",
-        "algorithm": "FedAvg",
-    }
-    run = Run.create(path, experiment.to_toml(), meta)
-    facts = {
-        "samples": rng.integers(10, 200, m),
-        "time": rng.exponential(100, m),
-        "counts": rng.integers(0, 20, (m, 10)),
-    }
-    with run.writing() as writer:
-        writer.describe(Portrait(tuple("0123456789"), facts))
-        for t in range(1, n + 1):
-            chosen = rng.choice(m, k, replace=False).tolist()
-            scores, inside = rng.random(m).tolist(), set(chosen)
-            writer.record(
-                RoundRow(
-                    round=t, available=m, selected=k, trained=k, admitted=k, simulated_time=10.0 * t, round_time=10.0, steps=5 * k,
-                    test_accuracy=t / (t + 50), test_loss=1.0, validation_accuracy=t / (t + 50), validation_loss=1.0,
-                    local_accuracy=0.5, train_loss=1.0, class_accuracy=[t / (t + 50)] * 10, note="",
-                    clients=[ClientRow(client, "admitted", num_samples=50, steps=5, duration=10.0) for client in chosen],
-                    decisions=[(i, i in inside, s, {"mean_reward": s / 2, "bonus": s / 2}) for i, s in enumerate(scores)],
-                    ledger=[LedgerRow("training", 2 * k, 10**6, 10**6, float(k), 1.0, "its update")], wall={"total": 1.0},
-                ),
-                None,
-            )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -75,13 +34,10 @@ def test_a_thousand_clients_and_rounds(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_five_strategies_over_a_hundred_rounds(tmp_path: Path) -> None:
-    names = ("ucb", "oort", "powd", "select_by_loss")
-    rows = [{"label": name, "selection": {"name": name}} for name in names]
-    federation = {"clients": 50, "partition": {"name": "iid", "min_size": 1}}
-    fedcohort.compare(
-        small(rounds=100, seeds=3, variants=rows, federation=federation, selection={"k": 10}), runs=tmp_path
-    )
+    make("comparison", tmp_path)
+    scripts()
     start = time.process_time()
     text = page(gather(find_runs([tmp_path])))
     assert time.process_time() - start < 5
     assert len(text.encode()) < 6e6
+    assert [row["strategy"] for row in Page(text).cells["results"]] == list(STRATEGIES)

@@ -397,7 +397,9 @@ def class_accuracy(story: Story, look: Look) -> Figure | None:
                 "accuracy": mean.ravel(),
             }
         ).dropna()
-        frames.append(frame.assign(x=frame["round"] - 0.5, x2=frame["round"] + wide - 0.5))
+        until = frame["round"] + wide - 0.5
+        tested = np.concatenate([[0.5], np.unique(until)])
+        frames.append(frame.assign(x=tested[np.searchsorted(tested, until) - 1], x2=until))
         x = alt.X(
             "x:Q",
             title="round",
@@ -420,7 +422,9 @@ def class_accuracy(story: Story, look: Look) -> Figure | None:
         panels.append(
             Panel(chart.properties(**_panel(look, min(300, max(120, 16 * len(classes))))), label, strategy=label)
         )
+    every = any(one.experiment.measures.evaluate_every > 1 for _, one in found)
     note = f"Empty is 0 %, full is 100 % of the class's test samples. Seed {found[0][1].seed}."
+    note += " A cell reaches back to the test before." if every else ""
     return Figure(
         "class-accuracy",
         "Accuracy of each class",

@@ -57,7 +57,12 @@ def _common(frame: pd.DataFrame, name: str) -> bool:
     return bool(several.any()) and bool((by_round.nunique()[several] <= 1).all()) and frame[name].nunique() > 1
 
 
-NAMES = {"q_hat": "conformal quantile", "set_size": "classes in a prediction set", "done": "share that is done"}
+NAMES = {
+    "p": "share of all samples",
+    "q_hat": "conformal quantile",
+    "set_size": "classes in a prediction set",
+    "done": "share that is done",
+}
 """What is written for terms whose own name is short."""
 
 
@@ -325,11 +330,12 @@ def _map(
 
 
 def _cells(key: str, one: Reading, wide: int, tall: int, look: Look) -> Any:
+    axis = alt.Axis(grid=False, values=lines.marks(one.num_clients), labelOverlap=False)
     y = alt.Y(
         "y:Q",
         title="client",
         scale=alt.Scale(domain=[one.num_clients - 0.5, -0.5], nice=False),
-        axis=alt.Axis(grid=False, values=lines.marks(one.num_clients), labelOverlap=False),
+        axis=axis,
     )
     base = alt.Chart(alt.NamedData(name=key))
     tooltip = [
@@ -357,6 +363,6 @@ def _cells(key: str, one: Reading, wide: int, tall: int, look: Look) -> Any:
     dots = (
         base.transform_filter("datum.selected > 0")
         .mark_point(color=look.cold, size=22 if look.page else 8, opacity=1)
-        .encode(alt.X("round:Q", title="round"), alt.Y("client:Q", title="client"), tooltip=tooltip)
+        .encode(alt.X("round:Q", title="round"), alt.Y("client:Q", title="client", axis=axis), tooltip=tooltip)
     )
     return alt.layer(cells, dots).properties(**size)
