@@ -3,8 +3,8 @@
     python benchmarks/report_scale.py [--only comparison|large] [--json]
 
 Two worlds, of runs whose numbers are drawn: ``comparison``, five strategies × three seeds with 100 rounds of 10 out of 50 clients, and
-``large``, one run with 1,000 rounds of 100 out of 1,000 clients, a million scored candidates. Each is reported by a process of its own,
-twice, and the second counts: the first finds disk and cache cold. Processor time is that of the whole command, interpreter and
+``large``, one run with 1,000 rounds of 100 out of 1,000 clients, a million scored candidates. Each is reported by a process of its
+own, twice, and the second counts: the first finds disk and cache cold. Processor time is that of the whole command, interpreter and
 imports (of torch, too) with it, so that other work on the machine counts less than in the wall time beside it. The exit code is 1 if
 a page is too large, or takes too much processor time: 5 s and 6 MB for the comparison, 20 s and 10 MB for the large run.
 """
