@@ -1,13 +1,16 @@
 """The experiment: one schema for TOML and Python, strict, complete, stable hashes, rows and sweeps."""
 
 import dataclasses
+import importlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedcohort.algorithms import ALGORITHMS
 from fedcohort.errors import UsageError
 from fedcohort.experiment import Experiment, load
+from fedcohort.parameters import describe
 
 QUICKSTART = Path(__file__).parents[1] / "experiments" / "quickstart.toml"
 
@@ -192,6 +195,19 @@ def test_a_strategy_from_a_users_own_file(tmp_path: Path) -> None:
         Experiment(selection={"name": f"{tmp_path}/mine.py:Second"})
     with pytest.raises(UsageError, match="there is no file"):
         Experiment(selection={"name": f"{tmp_path}/none.py:First"})
+
+
+def test_a_file_that_is_also_imported_keeps_its_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "twice.py").write_text(
+        "from fedcohort.algorithms.fedavg import FedAvg\nfrom fedcohort.parameters import parameters\n"
+        '@parameters\nclass Twice(FedAvg):\n    depth: int = 3\n    """How deep."""\n'
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    by_path = ALGORITHMS.find(f"{tmp_path}/twice.py:Twice", "algorithm.name")
+    by_import = importlib.import_module("twice").Twice
+    for cls in (by_path, by_import):
+        assert {row.name: row.doc for row in describe(cls)}["depth"] == "How deep."
+        assert {row.name: row.doc for row in describe(cls)}["server_lr"]
 
 
 def test_damping_is_not_taken_for_a_server_optimisers_step() -> None:

@@ -4,8 +4,11 @@ A strategy, an algorithm, a partition, a model or a latency law is a class marke
 it is made, from Python and from TOML alike; the sentence under each field is what ``fedcohort strategies`` and the docs print.
 """
 
+import ast
 import dataclasses
 import inspect
+import itertools
+import textwrap
 from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, dataclass_transform, get_args, get_origin
@@ -53,8 +56,26 @@ def describe(cls: type) -> list[Parameter]:
 
 def _sentence_of(cls: type, name: str) -> str:
     """The docstring under a field, where the class or one that it extends has it."""
-    found = (getattr(base, "__pydantic_fields__", {}).get(name) for base in cls.__mro__)
-    return next((" ".join(info.description.split()) for info in found if info is not None and info.description), "")
+    for base in cls.__mro__:
+        info = getattr(base, "__pydantic_fields__", {}).get(name)
+        sentence = info and (info.description or _sentences(base).get(name))
+        if sentence:
+            return " ".join(sentence.split())
+    return ""
+
+
+def _sentences(cls: type) -> dict[str, str]:
+    """The docstrings under the fields as the file has them; pydantic misses them where a file was loaded under two names."""
+    try:
+        [tree] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return {}
+    found = {}
+    for pair in itertools.pairwise(getattr(tree, "body", [])):
+        match pair:
+            case ast.AnnAssign(target=ast.Name(id=field)), ast.Expr(value=ast.Constant(value=str(words))):
+                found[field] = words
+    return found
 
 
 def _type(annotation: Any, limits: Iterable[Any] = ()) -> str:

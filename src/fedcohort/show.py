@@ -231,6 +231,13 @@ def _explained(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Ite
         "Time is simulated; 1 is the least time per sample of a round's work. "
         f"Jain: 1 is even; uniform chance gives {per} on average."
     )
+    ours: dict[str, list[str]] = {}
+    for one in compared.rows:
+        title = next(iter(one.runs.values())).meta.get("algorithm", "")
+        if title.endswith("(ours)"):
+            ours.setdefault(title, []).append(repr(one.label))
+    for title, labels in ours.items():
+        yield f"{title}: {', '.join(labels)}. The algorithm's source has no such local optimiser."
     for label, results in compared.results.items():
         dropped = sum(one.diverged for one in results)
         if dropped:

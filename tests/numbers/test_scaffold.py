@@ -253,6 +253,15 @@ def test_the_record_says_so(tmp_path: Path) -> None:
     assert run.meta["algorithm"] == "SCAFFOLD+Adam (ours)"
 
 
+def test_so_does_the_table_of_a_comparison(tmp_path: Path) -> None:
+    rows = [
+        {"label": "with momentum", "algorithm": "scaffold"},
+        {"label": "plain", "algorithm": "scaffold", "training": {"momentum": 0.0}},
+    ]
+    found = " ".join(str(fedcohort.compare(small(rounds=1, variants=rows), runs=tmp_path)).split())
+    assert "SCAFFOLD+momentum (ours): 'with momentum'. The algorithm's source has no such local optimiser." in found
+
+
 # --- straight from the paper, a second time --------------------------------------------------------------------------------
 
 
