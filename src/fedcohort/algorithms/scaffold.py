@@ -14,8 +14,8 @@ called so: "SCAFFOLD+Adam (ours)". A client that is not admitted keeps its old c
 changes of c never has weights, and a client drawn several times counts once in it.
 
 Where strategies choose some clients rarely, their c_i goes stale. ``c_decay`` below 1 lets a client trust its own c_i less for each
-round that it missed; what it sends stays c_i⁺ minus the c_i that the server's c still contains. So c is the mean of all clients' c_i after
-every round, whoever took part.
+round that it missed; what it sends stays c_i⁺ minus the c_i that the server's c still contains. So c is the mean of all
+clients' c_i after every round, whoever took part.
 
 Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", 2020, arXiv:1910.06378; code ``WwZzz/easyFL``,
 ``flgo/algorithm/scaffold.py``.
