@@ -440,6 +440,8 @@ class Experiment(_Section):
             values["algorithm"].pop("max_weight", None)
         if values["data"]["share"] == 1:  # as if there were no such setting
             values["data"].pop("share")
+        if values["training"]["augment"] == "none":
+            values["training"].pop("augment")
         if not values["measures"]["clients_every"]:
             values["measures"].pop("clients_every")
         if traced := self._trace():

@@ -40,6 +40,9 @@ class Training:
     """Factor of the schedules exponential and step."""
     lr_every: Annotated[int, Ge(1)] = 100
     """Rounds between two steps of schedule step; rounds until schedule cosine reaches 0."""
+    augment: Literal["none", "flip", "flip_shift"] = "none"
+    """Training images are changed at random in every pass: mirrored left to right, or also shifted by up to 4 pixels. What clients are
+    asked, and every evaluation, is about the images as they are."""
     clip_norm: Annotated[float, Ge(0)] = 0.0
     """Gradients with a larger norm are scaled down to it; 0 means no clipping."""
     loss: dict[str, Any] = field(default_factory=lambda: {"name": "ce"})

@@ -129,7 +129,7 @@ class LocalEngine:
         self._stack: Stack | None = None
         if plan == "stacked":
             module = self._module().to(dtype=DTYPES[training.precision])
-            reason = cannot_stack(module, federation, algorithm)
+            reason = cannot_stack(module, federation, algorithm, training)
             if reason is None:
                 self._stack = Stack(federation, module, training, algorithm, seed)
             else:

@@ -79,7 +79,7 @@ def choose_plan(
     workers = workers or len(os.sched_getaffinity(0))
     settings = algorithm.local_training(training)
     module = build_module(model, federation, seed).to(dtype=DTYPES[training.precision])
-    unstackable = cannot_stack(module, federation, algorithm)
+    unstackable = cannot_stack(module, federation, algorithm, training)
     sizes = federation.num_samples
     clients = _typical(sizes, min(k, CLIENTS))
     batch = settings.batch_size or max(1, int(np.median(sizes[clients])))

@@ -170,7 +170,7 @@ def _check_merging(make: Callable[[], Algorithm], precision: Precision) -> None:
 def _check_stacked(make: Callable[[], Algorithm]) -> None:
     """Two rounds of uneven clients, some of whom have a memory and some not: as one by one, to rounding."""
     federation, training = small_federation(), Training(batch_size=4, epochs=2, precision="float64")
-    if cannot_stack(build_module(MODEL, federation, 1).double(), federation, make()) is not None:
+    if cannot_stack(build_module(MODEL, federation, 1).double(), federation, make(), Training()) is not None:
         return
     name = f"{type(make()).__name__}, on a stack of clients"
     algorithms = make(), make()

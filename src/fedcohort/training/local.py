@@ -20,6 +20,7 @@ from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.arrays import Indices, Values
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.streams import integer, rng, torch_seeded
+from fedcohort.training.augment import Changes, check_images
 from fedcohort.training.chance import draws_at_random
 from fedcohort.training.forward import probabilities
 from fedcohort.training.stopping import Progress, StoppingRule
@@ -31,15 +32,20 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 CHUNK = 256
 """Samples in one forward pass at most: a larger batch is summed over chunks, so that full-batch steps fit into memory."""
 
+AT_ONCE = 2**22
+"""Numbers in the features of a client, at most, that are made ready for the model in one go; those of more are, batch by batch."""
+
 NO_STEP = "it made no step: it has no batch that this model can be trained on"
 """Why a client has no result that was given no work, or nothing to work on."""
 
 
 def state_of(module: nn.Module) -> ModelState:
     """A contiguous copy of the module's state dictionary."""
-    return {
-        name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in module.state_dict().items()
-    }
+    return _copied(module.state_dict())
+
+
+def _copied(state: ModelState) -> ModelState:
+    return {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in state.items()}
 
 
 MORE_WORK_BY_LOSS = 4 / 3
@@ -72,6 +78,7 @@ class Trainer:
         self.federation = federation
         self.algorithm = algorithm
         self.training = algorithm.local_training(training)
+        check_images(training.augment, federation.sample_shape)
         self.loss = self.training.build_loss()
         self.seed = seed
         self.dtype = DTYPES[training.precision]
@@ -130,23 +137,26 @@ class Trainer:
             group["lr"] = settings.lr_at(t)
         problem = _Problem(self, model, t, client, received or {}, memory or {})
         order = rng(self.seed, "batches", t, client)
+        changes = None if settings.augment == "none" else rng(self.seed, "augment", t, client)
         size = settings.batch_size or len(data)
-        step_losses: list[Tensor] = []
-        first_pass = torch.zeros(len(data), dtype=self.dtype, device=data.labels.device)
+        seen: list[Tensor] = []  # cross-entropy of every sample in every step
         right = torch.zeros((), dtype=torch.int64, device=data.labels.device)
         first_visits: Indices = np.arange(len(data))
+        first_steps = 0
         by_loss = sampling != "shuffled"
         trained_on = np.full(len(data), not by_loss)
         checks: list[dict[str, float]] = []
         used = 0
         for epoch in range(epochs):
-            begun = len(step_losses)
+            begun = len(seen)
             if by_loss:
                 samples = problem.draw_by_loss(order, reweighted=sampling == "loss_unbiased")
                 first_visits = np.unique(samples, return_index=True)[1] if epoch == 0 else first_visits
                 trained_on[samples] = True
             else:
                 samples = order.permutation(len(data))
+            if changes is not None:
+                problem.changes = Changes.draw(settings.augment, len(data), changes, data.labels.device)
             shuffled = torch.from_numpy(samples).to(data.labels.device)
             right.zero_()
             for start in range(0, len(data), size):
@@ -161,12 +171,11 @@ class Trainer:
                 self.optimizer.step()
                 problem.steps += 1
                 right += hits
-                step_losses.append(losses.mean())
-                if epoch == 0:
-                    first_pass[start : start + size] = losses
+                seen.append(losses)
+            first_steps = first_steps or len(seen)
             used = epoch + 1
             if stop is not None:
-                loss = float(torch.stack(step_losses[begun:]).double().mean()) if step_losses[begun:] else math.nan
+                loss = float(_step_means(seen[begun:]).mean()) if seen[begun:] else math.nan
                 end, said = stop.check(
                     Progress(
                         used,
@@ -180,13 +189,15 @@ class Trainer:
                 checks.append(said)
                 if end:
                     break
-        if not step_losses:
-            return Update(client, len(data), 0, state_of(self.module), work=used / nominal, failure=NO_STEP), {}
+        if not seen:
+            return Update(client, len(data), 0, _copied(self.entries), work=used / nominal, failure=NO_STEP), {}
         extra, kept = self.algorithm.finish(problem)
-        seen = first_pass[torch.from_numpy(first_visits)] if by_loss else first_pass
+        first_pass = torch.cat(seen[:first_steps]).double().cpu().numpy()
+        kept_visits = first_visits[first_visits < len(first_pass)]  # a last batch of one may have been left out
+        first_pass = first_pass[kept_visits]
         report = {
-            "loss": float(torch.stack(step_losses).double().mean()),
-            "square_loss": float(seen.double().square().mean()),
+            "loss": float(_step_means(seen).mean()),
+            "square_loss": float(np.square(first_pass).mean()),
             "samples": float(trained_on.sum()),
             "steps": float(problem.steps),
             "accuracy": float(right) / len(data),
@@ -196,13 +207,20 @@ class Trainer:
             client=client,
             num_samples=len(data),
             steps=problem.steps,
-            state=state_of(self.module),
+            state=_copied(self.entries),
             extra=extra,
             report={name: value for name, value in report.items() if math.isfinite(value)},
             passes=problem.forwards / len(data),
             work=used / nominal * (MORE_WORK_BY_LOSS if by_loss else 1),
         )
         return update, kept
+
+
+def _step_means(losses: list[Tensor]) -> Values:
+    """The mean loss of every step, float64."""
+    sizes = np.array([len(step) for step in losses])
+    means: Values = np.add.reduceat(torch.cat(losses).double().cpu().numpy(), np.cumsum(sizes) - sizes) / sizes
+    return means
 
 
 class _Problem:
@@ -227,13 +245,20 @@ class _Problem:
         self.t = t
         self.batch: Tensor = torch.empty(0, dtype=torch.int64)
         self.notes: dict[str, Any] = {}
+        self.changes: Changes | None = None
         self.forwards = 0  # samples that went through the model; with a gradient three times
         self._importance: Tensor | None = None  # of every training sample: what its loss counts in a batch
         self._trainer = trainer
+        self._plain = isinstance(trainer.loss, CrossEntropy)
         self._model = model
         self._client = client
         self._data = data = trainer.federation.client(client)
         self.num_samples = len(data)
+        self._ready = (
+            _nhwc(trainer.federation.prepare(data.features, trainer.dtype))
+            if data.features.numel() <= AT_ONCE
+            else None
+        )
         self._outputs = self._received_outputs() if trainer.loss.needs_outputs else None
 
     @cached_property
@@ -286,18 +311,33 @@ class _Problem:
 
     def backward(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Gradients of the mean loss on the batch into ``.grad``; the cross-entropy of each sample and the number of right ones."""
-        self._trainer.optimizer.zero_grad(set_to_none=True)
+        for parameter in self.parameters.values():
+            parameter.grad = None
         self.forwards += 3 * len(self.batch)
-        losses, right = [], torch.zeros((), dtype=torch.int64, device=self.batch.device)
-        for piece, (index, share) in enumerate(self._chunks(weights)):
-            labels = self._data.labels[index]
-            logits = self._outputs_of(self._trainer.module, self._data.features[index], piece)
-            objective = self._objective(logits, labels, index)
-            weighted = objective if share is None else objective * share
-            (weighted.sum() / len(self.batch)).backward()  # type: ignore[no-untyped-call]
-            losses.append(objective.detach() if self._plain else _cross_entropy(logits.detach(), labels))
-            right += (logits.detach().argmax(1) == labels).sum()
-        return torch.cat(losses) if len(losses) > 1 else losses[0], right
+        parts = [self._backward(index, share, piece) for piece, (index, share) in enumerate(self._chunks(weights))]
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat([losses for losses, _ in parts]), torch.stack([right for _, right in parts]).sum()
+
+    def _backward(self, index: Tensor, weights: Tensor | None, piece: int) -> tuple[Tensor, Tensor]:
+        """Add the gradients of a piece of the batch."""
+        labels = self._data.labels.index_select(0, index)
+        logits = self._outputs_of(self._trainer.module, self._features(index), piece)
+        objective = self._objective(logits, labels, index)
+        weighted = objective if weights is None else objective * weights
+        (weighted.sum() / len(self.batch)).backward()  # type: ignore[no-untyped-call]
+        found = logits.detach()
+        losses = objective.detach() if self._plain else _cross_entropy(found, labels)
+        return losses, (found.argmax(1) == labels).sum()
+
+    def _features(self, index: Tensor) -> Tensor:
+        """These samples as the model sees them."""
+        if self._ready is None:
+            rows = self._trainer.federation.prepare(self._data.features.index_select(0, index), self._trainer.dtype)
+        else:
+            rows = self._ready.index_select(0, index)
+            rows = rows.permute(0, 3, 1, 2) if rows.dim() == 4 else rows
+        return rows if self.changes is None else self.changes(rows, index)
 
     def gradient(self, at: Tensors | None = None) -> Tensors:
         """The gradient on the current batch, here or ``at`` other parameters; ``.grad`` keeps what it had."""
@@ -318,7 +358,7 @@ class _Problem:
 
         def parts(model: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
             for piece, (index, share) in enumerate(self._chunks(weights)):
-                logits = self._outputs_of(model, self._data.features[index], piece)
+                logits = self._outputs_of(model, self._features(index), piece)
                 objective = self._objective(logits, self._data.labels[index], index)
                 weighted = objective if share is None else objective * share
                 yield objective.detach(), weighted.sum() / len(self.batch)
@@ -332,7 +372,8 @@ class _Problem:
         def parts(model: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
             pieces = zip(features.split(CHUNK), labels.split(CHUNK), strict=True)  # type: ignore[no-untyped-call]
             for piece, (some, targets) in enumerate(pieces):
-                losses = _cross_entropy(self._outputs_of(model, some, piece), targets)
+                inputs = self._trainer.federation.prepare(some, self._trainer.dtype)
+                losses = _cross_entropy(self._outputs_of(model, inputs, piece), targets)
                 yield losses.detach(), losses.sum() / len(labels)
 
         return self._summed(self.parameters, parts)[1]
@@ -346,15 +387,13 @@ class _Problem:
         total = torch.zeros((), dtype=torch.float64, device=device)
         with torch.no_grad():
             for index in torch.arange(len(self._data), device=device).split(CHUNK):  # type: ignore[no-untyped-call]
-                features = self._trainer.federation.prepare(self._data.features[index], self._trainer.dtype)
-                logits = torch.func.functional_call(module, self._model, (features,))
+                logits = torch.func.functional_call(module, self._model, (self._features(index),))
                 total += self._objective(logits, self._data.labels[index], index).double().sum()
         module.train(training)
         return float(total / len(self._data))
 
-    def _outputs_of(self, model: Callable[[Tensor], Tensor], features: Tensor, piece: int) -> Tensor:
+    def _outputs_of(self, model: Callable[[Tensor], Tensor], inputs: Tensor, piece: int) -> Tensor:
         """Outputs in training mode, for a piece of a batch; what the model draws there depends on client, round and step alone."""
-        inputs = self._trainer.federation.prepare(features, self._trainer.dtype)
         if not self._trainer.draws:
             return model(inputs)
         with torch_seeded(self._first_draw + (int(self.steps) << 16) + piece, inputs.device):
@@ -369,6 +408,9 @@ class _Problem:
         if self._importance is not None:
             own = self._importance[self.batch]
             weights = own if weights is None else weights * own
+        if len(self.batch) <= CHUNK:
+            yield self.batch, weights
+            return
         pieces = torch.split(self.batch, CHUNK)
         yield from zip(pieces, [None] * len(pieces) if weights is None else torch.split(weights, CHUNK), strict=True)
 
@@ -387,10 +429,6 @@ class _Problem:
                 total[name] += gradient
         return torch.cat(values) if values else torch.empty(0), total
 
-    @property
-    def _plain(self) -> bool:
-        return isinstance(self._trainer.loss, CrossEntropy)
-
     def _objective(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
         outputs = None if self._outputs is None else self._outputs[index]
         return self._trainer.loss.samples(logits, labels, outputs)
@@ -407,6 +445,11 @@ class _Problem:
             ]
         trainer.module.train()
         return torch.cat(parts)
+
+
+def _nhwc(features: Tensor) -> Tensor:
+    """Images with the channels last, in memory and in shape, so that whole samples can be taken out; all else as it is."""
+    return features.permute(0, 2, 3, 1) if features.dim() == 4 else features
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

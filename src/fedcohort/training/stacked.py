@@ -25,6 +25,7 @@ from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.errors import UsageError
 from fedcohort.federation.federation import Federation
 from fedcohort.streams import rng
+from fedcohort.training.buffers import Buffers
 from fedcohort.training.local import CHUNK, DTYPES, NO_STEP, build_optimizer, state_of
 from fedcohort.training.networks import Chain, Network, network_of
 
@@ -33,8 +34,10 @@ __all__ = ["Stack", "cannot_stack"]
 Memory = Mapping[str, Mapping[str, Tensor]]
 
 
-def cannot_stack(module: nn.Module, federation: Federation, algorithm: Algorithm) -> str | None:
+def cannot_stack(module: nn.Module, federation: Federation, algorithm: Algorithm, training: Training) -> str | None:
     """Why this cannot be stacked, in words; None if it can."""
+    if training.augment != "none":
+        return "images are changed at random"
     name = type(algorithm).__name__
     if not _client_half_stacks(type(algorithm)):
         return f"the client half of {name} works on one client at a time"
@@ -61,7 +64,7 @@ class Stack:
     ) -> None:
         self.dtype = DTYPES[training.precision]
         module = module.to(dtype=self.dtype)
-        reason = cannot_stack(module, federation, algorithm)
+        reason = cannot_stack(module, federation, algorithm, training)
         network = network_of(module, state_of(module), federation.sample_shape)
         if reason is not None or isinstance(network, str):
             raise UsageError(f"engine.plan = 'stacked': {reason}; use 'threads'")
@@ -73,6 +76,7 @@ class Stack:
         self.loss = training.build_loss()
         self.seed = seed
         self.sizes = federation.num_samples
+        self.buffers = Buffers()
         self.device = federation.device
         plain = not algorithm.corrects and type(algorithm).backward is Algorithm.backward
         simple = training.optimizer == "sgd" and not (training.nesterov or training.weight_decay or training.clip_norm)
@@ -119,13 +123,13 @@ class Stack:
         positions = _padded(rows)
         width = positions.shape[1]
         flat = torch.from_numpy((positions + federation.offsets[list(clients)][:, None]).reshape(-1)).to(self.device)
-        features = federation.prepare(federation.train.features[flat], self.dtype)
+        features = federation.prepare(federation.train.features.index_select(0, flat), self.dtype)
         mask = None
         if counts.min() < width:
             mask = torch.from_numpy(np.arange(width)[None] < counts[:, None]).to(self.device, self.dtype)
         return _Batch(
             inputs=features.reshape(len(rows), width, *features.shape[1:]),
-            labels=federation.train.labels[flat].reshape(len(rows), width),
+            labels=federation.train.labels.index_select(0, flat).reshape(len(rows), width),
             mask=mask,
             positions=torch.from_numpy(positions).to(self.device),
         )
@@ -178,8 +182,10 @@ class _Group:
         self.stack, self.model, self.t, self.plans = stack, model, t, plans
         g = len(plans)
         trained = stack.network.parameters
-        self.problem = _Problem(self, {name: _stacked(model[name], g) for name in trained}, received, memory)
-        parameters = self.problem.parameters
+        parameters = stack.buffers.like({name: model[name] for name in trained}, g)
+        for name, value in parameters.items():
+            value.copy_(model[name])
+        self.problem = _Problem(self, parameters, received, memory)
         self.optimizer = None if stack.fused else build_optimizer(stack.training, list(parameters.values()))
         if self.optimizer is not None:
             self.optimizer.param_groups[0]["lr"] = stack.training.lr_at(t)
@@ -503,10 +509,6 @@ def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
     for i, row in enumerate(rows):
         padded[i, : len(row)] = row
     return padded
-
-
-def _stacked(value: Tensor, clients: int) -> Tensor:
-    return value[None].expand(clients, *value.shape).clone(memory_format=torch.contiguous_format)
 
 
 def _stacked_memories(memories: Sequence[Memory]) -> dict[str, Tensors]:
