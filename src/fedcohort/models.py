@@ -96,25 +96,27 @@ class CnnA(Model):
 
 @parameters
 class CnnB(Model):
-    """A wider CNN: 3×3 convolutions of 32 and 64, 2×2 max-pool, a 3×3 convolution of 128, 2×2 max-pool, a hidden layer of 256.
+    """A wider CNN: 3×3 convolutions of 32 and 64, pool, 128, pool, 256, pool, and a hidden layer of 256.
 
-    On 3×32×32 and 10 classes it has 2,193,226 parameters, on 1×28×28 and 10 classes 1,701,130. It stands in for the CNN of the
-    conformal-prediction thesis, whose figure is not in its text (ours).
+    Every convolution is followed by a normalisation in 8 groups of channels and ReLU; a pool is a 2×2 max-pool. On 3×32×32 and 10 classes it has
+    1,440,778 parameters, on 1×28×28 and 10 classes 981,450. It stands in for the CNN of the conformal-prediction thesis, whose figure is not
+    in its text (ours): the fourth convolution and the normalisation are what it took to reach the thesis's accuracy in one place.
     """
 
-    smallest: ClassVar[int] = 4
+    smallest: ClassVar[int] = 8
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> Any:
         """See :class:`Model`."""
         from torch import nn
 
-        channels, height, width = _image("cnn_b", shape, self.smallest)
-        return nn.Sequential(
-            nn.Conv2d(channels, 32, 3, padding=1), nn.ReLU(),
-            nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(64, 128, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), nn.Linear(128 * (height // 4) * (width // 4), 256), nn.ReLU(), nn.Linear(256, num_classes),
-        )  # fmt: skip
+        before, height, width = _image("cnn_b", shape, self.smallest)
+        layers: list[Any] = []
+        for channels, pool in ((32, False), (64, True), (128, True), (256, True)):
+            layers += [nn.Conv2d(before, channels, 3, padding=1), nn.GroupNorm(8, channels), nn.ReLU()]
+            layers += [nn.MaxPool2d(2)] if pool else []
+            before = channels
+        features = 256 * (height // 8) * (width // 8)
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, 256), nn.ReLU(), nn.Linear(256, num_classes))
 
 
 @parameters
