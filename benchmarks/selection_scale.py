@@ -6,7 +6,8 @@ Two worlds for each strategy: ``cold``, where nobody has taken part yet (median 
 (median of 5 rounds). The time is that of ``select`` with the rules around it, and ``observe``, without the time in which the
 benchmark's clients answer: processor time, all threads together, so that other work on the machine does not count. The memory is
 the peak of what the strategy holds and makes in a warm round, traced by Python, per client. Updates, for strategies that need them,
-have 50 entries. The exit code is 1 if a strategy that says O(m) or O(m log m) needs more than 0.25 s or 400 bytes a client.
+have 50 entries. The exit code is 1 if a strategy that says O(m) or O(m log m) needs more than 0.25 s or 400 bytes a client, or a
+bandit on contexts (FLASH and its heads) more than 1 s.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from fedcohort.selection.base import Census, Outcome, Question, Round, Selector,
 from fedcohort.streams import rng
 
 LIMIT_S, LIMIT_BYTES = 0.25, 400
+BANDIT_LIMIT_S = 1.0
 REPORTS = ("loss", "square_loss", "samples", "steps", "accuracy", "update_norm")
 CLASSES, WIDTH = 10, 50
 
@@ -45,9 +47,12 @@ class Measured:
 
     @property
     def too_much(self) -> bool:
-        """Whether it breaks the limits for strategies that are linear, but for a sort."""
-        linear = self.cost.startswith(("O(m)", "O(m log m)", "O(m + d", "O(mK)", "O(d log d)"))
-        return linear and (max(self.cold_s, self.warm_s) > LIMIT_S or self.bytes_per_client > LIMIT_BYTES)
+        """Whether it breaks the limits for strategies that are linear, but for a sort, or that for bandits on contexts."""
+        slowest = max(self.cold_s, self.warm_s)
+        if self.cost.startswith(("O(md", "O(m·P_nn")):
+            return slowest > BANDIT_LIMIT_S
+        linear = self.cost.startswith(("O(m)", "O(m log m)", "O(m + d", "O(mK)", "O(d log d)", "O(m·j_max)"))
+        return linear and (slowest > LIMIT_S or self.bytes_per_client > LIMIT_BYTES)
 
 
 class World:

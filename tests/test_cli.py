@@ -398,6 +398,19 @@ def test_a_strategy_of_ones_own_is_shown(tmp_path: Path) -> None:
     refused(call("strategies", f"{tmp_path / 'mine.py'}:Other"), "defines no Other")
 
 
+def test_what_is_no_strategy_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "three.py").write_text("Three = 3\nclass Nothing: pass\n", encoding="utf-8")
+    three, nothing = f"{tmp_path / 'three.py'}:Three", f"{tmp_path / 'three.py'}:Nothing"
+    refused(
+        call("run", "--set", f"selection={three}"), "Three': is a int; a strategy extends fedcohort.selection.base."
+    )
+    refused(
+        call("run", "--set", f"selection={nothing}"), "Nothing': does not; a strategy extends fedcohort.selection.base."
+    )
+    refused(call("run", "--set", f"algorithm={nothing}"), "an algorithm extends fedcohort.algorithms.base.Algorithm")
+    refused(call("strategies", three), "Three': is a int")
+
+
 def test_an_installed_strategy_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not take the others with it, and a run that names it says what is wrong in one line."""
     installed = tmp_path / "broken-0.1.dist-info"

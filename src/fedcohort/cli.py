@@ -393,7 +393,12 @@ def strategies(name: str | None, as_json: bool) -> None:
     sections = {choice.table.kind: _entries(choice.table, name) for choice in choices}
     sections = {kind: entries for kind, entries in sections.items() if entries}
     if name is not None and is_file_name(name):
-        sections = {"your own": [_entry(name, from_file(name, "name"))]}
+        found = from_file(name, "name")
+        if not isinstance(found, type):
+            raise UsageError(
+                f"name = {name!r}: is a {type(found).__name__}; what has a name in an experiment is a class"
+            )
+        sections = {"your own": [_entry(name, found)]}
     if not sections:
         known = {known for choice in choices for known in choice.table}
         raise UsageError(f"{name}: nothing has this name; {nearest(str(name), known)}")

@@ -44,11 +44,13 @@ class Table:
         kind: what the names are, for messages: ``"strategy"``.
         group: entry-point group under which installed packages add names.
         builtin: name → ``"module:Class"``.
+        base: ``"module:Class"`` that all of them extend; empty if there is none.
     """
 
     kind: str
     group: str
     builtin: Mapping[str, str]
+    base: str = ""
 
     def __iter__(self) -> Iterator[str]:
         yield from self.builtin
@@ -58,22 +60,37 @@ class Table:
         """The class called ``name``: built in, installed, or ``path/to/file.py:Class``.
 
         Raises:
-            UsageError: nothing has that name; the message names the key ``where`` and the nearest valid name.
+            UsageError: nothing has that name, or not what it should be; the message names the key ``where`` and what would work.
         """
         if name in self.builtin:
-            module, _, attribute = self.builtin[name].partition(":")
-            return getattr(importlib.import_module(module), attribute)
+            return _imported(self.builtin[name])
         for point in entry_points(group=self.group, name=name):
             try:
-                return point.load()
+                return self._checked(point.load(), name, where)
+            except UsageError:
+                raise
             except Exception as error:
                 raise UsageError(
                     f"{where} = {name!r}: installed as {point.value}, but cannot be imported: {type(error).__name__}: {error}"
                 ) from error
         if is_file_name(name):
-            return from_file(name, where)
+            return self._checked(from_file(name, where), name, where)
         hint = f"{nearest(name, self)}; your own: 'path/to/file.py:Class'"
         raise UsageError(f"{where} = {name!r}: no such {self.kind}; {hint}")
+
+    def _checked(self, found: Any, name: str, where: str) -> Any:
+        """``found``, if it extends the base; the built-in ones do."""
+        if not self.base or (isinstance(found, type) and issubclass(found, _imported(self.base))):
+            return found
+        wrong = "does not" if isinstance(found, type) else f"is a {type(found).__name__}"
+        article = "an" if self.kind[0] in "aeiou" else "a"
+        raise UsageError(f"{where} = {name!r}: {wrong}; {article} {self.kind} extends {self.base.replace(':', '.')}")
+
+
+def _imported(path: str) -> Any:
+    """The class that ``"module:Class"`` stands for."""
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def is_file_name(name: str) -> bool:

@@ -10,6 +10,9 @@ import pytest
 from fedcohort.parameters import make, parameters
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import Card, Census, Cohort, LocalLoss, Outcome, Round, Selector, Why
+from fedcohort.selection.cluster_survey import ClusterSurvey
+from fedcohort.selection.size import BySize
+from fedcohort.selection.stratified import Stratified
 from fedcohort.testing import check_selector
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
@@ -18,7 +21,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "cpowd": [{"d": 7, "batch_size": 1}],
     "rpowd": [{"d": 7}],
     "select_by_loss": [{"d": 7}],
+    "flash_printed": [{"head": "lin_ucb", "gamma_scale": 0.1}],
     "conformal": [
+        {"score": "s2", "overflow": "max", "alpha_cp": 0.02},
+        {"score": "s3", "schedule": "linear", "theta_end": 0.5},
         {"rule": "rank"},
         {"rule": "set_size", "on_empty": "best", "best": 2},
         {"controller": True, "adaptive_alpha": True},
@@ -54,6 +60,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"head": "neural", "context_refresh": "selected", "first_round": "random"},
         {"per_arm": True},
         {"eval_point": "local"},
+        {"credit": "printed", "first_round": "all", "time_unit": "raw", "reward_unit": "raw"},
+        {"without": "train_loss", "context_loss": "ce", "gamma_scale": 0.0},
+        {"without": "validation_loss"},
+        {"without": "reward", "head": "lin_ucb"},
     ],
     "fedcor": [
         {"warmup": 2, "interval": 2, "first_steps": 5, "steps": 2},
@@ -97,6 +107,35 @@ CASES = [(name, values) for name in STRATEGIES for values in [{}, *SETTINGS.get(
 @pytest.mark.parametrize(("name", "values"), CASES, ids=[f"{name}-{values}" for name, values in CASES])
 def test_every_strategy_holds_the_contract(name: str, values: dict[str, Any]) -> None:
     check_selector(partial(make, STRATEGIES.find(name, "selection.name"), values, "selection"))
+
+
+class GivenStrata(Stratified):
+    """Three strata, whatever the number of clients."""
+
+    def setup(self, census: Census) -> None:
+        self.by, self.given = "given", [i % 3 for i in range(census.num_clients)]
+        super().setup(census)
+
+
+class GivenGroups(ClusterSurvey):
+    """The same for groups."""
+
+    def setup(self, census: Census) -> None:
+        self.by, self.given = "given", [i % 3 for i in range(census.num_clients)]
+        super().setup(census)
+
+
+class GivenImportance(BySize):
+    """Every other client counts nothing."""
+
+    def setup(self, census: Census) -> None:
+        self.importance = [float(i % 2) for i in range(census.num_clients)]
+        super().setup(census)
+
+
+@pytest.mark.parametrize("strategy", [GivenStrata, GivenGroups, GivenImportance])
+def test_what_is_given_for_each_client_holds_the_contract(strategy: type[Selector]) -> None:
+    check_selector(strategy)
 
 
 CARD = Card(source="a test", status="ours")

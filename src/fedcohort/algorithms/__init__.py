@@ -8,6 +8,7 @@ __all__ = ["ALGORITHMS", "LOSSES"]
 ALGORITHMS = Table(
     kind="algorithm",
     group="fedcohort.algorithms",
+    base="fedcohort.algorithms.base:Algorithm",
     builtin={
         "fedsgd": "fedcohort.algorithms.fedsgd:FedSGD",
         "fedavg": "fedcohort.algorithms.fedavg:FedAvg",

@@ -7,6 +7,7 @@ __all__ = ["STRATEGIES"]
 STRATEGIES = Table(
     kind="strategy",
     group="fedcohort.strategies",
+    base="fedcohort.selection.base:Selector",
     builtin={
         "uniform": "fedcohort.selection.uniform:Uniform",
         "all": "fedcohort.selection.everyone:All",

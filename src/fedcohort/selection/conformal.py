@@ -11,6 +11,8 @@ R_t = the clients that are done; w^{t+1} = Σ_{R_t} N_i w_i / Σ_{R_t} N_j. The 
 learned. Under rule rank nobody stops early, and the k clients with the smallest finite q̂ are R_t. The scores are those of
 :mod:`fedcohort.conformal`. A client without held-out samples never takes part.
 
+In simulated time a client takes as long as the epochs that it used, and its upload, whether it then takes part or not.
+
 If nobody is done: ``keep`` leaves the model, ``best`` admits the client with the smallest finite q̂, ``fail`` ends the run.
 
 Because clients look at the calibration samples after every epoch and stop when they look good, coverage is no longer guaranteed on

@@ -133,6 +133,7 @@ class LossesRule(StoppingRule):
 RULES = Table(
     kind="stopping rule",
     group="fedcohort.stopping_rules",
+    base="fedcohort.training.stopping:StoppingRule",
     builtin={
         "conformal": "fedcohort.training.stopping:ConformalRule",
         "losses": "fedcohort.training.stopping:LossesRule",
