@@ -76,3 +76,19 @@ def test_several_jobs_have_no_tracker(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["sweep", *SMALL, "--over", "selection.k=[2, 3]", *tell])
     assert result.exit_code == 2
     assert "--jobs 2: trackers are told by one process" in result.output
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+def test_what_cannot_be_told_is_one_line_and_the_round_is_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    pytest.importorskip(name)
+    (tmp_path / "file").write_text("no folder")
+    where = f"{tmp_path / 'file' / 'logs'}" if name == "tensorboard" else "http://127.0.0.1:9"
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    result = CliRunner().invoke(cli, ["run", *SMALL, "--track", f"{name}:{where}", "--runs", str(tmp_path / "runs")])
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    assert f"--track '{name}:{where}': " in result.output
+    assert "Traceback" not in result.output
+    assert len(Run(next((tmp_path / "runs").iterdir())).rounds) >= 1

@@ -151,10 +151,12 @@ def profile(
         raise UsageError(
             f"--batch-size {', '.join(map(str, sizes)) or 'none'}: give different sizes of at least 1, such as 8 and 16"
         )
-    if rounds < 0 or seconds <= 0 or not 0 < precision < 1:
-        raise UsageError(
-            f"rounds = {rounds}, seconds = {seconds}, precision = {precision}: at least 0, above 0, between 0 and 1"
-        )
+    if rounds < 0:
+        raise UsageError(f"rounds = {rounds}: at least 0, which plays none")
+    if not seconds > 0:
+        raise UsageError(f"seconds = {seconds:g}: above 0, such as 20")
+    if not 0 < precision < 1:
+        raise UsageError(f"precision = {precision:g}: between 0 and 1, such as 0.05")
     measured = []
     for size in sorted(sizes):
         if progress is not None:

@@ -7,6 +7,7 @@ part of the record; a run that goes on after an interruption goes on here, too.
 """
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -58,6 +59,10 @@ class TensorBoard:
             writer.close()
 
 
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+"""How long MLflow waits for a server, unless the environment says otherwise."""
+
+
 class MLflow:
     """A run for each run, in the experiment of that name, at the tracking server or folder ``where``."""
 
@@ -72,6 +77,8 @@ class MLflow:
         """Log one round."""
         import time
 
+        for setting, value in PATIENCE.items():  # by default it tries for ten minutes
+            os.environ.setdefault(setting, value)
         from mlflow import MlflowClient
         from mlflow.entities import Metric
 
@@ -111,7 +118,48 @@ class MLflow:
 TRACKERS: Mapping[str, Callable[[str], TensorBoard | MLflow]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
 
 
-def tracker(text: str) -> TensorBoard | MLflow:
+class Told:
+    """A tracker whose failures are one line: the round is on record already, and the run can go on from there.
+
+    Args:
+        text: of ``--track``.
+        tracker: that tells.
+    """
+
+    def __init__(self, text: str, tracker: TensorBoard | MLflow) -> None:
+        self.text, self.tracker = text, tracker
+
+    def __call__(self, cell: Cell, row: RoundRow) -> None:
+        """Tell one round.
+
+        Raises:
+            UsageError: it cannot be told.
+        """
+        try:
+            self.tracker(cell, row)
+        except Exception as error:  # whatever a library raises when its server is away or its folder cannot be written
+            raise self._failed(error) from None
+
+    def close(self) -> None:
+        """End what was begun.
+
+        Raises:
+            UsageError: that cannot be told.
+        """
+        try:
+            self.tracker.close()
+        except Exception as error:
+            raise self._failed(error) from None
+
+    def _failed(self, error: Exception) -> UsageError:
+        words = " ".join(str(error).split()) or type(error).__name__
+        return UsageError(
+            f"--track {self.text!r}: {words[:200]}{'…' if len(words) > 200 else ''}; rounds that were played are on record: mend it, "
+            "or leave --track out, and start again"
+        )
+
+
+def tracker(text: str) -> Told:
     """A tracker from ``name:where``; what comes after the colon may be left out.
 
     Raises:
@@ -122,7 +170,7 @@ def tracker(text: str) -> TensorBoard | MLflow:
         raise UsageError(f"--track {text!r}: no such tracker; {nearest(name, TRACKERS)}")
     if find_spec(name) is None:
         raise UsageError(f"--track {text!r}: {name} is not installed; pip install 'fedcohort[{name}]'")
-    return TRACKERS[name](where)
+    return Told(text, TRACKERS[name](where))
 
 
 def _plain(words: str) -> str:

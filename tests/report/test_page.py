@@ -304,3 +304,11 @@ def test_whose_update_was_declined_is_told_apart_from_who_was_selected(tmp_path:
     assert "conformal quantile" in found.text
     switch = [a for tag, a in found.tags if tag == "input" and a.get("name") == "view-reported-0"]
     assert len(switch) == 4, "quantile, set size, done, epochs; the number of held-out samples never changes"
+
+
+def test_a_file_that_is_no_database_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.sqlite").touch()
+    result = CliRunner().invoke(cli, ["report", str(tmp_path), "-o", str(tmp_path / "page.html")])
+    assert result.exit_code == 2
+    assert "the run's database is damaged or not one" in result.output

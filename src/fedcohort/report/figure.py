@@ -1,6 +1,7 @@
 """A figure: one or more views of the same thing, each of one or more panels. The page and the papers take it from here."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,9 @@ def columns(frame: "pd.DataFrame") -> dict[str, list[Any]]:
     for name in frame.columns:
         values = frame[name].to_numpy()
         if values.dtype.kind == "f":
-            found[str(name)] = [_short(v) if np.isfinite(v) else None for v in values.tolist()]
+            once, where = np.unique(values, return_inverse=True)  # most numbers stand in many rows
+            written = [_short(v) if math.isfinite(v) else None for v in once.tolist()]
+            found[str(name)] = [written[i] for i in where.tolist()]
         else:
             found[str(name)] = values.tolist()
     return found

@@ -288,7 +288,8 @@ def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings
 
 def _begun(path: Path) -> tuple[float, str]:
     """When a run was begun: rows are run in the order of the experiment."""
-    return (path / "experiment.toml").stat().st_mtime, path.name
+    file = path / "experiment.toml"
+    return (file.stat().st_mtime if file.is_file() else 0.0), path.name
 
 
 def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
