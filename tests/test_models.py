@@ -103,8 +103,8 @@ def test_tables_are_no_images(name: str) -> None:
 
 
 def test_smallest_images() -> None:
-    with pytest.raises(UsageError, match="at least 4×4"):
-        CnnB().build((1, 3, 9), 2)
+    with pytest.raises(UsageError, match="at least 8×8"):
+        CnnB().build((1, 7, 9), 2)
     assert ResNet18().build((1, 1, 1), 2)(torch.zeros(2, 1, 1, 1)).shape == (2, 2)
 
 

@@ -98,9 +98,10 @@ class CnnA(Model):
 class CnnB(Model):
     """A wider CNN: 3×3 convolutions of 32 and 64, pool, 128, pool, 256, pool, and a hidden layer of 256.
 
-    Every convolution is followed by a normalisation in 8 groups of channels and ReLU; a pool is a 2×2 max-pool. On 3×32×32 and 10 classes it has
-    1,440,778 parameters, on 1×28×28 and 10 classes 981,450. It stands in for the CNN of the conformal-prediction thesis, whose figure is not
-    in its text (ours): the fourth convolution and the normalisation are what it took to reach the thesis's accuracy in one place.
+    Every convolution is followed by a normalisation in 8 groups of channels and ReLU; a pool is a 2×2 max-pool. On 3×32×32 and 10
+    classes it has 1,440,778 parameters, on 1×28×28 and 10 classes 981,450. It stands in for the CNN of the conformal-prediction
+    thesis, whose figure is not in its text (ours): the fourth convolution and the normalisation are what it takes to reach the thesis's
+    accuracy with all data in one place.
     """
 
     smallest: ClassVar[int] = 8
