@@ -100,7 +100,7 @@ class CnnB(Model):
 
     Every convolution is followed by a normalisation in 8 groups of channels and ReLU; a pool is a 2×2 max-pool. On 3×32×32 and 10
     classes it has 1,440,778 parameters, on 1×28×28 and 10 classes 981,450. It stands in for the CNN of the conformal-prediction
-    thesis, whose figure is not in its text (ours): the fourth convolution and the normalisation are what it takes to reach the thesis's
+    thesis, whose figure is not in its text (ours): the fourth convolution and the normalisation are what it takes to reach its
     accuracy with all data in one place.
     """
 
