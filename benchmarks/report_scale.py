@@ -42,6 +42,7 @@ def large(path: Path, m: int, n: int, k: int, strategy: str = "ucb", seed: int =
         "row": strategy,
         "data": "none",
         "algorithm": "FedAvg",
+        "ours": "",
     }
     run = Run.create(path, experiment.to_toml(), meta)
     facts = {

@@ -298,10 +298,10 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
     what they disclosed. RUN is a run directory, and is only read.
     """
     from fedcohort import show
-    from fedcohort.record import Run
+    from fedcohort.record import open_run
     from fedcohort.why import explain
 
-    found = explain(Run(path), round_, client)
+    found = explain(open_run(path), round_, client)
     if as_json:
         click.echo(show.as_json(found.to_json()))
     else:

@@ -325,6 +325,23 @@ class Experiment(_Section):
         if self.variants or self.sweep:
             self.rows()
 
+    @classmethod
+    def recorded(cls, values: Mapping[str, Any]) -> "Experiment":
+        """From the description that a run keeps, which was complete and right when it was written: built-in plug-ins are not imported
+        to check their parameters again, so that records are read without torch."""
+        found = cls.__new__(cls)
+        try:
+            BaseModel.__init__(found, **_complete(values, recorded=True))
+        except ValidationError as error:
+            raise explain(error, "", cls) from None
+        return found
+
+    def ours(self) -> list[str]:
+        """Names of the strategy and the algorithm, as far as they are our reading or design, not published methods."""
+        named = [(section.name, section.table.find(section.name, "name")) for section in (self.selection, self.algorithm)]
+        cards = [(name, getattr(plugged, "card", None)) for name, plugged in named]
+        return [name for name, card in cards if card is not None and card.status == "ours"]
+
     def meet(self, needs: frozenset[str], who: str) -> None:
         """Check that there is what a strategy or an algorithm says it needs.
 
@@ -467,12 +484,13 @@ class Cell:
     experiment: Experiment
 
 
-def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
+def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = False) -> Experiment:
     """Read an experiment file.
 
     Args:
         path: a TOML file.
         overrides: ``section.key=value`` settings that replace what the base says; values are TOML, or plain words.
+        recorded: the file is a run's own description, see :meth:`Experiment.recorded`.
 
     Raises:
         UsageError: the file is missing or not TOML, or something in it is wrong.
@@ -493,7 +511,8 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
         _anchor(row, ("systems", "availability"), "file", file.parent)
         for section in ("data", "public"):
             _anchor(row, (section,), "name", file.parent, only=lambda path: path.is_dir() and path.name not in NAMES)
-    return Experiment(**_merge(values, parse_overrides(overrides), where=""))
+    values = _merge(values, parse_overrides(overrides), where="")
+    return Experiment.recorded(values) if recorded else Experiment(**values)
 
 
 def parse_overrides(overrides: Iterable[str], option: str = "--set", example: str = "selection.k=5") -> dict[str, Any]:
@@ -525,7 +544,7 @@ _PLUGS: dict[tuple[str, ...], type[Choice]] = {
 }
 
 
-def _complete(values: Mapping[str, Any]) -> dict[str, Any]:
+def _complete(values: Mapping[str, Any], *, recorded: bool = False) -> dict[str, Any]:
     """Check the parameters of every plug-in against its class and fill in its defaults; split rows from their overrides."""
     complete = dict(values)
     for path, choice in _PLUGS.items():
@@ -540,23 +559,23 @@ def _complete(values: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(given, str):
             given = {"name": given}
         if isinstance(given, Mapping):
-            parent[path[-1]] = _plug(choice, given, where)
+            parent[path[-1]] = _plug(choice, given, where, recorded)
         elif not isinstance(given, choice):
             raise _no_plug(where, given, choice)
     if isinstance(complete.get("training"), Mapping):
-        complete["training"] = make(Training, _with_loss(complete["training"]), "training")
+        complete["training"] = make(Training, _with_loss(complete["training"], recorded), "training")
     if isinstance(complete.get("variants"), list | tuple):
         complete["variants"] = tuple(_variant(row, i) for i, row in enumerate(complete["variants"]))
     return complete
 
 
-def _with_loss(training: Mapping[str, Any]) -> dict[str, Any]:
+def _with_loss(training: Mapping[str, Any], recorded: bool) -> dict[str, Any]:
     """``[training]`` with the loss's name and parameters complete."""
     given = training.get("loss", "ce")
     flat = {"name": given} if isinstance(given, str) else given
     if not isinstance(flat, Mapping):
         raise _no_plug("training.loss", given, Loss)
-    return {**training, "loss": _flat(_plug(Loss, flat, "training.loss"))}
+    return {**training, "loss": _flat(_plug(Loss, flat, "training.loss", recorded))}
 
 
 def _no_plug(where: str, given: Any, choice: type[Choice]) -> UsageError:
@@ -619,13 +638,15 @@ def _by_content(value: Any) -> Any:
     return value
 
 
-def _plug(choice: type[Choice], given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _plug(choice: type[Choice], given: Mapping[str, Any], where: str, recorded: bool) -> dict[str, Any]:
     own = {key: value for key, value in given.items() if key in choice.model_fields and key != "parameters"}
     rest = {key: value for key, value in given.items() if key not in own and key != "parameters"}
     rest |= given.get("parameters", {}) if isinstance(given.get("parameters"), Mapping) else {}
     name = own.get("name", choice.model_fields["name"].default)
     if not isinstance(name, str):
         raise UsageError(f"{where}.name = {name!r}: should be a name; {nearest(str(name), choice.table)}")
+    if recorded and name in choice.table.builtin:
+        return {**own, "name": name, "parameters": rest}
     if is_file_name(name):
         name = _anchored(name, Path.cwd())
     found = choice.table.find(name, f"{where}.name")

@@ -236,7 +236,7 @@ class Run:
         """The resolved :class:`fedcohort.Experiment`."""
         from fedcohort.experiment import load
 
-        return load(self.path / "experiment.toml")
+        return load(self.path / "experiment.toml", recorded=True)
 
     @property
     def meta(self) -> dict[str, str]:

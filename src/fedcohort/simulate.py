@@ -163,6 +163,7 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
             "given": given.names(),
             "algorithm": game.algorithm.title(experiment.training),
             "plan": game.engine.plan,
+            "ours": "\n".join(experiment.ours()),
         }
         description, files = _with_own_files(experiment)
         record = Run.create(path, given.note() + description, meta | {"data": fingerprint, **_versions()}, files=files)

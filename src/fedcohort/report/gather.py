@@ -265,7 +265,7 @@ def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings
     A path is a run directory, a folder of them, or an experiment file, whose runs are looked for in ``folder``.
 
     Raises:
-        UsageError: a path is none of these, or there is no run.
+        UsageError: a path is none of these, there is no run, or something in one was changed or damaged since it was written.
     """
     found: list[Run] = []
     for path in list(map(Path, paths)) or [Path(folder)]:
@@ -283,7 +283,10 @@ def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings
                 f"{path}: no such run; give run directories, a folder of them, or an experiment "
                 "file whose runs are in --runs"
             )
-    return list({run.path.resolve(): run for run in found}.values())
+    found = list({run.path.resolve(): run for run in found}.values())
+    for run in found:
+        run.verify()
+    return found
 
 
 def _begun(path: Path) -> tuple[float, str]:

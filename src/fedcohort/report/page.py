@@ -382,11 +382,8 @@ def _bytes(value: float) -> str:
 
 def _status(experiment: Any, meta: Mapping[str, str]) -> list[str]:
     """What is ours rather than published, in words."""
-    words = []
-    for section in (experiment.selection, experiment.algorithm):
-        card = getattr(section.table.find(section.name, "name"), "card", None)
-        if card is not None and card.status == "ours":
-            words.append(f"{section.name}: our reading or design, not a published method")
+    ours = meta["ours"].splitlines() if "ours" in meta else experiment.ours()
+    words = [f"{name}: our reading or design, not a published method" for name in ours]
     if (title := meta.get("algorithm", "")).endswith("(ours)"):
         words.append(f"{title}: its source has no such local optimiser")
     return words
