@@ -74,7 +74,7 @@ def result(run: Run) -> Result:
     Raises:
         UsageError: it has no finished round, or its database is damaged.
     """
-    experiment, rounds, ledger = run.experiment, run.rounds, run.ledger
+    experiment, rounds, ledger = run.described, run.rounds, run.ledger
     if rounds.empty:
         raise UsageError(f"{run.path}: has no finished round yet; start it again with `fedcohort run`")
     tested, validated = _array(rounds["test_accuracy"]), _array(rounds["validation_accuracy"])
@@ -346,7 +346,7 @@ def side_by_side(runs: Iterable[Run]) -> tuple[Row, ...]:
     """
     rows: dict[tuple[str, str], Row] = {}
     for run in runs:
-        meta, experiment = run.meta, run.experiment
+        meta, experiment = run.meta, run.described
         row = rows.setdefault((meta["label"], meta["row"]), Row(meta["label"], experiment, {}))
         before = row.runs.setdefault(experiment.seed, run)
         if before is not run:

@@ -338,7 +338,9 @@ class Experiment(_Section):
 
     def ours(self) -> list[str]:
         """Names of the strategy and the algorithm, as far as they are our reading or design, not published methods."""
-        named = [(section.name, section.table.find(section.name, "name")) for section in (self.selection, self.algorithm)]
+        named = [
+            (section.name, section.table.find(section.name, "name")) for section in (self.selection, self.algorithm)
+        ]
         cards = [(name, getattr(plugged, "card", None)) for name, plugged in named]
         return [name for name, card in cards if card is not None and card.status == "ours"]
 

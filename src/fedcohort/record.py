@@ -236,6 +236,13 @@ class Run:
         """The resolved :class:`fedcohort.Experiment`."""
         from fedcohort.experiment import load
 
+        return load(self.path / "experiment.toml")
+
+    @cached_property
+    def described(self) -> Any:
+        """The same as it is recorded, read without torch; parameters that are none are left out."""
+        from fedcohort.experiment import load
+
         return load(self.path / "experiment.toml", recorded=True)
 
     @property
@@ -327,7 +334,7 @@ class Run:
                 f"column = {column!r}: is not a number that is recorded of clients; {nearest(column, known)}"
             )
         arrived = clients[clients["status"].isin(("admitted", "declined"))]
-        values = np.full((self.last_round, self.experiment.federation.clients), np.nan)
+        values = np.full((self.last_round, self.described.federation.clients), np.nan)
         values[arrived["round"] - 1, arrived["client"]] = arrived[column]
         return values
 

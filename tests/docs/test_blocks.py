@@ -107,10 +107,13 @@ def run_console(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
             assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
         elif program == "fedcohort":
             arguments = [found for word in arguments for found in (sorted(glob.glob(word)) if "*" in word else [word])]  # noqa: PTH207
+            arguments, into = (arguments[:-2], arguments[-1]) if arguments[-2:-1] == [">"] else (arguments, None)
             plays = arguments[0] in ("run", "compare", "sweep") and not any(a.startswith("runs/") for a in arguments)
             less = TINY if plays else LESS.get(arguments[0], [])
             result = CliRunner().invoke(cli, [*arguments, *less], prog_name="fedcohort")
             assert result.exit_code == 0, f"{line}\n{result.output}"
+            if into is not None:
+                Path(into).write_text(result.stdout, encoding="utf-8")
         else:
             assert program in ("pip", "git", "cd"), f"not a command this test knows: {line}"
 

@@ -21,6 +21,7 @@ from fedcohort.report.gather import find_runs, gather
 from fedcohort.report.look import PAGE, paper
 from fedcohort.report.page import figures, page
 from tests.experiments import small
+from tests.records import seal_again
 from tests.report.pages import Page
 
 SECTIONS = ["result", "federation", "participation", "reasons", "cost", "how"]
@@ -151,6 +152,7 @@ def test_a_run_without_a_round(tmp_path: Path, runs: Path) -> None:
         for table in ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy"):
             database.execute(f"DELETE FROM {table}")
         database.execute("UPDATE meta SET value = 'running' WHERE key = 'status'")
+        seal_again(database)
     database.close()
     found = made(copy)
     assert "No round has been played yet" in found.prose
@@ -166,6 +168,7 @@ def test_runs_that_are_going_on_stand_beside_finished_ones(tmp_path: Path, runs:
         for table in ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy"):
             database.execute(f"DELETE FROM {table} WHERE round > 3")
         database.execute("UPDATE meta SET value = 'running' WHERE key = 'status'")
+        seal_again(database)
     database.close()
     found = made(tmp_path)
     assert "1 of 4 runs is not finished" in found.prose
@@ -204,6 +207,7 @@ def test_an_old_run_without_a_portrait_shows_what_it_has(tmp_path: Path) -> None
     run = fedcohort.run(small(rounds=2), runs=tmp_path)
     with sqlite3.connect(run.path / "run.sqlite") as database:
         database.execute("DELETE FROM portrait")
+        seal_again(database)
     database.close()
     found = made(tmp_path)
     assert "that were selected at some time" in found.prose

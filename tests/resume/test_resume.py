@@ -13,11 +13,12 @@ import pytest
 
 import fedcohort
 from fedcohort.errors import UsageError
-from fedcohort.record import RoundRow, Run, _first_seal, _seal
+from fedcohort.record import RoundRow, Run
 from fedcohort.simulate import Interrupted
 from fedcohort.states import pack
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
+from tests.records import seal_again
 
 SLOW_ROUNDS = 80
 
@@ -294,10 +295,7 @@ def test_a_directory_of_another_version_is_refused(tmp_path: Path) -> None:
 def rename_data(db: sqlite3.Connection) -> None:
     """As if the run had been made with other data: what is fixed of it changes, and the hashes with it."""
     db.execute("UPDATE meta SET value = 'abc' WHERE key = 'data'")
-    before = _first_seal(db)
-    for (t,) in db.execute("SELECT round FROM rounds ORDER BY round").fetchall():
-        before = _seal(db, t, before)
-        db.execute("UPDATE seals SET sha256 = ? WHERE round = ?", (before, t))
+    seal_again(db)
 
 
 def test_other_data_under_the_same_name_is_refused(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Reading:
     @cached_property
     def experiment(self) -> "Experiment":
         """The resolved description."""
-        found: Experiment = self.run.experiment
+        found: Experiment = self.run.described
         return found
 
     @cached_property
