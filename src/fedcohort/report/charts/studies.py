@@ -85,7 +85,9 @@ def _levels(found: Swept, look: Look) -> Figure:
     frame = frame.assign(low=frame["mean"] - frame["sd"], high=frame["mean"] + frame["sd"])
     labels = list(dict.fromkeys(found.frame["strategy"]))
     span = lines.domain(frame["mean"], frame["low"], frame["high"], floor=0.0, ceiling=1.0)
-    x = alt.X("x:Q", title=key, scale=alt.Scale(zero=False, nice=False, padding=12), axis=alt.Axis(tickCount=6))
+    points = sorted(set(frame["x"].tolist()))
+    ticks = alt.Axis(values=points, format="~g") if len(points) <= 8 else alt.Axis(tickCount=6)
+    x = alt.X("x:Q", title=key, scale=alt.Scale(zero=False, nice=False, padding=12), axis=ticks)
     y = alt.Y(
         "mean:Q",
         title="test accuracy",
@@ -99,11 +101,16 @@ def _levels(found: Swept, look: Look) -> Figure:
         alt.Tooltip("mean:Q", format=".1%"),
         alt.Tooltip("sd:Q", format=".1%"),
     ]
-    legend = alt.Legend(title=None, orient="top") if look.page else alt.Legend(title=None)
+    small: dict[str, Any] = {"title": None, "symbolSize": 50, "symbolStrokeWidth": 1}
+    legend = (
+        alt.Legend(**small, orient="top")
+        if look.page
+        else alt.Legend(**small, columns=lines.legend_columns(labels, look))
+    )
     colour = alt.Color("strategy:N", scale=alt.Scale(domain=labels, range=look.colours(len(labels))), legend=legend)
     shape = alt.Shape("strategy:N", scale=alt.Scale(domain=labels, range=look.symbols(len(labels))), legend=legend)
     bars = base.mark_rule(opacity=0.7).encode(
-        x, alt.Y("low:Q", scale=alt.Scale(domain=span)), colour.legend(None), y2=alt.Y2("high:Q")
+        x, alt.Y("low:Q", scale=alt.Scale(domain=span)), colour, y2=alt.Y2("high:Q")
     )
     line = base.mark_line().encode(x, y, colour, lines.dash(labels, look))
     dots = base.mark_point(opacity=1, size=50 if look.page else 24).encode(x, y, colour, shape, tooltip=tooltip)
