@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -128,10 +129,11 @@ def test_a_client_has_a_peak_of_its_own() -> None:
     memory = _Memory("cpu")
     memory.reset()
     before = memory.peak()
-    block = np.ones(50_000_000, np.uint8)
-    high = memory.peak()
+    with mmap.mmap(-1, 50_000_000) as block:  # fresh pages, whatever the process has in store
+        for page in range(0, len(block), mmap.PAGESIZE):
+            block[page] = 1
+        high = memory.peak()
     assert high - before > 45e6
-    del block
     memory.reset()
     assert memory.where == "resident"
     if Path("/proc/self/clear_refs").exists():
