@@ -55,7 +55,7 @@ class Mlp(Model):
 class CnnStrided(Model):
     """A quick CNN for comparisons of many runs: convolutions 5×5 of 32 and 3×3 of 64, both with stride 2, and a hidden layer of 64.
 
-    On 3×32×32 and 10 classes it has 283,786 parameters and takes about a third of the time of ``cnn_a`` (ours).
+    On 3×32×32 and 10 classes it has 283,786 parameters and takes a quarter of the time of ``cnn_a`` (ours).
     """
 
     smallest: ClassVar[int] = 4

@@ -214,7 +214,7 @@ def _known(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float:
-    return math.nan if value is None else value if isinstance(value, int | float) else math.nan
+    return value if isinstance(value, int | float) else math.nan
 
 
 # --- one size, in a process of its own --------------------------------------------------------------------------------------------

@@ -192,9 +192,8 @@ class Trainer:
         if not seen:
             return Update(client, len(data), 0, _copied(self.entries), work=used / nominal, failure=NO_STEP), {}
         extra, kept = self.algorithm.finish(problem)
-        first_pass = torch.cat(seen[:first_steps]).double().cpu().numpy()
-        kept_visits = first_visits[first_visits < len(first_pass)]  # a last batch of one may have been left out
-        first_pass = first_pass[kept_visits]
+        passed = torch.cat(seen[:first_steps]).double().cpu().numpy()
+        first_pass = passed[first_visits[first_visits < len(passed)]]  # a last batch of one may have been left out
         report = {
             "loss": float(_step_means(seen).mean()),
             "square_loss": float(np.square(first_pass).mean()),
