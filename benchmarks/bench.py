@@ -4,7 +4,8 @@
 
 Every contestant is a process that holds its data and model and plays rounds when it is told to; the others wait meanwhile. The first
 round of each is not measured. Steps are compared with what the work consists of. Memory is the sum of the peaks of a contestant's
-processes. ``--peers`` is a folder of virtual environments, see peers/README.md.
+processes. Who dies, hangs or takes other steps gets a line that says so. ``--peers`` is a folder of virtual environments, see
+peers/README.md.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import contextlib
 import json
 import os
 import platform
+import select
 import statistics
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from typing import Any
 from works import NAMES, work
 
 HERE = Path(__file__).parent
-PEERS = ("flower", "pfl", "fedjax")
+PEERS = ("flower", "pfl", "fedjax", "fluke", "flgo", "fedlab")
 
 
 @dataclass
@@ -33,14 +35,17 @@ class Contestant:
     name: str
     command: list[str]
     process: Any = None
+    limit: float = 0.0
     seconds: list[float] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     memory: float = float("nan")
     failure: str = ""
 
-    def start(self, log: Path) -> None:
-        """Begin, and wait until it is ready."""
+    def start(self, log: Path, limit: float) -> None:
+        """Begin, and wait until it is ready; no reply may take longer than ``limit`` seconds."""
+        self.limit = limit
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
+        environment.pop("OMP_NUM_THREADS", None)  # everybody chooses for themselves
         self.process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
@@ -79,6 +84,10 @@ class Contestant:
             self.process.kill()
 
     def _reply(self) -> dict[str, Any]:
+        if not select.select([self.process.stdout], [], [], self.limit)[0]:
+            self.failure = f"no reply in {self.limit:.0f} s"
+            self.process.kill()
+            return {}
         line = self.process.stdout.readline()
         if not line:
             self.failure = "ended"
@@ -129,9 +138,11 @@ def contestants(name: str, args: argparse.Namespace) -> list[Contestant]:
             for kind in ("tf32", "bf16")
         ]
     for peer in PEERS if args.peers else ():
-        python, script = Path(args.peers) / peer / "bin" / "python", HERE / "peers" / f"{peer}_peer.py"
-        if python.exists() and script.exists():
-            found.append(Contestant(peer, [str(python), str(script), *common]))
+        place = Path(args.peers) / peer
+        if (place / ".done").exists():
+            found.append(Contestant(peer, [str(place / "bin/python"), str(HERE / f"peers/{peer}_peer.py"), *common]))
+        else:
+            print(f"{peer}: not installed in {args.peers}, left out", flush=True)
     return found
 
 
@@ -142,7 +153,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     logs = Path(args.logs)
     logs.mkdir(parents=True, exist_ok=True)
     for one in everybody:
-        one.start(logs / f"{name}-{one.name.replace(' ', '_').replace(',', '')}.log")
+        one.start(logs / f"{name}-{one.name.replace(' ', '_').replace(',', '')}.log", args.limit)
     for round in range(args.rounds + 1):
         for one in everybody:
             one.play(round, measured=round > 0, steps=plan.steps(round))
@@ -194,6 +205,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="rounds a fifth as long")
     parser.add_argument("--plans", nargs="+", help="of FedCohort; by default those that the work is known to suit")
     parser.add_argument("--peers", help="folder of virtual environments of other simulators")
+    parser.add_argument("--limit", type=float, default=600, help="seconds that a contestant may take for a reply")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--logs", default="build/bench-logs")
     parser.add_argument("--out", default="build/bench.json")

@@ -5,6 +5,7 @@ measured here, and the arithmetic is the same.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -46,11 +47,11 @@ class Work:
         """float32 images of zero mean and unit deviation, channel by channel."""
         return (self.features[rows].astype(np.float32) - self.mean) / self.deviation
 
-    @property
+    @cached_property
     def mean(self) -> np.ndarray:
         return self.features[:2000].astype(np.float32).mean((0, 2, 3), keepdims=True)[0]
 
-    @property
+    @cached_property
     def deviation(self) -> np.ndarray:
         return self.features[:2000].astype(np.float32).std((0, 2, 3), keepdims=True)[0]
 

@@ -1,34 +1,50 @@
 """Make an environment for each simulator that is compared with: ``python benchmarks/peers/install.py build/peers [NAME …]``.
 
-What does not install is left out and named; the others are measured without it.
+PyTorch comes first and alone, then the simulator with that version held, so that nobody's dependencies choose another. What does not
+install is left out and named; the others are measured without it. An environment that was finished is left as it is.
 """
 
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 
+TORCH = "torch==2.13.0"
 PEERS = {
-    "flower": ["flwr[simulation]==1.41.0", "torch==2.13.0"],
-    "pfl": ["pfl[pytorch]==0.6.0", "torch==2.13.0"],
-    "fedjax": ["fedjax==0.0.17", "jax==0.10.2", "dm-haiku==0.0.17"],
+    "flower": [TORCH, "flwr[simulation]==1.41.0"],
+    "pfl": [TORCH, "pfl[pytorch]==0.6.0"],
+    "fedjax": ["jax==0.10.2", "fedjax==0.0.17", "dm-haiku==0.0.17"],
+    "fluke": [TORCH, "fluke-fl==0.8.1"],
+    "flgo": [TORCH, "flgo==0.4.4"],
+    "fedlab": [TORCH, "fedlab==1.3.0"],
 }
+
+
+def install(place: Path, first: str, others: list[str]) -> bool:
+    """A new environment with ``first``, then with the others beside it; whether that worked."""
+    venv.create(place, with_pip=True, clear=True)
+    pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q"]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as held:
+        held.write(first)
+        held.flush()
+        steps = [[first], ["-c", held.name, *others]]
+        return all(subprocess.run([*pip, *step]).returncode == 0 for step in steps)
 
 
 def main() -> None:
     """Install what is missing."""
     folder = Path(sys.argv[1])
     for name in sys.argv[2:] or PEERS:
-        place = folder / name
-        if (place / ".done").exists():
+        first, *others = PEERS[name]
+        done = folder / name / ".done"
+        if done.exists():
             continue
-        print(f"{name}: {' '.join(PEERS[name])}", flush=True)
-        venv.create(place, with_pip=True)
-        done = subprocess.run([str(place / "bin" / "python"), "-m", "pip", "install", "-q", *PEERS[name]])
-        if done.returncode:
-            print(f"{name}: does not install here, left out", flush=True)
+        print(f"{name}: {first}, then {' '.join(others)}", flush=True)
+        if install(folder / name, first, others):
+            done.touch()
         else:
-            (place / ".done").touch()
+            print(f"{name}: does not install here, left out", flush=True)
 
 
 if __name__ == "__main__":
