@@ -89,10 +89,11 @@ class Contestant:
             self.process.kill()
             return {}
         line = self.process.stdout.readline()
-        if not line:
-            self.failure = "ended"
+        try:
+            reply: dict[str, Any] = json.loads(line)
+        except ValueError:
+            self.failure = f"said {line.strip()!r}" if line else "ended, see its log"
             return {}
-        reply: dict[str, Any] = json.loads(line)
         return reply
 
 
