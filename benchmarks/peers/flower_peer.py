@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+import ray
 import torch
 import works
 from flwr.client import ClientApp, NumPyClient
@@ -67,6 +68,7 @@ class Waiting(FedAvg):
             self.say(ready=True, flwr="1.41.0", torch=torch.__version__)
         line = sys.stdin.readline()
         if not line:
+            ray.shutdown()  # or its agents would live on for minutes
             os._exit(0)
         self.begin = time.perf_counter()
         common = {"work": self.args.work, "rounds": self.args.rounds, "quick": self.args.quick}
