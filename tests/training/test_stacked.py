@@ -29,6 +29,7 @@ from fedcohort.states import pack
 from fedcohort.testing import check_algorithm
 from fedcohort.testing.algorithms import compare_updates
 from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation
+from fedcohort.training.descent import Visits, few_samples
 from fedcohort.training.networks import Chain, Vectorised, network_of
 from fedcohort.training.stacked import Stack
 from tests.experiments import UCB, small
@@ -103,6 +104,36 @@ def test_the_size_of_the_stack_does_not_matter(group: int, compare: Callable[...
 @pytest.mark.parametrize("model", [Mlp(hidden=5), Logistic()], ids=["mlp", "logistic"])
 def test_every_optimiser(training: dict[str, Any], model: Model, compare: Callable[..., None]) -> None:
     compare(training, model)
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["samples", "weights"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("batch_size", [0, 4, 7])
+@pytest.mark.parametrize("model", [Mlp(hidden=5), Logistic()], ids=["mlp", "logistic"])
+def test_the_first_layer_through_samples_and_as_weights(
+    few: bool,
+    momentum: float,
+    batch_size: int,
+    model: Model,
+    compare: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr("fedcohort.training.stacked.few_samples", lambda *_: asked.append(few) or few)
+    compare({"momentum": momentum, "batch_size": batch_size, "lr": 0.3}, model)
+    assert asked
+
+
+def test_samples_are_taken_where_they_save_work() -> None:
+    def few(size: int, epochs: int, batch: int) -> bool:
+        rows = [np.arange(size)[start : start + batch] for start in range(0, size, batch)] * epochs
+        visits = Visits.of([rows, rows], np.array([size, size]))
+        return few_samples(784, 200, visits, torch.device("cpu"), torch.float32)
+
+    assert few(60, 1, 20)
+    assert few(300, 10, 32)
+    assert not few(5000, 1, 64)
+    assert not few(12_000, 2, 64)  # more than may be held at once
 
 
 @pytest.mark.parametrize("loss", ["robust", "sl", "sce", "double_softmax"])

@@ -128,8 +128,7 @@ class Federation:
 
     def prepare(self, features: Tensor, dtype: torch.dtype) -> Tensor:
         """Raw features as the model sees them: floats, standardised, images channels-last."""
-        values = features.to(dtype)
-        values = (values - self.shift.to(dtype)).mul_(self.scale.to(dtype))
+        values = features.to(dtype, copy=True).sub_(self.shift.to(dtype)).mul_(self.scale.to(dtype))
         return values.contiguous(memory_format=torch.channels_last) if values.dim() == 4 else values
 
     def histogram(self) -> Indices:

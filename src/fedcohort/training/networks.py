@@ -1,9 +1,8 @@
 """Networks of many clients at once: outputs and gradients where every parameter has a leading client axis.
 
 Two kinds. A :class:`Chain` of linear layers and ReLU (softmax regression, perceptrons) has its backward pass written out: two batched
-matrix products a layer, and with plain gradient steps the update is fused into the second one,
-``W.baddbmm_(δᵀ, X, alpha=−η)``, so that the gradient of a weight is never written to memory. A :class:`Vectorised` network is any
-other module, by ``torch.func.vmap`` and autograd.
+matrix products a layer; where nobody looks at gradients, :mod:`fedcohort.training.descent` takes its steps. A :class:`Vectorised`
+network is any other module, by ``torch.func.vmap`` and autograd.
 """
 
 import math
@@ -17,7 +16,7 @@ from torch.func import functional_call, vmap
 
 from fedcohort.algorithms.base import ModelState, Tensors
 
-__all__ = ["Chain", "Network", "Slope", "Vectorised", "network_of"]
+__all__ = ["Chain", "Linear", "Network", "Slope", "Vectorised", "network_of", "outputs"]
 
 Slope = Callable[[Tensor], Tensor]
 """The objective's gradient with respect to the logits [clients, B, K]; zero where a batch was padded."""
@@ -41,7 +40,9 @@ class Network(Protocol):
 
 
 @dataclass(frozen=True)
-class _Linear:
+class Linear:
+    """A linear layer of a chain: the names of its parameters, and whether ReLU follows it."""
+
     weight: str
     bias: str | None
     relu: bool
@@ -50,67 +51,62 @@ class _Linear:
 class Chain:
     """Linear layers with ReLU between them, after an optional Flatten."""
 
-    def __init__(self, layers: list[_Linear], shape: tuple[int, ...]) -> None:
+    def __init__(self, layers: list[Linear], shape: tuple[int, ...]) -> None:
         self.layers = layers
         self.shape = shape
         self.parameters = tuple(name for layer in layers for name in (layer.weight, layer.bias) if name)
 
     def logits(self, parameters: Tensors, inputs: Tensor) -> Tensor:
         """See :class:`Network`."""
-        return self._forward(parameters, inputs)[-1]
+        return self.forward(parameters, outputs(self.layers[0], parameters, inputs.flatten(2)))[-1]
 
     def gradients(self, parameters: Tensors, inputs: Tensor, slope: Slope) -> Tensors:
         """See :class:`Network`."""
         gradients: Tensors = {}
 
-        def keep(layer: _Linear, inputs: Tensor, delta: Tensor) -> None:
+        def keep(layer: Linear, inputs: Tensor, delta: Tensor) -> None:
             gradients[layer.weight] = torch.bmm(delta.transpose(1, 2), inputs)
             if layer.bias:
                 gradients[layer.bias] = delta.sum(dim=1)
 
-        self._backward(parameters, self._forward(parameters, inputs), slope, keep)
+        first = self.layers[0]
+        hidden = self.forward(parameters, outputs(first, parameters, inputs.flatten(2)))
+        keep(first, inputs.flatten(2), self.backward(parameters, hidden, slope, keep))
         return gradients
 
-    def descend(
-        self, parameters: Tensors, inputs: Tensor, slope: Slope, lr: float, momentum: float, speeds: Tensors
-    ) -> None:
-        """One step of gradient descent in place, with momentum where there are ``speeds``; no gradient is written out."""
-
-        def step(layer: _Linear, inputs: Tensor, delta: Tensor) -> None:
-            weight, bias = parameters[layer.weight], parameters[layer.bias] if layer.bias else None
-            if not speeds:
-                weight.baddbmm_(delta.transpose(1, 2), inputs, alpha=-lr)
-                if bias is not None:
-                    bias.add_(delta.sum(dim=1), alpha=-lr)
-                return
-            speed = speeds[layer.weight].baddbmm_(delta.transpose(1, 2), inputs, beta=momentum)
-            weight.add_(speed, alpha=-lr)
-            if bias is not None and layer.bias:
-                bias.add_(speeds[layer.bias].mul_(momentum).add_(delta.sum(dim=1)), alpha=-lr)
-
-        self._backward(parameters, self._forward(parameters, inputs), slope, step)
-
-    def _forward(self, parameters: Tensors, inputs: Tensor) -> list[Tensor]:
-        """The inputs of every layer, then the outputs of the last."""
-        hidden = [inputs.flatten(2)]
-        for layer in self.layers:
-            weight = parameters[layer.weight].transpose(1, 2)
-            bias = parameters[layer.bias][:, None] if layer.bias else None
-            out = torch.bmm(hidden[-1], weight) if bias is None else torch.baddbmm(bias, hidden[-1], weight)
-            hidden.append(out.relu_() if layer.relu else out)
+    def forward(self, parameters: Tensors, first: Tensor) -> list[Tensor]:
+        """What every layer gives, after its ReLU, from what the ``first`` one gives before it, which is changed; logits come last."""
+        hidden = [first.relu_() if self.layers[0].relu else first]
+        for layer in self.layers[1:]:
+            found = outputs(layer, parameters, hidden[-1])
+            hidden.append(found.relu_() if layer.relu else found)
         return hidden
 
-    def _backward(
-        self, parameters: Tensors, hidden: list[Tensor], slope: Slope, use: Callable[[_Linear, Tensor, Tensor], None]
-    ) -> None:
-        """Call ``use(layer, its inputs, δ of its outputs)`` from the last layer to the first; it may change the layer."""
+    def backward(
+        self, parameters: Tensors, hidden: list[Tensor], slope: Slope, use: Callable[[Linear, Tensor, Tensor], None]
+    ) -> Tensor:
+        """Call ``use(layer, its inputs, δ of its outputs)`` from the last layer to the second; it may change the layer.
+
+        Returns:
+            δ of the first layer's outputs.
+        """
         delta = slope(hidden[-1])
-        for i in range(len(self.layers) - 1, -1, -1):
+        for i in range(len(self.layers) - 1, 0, -1):
             layer = self.layers[i]
-            before = torch.bmm(delta, parameters[layer.weight]) if i else None
-            use(layer, hidden[i], delta)
-            if before is not None:
-                delta = before.mul_(hidden[i] > 0) if self.layers[i - 1].relu else before
+            before = torch.bmm(delta, parameters[layer.weight])
+            use(layer, hidden[i - 1], delta)
+            delta = torch.ops.aten.threshold_backward(before, hidden[i - 1], 0) if self.layers[i - 1].relu else before
+        return delta
+
+
+def outputs(layer: Linear, parameters: Tensors, inputs: Tensor) -> Tensor:
+    """Of a linear layer: [clients, B, out] for inputs [clients, B, in]."""
+    weight = parameters[layer.weight].transpose(1, 2)
+    return (
+        torch.bmm(inputs, weight)
+        if layer.bias is None
+        else torch.baddbmm(parameters[layer.bias][:, None], inputs, weight)
+    )
 
 
 class Vectorised:
@@ -184,20 +180,20 @@ def _checked(network: Vectorised, state: ModelState) -> "Vectorised | str":
     return network
 
 
-def _chain(module: nn.Module) -> list[_Linear] | None:
+def _chain(module: nn.Module) -> list[Linear] | None:
     """The layers, if the module is Flatten, then linear layers with ReLU between them; None otherwise."""
     if not isinstance(module, nn.Sequential) or len(set(module)) != len(module):
         return None
     if len(list(module.parameters())) != len(module.state_dict()):  # buffers, or shared parameters
         return None
-    layers: list[_Linear] = []
+    layers: list[Linear] = []
     for name, part in module.named_children():
         if type(part) is nn.Flatten and not layers and part.start_dim == 1 and part.end_dim == -1:
             continue
         if type(part) is nn.Linear and all(p.requires_grad for p in part.parameters()):
-            layers.append(_Linear(f"{name}.weight", f"{name}.bias" if part.bias is not None else None, relu=False))
+            layers.append(Linear(f"{name}.weight", f"{name}.bias" if part.bias is not None else None, relu=False))
         elif type(part) is nn.ReLU and layers and not layers[-1].relu:
-            layers[-1] = _Linear(layers[-1].weight, layers[-1].bias, relu=True)
+            layers[-1] = Linear(layers[-1].weight, layers[-1].bias, relu=True)
         else:
             return None
     return layers if layers and not layers[-1].relu else None

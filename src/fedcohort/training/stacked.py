@@ -21,11 +21,12 @@ from torch.nn import functional
 
 from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update, per_client
 from fedcohort.algorithms.local import Training
-from fedcohort.algorithms.losses import CrossEntropy
+from fedcohort.algorithms.losses import CrossEntropy, Loss
 from fedcohort.errors import UsageError
 from fedcohort.federation.federation import Federation
 from fedcohort.streams import rng
 from fedcohort.training.buffers import Buffers
+from fedcohort.training.descent import Descent, Samples, Visits, Weights, few_samples
 from fedcohort.training.local import CHUNK, DTYPES, NO_STEP, build_optimizer, state_of
 from fedcohort.training.networks import Chain, Network, network_of
 
@@ -119,20 +120,20 @@ class Stack:
     def load(self, clients: Sequence[int], rows: Sequence[np.ndarray]) -> "_Batch":
         """The samples at these positions of each client's training part, short rows padded."""
         federation = self.federation
-        counts = np.array([len(row) for row in rows])
         positions = _padded(rows)
         width = positions.shape[1]
         flat = torch.from_numpy((positions + federation.offsets[list(clients)][:, None]).reshape(-1)).to(self.device)
-        features = federation.prepare(federation.train.features.index_select(0, flat), self.dtype)
-        mask = None
-        if counts.min() < width:
-            mask = torch.from_numpy(np.arange(width)[None] < counts[:, None]).to(self.device, self.dtype)
+        features = self.features(flat)
         return _Batch(
             inputs=features.reshape(len(rows), width, *features.shape[1:]),
             labels=federation.train.labels.index_select(0, flat).reshape(len(rows), width),
-            mask=mask,
+            mask=_mask(np.array([len(row) for row in rows]), width, self.device),
             positions=torch.from_numpy(positions).to(self.device),
         )
+
+    def features(self, rows: Tensor) -> Tensor:
+        """Training samples at these rows of the federation, as the model sees them."""
+        return self.federation.prepare(self.federation.train.features.index_select(0, rows), self.dtype)
 
     def _batches(self, t: int, client: int, size: int, epochs: int, batch: int) -> list[np.ndarray]:
         """The client's batches in order, as in the loop."""
@@ -183,14 +184,19 @@ class _Group:
         g = len(plans)
         trained = stack.network.parameters
         parameters = stack.buffers.like({name: model[name] for name in trained}, g)
-        for name, value in parameters.items():
-            value.copy_(model[name])
         self.problem = _Problem(self, parameters, received, memory)
-        self.optimizer = None if stack.fused else build_optimizer(stack.training, list(parameters.values()))
-        if self.optimizer is not None:
+        self.counts = _counts(plans)
+        self.divisors = self._device(np.maximum(self.counts, 1)).to(stack.dtype)
+        steps, per_pass = np.arange(self.counts.shape[1]), np.array([[plan.per_pass] for plan in plans])
+        self.first_pass = steps < per_pass
+        self.last_pass = steps >= np.array([[plan.steps] for plan in plans]) - per_pass
+        self.descent = self._descent(parameters)
+        self.optimizer = None
+        if self.descent is None:
+            for name, value in parameters.items():
+                value.copy_(model[name])
+            self.optimizer = build_optimizer(stack.training, list(parameters.values()))
             self.optimizer.param_groups[0]["lr"] = stack.training.lr_at(t)
-        momentum = stack.fused and stack.training.momentum > 0
-        self.speeds = {name: torch.zeros_like(value) for name, value in parameters.items()} if momentum else {}
         self.outputs = self._received_outputs() if stack.loss.needs_outputs else None
         self.loss = torch.zeros(g, dtype=torch.float64, device=stack.device)
         self.squares, self.right, self.forwards = torch.zeros_like(self.loss), torch.zeros_like(self.loss), np.zeros(g)
@@ -201,6 +207,39 @@ class _Group:
     def sizes(self) -> np.ndarray:
         """N_i of everybody."""
         return np.array([plan.size for plan in self.plans])
+
+    def _descent(self, parameters: Tensors) -> Descent | None:
+        """Steps without gradients, where nobody looks at them and no batch has to be worked on in pieces."""
+        stack, at_work = self.stack, int((self.counts[:, :1] > 0).sum())
+        if not stack.fused or not at_work or self.counts.max() > CHUNK:
+            return None
+        chain = stack.network
+        assert isinstance(chain, Chain)
+        plans = self.plans[:at_work]
+        visits = Visits.of([plan.rows for plan in plans], self.sizes[:at_work])
+        starts = stack.federation.offsets[[plan.client for plan in plans]]
+
+        def rows(positions: np.ndarray) -> Tensor:
+            begin = starts[: len(positions)].reshape(-1, *[1] * (positions.ndim - 1))
+            return torch.from_numpy((positions + begin).reshape(-1)).to(stack.device)
+
+        def load(step: int, active: int) -> Tensor:
+            positions = visits.positions[:active, step, : visits.counts[:active, step].max()]
+            features = stack.features(rows(positions))
+            return features.reshape(*positions.shape, *features.shape[1:])
+
+        labels = stack.federation.train.labels.index_select(0, rows(visits.positions))
+        self.labels = labels.reshape(visits.positions.shape)
+        self.positions = torch.from_numpy(visits.positions).to(stack.device)
+        layer = chain.layers[0]
+        width, inputs = self.model[layer.weight].shape
+        first = (
+            Samples(layer, self.model, visits, lambda positions: stack.features(rows(positions)))
+            if few_samples(inputs, width, visits, stack.device, stack.dtype)
+            else Weights(layer, load)
+        )
+        settings = stack.training
+        return Descent(chain, self.model, parameters, first, settings.lr_at(self.t), settings.momentum)
 
     def train(self) -> list[tuple[Update, dict[str, Tensors]]]:
         """All steps of all clients; results in stack order."""
@@ -215,10 +254,10 @@ class _Group:
 
     def _step(self, step: int) -> None:
         problem, stack = self.problem, self.stack
-        problem.begin([plan.rows[step] for plan in self.plans[: problem.active]])
-        if stack.fused and problem.loaded is not None:
-            losses, right = problem.descend(problem.loaded)
+        if self.descent is not None:
+            losses, right = self._descend(self.descent, step)
         else:
+            problem.begin([plan.rows[step] for plan in self.plans[: problem.active]])
             losses, right = stack.algorithm.backward(problem)
             gradients = problem.gradients
             if stack.training.clip_norm:
@@ -229,32 +268,41 @@ class _Group:
         problem.steps += 1
         self._report(step, losses, right)
 
+    def _descend(self, descent: Descent, step: int) -> tuple[Tensor, Tensor]:
+        """A whole step in one go."""
+        a, stack = self.problem.active, self.stack
+        counts = self.counts[:a, step]
+        width = int(counts.max())
+        self.forwards[:a] += 3 * counts
+        outputs = self.outputs_of(self.positions[:a, step, :width]) if self.outputs is not None else None
+        labels, mask = self.labels[:a, step, :width], _mask(counts, width, stack.device)
+        slope = _Slope(stack.loss, labels, mask, self.divisors[:a, step], outputs)
+        descent.step(step, a, slope)
+        return slope.losses, slope.right
+
     def _move(self, gradients: Tensors) -> None:
         """One step of the optimiser."""
-        if self.optimizer is None:  # fused, with a batch so large that its gradient was summed up
-            settings = self.stack.training
-            for name, p in self.problem.parameters.items():
-                g = gradients[name]
-                if self.speeds:
-                    g = self.speeds[name].mul_(settings.momentum).add_(g)
-                p.add_(g, alpha=-settings.lr_at(self.t))
-            return
+        assert self.optimizer is not None
         for name, p in self.problem.parameters.items():
             p.grad = gradients[name]
         self.optimizer.step()
 
     def _report(self, step: int, losses: Tensor, right: Tensor) -> None:
-        a, plans = self.problem.active, self.plans
-        counts = torch.tensor([len(row) for row in self.problem.rows], device=losses.device)
-        first = torch.tensor([step < plan.per_pass for plan in plans[:a]], device=losses.device)
-        last = torch.tensor([step >= plan.steps - plan.per_pass for plan in plans[:a]], device=losses.device)
-        self.loss[:a] += losses.sum(1) / counts
-        self.squares[:a] += losses.double().square().sum(1) * first
-        self.right[:a] += right * last
+        a = self.problem.active
+        self.loss[:a] += losses.sum(1) / self.divisors[:a, step]
+        if self.first_pass[:a, step].any():
+            self.squares[:a] += losses.double().square().sum(1) * self._device(self.first_pass[:a, step])
+        if self.last_pass[:a, step].any():
+            self.right[:a] += right * self._device(self.last_pass[:a, step])
+
+    def _device(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(self.stack.device)
 
     def _leave(self, active: int, step: int) -> list[tuple[Update, dict[str, Tensors]]]:
         """The clients from ``active`` on have done their ``step`` steps: their results; the others stay."""
         leaving = self.problem.part(slice(active, self.problem.active))
+        if self.descent is not None:
+            self.descent.settle(slice(active, self.problem.active))
         extra, kept = self.stack.algorithm.finish(leaving) if step else ({}, {})
         sums = [values[active : self.problem.active].tolist() for values in (self.loss, self.squares, self.right)]
         results: list[tuple[Update, dict[str, Tensors]]] = []
@@ -285,7 +333,6 @@ class _Group:
         """Only the first ``active`` clients go on."""
         before = list(self.problem.parameters.values())
         self.problem = self.problem.part(slice(0, active))
-        self.speeds = {name: value[:active] for name, value in self.speeds.items()}
         if self.optimizer is None:
             return
         now = list(self.problem.parameters.values())
@@ -303,6 +350,12 @@ class _Group:
             for features in data.features.split(CHUNK):  # type: ignore[no-untyped-call]
                 parts.append(functional.softmax(self.received_logits(features), dim=-1))
         return torch.cat(parts)
+
+    def outputs_of(self, positions: Tensor, first: int = 0) -> Tensor:
+        """What the received model said of the samples at these positions [a, B] of the clients from ``first`` on, [a·B, K]."""
+        assert self.outputs is not None
+        starts = self._device(self.starts[first : first + len(positions)])
+        return self.outputs[(positions + starts[:, None]).flatten()]
 
     def received_logits(self, features: Tensor) -> Tensor:
         """Outputs of the received model, [n, K]."""
@@ -383,15 +436,6 @@ class _Problem:
         self.gradients, losses, right = self._gradients(self.parameters, self.rows, weights)
         return losses, right
 
-    def descend(self, batch: "_Batch") -> tuple[Tensor, Tensor]:
-        """A whole step in one go; see :meth:`fedcohort.training.networks.Chain.descend`."""
-        group, network = self.group, self.group.stack.network
-        assert isinstance(network, Chain)
-        self._count(self.rows)
-        slope = _Slope(self, self.rows, batch)
-        network.descend(self.parameters, batch.inputs, slope, float(self.lr), self.training.momentum, group.speeds)
-        return slope.losses, slope.right
-
     def gradient(self, at: Tensors | None = None) -> Tensors:
         """See :class:`Problem`."""
         return self._gradients(self.parameters if at is None else at, self.rows)[0]
@@ -430,12 +474,20 @@ class _Problem:
         self._count(rows)
         total: Tensors = {}
         losses, right = [], torch.zeros((), device=stack.device)
+        divisors = torch.tensor([max(len(row), 1) for row in rows], dtype=stack.dtype, device=stack.device)
         for start in range(0, max(map(len, rows)), CHUNK):
             if rows is self.rows and self.loaded is not None:
                 batch = self.loaded
             else:
                 batch = stack.load(self.clients, [row[start : start + CHUNK] for row in rows])
-            slope = _Slope(self, rows, batch, None if weights is None else weights[:, start : start + CHUNK])
+            slope = _Slope(
+                stack.loss,
+                batch.labels,
+                batch.mask,
+                divisors,
+                None if self.group.outputs is None else self.group.outputs_of(batch.positions, self.first),
+                None if weights is None else weights[:, start : start + CHUNK],
+            )
             found = stack.network.gradients(at, batch.inputs, slope)
             total = {name: total[name] + g for name, g in found.items()} if total else found
             losses.append(slope.losses)
@@ -448,49 +500,55 @@ class _Problem:
 
 
 class _Slope:
-    """The objective's gradient with respect to the logits of a batch; keeps what is reported of it."""
+    """The objective's gradient with respect to the logits of a batch; keeps what is reported of it.
+
+    Args:
+        loss: of a sample.
+        labels, mask: of the batch, as in :class:`_Batch`.
+        divisors: samples of each client's batch, [a].
+        outputs: what the received model said of the batch, [a·B, K], if the loss needs it.
+        weights: of the samples, if they count differently.
+    """
 
     losses: Tensor
     right: Tensor
 
-    def __init__(self, problem: _Problem, rows: list[np.ndarray], batch: _Batch, weights: Tensor | None = None) -> None:
-        self.problem, self.batch = problem, batch
-        self.weights = weights
-        self.counts = [max(len(row), 1) for row in rows]
+    def __init__(
+        self,
+        loss: Loss,
+        labels: Tensor,
+        mask: Tensor | None,
+        divisors: Tensor,
+        outputs: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> None:
+        self.loss, self.labels, self.mask = loss, labels, mask
+        self.divisors, self.outputs, self.weights = divisors, outputs, weights
 
     def __call__(self, logits: Tensor) -> Tensor:
-        labels, mask = self.batch.labels, self.batch.mask
-        stack = self.problem.group.stack
+        labels, mask = self.labels, self.mask
         log_p = functional.log_softmax(logits, dim=2)
         losses = -log_p.gather(2, labels[..., None]).squeeze(2)
-        hits = (log_p.argmax(2) == labels).to(losses.dtype)
+        hits = log_p.argmax(2) == labels
         if mask is not None:
-            losses, hits = torch.where(mask > 0, losses, 0), hits * mask
+            losses, hits = torch.where(mask, losses, 0), hits & mask
         self.losses, self.right = losses, hits.sum(1)
-        if isinstance(stack.loss, CrossEntropy):
+        if isinstance(self.loss, CrossEntropy):
             delta = log_p.exp_()
-            delta.scatter_add_(2, labels[..., None], torch.full_like(labels[..., None], -1, dtype=delta.dtype))
+            delta.scatter_add_(2, labels[..., None], delta.new_full((), -1).expand(*labels.shape, 1))
         else:
             delta = self._autograd(logits)
-        delta /= torch.tensor(self.counts, dtype=delta.dtype, device=delta.device)[:, None, None]
+        delta /= self.divisors[:, None, None]
         if mask is not None:
-            delta = torch.where(mask[..., None] > 0, delta, 0)  # not even 0·∞ of a padded sample
+            delta = torch.where(mask[..., None], delta, 0)  # not even 0·∞ of a padded sample
         return delta if self.weights is None else delta * self.weights[..., None]
 
     def _autograd(self, logits: Tensor) -> Tensor:
         """The slope of any local loss."""
         with torch.enable_grad():
             flat = logits.detach().flatten(0, 1).requires_grad_()
-            losses = self.problem.group.stack.loss.samples(flat, self.batch.labels.flatten(), self._outputs())
+            losses = self.loss.samples(flat, self.labels.flatten(), self.outputs)
             return torch.autograd.grad(losses.sum(), flat)[0].reshape(logits.shape).clone()
-
-    def _outputs(self) -> Tensor | None:
-        """What the received model said of the batch."""
-        group, problem = self.problem.group, self.problem
-        if group.outputs is None:
-            return None
-        starts = torch.from_numpy(group.starts[problem.first : problem.first + problem.active])
-        return group.outputs[(self.batch.positions + starts.to(self.batch.positions.device)[:, None]).flatten()]
 
 
 def _client_half_stacks(kind: type[Algorithm]) -> bool:
@@ -509,6 +567,21 @@ def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
     for i, row in enumerate(rows):
         padded[i, : len(row)] = row
     return padded
+
+
+def _mask(counts: np.ndarray, width: int, device: torch.device) -> Tensor | None:
+    """Which of ``width`` places hold a sample of each client's batch; None if all do."""
+    if counts.min() == width:
+        return None
+    return torch.from_numpy(np.arange(width)[None] < counts[:, None]).to(device)
+
+
+def _counts(plans: Sequence[_Plan]) -> np.ndarray:
+    """Samples of every step of every client, int64 [g, S]; 0 where it makes no such step; at least one column."""
+    counts = np.zeros((len(plans), max(1, plans[0].steps)), dtype=np.int64)
+    for i, plan in enumerate(plans):
+        counts[i, : plan.steps] = [len(row) for row in plan.rows]
+    return counts
 
 
 def _stacked_memories(memories: Sequence[Memory]) -> dict[str, Tensors]:
