@@ -22,6 +22,9 @@ T = TypeVar("T")
 ALWAYS = frozenset({"loss", "square_loss", "samples", "steps", "accuracy"})
 """What every client reports beside its update; what it reports beyond that costs 4 bytes a number, and is kept in the record."""
 
+MEASURED = "test_"
+"""How the names of reports begin that no client sends: a simulation measures them on the server's test set."""
+
 
 def num_bytes(groups: Iterable[Mapping[str, torch.Tensor]]) -> int:
     """Uncompressed bytes of tensors."""
@@ -192,7 +195,7 @@ class Tally:
     @property
     def disclosed(self) -> str:
         """What the server learned of clients that trained, in words."""
-        more = sorted({name for row in self.rows for name in row.reports})
+        more = sorted({name for row in self.rows for name in row.reports if not name.startswith(MEASURED)})
         return ", ".join(["its update and number of samples", *more])
 
     def settle(self, changed: Mapping[int, float]) -> None:
@@ -244,7 +247,7 @@ class Tally:
                 self._updates[position] = difference
         row = self.rows[position]
         row.reports = {name: value for name, value in report.items() if name not in ALWAYS}
-        self.bytes_up += 4 * len(row.reports)
+        self.bytes_up += 4 * sum(not name.startswith(MEASURED) for name in row.reports)
         for name, value in report.items():
             self._reports.setdefault(name, []).append((position, value))
 

@@ -443,7 +443,11 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
         )
         invited = min(clock.invited(k), federation.num_clients)
         width = sum(start[name].numel() for name in engine.trainable)
-        census = Census(federation.num_samples, federation.num_classes, invited, histogram, clock.epochs, width)
+        local = algorithm.local_training(experiment.training)
+        census = Census(
+            federation.num_samples, federation.num_classes, invited, histogram, clock.epochs, width,
+            batch_size=local.batch_size, rounds=experiment.rounds,
+        )  # fmt: skip
         selector.setup(census)
         clients = partial(_portrait, federation, clock, experiment.rounds)
         game = Game(seed, k, clock, selector, algorithm, engine, start, clients)

@@ -7,16 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from fedcohort.conformal import probability_at
+from fedcohort.conformal import prediction_sets, probability_at
+from fedcohort.engines.local import build_module
 from fedcohort.errors import UsageError
+from fedcohort.models import Mlp
 from fedcohort.parameters import make
 from fedcohort.record import RoundRow
 from fedcohort.rounds import Game, play_round
 from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Indices, Question, Selector, Values, choose
+from fedcohort.selection.base import Cohort, Indices, Question, Selector, Values, choose
 from fedcohort.selection.conformal import Conformal
 from fedcohort.testing.base import bits
+from fedcohort.training.forward import probabilities
 from tests.experiments import small
 from tests.games import a_game
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
@@ -120,6 +124,32 @@ def test_nobody_qualifies() -> None:
     failing = conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1, "on_empty": "fail"})
     with failing as game, pytest.raises(UsageError, match=r"^selection\.on_empty = 'fail': no client met the rule"):
         play_round(game, 1, test=False)
+
+
+def test_sets_on_the_test_set_are_measured_for_every_client_at_nobodys_cost() -> None:
+    """Of the model that each client ended with, at its own quantile, whether it takes part or not; everything else stays the same."""
+    with conformal_game(selection={**SELECTION, "test_set": True}) as game, conformal_game() as plain:
+        start = {name: value.clone() for name, value in game.model.items()}
+        row, other = play_round(game, 1, test=False), play_round(plain, 1, test=False)
+        stop = {"rule": "conformal", "score": "s1", "alpha": 0.3, "theta": 0.25, "set_size": None}
+        cohort = Cohort(np.arange(6), epochs=np.full(6, 5), stop=stop)
+        updates = {u.client: u for u in game.engine.train(start, 1, cohort, game.algorithm)}
+        federation = game.engine.federation  # type: ignore[attr-defined]
+        module = build_module(Mlp(), federation, 0).double()
+        sizes = []
+        for client in row.clients:
+            update = updates[client.client]
+            module.load_state_dict({name: value.double() for name, value in update.state.items()})
+            found = probabilities(module, federation, torch.float64, federation.test)
+            sizes.append(prediction_sets(found, update.report["q_hat"]).sum(axis=1).mean())
+            assert client.reports["test_set_size"] == pytest.approx(sizes[-1], abs=1e-3)
+            assert client.reports["q_hat"] == update.report["q_hat"]
+    assert {client.status for client in row.clients} == {"admitted", "declined"}
+    assert len(set(sizes)) == 6
+    assert [replace(entry, seconds=0) for entry in row.ledger] == [replace(entry, seconds=0) for entry in other.ledger]
+    for client in row.clients:
+        client.reports.pop("test_set_size")
+    assert row.clients == other.clients
 
 
 def test_too_few_samples_never_qualify() -> None:

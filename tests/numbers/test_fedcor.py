@@ -1,5 +1,6 @@
 """FedCor: the worked choice, the schedule, training against the plain Gaussian likelihood, a planted covariance, its cost."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -224,14 +225,16 @@ def test_old_records_are_dropped() -> None:
     assert [record["round"] for record in stage.fedcor.records] == [6, 10]
 
 
-def test_recipes() -> None:
-    assert [FedCor()._of_recipe(name) for name in ("warmup", "interval", "beta", "gamma", "memory")] == [
-        15, 10, 0.95, 0.95, 100,
-    ]  # fmt: skip
-    other = FedCor(recipe="cifar10", beta=0.8)
-    assert [other._of_recipe(name) for name in ("warmup", "interval", "beta", "gamma", "memory")] == [
-        20, 50, 0.8, 0.99, 500,
-    ]  # fmt: skip
+def test_recipes_follow_the_number_of_rounds_unless_one_is_named() -> None:
+    def settings(rounds: int, **values: Any) -> list[float]:
+        selector = FedCor(**values)
+        selector.setup(replace(a_census([10] * 4, 2), rounds=rounds))
+        return [selector._of_recipe(name) for name in ("warmup", "interval", "beta", "gamma", "memory")]
+
+    short, long = [15, 10, 0.95, 0.95, 100], [20, 50, 0.9, 0.99, 500]
+    assert settings(500) == settings(501, recipe="fmnist") == short
+    assert settings(501) == settings(500, recipe="cifar10") == long
+    assert settings(100, recipe="cifar10", beta=0.8) == [20, 50, 0.8, 0.99, 500]
 
 
 def test_too_many_clients_are_refused() -> None:

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from fedcohort.errors import UsageError
 from fedcohort.parameters import make
-from fedcohort.selection.base import GradientNorm, Question
+from fedcohort.selection.base import GradientNorm, Question, Speed
 from fedcohort.selection.draws import raj
 from fedcohort.selection.feel import FEEL, scheduling
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
@@ -80,7 +80,7 @@ NORMS = [4.0, 3.0, 2.0, 1.0]
 
 
 def ready(**values: Any) -> FEEL:
-    selector = FEEL(**values)
+    selector = FEEL(**{"upload": "measured", **values})
     selector.setup(a_census(SIZES, 2))
     return selector
 
@@ -94,6 +94,18 @@ def test_what_is_asked_and_how_it_is_scaled() -> None:
     np.testing.assert_allclose(the_why(cohort).scores, expected)
     larger = ready().select(a_round(2, 4, norms=100 * np.array(NORMS), upload_times=[7.0, 14.0, 21.0, 42.0]))
     np.testing.assert_allclose(the_why(larger).scores, expected)  # units do not matter
+
+
+def test_upload_times_are_asked_for() -> None:
+    asked: list[tuple[Question, list[int]]] = []
+    speeds = [[9.0, 1.0], [9.0, 2.0], [9.0, 3.0], [9.0, 6.0]]
+    why = the_why(ready(upload="asked").select(a_round(2, 4, norms=NORMS, speeds=speeds, asked=asked)))
+    assert asked == [(GradientNorm(), [0, 1, 2, 3]), (Speed(), [0, 1, 2, 3])]
+    assert why.terms["upload_time"].tolist() == [1.0, 2.0, 3.0, 6.0]
+    importance = P * NORMS / (P * NORMS).sum()
+    np.testing.assert_allclose(why.scores, scheduling(importance, np.array([1, 2, 3, 6]) / 3, 0.5)[0])
+    silent = the_why(ready(upload="asked").select(a_round(2, 4, norms=NORMS, speeds=[[9.0, np.nan], *speeds[1:]])))
+    assert silent.terms["upload_time"].tolist() == [3.0, 2.0, 3.0, 6.0]
 
 
 def test_times_never_measured_count_with_the_median() -> None:

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -74,6 +75,11 @@ def test_the_batch_of_the_asked_loss_is_a_parameter() -> None:
     selector.setup(a_census([10] * 4, 1))
     selector.select(a_round(1, 4, losses=LOSSES, asked=asked))
     assert asked[0][0] == LocalLoss(batch=8)
+    for size in (20, 0):  # as in training; 0 is everything in one batch
+        usual = ComputationPowerOfChoice()
+        usual.setup(replace(a_census([10] * 4, 1), batch_size=size))
+        usual.select(a_round(1, 4, losses=LOSSES, asked=asked))
+        assert asked[-1][0] == LocalLoss(batch=size)
     with pytest.raises(UsageError, match=r"strategy.batch_size = 0: should be greater than or equal to 1"):
         make(ComputationPowerOfChoice, {"batch_size": 0}, "strategy")
 

@@ -37,6 +37,8 @@ class Census:
         histogram: label counts, int64 [m, K]; only for strategies that declare ``needs = {"histogram"}``, else None.
         epochs: local epochs E of nominal work.
         num_parameters: trainable parameters P of the model, the length of an update; 0 if that is not known.
+        batch_size: samples in a batch of local training (B); 0 means all of a client's.
+        rounds: of the run (n); 0 if that is not known.
     """
 
     num_samples: Indices
@@ -45,6 +47,8 @@ class Census:
     histogram: Indices | None = None
     epochs: int = 1
     num_parameters: int = 0
+    batch_size: int = 32
+    rounds: int = 0
 
     @property
     def num_clients(self) -> int:

@@ -107,6 +107,9 @@ class Conformal(Selector):
     """Share of errors that adaptive alpha aims at (alpha*); none means alpha_cp."""
     alpha_gain: Annotated[float, Gt(0)] = 0.05
     """How fast adaptive alpha moves (κ_a); ours."""
+    test_set: bool = False
+    """Measure every client's prediction sets on the server's test set as well (``test_set_size`` in the record): a measure of
+    simulations, a pass over the test set for each client and round that nobody is charged for."""
     k1: Annotated[float, Gt(0)] = conformal.K1
     """Steepness of s2."""
     k2: Annotated[float, Gt(0)] = conformal.K2
@@ -154,6 +157,7 @@ class Conformal(Selector):
             "theta": theta if self.rule == "threshold" else None,
             "set_size": self.max_size if self.rule == "set_size" else None,
             "overflow": self.overflow,
+            "test_set": self.test_set,
             "k1": self.k1,
             "k2": self.k2,
             "b": self.b,

@@ -54,6 +54,9 @@ RECIPES = {
 }
 """The settings of the authors' commands."""
 
+LONG = 500
+"""Rounds beyond which the recipe for CIFAR-10 is taken (ours)."""
+
 LIMIT, LIMIT_DENSE = 20_000, 1_000
 """Clients that the linear kernel can do, and the others."""
 
@@ -71,9 +74,9 @@ class FedCor(Selector):
         cost="O(k·m·(dim + k)); training O(m·dim²) a step, O(m³) for kernels that are not linear",
     )
 
-    recipe: Literal["fmnist", "cifar10"] = "fmnist"
-    """The authors' settings for what is not given below: fmnist has 15, 10, 0.95, 0.95, 100; cifar10, for more than 500 rounds, has
-    20, 50, 0.9, 0.99, 500."""
+    recipe: Literal["fmnist", "cifar10"] | None = None
+    """The authors' settings for what is not given below: fmnist has 15, 10, 0.95, 0.95, 100; cifar10 has 20, 50, 0.9, 0.99, 500.
+    None given means fmnist for runs of up to 500 rounds, and cifar10 for longer ones."""
     warmup: Annotated[int, Ge(1)] | None = None
     """First rounds with a uniform choice (W); none given means the recipe's."""
     interval: Annotated[int, Ge(1)] | None = None
@@ -202,7 +205,9 @@ class FedCor(Selector):
 
     def _of_recipe(self, name: str) -> Any:
         given = getattr(self, name)
-        return RECIPES[self.recipe][name] if given is None else given
+        if given is not None:
+            return given
+        return RECIPES[self.recipe or ("fmnist" if self.census.rounds <= LONG else "cifar10")][name]
 
 
 # --- the greedy choice -----------------------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ has the solution q_i = p_iG_i·√(ρ/((1 − ρ)T_i + λ)), with the λ > −(1
 S_t = k successive draws without replacement, each ∝ q among those that are left. Weights for ``weights = "cohort"``: Raj's, unbiased
 for Σ p_iΔ_i. In a plain table of selection × aggregation use ``n_selected``.
 
-T_i is the last measured time of the upload, scaled to the mean 1; p_iG_i is scaled to the sum 1, so that ρ means the same in every
-task. A client never measured counts with the median of the others, and all alike as long as nobody was measured. ``cached``
-replaces the question by the last ‖Δ_i‖/H_i seen of each client, the largest of these for the others; the learning rate cancels.
+T_i is the time that the client expects its upload to take, scaled to the mean 1; p_iG_i is scaled to the sum 1, so that ρ means the
+same in every task. ``measured`` takes the last upload that was timed instead of asking. A client without a time counts with the
+median of the others, and all alike where nobody has one. ``cached`` replaces the question for G_i by the last ‖Δ_i‖/H_i seen of each
+client, the largest of these for the others; the learning rate cancels.
 ρ = 1: q_i ∝ p_iG_i. All G = 0: q ∝ p. A gradient norm that is missing or not finite counts as the mean of the others (R4).
 q_i below 1e-6 is raised to that (to a hundredth of 1/|A_t|, if this is less), which keeps the weights bounded.
 
@@ -26,7 +27,7 @@ import numpy as np
 from annotated_types import Gt, Le
 
 from fedcohort.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, GradientNorm, Outcome, Round, Selector, Values, Why
+from fedcohort.selection.base import Card, Census, Cohort, GradientNorm, Outcome, Round, Selector, Speed, Values, Why
 from fedcohort.selection.draws import everybody, raj, shares, successive
 
 __all__ = ["FEEL", "scheduling"]
@@ -39,8 +40,9 @@ class FEEL(Selector):
     card: ClassVar[Card] = Card(
         source="Ren et al. 2020, arXiv:2004.00490, for one client a round; several, and their weights, ours",
         status="paper",
-        asks="every available client for the norm of its gradient (m model downloads, m gradients); nothing with cached",
-        discloses=GradientNorm.reveals,
+        asks="every available client for the norm of its gradient (m model downloads, m gradients), unless it is cached, and for "
+        "the time of its upload, unless that is measured",
+        discloses=f"{GradientNorm.reveals}; {Speed.reveals}",
         knows="N_i; durations",
         cost="O(m·iterations)",
     )
@@ -51,6 +53,8 @@ class FEEL(Selector):
     """What small variance counts against short uploads (ρ); 1 leaves time out."""
     gradient: Literal["asked", "cached"] = "asked"
     """Where gradient norms come from: asked in every round, or cached from the last update of each client."""
+    upload: Literal["asked", "measured"] = "asked"
+    """Where upload times come from: asked in every round, or measured when a client last took part."""
 
     def setup(self, census: Census) -> None:
         """Nobody was seen."""
@@ -64,7 +68,7 @@ class FEEL(Selector):
             return everybody(round, self.census.num_samples)
         p = shares(self.census.num_samples[i])
         norms = self._norms(round)
-        times = _known_times(round)
+        times = self._times(round)
         importance = p * norms
         total = float(importance.sum())
         importance = importance / total if total > 0 else p
@@ -72,7 +76,7 @@ class FEEL(Selector):
         q = np.maximum(q, min(1e-6, 0.01 / len(q)))
         q /= q.sum()
         drawn = successive(q, k, round.rng)
-        note = f"draws by gradient norm ({self.gradient}) and upload time"
+        note = f"draws by gradient norm ({self.gradient}) and upload time ({self.upload})"
         why = Why(i, q, {"p": p, "norm": norms, "upload_time": times}, note)
         return Cohort(i[drawn], weights=raj(p[drawn], q[drawn]), why=why)
 
@@ -94,13 +98,13 @@ class FEEL(Selector):
         norms = self.last_norm[round.available]
         return np.where(np.isnan(norms), largest, norms)
 
-
-def _known_times(round: Round) -> Values:
-    """T_i of the available clients: measured, or the median of those that were; 1 for all if nobody was."""
-    times = round.upload_times[round.available]
-    known = np.isfinite(times)
-    times = np.where(known, times, np.median(times[known]) if known.any() else 1.0)
-    return np.maximum(times, 1e-12)
+    def _times(self, round: Round) -> Values:
+        """T_i of the available clients, all finite and above 0: the median of the others where it is missing, 1 where all are."""
+        i = round.available
+        times = round.ask(Speed(), i)[:, 1] if self.upload == "asked" else round.upload_times[i]
+        known = np.isfinite(times)
+        times = np.where(known, times, np.median(times[known]) if known.any() else 1.0)
+        return np.maximum(times, 1e-12)
 
 
 def scheduling(importance: Values, times: Values, rho: float) -> tuple[Values, float]:

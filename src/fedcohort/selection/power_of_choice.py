@@ -99,13 +99,14 @@ class ComputationPowerOfChoice(Selector):
 
     d: Annotated[int, Ge(1)] | None = None
     """Number of candidates, k ≤ d ≤ m; none given means 2k."""
-    batch_size: Annotated[int, Ge(1)] = 32
-    """Samples in the mini-batch of the loss (b̂); the paper takes the batch size of training."""
+    batch_size: Annotated[int, Ge(1)] | None = None
+    """Samples in the mini-batch of the loss (b̂); none given means the batch size of training, as in the paper."""
 
     def select(self, round: Round) -> Cohort:
         """Draw, ask for the loss on a batch, take the highest."""
         candidates = draw_by_size(self.census.num_samples, pool_size(self.d, round), round)
-        losses = round.ask(LocalLoss(batch=self.batch_size), candidates)
+        batch = self.census.batch_size if self.batch_size is None else self.batch_size
+        losses = round.ask(LocalLoss(batch=batch), candidates)
         return highest_loss(losses, candidates, "drawn by size", round)
 
 

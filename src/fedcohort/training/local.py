@@ -184,6 +184,7 @@ class Trainer:
                         problem.held_out_probabilities,
                         checks,
                         problem.trained_probabilities,
+                        problem.tested_probabilities,
                     )
                 )
                 checks.append(said)
@@ -279,6 +280,13 @@ class _Problem:
     def trained_probabilities(self) -> tuple[Values, Indices]:
         """The same on the client's training samples."""
         return self._probabilities(self._data)
+
+    def tested_probabilities(self) -> tuple[Values, Indices]:
+        """The same on the server's test set, at nobody's cost."""
+        before = self.forwards
+        found = self._probabilities(self._trainer.federation.test)
+        self.forwards = before
+        return found
 
     def draw_by_loss(self, order: np.random.Generator, *, reweighted: bool) -> Indices:
         """As many of the training samples as there are, with replacement, ∝ their present loss; evenly if that has no meaning.

@@ -35,6 +35,7 @@ class Progress:
             their labels [n]; it costs a forward pass over them.
         before: what the rule reported after each earlier epoch.
         trained: as ``held_out``, on the samples that the client trains on.
+        tested: as ``held_out``, on the server's test set, which no client has: for measures of a simulation alone.
     """
 
     epoch: int
@@ -43,6 +44,7 @@ class Progress:
     held_out: Callable[[], tuple[Values, Indices]]
     before: Sequence[Mapping[str, float]] = ()
     trained: Callable[[], tuple[Values, Indices]] = lambda: (np.zeros((0, 1)), np.zeros(0, dtype=np.int64))
+    tested: Callable[[], tuple[Values, Indices]] = lambda: (np.zeros((0, 1)), np.zeros(0, dtype=np.int64))
 
 
 class StoppingRule:
@@ -60,7 +62,8 @@ class StoppingRule:
 class ConformalRule(StoppingRule):
     """Stop when the conformal quantile q̂, or the mean size of the prediction sets, is small enough on the held-out part.
 
-    Reports ``q_hat`` (missing where it is infinite), ``set_size`` (mean |C(x)|), ``done`` (1 or 0) and ``calibration`` (n_c).
+    Reports ``q_hat`` (missing where it is infinite), ``set_size`` (mean |C(x)|), ``done`` (1 or 0) and ``calibration`` (n_c); with
+    ``test_set``, ``test_set_size``, the mean |C(x)| on the server's test set, too.
     """
 
     score: conformal.Score = "s1"
@@ -73,6 +76,8 @@ class ConformalRule(StoppingRule):
     """Done when the mean size of the prediction sets is at most this; none asks nothing of it."""
     overflow: conformal.Overflow = "inf"
     """What q̂ is where too few samples calibrate: inf, or the largest score."""
+    test_set: bool = False
+    """Measure the sets on the server's test set as well, of the model that each client ends with."""
     k1: Annotated[float, Gt(0)] = conformal.K1
     """Steepness of s2."""
     k2: Annotated[float, Gt(0)] = conformal.K2
@@ -90,12 +95,19 @@ class ConformalRule(StoppingRule):
         q = conformal.quantile(
             conformal.right_scores(probabilities, labels, self.score, **shape), self.alpha, self.overflow
         )
-        sets = conformal.prediction_sets(probabilities, q, self.score, **shape)
-        size = float(sets.sum(axis=1).mean()) if len(sets) else float("inf")
-        done = not free and len(sets) > 0
+
+        def mean_size(probabilities: Values) -> float:
+            sets = conformal.prediction_sets(probabilities, q, self.score, **shape)
+            return float(sets.sum(axis=1).mean()) if len(sets) else float("inf")
+
+        size = mean_size(probabilities)
+        done = not free and len(labels) > 0
         done &= self.theta is None or q <= self.theta
         done &= self.set_size is None or size <= self.set_size
-        return done, {"q_hat": q, "set_size": size, "done": float(done), "calibration": float(len(labels))}
+        said = {"q_hat": q, "set_size": size, "done": float(done), "calibration": float(len(labels))}
+        if self.test_set and (done or progress.last):
+            said["test_set_size"] = mean_size(progress.tested()[0])
+        return done, said
 
 
 @parameters
