@@ -23,6 +23,7 @@ from fedcohort.streams import integer, rng, torch_seeded
 from fedcohort.training.augment import Changes, check_images
 from fedcohort.training.chance import draws_at_random
 from fedcohort.training.forward import probabilities
+from fedcohort.training.rewriting import relu_last
 from fedcohort.training.stopping import Progress, StoppingRule
 
 __all__ = ["CHUNK", "DTYPES", "NO_STEP", "Trainer", "build_optimizer", "state_of"]
@@ -82,7 +83,7 @@ class Trainer:
         self.loss = self.training.build_loss()
         self.seed = seed
         self.dtype = DTYPES[training.precision]
-        self.module = module.to(dtype=self.dtype)
+        self.module = relu_last(module).to(dtype=self.dtype)
         if len(federation.sample_shape) == 3:
             self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         # batch statistics of a single sample do not exist: batches of one are left out (they would raise an error)
