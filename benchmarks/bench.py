@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,16 @@ from works import NAMES, work
 
 HERE = Path(__file__).parent
 PEERS = ("flower", "pfl", "fedjax", "fluke", "flgo", "fedlab")
+
+
+def environment() -> dict[str, str]:
+    """Variables of a contestant's process: where it finds its modules."""
+    missing = any(find_spec(name) is None for name in ("pydantic", "annotated_types", "platformdirs"))
+    path = [str(HERE), *([str(HERE / "stand_ins")] if missing else []), os.environ.get("PYTHONPATH", "")]
+    # everybody chooses the number of threads for themselves
+    return {name: v for name, v in os.environ.items() if name != "OMP_NUM_THREADS"} | {
+        "PYTHONPATH": os.pathsep.join(path)
+    }
 
 
 @dataclass
@@ -44,15 +55,13 @@ class Contestant:
     def start(self, log: Path, limit: float) -> None:
         """Begin, and wait until it is ready; no reply may take longer than ``limit`` seconds."""
         self.limit = limit
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
-        environment.pop("OMP_NUM_THREADS", None)  # everybody chooses for themselves
         self.process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log.open("w"),
             text=True,
-            env=environment,
+            env=environment(),
         )
         self.facts = self._reply()
 
@@ -147,6 +156,14 @@ def contestants(name: str, args: argparse.Namespace) -> list[Contestant]:
     return found
 
 
+def limits(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Operations of a sample and rates of the machine, see limits.py."""
+    command = [sys.executable, str(HERE / "limits.py"), "--work", name, "--device", args.device]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+    return found
+
+
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """One work: everybody's rounds in turn."""
     plan = work(name, args.rounds + 1, args.quick)
@@ -160,6 +177,8 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
             one.play(round, measured=round > 0, steps=plan.steps(round))
     for one in everybody:
         one.stop()
+    machine = limits(name, args)
+    operations = plan.samples(1) * machine.get("operations_a_sample", float("nan"))
     rows = []
     floors = [statistics.median(one.seconds) for one in everybody if one.name.startswith("bare") and one.seconds]
     floor = min(floors) if floors else float("nan")
@@ -172,12 +191,20 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
                 "rounds": one.seconds,
                 "against_floor": floor / median,
                 "samples_per_second": plan.samples(1) / median,
+                "gflops": operations / median / 1e9,
                 "memory_gb": one.memory,
                 "failure": one.failure,
                 **{key: value for key, value in one.facts.items() if key != "ready"},
             }
         )
-    return {"work": name, "quick": args.quick, "steps": plan.steps(1), "samples": plan.samples(1), "rows": rows}
+    common = {
+        "work": name,
+        "device": args.device,
+        "quick": args.quick,
+        "steps": plan.steps(1),
+        "samples": plan.samples(1),
+    }
+    return {**common, "limits": machine, "rows": rows}
 
 
 def table(found: dict[str, Any]) -> str:
@@ -185,16 +212,21 @@ def table(found: dict[str, Any]) -> str:
     lines = [
         f"**{found['work']}**: {found['steps']} steps, {found['samples']} samples a round{' (quick)' if found['quick'] else ''}",
         "",
-        "| | median s a round | × the better bare loop | peak memory, GB |",
-        "| --- | --- | --- | --- |",
+        "| | median s a round | × the better bare loop | GFLOP/s | peak memory, GB |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for row in found["rows"]:
         if row["failure"]:
-            lines.append(f"| {row['name']} | failed: {row['failure']} | – | – |")
+            lines.append(f"| {row['name']} | failed: {row['failure']} | – | – | – |")
         else:
             lines.append(
-                f"| {row['name']} | {row['median']:.3g} | {row['against_floor']:.2f} | {row['memory_gb']:.2f} |"
+                f"| {row['name']} | {row['median']:.3g} | {row['against_floor']:.2f} | {row['gflops']:,.0f} | {row['memory_gb']:.2f} |"
             )
+    rates = found["limits"].get("rates", {})
+    if rates:
+        told = ", ".join(f"{name} {value:,.0f}" for name, value in rates.items())
+        where = "one thread" if found["device"] == "cpu" else "the GPU"
+        lines += ["", f"Measured on {where}, GFLOP/s: {told}."]
     return "\n".join(lines)
 
 

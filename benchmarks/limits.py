@@ -1,0 +1,79 @@
+"""What a work asks for and what the machine can do: operations of a sample, and measured rates of products, convolutions and copies.
+
+python benchmarks/limits.py --work W2 --device cpu
+
+Operations are those of forward and backward passes as PyTorch counts them, multiplications and additions, without the gradient
+of the images. Rates are the best of several tries, in single precision and, on a GPU, in those of its faster units.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from nets import build
+from protocol import arguments
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+
+def operations(net: str, images: torch.Tensor) -> float:
+    """Of one sample, forward and back."""
+    module = build(net)
+    with FlopCounterMode(display=False) as counter:
+        module(images).sum().backward()
+    return counter.get_total_flops() / len(images)
+
+
+def rate(work: Callable[[], Any], amount: float, device: torch.device) -> float:
+    """``amount`` a second in the best of several tries."""
+    best = float("inf")
+    for _ in range(20):
+        begin = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - begin)
+    return amount / best
+
+
+def rates(device: torch.device) -> dict[str, float]:
+    """GFLOP/s and GB/s of one thread of a CPU, or of a GPU."""
+    torch.set_num_threads(1)
+    n = 1024 if device.type == "cpu" else 8192
+    found: dict[str, float] = {}
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = False
+    a, b = (torch.randn(n, n, device=device) for _ in range(2))
+    found["product"] = rate(lambda: a @ b, 2e-9 * n**3, device)
+    batch = 16 if device.type == "cpu" else 4096
+    images = torch.randn(batch, 64, 32, 32, device=device).to(memory_format=torch.channels_last)
+    kernels = torch.randn(64, 64, 3, 3, device=device).to(memory_format=torch.channels_last)
+    pixels = 2e-9 * 9 * 64 * 64 * 32 * 32 * batch
+    found["convolution"] = rate(lambda: functional.conv2d(images, kernels, padding=1), pixels, device)
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = True
+        found["product, tf32"] = rate(lambda: a @ b, 2e-9 * n**3, device)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        c, d = a.bfloat16(), b.bfloat16()
+        found["product, bf16"] = rate(lambda: c @ d, 2e-9 * n**3, device)
+    else:
+        product = torch.ops.mkldnn._linear_pointwise
+        found["product, oneDNN"] = rate(lambda: product(a, b, None, "none", [], ""), 2e-9 * n**3, device)
+    one = torch.randn(2**25 if device.type == "cpu" else 2**28, device=device)
+    other = torch.empty_like(one)
+    found["copy, GB/s read and written"] = rate(lambda: other.copy_(one), 2e-9 * one.nbytes, device)
+    return found
+
+
+def main() -> None:
+    """Print them as JSON."""
+    args, work = arguments()
+    images = torch.from_numpy(work.standardised(work.clients[0][:2]))
+    found = {"operations_a_sample": operations(work.net, images), "rates": rates(torch.device(args.device))}
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

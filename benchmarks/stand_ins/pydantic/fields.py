@@ -1,0 +1,5 @@
+"""A name."""
+
+
+class FieldInfo:
+    """Never made."""
