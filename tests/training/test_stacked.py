@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import fedcohort
-from fedcohort.algorithms.base import Algorithm, Problem, Tensors, Update
+from fedcohort.algorithms.base import Algorithm, Problem, RunningMean, Tensors, Update, is_finite
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.local import Training
@@ -29,7 +29,7 @@ from fedcohort.states import pack
 from fedcohort.testing import check_algorithm
 from fedcohort.testing.algorithms import compare_updates
 from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation
-from fedcohort.training.descent import Visits, few_samples
+from fedcohort.training.descent import Models, Visits, few_samples
 from fedcohort.training.networks import Chain, Vectorised, network_of
 from fedcohort.training.stacked import Stack
 from tests.experiments import UCB, small
@@ -332,3 +332,70 @@ def test_stacked_updates_share_no_memory_with_the_model() -> None:
     for update in updates:
         assert all(value.data_ptr() != model[name].data_ptr() for name, value in update.state.items())
     engine.close()
+
+
+# --- models that stay together until somebody looks at one -----------------------------------------------------------------
+
+
+def together(precision: str = "float64", lr: float = 0.3, scale: float = 1.0) -> list[Update]:
+    """Updates of a perceptron whose first layer is carried through the samples."""
+    people = small_federation([12, 7, 9, 4], trouble=False)
+    people.train.features.mul_(scale)
+    settings = Training(batch_size=4, epochs=2, lr=lr, precision=precision)  # type: ignore[arg-type]
+    torch.manual_seed(0)
+    module = Mlp(hidden=40).build(people.sample_shape, people.num_classes)
+    stack = Stack(people, module, settings, FedAvg(), 3)
+    start = {name: value.detach().clone() for name, value in module.state_dict().items()}
+    return [update for update, _ in stack.train(start, 1, [0, 1, 2, 3])]
+
+
+def mean_of(updates: list[Update], weights: list[float]) -> dict[str, Tensor]:
+    mean = RunningMean()
+    for update, weight in zip(updates, weights, strict=True):
+        mean.include(update, weight)
+    return mean.result()
+
+
+def test_a_mean_of_models_that_are_together_is_the_mean_of_the_models() -> None:
+    weights = [3.0, 1.0, 0.5, 2.0]
+    lazy, looked_at = together(), together()
+    assert all(update.pending is not None for update in lazy)
+    assert all(update.state for update in looked_at)
+    assert all(update.pending is None for update in looked_at)
+    for some in (slice(0, 4), slice(1, 3), slice(2, 3), slice(3, None, -2)):
+        expected = mean_of(looked_at[some], weights[some])
+        for name, value in mean_of(lazy[some], weights[some]).items():
+            torch.testing.assert_close(value, expected[name], atol=1e-12, rtol=1e-12)
+    assert all(update.pending is not None for update in lazy)  # nobody has looked
+    mixed = [lazy[0], looked_at[1], lazy[2], lazy[0]]
+    for name, value in mean_of(mixed, weights).items():
+        expected = mean_of([looked_at[i] for i in (0, 1, 2, 0)], weights)
+        torch.testing.assert_close(value, expected[name], atol=1e-12, rtol=1e-12)
+
+
+def test_the_mean_of_identical_models_is_that_model_exactly() -> None:
+    updates = together("float32", lr=1e-30)  # nothing that a float32 can show
+    for name, value in mean_of(updates, [0.1, 0.7, 0.3, 0.9]).items():
+        assert torch.equal(value, updates[0].state[name])
+
+
+def test_what_is_said_of_a_model_without_looking_at_it() -> None:
+    lazy, looked_at = together(), together()
+    assert [update.num_bytes for update in lazy] == [
+        sum(value.nbytes for value in update.state.values()) for update in looked_at
+    ]
+    assert all(is_finite(update) for update in lazy)
+    assert all(update.pending is not None for update in lazy)
+    for update in together("float32", lr=1e10, scale=1e30):
+        known = is_finite(update)
+        assert known == all(bool(torch.isfinite(value).all()) for value in update.state.values())
+        assert not known
+
+
+def test_a_run_never_writes_out_models_that_nobody_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checked, counted, admitted and averaged."""
+    written: list[int] = []
+    monkeypatch.setattr(Models, "state_of", lambda self, position: written.append(position))
+    run = fedcohort.run(stacked(model={"name": "mlp", "hidden": 64}, rounds=2, training={"batch_size": 16, "lr": 0.1}))
+    assert len(run.rounds) == 2
+    assert written == []

@@ -50,6 +50,27 @@ LARGE: tuple[WeightMode, ...] = ("scaled", "unbiased", "cohort")
 # --- what passes between client and server ---------------------------------------------------------------------------------
 
 
+class Together(Protocol):
+    """The models of clients that trained together, none of which is written out until somebody looks at it."""
+
+    size: int
+    """Number of models."""
+    num_bytes: int
+    """Of one model."""
+
+    def state_of(self, position: int) -> ModelState:
+        """The model of the client at this position."""
+        ...
+
+    def is_finite(self, position: int) -> bool:
+        """Whether all its entries are."""
+        ...
+
+    def mean(self, weights: Mapping[int, float]) -> ModelState:
+        """Σ a_i w_i/Σ a_i over the clients at these positions, without writing a model out."""
+        ...
+
+
 @dataclass
 class Update:
     """What one client sends back.
@@ -58,7 +79,8 @@ class Update:
         client: id.
         num_samples: N_i, training samples.
         steps: H_i, optimiser steps done.
-        state: the trained model w_i; empty after a failure.
+        state: the trained model w_i; empty after a failure. Where clients trained :attr:`together`, it is worked out when somebody
+            looks at it.
         extra: what the algorithm sends beside the model, name → tensors.
         report: numbers for the server: see :class:`fedcohort.selection.base.Outcome`.
         passes: forward passes over the client's training data that the training cost; a gradient counts three.
@@ -67,6 +89,7 @@ class Update:
         failure: why there is no result, in words; None if there is one.
         late: why the server did not wait for the result, in words; None if it did. Set by the clock.
         duration: simulated time the client needed; set by the clock.
+        together: the models among which this one still is, and its position there.
     """
 
     client: int
@@ -81,18 +104,50 @@ class Update:
     failure: str | None = None
     late: str | None = None
     duration: float = float("nan")
+    together: tuple[Together, int] | None = None
+
+    @staticmethod
+    def among(together: Together, position: int, client: int, num_samples: int, steps: int) -> "Update":
+        """An update whose model is still among others'."""
+        update = Update(client, num_samples, steps, {}, together=(together, position))
+        del update.state
+        return update
+
+    def __getattr__(self, name: str) -> Any:
+        """The state, when it is looked at for the first time."""
+        if name != "state" or self.together is None:
+            raise AttributeError(name)
+        models, position = self.together
+        self.state = models.state_of(position)
+        return self.state
+
+    @property
+    def pending(self) -> tuple[Together, int] | None:
+        """Where the model is, if nobody has looked at it; None if it is in ``state``."""
+        return None if "state" in vars(self) else self.together
 
     @property
     def num_bytes(self) -> int:
         """Uncompressed bytes that the client sends: the model, or the tensors named in ``sent``, and ``extra``."""
-        model = (t for name, t in self.state.items() if self.sent is None or name in self.sent)
-        tensors = itertools.chain(model, *(group.values() for group in self.extra.values()))
-        return sum(t.numel() * t.element_size() for t in tensors)
+        tensors = itertools.chain(*(group.values() for group in self.extra.values()))
+        if self.pending is not None and self.sent is None:
+            model = self.pending[0].num_bytes
+        else:
+            model = _num_bytes(t for name, t in self.state.items() if self.sent is None or name in self.sent)
+        return model + _num_bytes(tensors)
+
+
+def _num_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
 
 
 def is_finite(update: Update) -> bool:
     """Whether every number of the update can enter a model."""
-    groups = [update.state, *update.extra.values()]
+    if update.pending is not None:
+        models, position = update.pending
+        groups = [*update.extra.values()] if models.is_finite(position) else [update.state]
+    else:
+        groups = [update.state, *update.extra.values()]
     return all(bool(torch.isfinite(t).all()) for group in groups for t in group.values() if t.is_floating_point())
 
 
@@ -209,6 +264,27 @@ class RunningMean:
         self._totals: dict[str, float] = {}
         self.mean: Tensors = {}
         self._dtypes: dict[str, torch.dtype] = {}
+        self._together: Together | None = None
+        self._weights: dict[int, float] = {}
+
+    def include(self, update: Update, weight: float) -> None:
+        """Include the model of ``update``, as far as it was sent. Of models that are still together, the mean enters at once."""
+        if update.pending is None or update.sent is not None:
+            self.add(update.state, weight, update.sent)
+            return
+        together, position = update.pending
+        if together is not self._together or position in self._weights:
+            self._enter()
+        self._together = together
+        self._weights[position] = weight
+        if len(self._weights) == together.size:  # nobody else will come, and the next ones may not be there yet
+            self._enter()
+
+    def _enter(self) -> None:
+        """The mean of the models that were together."""
+        if self._together is not None:
+            self.add(self._together.mean(self._weights), sum(self._weights.values()))
+        self._together, self._weights = None, {}
 
     def add(self, state: ModelState, weight: float, names: frozenset[str] | None = None) -> None:
         """Include ``state``, or only its entries ``names``, with ``weight`` > 0."""
@@ -228,6 +304,7 @@ class RunningMean:
 
     def result(self) -> ModelState:
         """The mean, in the dtypes that came in."""
+        self._enter()
         return {name: value.to(self._dtypes[name]) for name, value in self.mean.items()}
 
 
@@ -350,7 +427,7 @@ class Algorithm:
 
     def add(self, fold: Any, update: Update, weight: float) -> None:
         """Fold in one admitted update."""
-        fold.add(update.state, weight, update.sent)
+        fold.include(update, weight)
 
     def end(self, fold: Any, model: ModelState, members: Members) -> ModelState:
         """The merged model; at least one update was folded in. State of the algorithm changes here and in :meth:`step` only."""

@@ -5,14 +5,15 @@ so its weights are at any time W + AᵀX, of the W that all received and a row o
 
     Z = X Wᵀ                                                  once, for all samples of all clients
     a step on the rows s:  outputs Z_s + (X_s Xᵀ) A;  A_s −= η δ          with momentum:  V = μV, V_s += δ;  A −= η V
-    W_i = W + AᵀX                                             once for each client
+    W_i = W + AᵀX                                             once for each client, when somebody looks at it
+    Σ a_i W_i = W + (a·A)ᵀX                                   once for all clients, for a mean with Σ a_i = 1
 
-The weights of a client, which no cache can hold for all of them, are then written once, where every step would read them twice and
-write them; both large products have more rows; and passes after the first cost next to nothing. It pays while a client has few
+The weights of a client, which no cache can hold for all of them, are then written at most once, where every step would read them twice
+and write them; the large products have more rows; and passes after the first cost next to nothing. It pays while a client has few
 samples, see :func:`few_samples`; otherwise the first layer steps as all do. Ours.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,7 +26,7 @@ from fedcohort.arrays import Indices
 from fedcohort.training.networks import Chain, Linear, Slope, outputs
 from fedcohort.training.products import linear
 
-__all__ = ["Descent", "Visits", "few_samples"]
+__all__ = ["Descent", "Models", "Samples", "Visits", "Weights", "few_samples"]
 
 TRAFFIC = 48
 """Operations of a product in the time in which a weight that no cache holds is read twice and written."""
@@ -84,7 +85,7 @@ class Descent:
     Args:
         chain: the network.
         received: the model that all begin with.
-        parameters: of the stack, [g, …] by name; those of the first layer's weight are written by :meth:`settle` at the latest.
+        parameters: of the stack, [g, …] by name; without the first layer's weight, if that is carried through the samples.
         first: how the first layer does it.
         lr, momentum: of SGD.
     """
@@ -99,12 +100,9 @@ class Descent:
         momentum: float,
     ) -> None:
         self.chain, self.parameters, self.first, self.lr, self.momentum = chain, parameters, first, lr, momentum
-        held = first.layer.weight if isinstance(first, Samples) else None
         for name, value in parameters.items():
-            if name != held:
-                value.copy_(received[name])
-        names = [name for name in parameters if name != held] if momentum else []
-        self.speeds = {name: torch.zeros_like(parameters[name]) for name in names}
+            value.copy_(received[name])
+        self.speeds = {name: torch.zeros_like(value) for name, value in parameters.items()} if momentum else {}
 
     def step(self, step: int, active: int, slope: Slope) -> None:
         """Step number ``step`` of the ``active`` first clients; ``slope`` is called once, with their logits."""
@@ -135,11 +133,6 @@ class Descent:
         else:
             self.first.move(delta, self.lr, self.momentum)
             move_bias(first, delta)
-
-    def settle(self, who: slice) -> None:
-        """These clients are done: their parameters are what they have become."""
-        if isinstance(self.first, Samples):
-            self.first.settle(self.parameters[self.first.layer.weight], who)
 
 
 class Weights:
@@ -230,14 +223,61 @@ class Samples:
         else:
             to.view(-1, to.shape[2]).index_add_(0, self.at.flatten(), delta.flatten(0, 1), alpha=alpha)
 
-    def settle(self, weights: Tensor, who: slice) -> None:
-        """W + AᵀX of these clients into ``weights``; of those beyond the visits, what they received."""
-        weights[max(who.start, len(self.A)) : who.stop] = self.received
-        who = slice(who.start, min(who.stop, len(self.A)))
-        if weights.device.type != "cpu":
-            A, X = self.A[who].transpose(1, 2), self.X[who]
-            torch.baddbmm(self.received.expand(len(A), *self.received.shape), A, X, out=weights[who])
-            return
-        for i in range(who.start, who.stop):
-            size = int(self.visits.sizes[i])
-            torch.add(linear(self.A[i, :size].T, self.X[i, :size].T), self.received, out=weights[i])
+    def weight_of(self, i: int) -> Tensor:
+        """W + AᵀX of one client, [out, in]."""
+        size = int(self.visits.sizes[i])
+        return linear(self.A[i, :size].T, self.X[i, :size].T).add_(self.received)
+
+
+class Models:
+    """Models of a stack whose first layer is carried through the samples (:class:`fedcohort.algorithms.base.Together`).
+
+    Args:
+        received: the model that all began with.
+        first: the first layer.
+        others: all other parameters, [g, …] by name.
+    """
+
+    def __init__(self, received: ModelState, first: Samples, others: Tensors) -> None:
+        self.received, self.first, self.others = received, first, others
+        self.size = len(first.A)
+        self.num_bytes = sum(value.nbytes for value in received.values())
+
+    def state_of(self, position: int) -> ModelState:
+        """The model of the client at this position."""
+        own = {name: value[position].clone() for name, value in self.others.items()}
+        own[self.first.layer.weight] = self.first.weight_of(position)
+        return {name: own[name] for name in self.received}
+
+    def is_finite(self, position: int) -> bool:
+        """Whether all its entries are; they are written out only if the first layer's are beyond any doubt too large to tell."""
+        if not all(bool(torch.isfinite(value[position]).all()) for value in self.others.values()):
+            return False
+        if self._bounds[position] < torch.finfo(self.first.A.dtype).max / 4:
+            return True
+        return bool(torch.isfinite(self.first.weight_of(position)).all())
+
+    @cached_property
+    def _bounds(self) -> list[float]:
+        """No entry of a client's first layer is larger; NaN where a number is."""
+        first = self.first
+        largest = first.A.abs().amax((1, 2)).double() * first.X.abs().amax((1, 2)).double() * first.n
+        return (largest + float(first.received.abs().max())).tolist()
+
+    def mean(self, weights: Mapping[int, float]) -> ModelState:
+        """Σ a_i w_i/Σ a_i, from differences, so that the mean of identical models is that model exactly."""
+        first, total = self.first, sum(weights.values())
+        device = first.A.device
+        who = torch.tensor(list(weights), device=device)
+        shares = torch.tensor([a / total for a in weights.values()], dtype=first.A.dtype, device=device)
+        everybody = len(weights) == len(first.A) and list(weights) == list(range(len(first.A)))
+        A, X = (first.A, first.X) if everybody else (first.A[who], first.X[who])
+        A = A * shares[:, None, None]
+        own = {name: _mean(value[who], shares) for name, value in self.others.items()}
+        own[first.layer.weight] = linear(A.flatten(0, 1).T, X.flatten(0, 1).T).add_(first.received)
+        return {name: own[name] for name in self.received}
+
+
+def _mean(values: Tensor, shares: Tensor) -> Tensor:
+    mean: Tensor = values[0] + torch.tensordot(shares, values - values[0], dims=1)
+    return mean

@@ -26,7 +26,7 @@ from fedcohort.errors import UsageError
 from fedcohort.federation.federation import Federation
 from fedcohort.streams import rng
 from fedcohort.training.buffers import Buffers
-from fedcohort.training.descent import Descent, Samples, Visits, Weights, few_samples
+from fedcohort.training.descent import Descent, Models, Samples, Visits, Weights, few_samples
 from fedcohort.training.local import CHUNK, DTYPES, NO_STEP, build_optimizer, state_of
 from fedcohort.training.networks import Chain, Network, network_of
 
@@ -182,17 +182,22 @@ class _Group:
     ) -> None:
         self.stack, self.model, self.t, self.plans = stack, model, t, plans
         g = len(plans)
-        trained = stack.network.parameters
+        self.counts = _counts(plans)
+        first = self._first_layer()
+        carried = {first.layer.weight} if isinstance(first, Samples) else set()
+        trained = [name for name in stack.network.parameters if name not in carried]
         parameters = stack.buffers.like({name: model[name] for name in trained}, g)
         self.problem = _Problem(self, parameters, received, memory)
-        self.counts = _counts(plans)
         self.divisors = self._device(np.maximum(self.counts, 1)).to(stack.dtype)
         steps, per_pass = np.arange(self.counts.shape[1]), np.array([[plan.per_pass] for plan in plans])
         self.first_pass = steps < per_pass
         self.last_pass = steps >= np.array([[plan.steps] for plan in plans]) - per_pass
-        self.descent = self._descent(parameters)
-        self.optimizer = None
-        if self.descent is None:
+        self.models = Models(model, first, parameters) if isinstance(first, Samples) else None
+        self.descent, self.optimizer = None, None
+        if first is not None and isinstance(stack.network, Chain):
+            settings = stack.training
+            self.descent = Descent(stack.network, model, parameters, first, settings.lr_at(t), settings.momentum)
+        else:
             for name, value in parameters.items():
                 value.copy_(model[name])
             self.optimizer = build_optimizer(stack.training, list(parameters.values()))
@@ -208,8 +213,8 @@ class _Group:
         """N_i of everybody."""
         return np.array([plan.size for plan in self.plans])
 
-    def _descent(self, parameters: Tensors) -> Descent | None:
-        """Steps without gradients, where nobody looks at them and no batch has to be worked on in pieces."""
+    def _first_layer(self) -> Samples | Weights | None:
+        """How it steps without gradients, where nobody looks at them and no batch has to be worked on in pieces."""
         stack, at_work = self.stack, int((self.counts[:, :1] > 0).sum())
         if not stack.fused or not at_work or self.counts.max() > CHUNK:
             return None
@@ -233,13 +238,10 @@ class _Group:
         self.positions = torch.from_numpy(visits.positions).to(stack.device)
         layer = chain.layers[0]
         width, inputs = self.model[layer.weight].shape
-        first = (
-            Samples(layer, self.model, visits, lambda positions: stack.features(rows(positions)))
-            if few_samples(inputs, width, visits, stack.device, stack.dtype)
-            else Weights(layer, load)
-        )
-        settings = stack.training
-        return Descent(chain, self.model, parameters, first, settings.lr_at(self.t), settings.momentum)
+        unseen = type(stack.algorithm).finish is Algorithm.finish and at_work == len(self.plans)
+        if unseen and few_samples(inputs, width, visits, stack.device, stack.dtype):
+            return Samples(layer, self.model, visits, lambda positions: stack.features(rows(positions)))
+        return Weights(layer, load)
 
     def train(self) -> list[tuple[Update, dict[str, Tensors]]]:
         """All steps of all clients; results in stack order."""
@@ -301,15 +303,16 @@ class _Group:
     def _leave(self, active: int, step: int) -> list[tuple[Update, dict[str, Tensors]]]:
         """The clients from ``active`` on have done their ``step`` steps: their results; the others stay."""
         leaving = self.problem.part(slice(active, self.problem.active))
-        if self.descent is not None:
-            self.descent.settle(slice(active, self.problem.active))
         extra, kept = self.stack.algorithm.finish(leaving) if step else ({}, {})
         sums = [values[active : self.problem.active].tolist() for values in (self.loss, self.squares, self.right)]
         results: list[tuple[Update, dict[str, Tensors]]] = []
         for i, plan in enumerate(self.plans[active : self.problem.active]):
-            own = {name: value[i].detach() for name, value in leaving.parameters.items()}
-            state = {name: own[name] if name in own else value.clone() for name, value in self.model.items()}
-            update = Update(plan.client, plan.size, step, state)
+            if self.models is not None:
+                update = Update.among(self.models, active + i, plan.client, plan.size, step)
+            else:
+                own = {name: value[i].detach() for name, value in leaving.parameters.items()}
+                state = {name: own[name] if name in own else value.clone() for name, value in self.model.items()}
+                update = Update(plan.client, plan.size, step, state)
             if not step:
                 update.failure = NO_STEP
                 results.append((update, {}))
