@@ -77,7 +77,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         },
         {"warmup": 3, "interval": 1, "first_steps": 5, "steps": 2, "kernel": "se", "memory": 2, "recipe": "cifar10"},
     ],
-    "restless": [{"states": 1, "exploration": 0.0}],
+    "restless": [{"states": 1, "exploration": 0.0}, {"states": 2, "exploration": 0.0}],
     "neural": [{"style": "ts", "hidden": 0}],
     "stratified": [
         {"by": "label_cluster", "groups": 3, "allocation": "neyman", "epsilon_dp": 0.5},
