@@ -20,7 +20,8 @@ __all__ = ["Ledger", "Stopwatch", "Tally", "decisions", "num_bytes"]
 T = TypeVar("T")
 
 ALWAYS = frozenset({"loss", "square_loss", "samples", "steps", "accuracy"})
-"""What every client reports beside its update; what it reports beyond that costs 4 bytes a number, and is kept in the record."""
+"""What is measured of every client that trains; it is sent, and costs 4 bytes a number, where the strategy asks for it. What else a
+client reports always costs that, and is kept in the record."""
 
 MEASURED = "test_"
 """How the names of reports begin that no client sends: a simulation measures them on the server's test set."""
@@ -103,7 +104,7 @@ class Ledger:
                 up=len(clients) * 4 * question.numbers,
                 passes=float(cost.sum()),
                 seconds=time.perf_counter() - start,
-                discloses=question.reveals,
+                discloses=question.told,
             )
             return values
 
@@ -156,6 +157,8 @@ class Tally:
         self._reports: dict[str, list[tuple[int, float]]] = {}
         self._updates: dict[int, Values] = {}
         self._start, self._trainable, self._needs = start, sorted(trainable), needs
+        self._worked_out: set[str] = set()  # by the server, from updates
+        self._read: set[str] = set()
 
     def arrived(self, updates: Iterable[Update]) -> Iterator[Update]:
         """Let finite results pass; write down clients that failed or were late, and drop updates with NaN or ±∞ (R4)."""
@@ -195,7 +198,7 @@ class Tally:
     @property
     def disclosed(self) -> str:
         """What the server learned of clients that trained, in words."""
-        more = sorted({name for row in self.rows for name in row.reports if not name.startswith(MEASURED)})
+        more = sorted({name for row in self.rows for name in row.reports if self._is_sent(name)} | self._read)
         return ", ".join(["its update and number of samples", *more])
 
     def settle(self, changed: Mapping[int, float]) -> None:
@@ -209,6 +212,14 @@ class Tally:
     def having(self, *statuses: str) -> list[ClientRow]:
         """The rows with one of these statuses."""
         return [row for row in self.rows if row.status in statuses]
+
+    def heard(self, outcome: Outcome) -> None:
+        """What the strategy has asked for of that which is measured of everybody was sent."""
+        self._read = set(outcome.read & ALWAYS & self._reports.keys())
+        self.bytes_up += 4 * sum(len(self._reports[name]) for name in self._read)
+
+    def _is_sent(self, name: str) -> bool:
+        return not name.startswith(MEASURED) and name not in self._worked_out
 
     def outcome(self, t: int, duration: float, validation: Evaluation) -> Outcome:
         """What the strategy is told."""
@@ -241,13 +252,14 @@ class Tally:
         report = dict(update.report)
         if self._needs & {"update_norm", "update"}:
             difference = self._difference(update)
-            # a client that sends a part says how large the whole is
-            report.setdefault("update_norm", float(np.linalg.norm(difference)))
+            if "update_norm" not in report:  # a client that sends a part says how large the whole is
+                report["update_norm"] = float(np.linalg.norm(difference))
+                self._worked_out.add("update_norm")
             if "update" in self._needs:
                 self._updates[position] = difference
         row = self.rows[position]
         row.reports = {name: value for name, value in report.items() if name not in ALWAYS}
-        self.bytes_up += 4 * sum(not name.startswith(MEASURED) for name in row.reports)
+        self.bytes_up += 4 * sum(self._is_sent(name) for name in row.reports)
         for name, value in report.items():
             self._reports.setdefault(name, []).append((position, value))
 

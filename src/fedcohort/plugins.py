@@ -69,7 +69,7 @@ class Table:
                 return self._checked(point.load(), name, where)
             except UsageError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise UsageError(
                     f"{where} = {name!r}: installed as {point.value}, but cannot be imported: {type(error).__name__}: {error}"
                 ) from error
@@ -82,9 +82,9 @@ class Table:
         """``found``, if it extends the base; the built-in ones do."""
         if not self.base or (isinstance(found, type) and issubclass(found, _imported(self.base))):
             return found
-        wrong = "does not" if isinstance(found, type) else f"is a {type(found).__name__}"
+        what = f"{found.__name__} is no {self.kind}" if isinstance(found, type) else f"is a {type(found).__name__}"
         article = "an" if self.kind[0] in "aeiou" else "a"
-        raise UsageError(f"{where} = {name!r}: {wrong}; {article} {self.kind} extends {self.base.replace(':', '.')}")
+        raise UsageError(f"{where} = {name!r}: {what}; {article} {self.kind} extends {self.base.replace(':', '.')}")
 
 
 def _imported(path: str) -> Any:
@@ -118,7 +118,7 @@ def from_file(name: str, where: str) -> Any:
         sys.modules[module_name] = module
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del sys.modules[module_name]
             raise UsageError(
                 f"{where} = {name!r}: {path_text} cannot be imported: {type(error).__name__}: {error}"

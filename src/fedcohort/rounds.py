@@ -15,6 +15,7 @@ from fedcohort.accounts import Ledger, Stopwatch, Tally, decisions, num_bytes
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update, is_finite
 from fedcohort.arrays import Indices, Values
 from fedcohort.engines.base import Engine
+from fedcohort.errors import UsageError
 from fedcohort.federation.systems import Clock
 from fedcohort.record import Portrait, RoundRow
 from fedcohort.selection.base import (
@@ -85,8 +86,14 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
     ledger = Ledger(num_bytes([start]), sent)
 
     available = clock.available(t)
+    if t == 1 and "histogram" in selector.needs:
+        m, numbers = selector.census.num_clients, selector.census.num_classes
+        ledger.add(
+            "Histogram", messages=m, down=0, up=4 * m * numbers, passes=0.0, seconds=0.0,
+            discloses="its number of samples of each class, once",
+        )  # fmt: skip
     with watch.part("selection"):
-        ask = ledger.asking(partial(_answer, game, t, ledger), clock.num_samples)
+        ask = ledger.asking(partial(_answer, game, t, available, ledger), clock.num_samples)
         k = min(clock.invited(game.k), len(available))
         seen = Round(
             t, k, available, rng(game.seed, "select", t), before, clock.durations.copy(), ask,
@@ -112,7 +119,9 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
         tested = engine.evaluate(game.model, "test") if test else None
         served = _served(engine, game.model, t, clients, clock) if clients is not None else None
     with watch.part("selection"):
-        selector.observe(tally.outcome(t, clock.now - before, validation))
+        outcome = tally.outcome(t, clock.now - before, validation)
+        selector.observe(outcome)
+        tally.heard(outcome)
 
     seconds = watch.seconds
     seconds["aggregation"] -= seconds.get("training", 0.0)
@@ -129,8 +138,14 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
     return row
 
 
-def _answer(game: Game, t: int, ledger: Ledger, question: Question, clients: Indices) -> Values:
+def _answer(game: Game, t: int, present: Indices, ledger: Ledger, question: Question, clients: Indices) -> Values:
     """What clients answer; simulated time is the clock's to know, a round on trial ours to play, everything else the engine's."""
+    away = clients[~np.isin(clients, present)]
+    if len(away):
+        raise UsageError(
+            f"{type(game.selector).__name__}.select in round {t} asks clients {away[:5].tolist()} for {question.kind}, who are not "
+            "available; ask some of round.available"
+        )
     if isinstance(question, Speed):
         return game.clock.expected(t)[clients]
     if isinstance(question, LossChange):

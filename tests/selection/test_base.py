@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from fedcohort.errors import UsageError
 from fedcohort.parameters import describe, make
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import Cohort, Indices, Outcome, Round, Selector, Values, Why, choose, rank_losses, top
@@ -188,9 +189,9 @@ def test_choose_takes_all_when_k_or_fewer_are_available() -> None:
 
 
 def test_choose_refuses_repeats_and_strangers() -> None:
-    with pytest.raises(ValueError, match=r"Fixed.select returned a client twice in round 1"):
+    with pytest.raises(UsageError, match=r"Fixed.select returned a client twice in round 1"):
         choose(Fixed([1, 1]), a_round(2, [0, 1, 2]))
-    with pytest.raises(ValueError, match=r"Fixed.select returned clients that are not available in round 1"):
+    with pytest.raises(UsageError, match=r"Fixed.select returned clients that are not available in round 1"):
         choose(Fixed([1, 3]), a_round(2, [0, 1, 2]))
 
 
@@ -267,7 +268,7 @@ def test_choose_refuses_numbers_without_a_meaning(cohort: Cohort, complaint: str
         def select(self, round: Round) -> Cohort:
             return cohort
 
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(UsageError, match=complaint):
         choose(Fixed(), a_round(2, 4))
 
 

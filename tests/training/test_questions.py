@@ -1,12 +1,15 @@
 """Questions about gradients and updates: the numbers by another way, nothing changed by asking, and what they cost."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
+from fedcohort.errors import UsageError
 from fedcohort.rounds import play_round
-from fedcohort.selection.base import Cohort, GradientNorm, UpdateNorm
+from fedcohort.selection.base import Cohort, GradientNorm, LocalLoss, UpdateNorm
 from fedcohort.selection.draws import proportional
 from fedcohort.selection.ocs import approximate
 from fedcohort.states import pack
@@ -105,3 +108,47 @@ def test_unbiased_weights_enter_the_model(name: str) -> None:
     for key, value in game.model.items():
         moved = sum(p[u.client] / chance[u.client] * (u.state[key] - start[key]) for u in updates)
         torch.testing.assert_close(value, start[key] + moved, rtol=1e-9, atol=1e-12)
+
+
+# --- what the ledger says of reports, histograms and batches ------------------------------------------------------------------
+
+
+def ledgers(selection: Any, rounds: int = 2) -> list[dict[str, Any]]:
+    with a_game(selection=selection) as game:
+        return [{entry.kind: entry for entry in play_round(game, t, test=False).ledger} for t in range(1, rounds + 1)]
+
+
+def test_reports_are_disclosed_and_billed_where_the_strategy_reads_them() -> None:
+    """Oort reads the squared loss and the number of samples of everybody that trained; uniform selection reads nothing."""
+    (plain, *_), (oort, *_) = ledgers("uniform"), ledgers("oort")
+    assert plain["training"].discloses == "its update and number of samples"
+    assert oort["training"].discloses.startswith("its update and number of samples, ")
+    words = oort["training"].discloses.removeprefix("its update and number of samples, ").split(", ")
+    assert "square_loss" in words
+    assert oort["training"].bytes_up == plain["training"].bytes_up + 4 * 3 * len(words)
+
+
+def test_a_histogram_is_sent_once() -> None:
+    first, second = ledgers({"name": "stratified"})
+    assert first["Histogram"].bytes_up == 12 * 10 * 4
+    assert "each class" in first["Histogram"].discloses
+    assert "Histogram" not in second
+
+
+def test_what_the_server_works_out_is_not_sent() -> None:
+    """FEEL that asks for gradients needs no norm of an update, and that of Rizk is the server's own arithmetic."""
+    for name in ("feel", "rizk"):
+        assert "update_norm" not in ledgers(name, 1)[0]["training"].discloses
+
+
+def test_the_loss_of_a_batch_is_said_to_be_that() -> None:
+    ledger = ledgers({"name": "cpowd", "batch_size": 5}, 1)[0]
+    assert ledger["LocalLoss"].discloses == "the mean loss of the current model on 5 of its training samples"
+
+
+def test_clients_that_are_away_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = {"availability": {"name": "bernoulli", "probability": 0.5}}
+    with a_game(selection="powd", systems=away) as game:
+        monkeypatch.setattr(type(game.selector), "select", lambda self, round: round.ask(LocalLoss(), EVERYBODY))
+        with pytest.raises(UsageError, match=r"PowerOfChoice.select in round 1 asks clients \[.*who are not available"):
+            play_round(game, 1, test=False)

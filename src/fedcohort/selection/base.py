@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.arrays import Indices, Values
+from fedcohort.errors import UsageError
 from fedcohort.plugins import Card
 
 __all__ = [
@@ -88,6 +89,11 @@ class Question:
         """Forward passes that each of these answers [n] or [n, numbers] took, float64 [n]."""
         return np.full(len(answers), self.passes)
 
+    @property
+    def told(self) -> str:
+        """What the server learns, for this very question."""
+        return self.reveals
+
     def to_json(self) -> dict[str, Any]:
         """A description that crosses a process border; :data:`QUESTIONS` names the class to rebuild."""
         return {"kind": type(self).__name__, **dataclasses.asdict(self)}
@@ -114,6 +120,15 @@ class LocalLoss(Question):
     def passes(self) -> float:
         """One pass, or none worth counting for a single batch."""
         return 0.0 if self.batch else 1.0
+
+    @property
+    def told(self) -> str:
+        """Of all training data, or of a batch."""
+        return (
+            f"the mean loss of the current model on {self.batch} of its training samples"
+            if self.batch
+            else self.reveals
+        )
 
 
 @dataclass(frozen=True)
@@ -438,6 +453,7 @@ class Outcome:
         class_accuracy: the same per class, float64 [K]; NaN where a class has no validation samples.
         validation_losses: cross-entropy of the new model on each validation sample, −ln of the right class's probability, float64 [n];
             empty without a validation set.
+        read: names of the reports that the strategy has asked for.
     """
 
     t: int
@@ -450,9 +466,11 @@ class Outcome:
     accuracy: float
     class_accuracy: Values
     validation_losses: Values = field(default_factory=lambda: np.zeros(0))
+    read: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def report(self, name: str) -> Values:
-        """One report of the cohort's clients; all NaN when nobody sent it."""
+        """One report of the cohort's clients; all NaN when nobody sent it. What is read is what clients are billed for."""
+        self.read.add(name)
         return self.reports.get(name, np.full(len(self.cohort), np.nan))
 
 
@@ -521,23 +539,26 @@ def choose(selector: Selector, round: Round) -> Cohort:
     """
     if len(round.available) == 0:
         return Cohort(round.available, why=Why(round.available, np.zeros(0), note="nobody available"))
-    cohort = selector.select(round)
+    cohort, name = selector.select(round), type(selector).__name__
+    if not isinstance(cohort, Cohort):
+        raise UsageError(
+            f"{name}.select in round {round.t} returned {type(cohort).__name__}; return a Cohort(clients, why=…)"
+        )
     if len(round.available) <= round.k and not selector.variable_size and len(cohort) < len(round.available):
         sure = None if cohort.inclusion is None else np.ones(len(round.available))
         cohort = Cohort(round.available, inclusion=sure, sampling=cohort.sampling, stop=cohort.stop, why=cohort.why)
-    name = type(selector).__name__
     _check_numbers(cohort, f"{name}.select in round {round.t}")
     clients = np.asarray(cohort.clients, dtype=np.int64)
     everybody = np.array_equal(clients, round.available)  # distinct and available, without a sort
     if not everybody and (np.diff(np.sort(clients)) == 0).any():
-        raise ValueError(
+        raise UsageError(
             f"{name}.select returned a client twice in round {round.t}; use Cohort.multiplicity for repeats"
         )
     if not everybody and not _contains(round.available, clients):
-        raise ValueError(f"{name}.select returned clients that are not available in round {round.t}")
+        raise UsageError(f"{name}.select returned clients that are not available in round {round.t}")
     wanted = min(round.k, len(round.available))
     if not selector.variable_size and cohort.multiplicity is None and len(clients) != wanted:
-        raise ValueError(f"{name}.select returned {len(clients)} clients instead of {wanted} in round {round.t}")
+        raise UsageError(f"{name}.select returned {len(clients)} clients instead of {wanted} in round {round.t}")
     why = cohort.why
     if round.notes:
         why = Why(clients, np.full(len(clients), np.nan)) if why is None else why
@@ -566,18 +587,22 @@ def _check_numbers(cohort: Cohort, where: str) -> None:
     """Ids and epochs are whole numbers, and every number lies where it has a meaning; a fraction is not cut off silently."""
     ids = np.asarray(cohort.clients)
     if len(ids) and not np.issubdtype(ids.dtype, np.integer):
-        raise ValueError(f"{where}: Cohort.clients are {ids.dtype}, not whole numbers: {ids[:5].tolist()}")
+        raise UsageError(f"{where}: Cohort.clients are {ids.dtype}, not whole numbers: {ids[:5].tolist()}")
+    if cohort.why is not None and len(cohort.why.scores) != len(cohort.why.candidates):
+        raise UsageError(
+            f"{where}: Why.scores has {len(cohort.why.scores)}, not one float for each of {len(cohort.why.candidates)} candidates"
+        )
     for name, (kind, low, high) in _LIMITS.items():
         values = getattr(cohort, name)
         if values is None or len(values) == 0:
             continue
         values = np.asarray(values)
         if kind is np.integer and not np.issubdtype(values.dtype, np.integer):
-            raise ValueError(f"{where}: Cohort.{name} are {values.dtype}, not whole numbers: {values[:5].tolist()}")
+            raise UsageError(f"{where}: Cohort.{name} are {values.dtype}, not whole numbers: {values[:5].tolist()}")
         outside = ~(np.isfinite(values) & (values >= low) & (values <= high))
         if outside.any():
             first = np.flatnonzero(outside)[0]
             limits = f"at least {low:g}" if np.isinf(high) else f"within {low:g} and {high:g}"
-            raise ValueError(
+            raise UsageError(
                 f"{where}: Cohort.{name} of client {ids[first]} is {values[first]}; must be finite and {limits}"
             )

@@ -58,6 +58,7 @@ class Conformal(Selector):
         asks="all clients of the cohort to train, at most max_epochs epochs with a pass over held-out samples after each; only those "
         "that are done upload",
         discloses="its quantile, the mean size of its prediction sets, its number of held-out samples and of epochs used",
+        knows="N_i; a validation set with adaptive_alpha",
         cost="O(m), m trainings",
     )
     needs: ClassVar[frozenset[str]] = frozenset({"holdout"})

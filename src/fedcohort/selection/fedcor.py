@@ -71,6 +71,7 @@ class FedCor(Selector):
         asks="everybody for its loss in the first rounds (m model downloads, m forward passes); later, every few rounds, for its "
         "change over a round of training that is thrown away (2m model downloads, 2m forward passes, k trainings)",
         discloses=f"{LocalLoss.reveals}; {LossChange.reveals}",
+        knows="N_i",
         cost="O(k·m·(dim + k)); training O(m·dim²) a step, O(m³) for kernels that are not linear",
     )
 

@@ -59,6 +59,7 @@ class Flash(ContextBandit):
         status="ours",
         asks=ASKS,
         discloses=Context.reveals,
+        knows="N_i; durations",
         cost="O(md² + d³), d = 4",
     )
     variable_size: ClassVar[bool] = True
@@ -166,6 +167,7 @@ class FlashPrinted(Flash):
         status="paper",
         asks=ASKS,
         discloses=Context.reveals,
+        knows="N_i; durations",
         cost="O(md² + d³), d = 4",
     )
 

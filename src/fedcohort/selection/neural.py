@@ -176,6 +176,7 @@ class Neural(ContextBandit):
         status="ours",
         asks="everybody for its losses on training and held-out data in every round (m model downloads, m forward passes)",
         discloses=Context.reveals,
+        knows="N_i; durations",
         cost="O(m·P_nn) + 100 passes over at most 10,000 pairs",
     )
 

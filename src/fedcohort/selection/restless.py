@@ -126,6 +126,7 @@ class Restless(ContextBandit):
         status="ours",
         asks="everybody for its losses on training and held-out data in every round (m model downloads, m forward passes)",
         discloses=Context.reveals,
+        knows="N_i; durations",
         cost="O(mdH + d³H), d = 4",
     )
 
