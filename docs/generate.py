@@ -64,9 +64,9 @@ def toml_value(value: Any) -> str:
 
 def kind(words: str) -> str:
     """A type for a table cell, where a bar would end the cell: ``clip | affine`` becomes two quoted words."""
+    words = words.removesuffix(" or none")
     if " | " in words:
         return ", ".join(f'`"{word}"`' for word in words.split(" | "))
-    words = words.removesuffix(" or none")
     plain = {"str": "string"}
     return " or ".join(plain.get(word, word) for word in words.split(" or "))
 

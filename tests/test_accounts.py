@@ -46,3 +46,30 @@ def test_who_was_no_candidate_stands_at_the_end() -> None:
     assert [client for client, *_ in decisions(Cohort(np.array([4, 3])))] == [4, 3]
     nobody = Cohort(np.zeros(0, dtype=np.int64), why=Why(np.zeros(0, dtype=np.int64), np.zeros(0)))
     assert decisions(nobody) == []
+
+
+@pytest.mark.parametrize(
+    "kind", ["random", "ties", "all alike", "few have a score", "nobody has a score", "one is best", "sorted"]
+)
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_the_best_of_many_are_those_of_a_sort(kind: str, shuffled: bool) -> None:
+    draw = np.random.default_rng(0)
+    m = 40_000
+    scores = {
+        "random": draw.normal(size=m),
+        "ties": draw.integers(0, 7, m).astype(float),
+        "all alike": np.ones(m),
+        "few have a score": np.where(draw.random(m) < 0.01, draw.random(m), np.nan),
+        "nobody has a score": np.full(m, np.nan),
+        "one is best": (np.arange(m) == 17).astype(float),
+        "sorted": np.arange(m, dtype=float),
+    }[kind]
+    candidates = draw.permutation(m) if shuffled else np.arange(m)
+    clients = draw.choice(m, 30, replace=False)
+    rows = decisions(Cohort(clients, why=Why(candidates, scores)))
+    keys = np.where(np.isnan(scores), -np.inf, scores)
+    order = candidates[np.lexsort((candidates, -keys))]
+    chosen = np.isin(order, clients)
+    expected = [*order[chosen], *order[~chosen][: KEPT - 30]]
+    assert [client for client, *_ in rows] == expected
+    assert [selected for _, selected, *_ in rows] == [True] * 30 + [False] * (KEPT - 30)

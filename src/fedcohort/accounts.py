@@ -19,6 +19,9 @@ __all__ = ["Ledger", "Stopwatch", "Tally", "decisions", "num_bytes"]
 
 T = TypeVar("T")
 
+SAMPLE = 2**14
+"""Scores from which the best thousand of many are guessed."""
+
 ALWAYS = frozenset({"loss", "square_loss", "samples", "steps", "accuracy"})
 """What is measured of every client that trains; it is sent, and costs 4 bytes a number, where the strategy asks for it. What else a
 client reports always costs that, and is kept in the record."""
@@ -287,8 +290,9 @@ def decisions(cohort: Cohort) -> list[tuple[int, bool, float, dict[str, float]]]
     selected = np.zeros(most + 1, dtype=bool)
     selected[cohort.clients] = True
     chosen = selected[why.candidates]
-    inside, outside = np.flatnonzero(chosen), np.flatnonzero(~chosen)
-    order = np.concatenate([_ranked(why, inside, KEPT), _ranked(why, outside, max(0, KEPT - len(inside)))])
+    inside = np.flatnonzero(chosen)
+    best = _best(why, KEPT + len(inside))  # enough of the others, wherever the selected are
+    order = np.concatenate([inside[_order(why, inside)][:KEPT], best[~chosen[best]][: max(0, KEPT - len(inside))]])
     rows = [
         (
             int(why.candidates[i]),
@@ -302,17 +306,35 @@ def decisions(cohort: Cohort) -> list[tuple[int, bool, float, dict[str, float]]]
     return rows + [(int(c), True, math.nan, {}) for c in cohort.clients[:KEPT] if selected[c]]
 
 
-def _ranked(why: Why, among: Indices, count: int) -> Indices:
-    """The ``count`` best scored positions of ``among``, the lowest id first where scores are equal; what is no score comes last."""
+def _order(why: Why, among: Indices) -> Indices:
+    """The best scored of these positions first, the lowest id first where scores are equal; what is no score comes last."""
     scores = why.scores[among]
-    scores = np.where(np.isnan(scores), -np.inf, scores)
-    ids = why.candidates[among]
-    if count < len(among):  # a million need not be sorted for a thousand
-        edge = np.partition(scores, len(scores) - count)[len(scores) - count] if count else np.inf
-        above, equal = np.flatnonzero(scores > edge), np.flatnonzero(scores == edge)
-        left = count - len(above)
-        if 0 < left < len(equal):
-            equal = equal[np.argpartition(ids[equal], left - 1)[:left]]
-        kept = np.concatenate([above, equal[: max(left, 0)]])
-        among, scores, ids = among[kept], scores[kept], ids[kept]
-    return among[np.lexsort((ids, -scores))]
+    return np.lexsort((why.candidates[among], -np.where(np.isnan(scores), -np.inf, scores)))
+
+
+def _best(why: Why, count: int) -> Indices:
+    """The ``count`` best positions in that order; a million need not be sorted for a thousand, nor be partitioned."""
+    scores, ids = why.scores, why.candidates
+    if count >= len(scores):
+        return _order(why, np.arange(len(scores)))
+    step = max(1, len(scores) // SAMPLE)
+    sample = np.nan_to_num(scores[::step], nan=-np.inf)
+    guess = np.partition(sample, -min(len(sample), 2 * count // step + 16))[-min(len(sample), 2 * count // step + 16)]
+    some = scores[scores >= guess]
+    if len(some) < count:  # the sample misled, or fewer have a score
+        some = np.where(np.isnan(scores), -np.inf, scores)
+    highest = float(some.max())
+    edge = (
+        highest
+        if np.count_nonzero(some == highest) >= count
+        else np.partition(some, len(some) - count)[len(some) - count]
+    )
+    if edge == -np.inf:
+        return _order(why, np.arange(len(scores)))[:count]
+    above, equal = np.flatnonzero(scores > edge), np.flatnonzero(scores == edge)
+    left = count - len(above)
+    if left < len(equal):
+        own = ids[equal]
+        equal = equal[:left] if (own[1:] > own[:-1]).all() else equal[np.argpartition(own, left - 1)[:left]]
+    best = np.concatenate([above, equal])
+    return best[_order(why, best)]

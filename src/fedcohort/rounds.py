@@ -96,8 +96,8 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
         ask = ledger.asking(partial(_answer, game, t, available, ledger), clock.num_samples)
         k = min(clock.invited(game.k), len(available))
         seen = Round(
-            t, k, available, rng(game.seed, "select", t), before, clock.durations.copy(), ask,
-            clock.compute_times.copy(), clock.upload_times.copy(),
+            t, k, available, rng(game.seed, "select", t), before, _shown(clock.durations), ask,
+            _shown(clock.compute_times), _shown(clock.upload_times),
         )  # fmt: skip
         cohort = choose(selector, seen)
 
@@ -136,6 +136,13 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
     if tested is not None:
         row.add_test(tested.accuracy, tested.loss, tested.class_accuracy.tolist())
     return row
+
+
+def _shown(values: Values) -> Values:
+    """The same numbers, which nobody can change through them."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 def _answer(game: Game, t: int, present: Indices, ledger: Ledger, question: Question, clients: Indices) -> Values:

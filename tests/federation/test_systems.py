@@ -409,11 +409,19 @@ def test_strategies_are_told_what_the_server_knows() -> None:
         assert np.isnan(outcome.durations[status == "failed"]).all()
         assert np.isfinite(outcome.durations[status == "admitted"]).all()
         seen: list[Any] = []
-        game.selector.select = lambda round: seen.append(round) or fedcohort.selection.base.Cohort(round.available)  # type: ignore
+
+        def select(round: Any) -> Any:
+            assert not any(
+                values.flags.writeable for values in (round.durations, round.compute_times, round.upload_times)
+            )
+            seen.extend([round.compute_times + round.upload_times, round.durations.copy()])
+            return fedcohort.selection.base.Cohort(round.available)
+
+        game.selector.select = select  # type: ignore[method-assign]
         play_round(game, 2, test=False)
-        known = seen[0].compute_times + seen[0].upload_times
+        known, durations = seen
         clients = outcome.cohort.clients
-        assert known[clients[status == "admitted"]] == pytest.approx(seen[0].durations[clients[status == "admitted"]])
+        assert known[clients[status == "admitted"]] == pytest.approx(durations[clients[status == "admitted"]])
         assert np.isnan(known[clients[status != "admitted"]]).all()
 
 

@@ -379,6 +379,19 @@ def test_the_mean_of_identical_models_is_that_model_exactly() -> None:
         assert torch.equal(value, updates[0].state[name])
 
 
+def test_a_layer_without_a_bias_is_all_there_is(compare: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedcohort.training.stacked.few_samples", lambda *_: True)
+    lone = as_model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3, bias=False)))
+    compare({"momentum": 0.9}, lone)
+    module = lone.build((6,), 3)
+    people = small_federation([12, 7], trouble=False)
+    stack = Stack(people, module, Training(batch_size=4), FedAvg(), 3)
+    start = {name: value.detach().clone() for name, value in module.state_dict().items()}
+    updates = [update for update, _ in stack.train(start, 1, [0, 1])]
+    assert all(is_finite(update) and update.pending is not None for update in updates)
+    assert list(mean_of(updates, [1.0, 2.0])) == ["1.weight"]
+
+
 def test_what_is_said_of_a_model_without_looking_at_it() -> None:
     lazy, looked_at = together(), together()
     assert [update.num_bytes for update in lazy] == [

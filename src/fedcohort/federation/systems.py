@@ -77,6 +77,8 @@ class Clock:
         m = len(self.num_samples)
         self.durations, self.compute_times, self.upload_times = (np.full(m, np.nan) for _ in range(3))
         self._fingerprint = self.availability.fingerprint()
+        self._with_data, self._everybody = self.num_samples > 0, np.arange(m)
+        self._everybody.flags.writeable = False
         self._presence = self.availability.presence(m, self.rounds, self.seed)
         self._computing = self.latency.times(self.num_samples, self.seed)
         self._split = self.network.split(m, self.seed, 2 * self.model_bytes)
@@ -106,7 +108,8 @@ class Clock:
 
     def available(self, t: int) -> Indices:
         """Clients that can be chosen in round ``t``, ascending; those without data never are (R7)."""
-        return np.flatnonzero(self._presence(t) & (self.num_samples > 0))
+        there = self._presence(t) & self._with_data
+        return self._everybody if there.all() else np.flatnonzero(there)
 
     def nominal(self, t: int) -> Values:
         """Time each client needs in round ``t`` for nominal work and a whole model down and up, float64 [m]."""

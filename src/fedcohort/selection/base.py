@@ -269,7 +269,7 @@ class Round:
             was late counts with the time that the server waited for it.
         ask: ``ask(question, clients)`` returns float64 [len(clients)] (or [len(clients), numbers]), NaN where nobody answered.
         compute_times, upload_times: the parts of ``durations`` that are computation and communication (down and up), float64 [m];
-            NaN where never measured.
+            NaN where never measured. All three can be read only, and change after ``select``: what is to be kept is copied.
         notes: what the rules that hold for every strategy had to do while this one chose, in words; they end in the record.
     """
 

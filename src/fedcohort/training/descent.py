@@ -251,11 +251,19 @@ class Models:
 
     def is_finite(self, position: int) -> bool:
         """Whether all its entries are; they are written out only if the first layer's are beyond any doubt too large to tell."""
-        if not all(bool(torch.isfinite(value[position]).all()) for value in self.others.values()):
+        if not self._finite[position]:
             return False
         if self._bounds[position] < torch.finfo(self.first.A.dtype).max / 4:
             return True
         return bool(torch.isfinite(self.first.weight_of(position)).all())
+
+    @cached_property
+    def _finite(self) -> list[bool]:
+        """Whether all entries of a client's other layers are finite."""
+        found = torch.ones(self.size, dtype=torch.bool, device=self.first.A.device)
+        for value in self.others.values():
+            found &= torch.isfinite(value).flatten(1).all(1)
+        return list(found.tolist())
 
     @cached_property
     def _bounds(self) -> list[float]:
