@@ -43,7 +43,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"adaptive_epochs": False, "unsent": "unchanged", "epsilon_decay": 0.5},
     ],
     "afl": [{"alpha1": 0.0, "alpha2": 5.0, "alpha3": 1.0}, {"alpha1": 0.99, "alpha3": 0.0}],
-    "divfl": [{"subset": 2}],
+    "divfl": [{"subset": 2}, {"start": "everybody"}],
     "tifl": [
         {"interval": 2, "credit": 1, "tiers": 2},
         {"policy": "static", "tiers": 3, "probabilities": [0.7, 0.0, 0.3]},

@@ -11,6 +11,7 @@ from scipy.spatial.distance import cdist
 import fedcohort
 from fedcohort.errors import UsageError
 from fedcohort.parameters import make
+from fedcohort.selection.base import choose
 from fedcohort.selection.divfl import DivFL, facility_location
 from fedcohort.streams import rng
 from tests.experiments import small
@@ -84,6 +85,31 @@ def test_those_without_an_update_come_first() -> None:
         assert cohort.weights.tolist() == [0.2, 0.2, 0.2, 0.4]
 
 
+def test_everybody_at_the_start() -> None:
+    """All who are there, once; who was away comes first when there again, k a round."""
+    selector: DivFL = make(DivFL, {"start": "everybody"}, "selection")
+    selector.setup(a_census([10] * 5, 2))
+    cohort = choose(selector, a_round(2, [0, 1, 2, 3], m=5))
+    assert sorted(cohort.clients.tolist()) == [0, 1, 2, 3]
+    assert cohort.weights is not None
+    assert cohort.weights.tolist() == [0.25] * 4  # each stands for itself
+    selector.observe(an_outcome(cohort, reports={"update": np.full((4, 2), np.nan)}))
+    assert len(choose(selector, a_round(2, [0, 1, 2, 3], m=5, t=2))) == 4  # nobody came back: once more
+    selector.observe(an_outcome(cohort, t=2, reports={"update": UPDATES[cohort.clients]}))
+    for seed in range(10):
+        later = choose(selector, a_round(2, 5, t=3, seed=seed)).clients.tolist()
+        assert later[0] == 4
+        assert len(later) == 2
+    assert "variable_size" not in selector.state_dict()
+    assert not DivFL().variable_size
+
+
+def test_a_run_that_begins_with_everybody(tmp_path: Any) -> None:
+    run = fedcohort.run(small(selection={"name": "divfl", "k": 4, "start": "everybody"}), runs=tmp_path)
+    assert run.rounds["selected"].tolist() == [12, *[4] * (len(run.rounds) - 1)]
+    assert run.rounds["note"].iloc[1].startswith("0 without an update, 4 that stand for 12")
+
+
 def test_distances_follow_those_who_take_part() -> None:
     selector = ready(UPDATES, 2)
     moved = UPDATES.copy()
@@ -103,8 +129,24 @@ def test_too_much_memory_is_refused_in_words() -> None:
     known = dataclasses.replace(a_census([1] * 1000, 2), num_parameters=10_000)
     with pytest.raises(UsageError, match=message):  # before anything is trained
         selector.setup(known)
-    with pytest.raises(UsageError, match="the updates of 100,000 clients, and their distances"):
-        DivFL().setup(a_census([1] * 100_000, 2))
+    with pytest.raises(UsageError, match="the updates of 3,000 clients, and their distances"):
+        selector.setup(a_census([1] * 3_000, 2))
+
+
+def test_too_many_clients_are_refused_in_words() -> None:
+    """All candidates of 4,000 clients can be tried, and as many distances with a subset."""
+    for m, subset in ((4_000, None), (4_001, 3_999), (10_000, 1_600)):
+        DivFL(subset=subset).setup(a_census([1] * m, 2))
+    with pytest.raises(UsageError, match=r"subset = None: .* at most 4,000 clients, not 4,001; give subset = 3,999 or"):
+        DivFL().setup(a_census([1] * 4_001, 2))
+    with pytest.raises(UsageError, match=r"subset = 1601: .* not 10,000; give subset = 1,600 or less"):
+        DivFL(subset=1_601).setup(a_census([1] * 10_000, 2))
+    with pytest.raises(UsageError, match=r"subset = 9999999: .* not 10,000"):
+        DivFL(subset=9_999_999).setup(a_census([1] * 10_000, 2))
+    with pytest.raises(
+        UsageError, match=r"'divfl': 10,001 clients; .* at most 4,000, or 10,000 with subset = 1,600; use"
+    ):
+        DivFL(subset=1).setup(a_census([1] * 10_001, 2))
 
 
 def test_a_run_with_masses_as_weights(tmp_path: Any) -> None:

@@ -4,31 +4,35 @@
 
 over sets S of k available clients, greedily: beginning with nobody, the client is added that leaves the smallest sum. The sum goes
 over all clients with an update. Updates are refreshed when a client takes part (the paper's version without overhead); those who never
-took part come first, at random, until an update of everybody is known. ``subset`` tries only a random part of the candidates at
-each step (stochastic greedy).
+took part come first, at random, k a round, until an update of everybody is known; or everybody takes part in the first round
+(``start = "everybody"``, the paper's version). ``subset`` tries only a random part of the candidates at each step (stochastic greedy).
 
 The cohort's weights (``algorithm.weights = "cohort"``) are the masses of the facilities: the share of clients that each stands for.
 Native aggregation weights are ``n_selected``.
 
-Memory is 4·m·(P + m) bytes, for the updates and their distances; above ``memory_limit`` the run is refused before it
-begins.
+Every step of a choice looks at the distances of every candidate to every client. Up to 4,000 clients can be compared so, and 10,000
+if each step tries so few of them (``subset``) that it looks at no more distances than that. Memory is 4·m·(P + m) bytes, for the
+updates and their distances, at most ``memory_limit``. Runs beyond that are refused before they begin.
 
 Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes, "Diverse Client Selection for Federated Learning via Submodular Maximization",
 ICLR 2022; code melodi-lab/divfl.
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt
 from scipy.spatial.distance import cdist
 
+from fedcohort.errors import UsageError
 from fedcohort.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
 from fedcohort.selection.memory import check_memory
 
-__all__ = ["DivFL"]
+__all__ = ["LIMIT", "MOST", "DivFL"]
 
+LIMIT, MOST = 4_000, 10_000
+"""Clients of which all can be tried at each step, and clients of which a few can: some seconds for a choice of a hundred."""
 BLOCK = 2**16
 """Entries of an update that are compared at a time."""
 CELLS = 2**22
@@ -43,7 +47,7 @@ class DivFL(Selector):
         source="Balakrishnan et al. 2022 (ICLR); code melodi-lab/divfl",
         status="code",
         knows="the last update of every client",
-        cost="O(k·m·P) for distances, O(k·m²) to choose; 4·m·(P + m) bytes",
+        cost=f"O(k·m·P) for distances, O(k·m²) to choose, m at most {LIMIT:,}, with subset {MOST:,}; 4·m·(P + m) bytes",
     )
     needs: ClassVar[frozenset[str]] = frozenset({"update"})
     gives: ClassVar[frozenset[str]] = frozenset({"weights"})
@@ -51,12 +55,29 @@ class DivFL(Selector):
     subset: Annotated[int, Ge(1)] | None = None
     """Candidates that are tried at each step, drawn at random; none given means all, which takes k·m² steps a round: with many
     thousands of clients, give a few hundred."""
+    start: Literal["unseen_first", "everybody"] = "unseen_first"
+    """How updates become known: k clients a round, those without one first; or all available clients take part in the first round."""
     memory_limit: Annotated[float, Gt(0)] = 4.0
     """The most GiB that updates and distances may take."""
 
+    def __post_init__(self) -> None:
+        vars(self)["variable_size"] = self.start == "everybody"
+
     def setup(self, census: Census) -> None:
-        """No update is known."""
+        """No update is known; refuses what would take too long, or too much memory."""
         super().setup(census)
+        m = census.num_clients
+        most = LIMIT * LIMIT // m
+        if m > MOST:
+            raise UsageError(
+                f"selection.name = 'divfl': {m:,} clients; comparing them all is quadratic, and done for at most {LIMIT:,}, or "
+                f"{MOST:,} with subset = {LIMIT * LIMIT // MOST:,}; use another strategy, or fewer clients"
+            )
+        if min(self.subset or m, m) > most:
+            raise UsageError(
+                f"selection.subset = {self.subset}: divfl can try all candidates of at most {LIMIT:,} clients, not {m:,}; "
+                f"give subset = {most:,} or less"
+            )
         self._check_memory(census.num_parameters)
         self.updates: Values | None = None
         self.distances: Values | None = None
@@ -66,9 +87,10 @@ class DivFL(Selector):
         """The unknown first, then the best facilities."""
         i = round.available
         unknown = i[~self.known[i]]
-        first = round.sample(round.k, among=unknown)
+        everybody_first = self.start == "everybody" and not self.known.any()
+        first = unknown if everybody_first else round.sample(round.k, among=unknown)
         everybody, candidates = np.flatnonzero(self.known), i[self.known[i]]
-        count = min(round.k - len(first), len(candidates))
+        count = max(0, min(round.k - len(first), len(candidates)))
         scores = np.full(len(i), np.inf)
         picks: Indices = np.zeros(0, dtype=np.int64)
         cost, masses = 0.0, np.zeros(0)
@@ -103,6 +125,10 @@ class DivFL(Selector):
         found = distances(self.updates, clients, everybody)
         self.distances[np.ix_(clients, everybody)] = found
         self.distances[np.ix_(everybody, clients)] = found.T
+
+    def state_dict(self) -> dict[str, Any]:
+        """Updates and distances; whether the cohort's size varies follows from ``start``."""
+        return {name: value for name, value in super().state_dict().items() if name != "variable_size"}
 
     def _check_memory(self, width: int) -> None:
         m = self.census.num_clients
