@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedcohort.algorithms.base import LARGE, Algorithm, Members, ModelState, Update, is_finite
-from fedcohort.arrays import Indices, Values
+from fedcohort.arrays import Indices, Values, nth_highest
 from fedcohort.record import KEPT, ClientRow, LedgerRow
 from fedcohort.selection.base import Cohort, Outcome, Question, Why
 from fedcohort.training.forward import Evaluation
@@ -18,9 +18,6 @@ from fedcohort.training.forward import Evaluation
 __all__ = ["Ledger", "Stopwatch", "Tally", "decisions", "num_bytes"]
 
 T = TypeVar("T")
-
-SAMPLE = 2**14
-"""Scores from which the best thousand of many are guessed."""
 
 ALWAYS = frozenset({"loss", "square_loss", "samples", "steps", "accuracy"})
 """What is measured of every client that trains; it is sent, and costs 4 bytes a number, where the strategy asks for it. What else a
@@ -313,28 +310,24 @@ def _order(why: Why, among: Indices) -> Indices:
 
 
 def _best(why: Why, count: int) -> Indices:
-    """The ``count`` best positions in that order; a million need not be sorted for a thousand, nor be partitioned."""
-    scores, ids = why.scores, why.candidates
-    if count >= len(scores):
-        return _order(why, np.arange(len(scores)))
-    step = max(1, len(scores) // SAMPLE)
-    sample = np.nan_to_num(scores[::step], nan=-np.inf)
-    guess = np.partition(sample, -min(len(sample), 2 * count // step + 16))[-min(len(sample), 2 * count // step + 16)]
-    some = scores[scores >= guess]
-    if len(some) < count:  # the sample misled, or fewer have a score
-        some = np.where(np.isnan(scores), -np.inf, scores)
-    highest = float(some.max())
-    edge = (
-        highest
-        if np.count_nonzero(some == highest) >= count
-        else np.partition(some, len(some) - count)[len(some) - count]
-    )
-    if edge == -np.inf:
-        return _order(why, np.arange(len(scores)))[:count]
-    above, equal = np.flatnonzero(scores > edge), np.flatnonzero(scores == edge)
-    left = count - len(above)
-    if left < len(equal):
-        own = ids[equal]
-        equal = equal[:left] if (own[1:] > own[:-1]).all() else equal[np.argpartition(own, left - 1)[:left]]
-    best = np.concatenate([above, equal])
+    """The ``count`` best positions in that order; a million need not be sorted for a thousand."""
+    known = why.scores > -np.inf  # NaN and −∞ are no scores
+    scored = np.flatnonzero(known)
+    if len(scored) <= count:  # the others count by their ids
+        return np.concatenate(
+            [scored[_order(why, scored)], _lowest(why.candidates, np.flatnonzero(~known), count - len(scored))]
+        )
+    scores = why.scores[scored] if len(scored) < len(known) else why.scores
+    edge = nth_highest(scores, count)
+    above, equal = scored[scores > edge], scored[scores == edge]
+    best = np.concatenate([above, _lowest(why.candidates, equal, count - len(above))])
     return best[_order(why, best)]
+
+
+def _lowest(ids: Indices, among: Indices, count: int) -> Indices:
+    """The ``count`` of these positions with the lowest ids, which ascend."""
+    own = ids[among]
+    if count < len(among) and not (own[1:] > own[:-1]).all():
+        kept = np.argpartition(own, count)[:count]
+        among, own = among[kept], own[kept]
+    return among[:count] if (own[1:] > own[:-1]).all() else among[np.argsort(own)][:count]

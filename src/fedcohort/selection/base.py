@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.arrays import Indices, Values
+from fedcohort.arrays import Indices, Values, nth_highest
 from fedcohort.errors import UsageError
 from fedcohort.plugins import Card
 
@@ -357,7 +357,7 @@ def _highest(scores: Values, k: int, rng: np.random.Generator) -> tuple[Indices,
         scores = np.where(np.isnan(scores), np.where(rng.random(n) < k / n, np.inf, -np.inf), scores)
     if k >= n:
         return np.arange(n), scores, keys
-    threshold = np.partition(scores, n - k)[n - k]
+    threshold = nth_highest(scores, k)
     above, equal = np.flatnonzero(scores > threshold), np.flatnonzero(scores == threshold)
     left = k - len(above)
     if left < len(equal):  # a million that were never chosen are equal: they need not be sorted

@@ -36,6 +36,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
+from fedcohort.arrays import nth_highest
 from fedcohort.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Speed, Values, Why
 from fedcohort.selection.speed import ask_speed, nobody_said, times
@@ -160,9 +161,9 @@ class Oort(Selector):
         """``count`` of those near the ``count``-th highest score or above, ∝ score."""
         if count <= 0:
             return clients[:0]
-        near = scores >= self.cut_off * _highest(scores, count)
+        near = scores >= self.cut_off * nth_highest(scores, count)
         if self.pool:
-            near |= scores >= _highest(scores, min(self.pool * count, len(scores)))
+            near |= scores >= nth_highest(scores, min(self.pool * count, len(scores)))
         return round.draw(scores[near], count, among=clients[near])
 
     def _exploration_weights(self, clients: Indices, durations: Values, preferred: float, count: int) -> Values:
@@ -176,7 +177,7 @@ class Oort(Selector):
             return sizes
         slow = seconds > preferred
         sizes[slow] *= (preferred / seconds[slow]) ** self.alpha_oort
-        return np.where(sizes >= _highest(sizes, min(5 * count, len(sizes))), sizes, 0.0)
+        return np.where(sizes >= nth_highest(sizes, min(5 * count, len(sizes))), sizes, 0.0)
 
     def _fill_up(self, round: Round, chosen: Indices, old: Indices, scores: Values) -> Indices:
         """The best explored, and then the blacklisted, when the others are not enough."""
@@ -245,11 +246,6 @@ class Oort(Selector):
             self.threshold = min(100.0, self.threshold + self.pacer_step)
         elif faster:
             self.threshold = max(self.pacer_step, self.threshold - self.pacer_step)
-
-
-def _highest(values: Values, count: int) -> float:
-    """The ``count``-th highest of the values."""
-    return float(np.partition(values, len(values) - count)[len(values) - count])
 
 
 def _at_quantile(values: Values, share: float) -> float:
