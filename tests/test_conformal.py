@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -206,6 +207,50 @@ def test_other_wrong_input_is_named() -> None:
         scores([0.5], "s4")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="overflow = 'no'"):
         quantile([0.5], 0.5, "no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: probability_at(0.0, "s2"), r"threshold = 0\.0: greater than 0 with score = 's2', such as 0\.25"),
+        (lambda: probability_at(-1, "s2"), r"threshold = -1: greater than 0"),
+        (lambda: probability_at(1.0, "s3"), r"threshold = 1\.0: between 0 and 1 with score = 's3', such as 0\.25"),
+        (lambda: probability_at(0, "s3"), r"threshold = 0: between 0 and 1"),
+        (lambda: probability_at(math.inf, "s3"), r"threshold = inf: between 0 and 1"),
+        (lambda: probability_at(0.3, "s7"), r"score = 's7': valid are 's1', 's2' and 's3'"),  # type: ignore[arg-type]
+        (lambda: probability_at(NAN), r"threshold = nan: a number, such as 0\.25, or what quantile\(\) gave"),
+        (lambda: probability_at("x"), r"threshold = 'x': a number"),  # type: ignore[arg-type]
+        (lambda: probability_at(0.3, "s2", k1=0.0), r"k1 = 0\.0: a finite number greater than 0, such as 4"),
+        (lambda: scores([0.3], "s3", k2=-1), r"k2 = -1: a finite number greater than 0, such as 20"),
+        (lambda: quantile([0.1], "x"), r"alpha = 'x': between 0 and 1, such as 0\.1"),  # type: ignore[arg-type]
+        (lambda: quantile(["a"], 0.1), r"scores = \['a'\]: numbers"),
+        (
+            lambda: quantile([[0.1], [0.1, 0.2]], 0.1),
+            r"scores = \[\[0\.1\], \[0\.1, 0\.2\]\]: numbers, in lists of equal",
+        ),
+        (lambda: scores(["a"]), r"probabilities = \['a'\]: numbers"),
+        (lambda: right_scores([["a", "b"]], [0]), r"probabilities = \[\['a', 'b'\]\]: numbers"),
+        (lambda: scores([0.5, 1.1]), r"probabilities has 1\.1; between 0 and 1, such as a softmax gives"),
+        (lambda: scores(math.inf), r"probabilities has inf; between 0 and 1"),
+        (lambda: prediction_sets([[2.0, -1.0]], 0.2), r"probabilities has 2; between 0 and 1"),
+        (lambda: prediction_sets([[0.5, 0.5]], NAN), r"threshold = nan: a number"),
+        (lambda: prediction_sets([[0.5, 0.5]], None), r"threshold = None: a number"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_would_work_is_said_in_one_line(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(UsageError, match="^" + message) as refusal:
+        call()
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("score", KINDS)
+def test_nan_and_rounding_are_no_mistakes(score: Score) -> None:
+    """A model that diverged gives NaN; a softmax in single precision may give a little more than 1."""
+    assert scores([[NAN, NAN]], score).tolist() == [[math.inf, math.inf]]
+    assert scores([NAN, 1 + 1e-7, -1e-7], score)[1:] == pytest.approx(scores([1.0, 0.0], score), abs=1e-5)
+    assert prediction_sets([[1.0, 0.0]], math.inf, score).all()
+    assert quantile([NAN, 0.2], 0.5) == math.inf
+    assert prediction_sets([[1.0, 0.0]], np.float32(0.5), score).tolist() == [[True, False]]  # type: ignore[arg-type]
 
 
 def test_the_module_stands_alone() -> None:

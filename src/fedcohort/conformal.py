@@ -18,6 +18,8 @@ Vovk, Gammerman, Shafer 2005; Angelopoulos and Bates 2021, arXiv:2107.07511; the
 """
 
 import math
+import reprlib
+from numbers import Real
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -37,23 +39,28 @@ Overflow = Literal["inf", "max"]
 K1, K2, B = 4.0, 20.0, 10.0
 """Steepness of s2; steepness and offset of s3."""
 
+ROUNDING = 1e-5
+"""By how much a probability may miss [0, 1], as a softmax in single precision or half of it may."""
+
 
 def scores(probabilities: ArrayLike, score: Score = "s1", *, k1: float = K1, k2: float = K2, b: float = B) -> Values:
-    """The score of every probability, in the shape that came in; +∞ for a probability that is not a number.
+    """The score of every probability, in the shape that came in; +∞ for a NaN, which a model that diverged gives.
 
     >>> [float(scores(0.75, score).round(6)) for score in ("s1", "s2", "s3")]
     [0.25, 0.049787, 0.006693]
     """
-    f = np.asarray(probabilities, np.float64)
+    _check_score(score, k1, k2)
+    f = _numbers("probabilities", probabilities)
+    outside = (f < -ROUNDING) | (f > 1 + ROUNDING)
+    if outside.any():
+        raise UsageError(f"probabilities has {f[outside][0]:g}; between 0 and 1, such as a softmax gives")
     if score == "s1":
         found = 1 - f
     elif score == "s2":
         found = np.exp(-k1 * f)
-    elif score == "s3":
+    else:
         with np.errstate(over="ignore"):
             found = 1 / (1 + np.exp(k2 * f - b))  # 1 − 1/(1 + e^−z) without the difference
-    else:
-        raise UsageError(f"score = {score!r}: valid are 's1', 's2' and 's3'")
     known: Values = np.where(np.isnan(f), np.inf, found)
     return known
 
@@ -61,11 +68,18 @@ def scores(probabilities: ArrayLike, score: Score = "s1", *, k1: float = K1, k2:
 def probability_at(threshold: float, score: Score = "s1", *, k1: float = K1, k2: float = K2, b: float = B) -> float:
     """The probability f with score(f) = threshold: a score is at most ``threshold`` where the probability is at least this.
 
+    It lies outside [0, 1] where no probability has this score. Scores s2 are greater than 0, and scores s3 lie between 0 and 1.
+
     >>> [round(probability_at(0.25, score), 6) for score in ("s1", "s2", "s3")]
     [0.75, 0.346574, 0.554931]
     """
+    _check_score(score, k1, k2)
+    _check_threshold(threshold)
     if score == "s1":
         return 1 - threshold
+    if not threshold > 0 or (score == "s3" and not threshold < 1):
+        valid = "greater than 0" if score == "s2" else "between 0 and 1"
+        raise UsageError(f"threshold = {threshold}: {valid} with score = {score!r}, such as 0.25")
     if score == "s2":
         return -math.log(threshold) / k1
     return (b + math.log(1 / threshold - 1)) / k2
@@ -86,7 +100,7 @@ def quantile(scores: ArrayLike, alpha: float, overflow: Overflow = "inf") -> flo
         overflow: what q̂ is if j > n_c, which is when alpha < 1/(n_c + 1): inf, or the largest score (no guarantee then). Without
             any sample it is inf.
     """
-    values = np.asarray(scores, np.float64)
+    values = _numbers("scores", scores)
     if values.ndim != 1:
         raise UsageError(f"scores has the shape {list(values.shape)}; it must be one-dimensional")
     if overflow not in ("inf", "max"):
@@ -105,7 +119,7 @@ def right_scores(
     probabilities: ArrayLike, labels: ArrayLike, score: Score = "s1", *, k1: float = K1, k2: float = K2, b: float = B
 ) -> Values:
     """The scores of the right classes [n] of samples with class probabilities [n, K]."""
-    p, right = np.asarray(probabilities, np.float64), np.asarray(labels)
+    p, right = _numbers("probabilities", probabilities), np.asarray(labels)
     if p.ndim != 2 or right.shape != p.shape[:1]:
         raise UsageError(
             f"probabilities is {list(p.shape)} with {list(right.shape)} labels; it must be [samples, classes], and a label for each"
@@ -131,6 +145,7 @@ def prediction_sets(
     b: float = B,
 ) -> NDArray[np.bool_]:
     """Which classes are in the set of each sample, C(x) = {y : s(x, y) ≤ threshold}: booleans in the shape of ``probabilities``."""
+    _check_threshold(threshold)
     members: NDArray[np.bool_] = scores(probabilities, score, k1=k1, k2=k2, b=b) <= threshold
     return members
 
@@ -204,9 +219,29 @@ def coverage_quantiles(alpha: float, num_calibration: int, levels: tuple[float, 
     return [float(beta.ppf(level, position, num_calibration + 1 - position)) for level in levels]
 
 
+def _numbers(name: str, values: ArrayLike) -> Values:
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise UsageError(f"{name} = {reprlib.repr(values)}: numbers, in lists of equal length or an array") from None
+
+
 def _check_alpha(alpha: float) -> None:
-    if not 0 < alpha < 1:
-        raise UsageError(f"alpha = {alpha}: between 0 and 1, such as 0.1")
+    if not (isinstance(alpha, Real) and 0 < alpha < 1):
+        raise UsageError(f"alpha = {alpha!r}: between 0 and 1, such as 0.1")
+
+
+def _check_threshold(threshold: float) -> None:
+    if not isinstance(threshold, Real) or math.isnan(threshold):
+        raise UsageError(f"threshold = {threshold!r}: a number, such as 0.25, or what quantile() gave")
+
+
+def _check_score(score: str, k1: float, k2: float) -> None:
+    if score not in ("s1", "s2", "s3"):
+        raise UsageError(f"score = {score!r}: valid are 's1', 's2' and 's3'")
+    for name, steepness, valid in (("k1", k1, K1), ("k2", k2, K2)):
+        if not (isinstance(steepness, Real) and 0 < steepness < math.inf):
+            raise UsageError(f"{name} = {steepness!r}: a finite number greater than 0, such as {valid:g}")
 
 
 def _check_labels(labels: NDArray[np.generic], num_classes: int) -> None:
