@@ -11,7 +11,7 @@ from fedcohort.selection.draws import raj, shares
 from fedcohort.selection.loss_proportional import LossProportional
 from fedcohort.selection.size import BySize
 from tests.selection.fakes import a_census, a_round, the_why
-from tests.selection.laws import mean_close, same_law, successive_orders, weights_of
+from tests.selection.laws import mean_close, same_law, successive_orders, successive_sets, weights_of
 
 SIZES = [50, 30, 10, 8, 2]
 
@@ -22,16 +22,8 @@ def by_size(**values: Any) -> BySize:
     return selector
 
 
-def law_of_sets(q: Any, k: int) -> dict[tuple[int, ...], float]:
-    law: dict[tuple[int, ...], float] = {}
-    for order, probability in successive_orders(q, k):
-        key = tuple(sorted(order))
-        law[key] = law.get(key, 0.0) + probability
-    return law
-
-
 def test_without_replacement_it_follows_successive_draws() -> None:
-    assert same_law(by_size().select, law_of_sets(SIZES, 2), 2, 5, 5_000)
+    assert same_law(by_size().select, successive_sets(SIZES, 2), 2, 5, 5_000)
 
 
 def test_with_replacement_it_counts_repeats() -> None:
@@ -102,7 +94,7 @@ def test_by_loss_it_follows_successive_draws(temperature: float) -> None:
     def select(round: Any) -> Any:
         return selector.select(a_round(2, 5, t=round.t, rng=round.rng, losses=LOSSES))
 
-    assert same_law(select, law_of_sets(q, 2), 2, 5, 3_000)
+    assert same_law(select, successive_sets(q, 2), 2, 5, 3_000)
 
 
 def test_the_bridge_from_size_to_the_highest_loss() -> None:
@@ -123,7 +115,7 @@ def test_a_loss_that_is_not_finite_is_drawn_last(bad: float) -> None:
     for t in range(1, 20):
         cohort = by_loss().select(a_round(2, 5, t=t, losses=[bad, 0.1, bad, 0.3, bad]))
         assert set(cohort.clients.tolist()) == {1, 3}
-    law = law_of_sets(SIZES, 2)  # nobody has a loss: by size
+    law = successive_sets(SIZES, 2)  # nobody has a loss: by size
 
     def select(round: Any) -> Any:
         return by_loss().select(a_round(2, 5, t=round.t, rng=round.rng, losses=[bad] * 5))

@@ -20,6 +20,15 @@ def successive_orders(q: Sequence[float] | Values, k: int) -> Iterator[tuple[tup
         yield order, probability
 
 
+def successive_sets(q: Sequence[float] | Values, k: int) -> dict[tuple[int, ...], float]:
+    """The probability of every sorted sample of k successive draws."""
+    law: dict[tuple[int, ...], float] = {}
+    for order, probability in successive_orders(q, k):
+        key = tuple(sorted(order))
+        law[key] = law.get(key, 0.0) + probability
+    return law
+
+
 def same_law(select: Callable[[Round], Cohort], law: dict[tuple[int, ...], float], k: int, m: int, rounds: int) -> bool:
     """Whether the sorted cohorts of ``select`` follow the law, by chi-square; a correct strategy fails once in a million."""
     rng = np.random.default_rng(11)
