@@ -118,7 +118,7 @@ def test_a_strategy_that_breaks_its_contract_is_told_so(tmp_path: Path) -> None:
         def select(self, round: Round) -> Cohort:
             return Cohort(np.array([1, 1, 2]))
 
-    with pytest.raises(ValueError, match=r"Twice\.select returned a client twice in round 1"):
+    with pytest.raises(UsageError, match=r"Twice\.select returned a client twice in round 1"):
         fedcohort.run(small(), selector=Twice(), runs=tmp_path)
 
 
@@ -253,7 +253,7 @@ def test_a_cohort_of_the_wrong_size_is_told_so(tmp_path: Path) -> None:
         def select(self, round: Round) -> Cohort:
             return Cohort(round.available)
 
-    with pytest.raises(ValueError, match=r"Greedy\.select returned 12 clients instead of 3 in round 1"):
+    with pytest.raises(UsageError, match=r"Greedy\.select returned 12 clients instead of 3 in round 1"):
         fedcohort.run(small(), selector=Greedy(), runs=tmp_path)
 
 

@@ -68,7 +68,7 @@ def test_a_round_on_trial_leaves_no_trace(algorithm: str) -> None:
             play_round(game, 1, test=False)
             if trial:
                 before = learned(game)
-                change = _answer(game, 2, Ledger(1, 1), LossChange((1, 4, 7)), np.arange(10))
+                change = _answer(game, 2, np.arange(12), Ledger(1, 1), LossChange((1, 4, 7)), np.arange(10))
                 assert np.isfinite(change).all()
                 assert change.any()
                 assert learned(game) == before
