@@ -412,6 +412,15 @@ def test_what_is_no_strategy_is_refused_in_one_line(tmp_path: Path) -> None:
     refused(call("strategies", three), "Three': is a int")
 
 
+def test_a_file_that_ends_the_program_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text("import sys\nsys.exit(3)\n")
+    name = f"{tmp_path / 'ends.py'}:Mine"
+    refused(call("strategies", name), f"name = {name!r}", "cannot be imported: SystemExit: 3")
+    refused(
+        call("run", "--set", f"selection={name}"), f"selection.name = {name!r}", "cannot be imported: SystemExit: 3"
+    )
+
+
 def test_an_installed_strategy_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not take the others with it, and a run that names it says what is wrong in one line."""
     installed = tmp_path / "broken-0.1.dist-info"

@@ -24,7 +24,7 @@ ALWAYS = frozenset({"loss", "square_loss", "samples", "steps", "accuracy"})
 client reports always costs that, and is kept in the record."""
 
 MEASURED = "test_"
-"""How the names of reports begin that no client sends: a simulation measures them on the server's test set."""
+"""How the names of reports begin that no client sends and no strategy sees: a simulation measures them on the server's test set."""
 
 
 def num_bytes(groups: Iterable[Mapping[str, torch.Tensor]]) -> int:
@@ -89,6 +89,7 @@ class Ledger:
         """``answer``, with what every question costs written down."""
 
         def ask(question: Question, clients: Indices) -> Values:
+            """The answers, and a line of the ledger."""
             clients = np.asarray(clients, dtype=np.int64)
             start = time.perf_counter()
             nothing = np.zeros(0 if question.numbers == 1 else (0, question.numbers))
@@ -259,6 +260,8 @@ class Tally:
                 self._updates[position] = difference
         row = self.rows[position]
         row.reports = {name: value for name, value in report.items() if name not in ALWAYS}
+        for name in [name for name in report if name.startswith(MEASURED)]:  # for the record alone
+            del report[name], update.report[name]
         self.bytes_up += 4 * sum(self._is_sent(name) for name in row.reports)
         for name, value in report.items():
             self._reports.setdefault(name, []).append((position, value))
@@ -327,7 +330,4 @@ def _best(why: Why, count: int) -> Indices:
 def _lowest(ids: Indices, among: Indices, count: int) -> Indices:
     """The ``count`` of these positions with the lowest ids, which ascend."""
     own = ids[among]
-    if count < len(among) and not (own[1:] > own[:-1]).all():
-        kept = np.argpartition(own, count)[:count]
-        among, own = among[kept], own[kept]
-    return among[:count] if (own[1:] > own[:-1]).all() else among[np.argsort(own)][:count]
+    return among[:count] if (own[1:] > own[:-1]).all() else among[np.argsort(own)[:count]]

@@ -128,7 +128,11 @@ def test_nobody_qualifies() -> None:
 
 def test_sets_on_the_test_set_are_measured_for_every_client_at_nobodys_cost() -> None:
     """Of the model that each client ended with, at its own quantile, whether it takes part or not; everything else stays the same."""
+    told: list[Any] = []
     with conformal_game(selection={**SELECTION, "test_set": True}) as game, conformal_game() as plain:
+        admit, observe = game.selector.admit, game.selector.observe
+        game.selector.admit = lambda updates: admit(told.append(u.report) or u for u in updates)
+        game.selector.observe = lambda outcome: told.append(outcome.reports) or observe(outcome)
         start = {name: value.clone() for name, value in game.model.items()}
         row, other = play_round(game, 1, test=False), play_round(plain, 1, test=False)
         stop = {"rule": "conformal", "score": "s1", "alpha": 0.3, "theta": 0.25, "set_size": None}
@@ -144,6 +148,10 @@ def test_sets_on_the_test_set_are_measured_for_every_client_at_nobodys_cost() ->
             sizes.append(prediction_sets(found, update.report["q_hat"]).sum(axis=1).mean())
             assert client.reports["test_set_size"] == pytest.approx(sizes[-1], abs=1e-3)
             assert client.reports["q_hat"] == update.report["q_hat"]
+    assert len(told) == 7
+    assert all(
+        "q_hat" in reports and "test_set_size" not in reports for reports in told
+    )  # no strategy hears of the test set
     assert {client.status for client in row.clients} == {"admitted", "declined"}
     assert len(set(sizes)) == 6
     assert [replace(entry, seconds=0) for entry in row.ledger] == [replace(entry, seconds=0) for entry in other.ledger]

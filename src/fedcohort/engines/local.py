@@ -50,7 +50,7 @@ T = TypeVar("T")
 Plan = Literal["loop", "threads", "stacked"]
 
 STACK_BYTES = 2**24, 2**31
-"""Parameters of one stack: on a CPU what stays in the processor's cache, on a GPU what leaves room in its memory."""
+"""Parameters of one stack: on a CPU what fits into the cache that its cores share, on a GPU what leaves room in its memory."""
 STACK_CLIENTS = 32, 1024
 """Clients of one stack at most, on a CPU and on a GPU."""
 GPU_THREADS = 2

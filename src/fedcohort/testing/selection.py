@@ -143,6 +143,7 @@ def _asking(
     world: World, t: int, available: Indices, asked: list[Question], where: str
 ) -> Callable[[Question, Indices], Values]:
     def ask(question: Question, clients: Indices) -> Values:
+        """Answers of this world, to a question that may be asked and that survives a process border."""
         who = f"{where}: ask({question!r})"
         require(np.isin(clients, available).all(), f"{who}: asks clients that are not available")
         carried = Question.from_json(json.loads(json.dumps(question.to_json())))
