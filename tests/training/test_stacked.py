@@ -153,6 +153,18 @@ def test_convolutions_by_vmap(loss: str, algorithm: type[Algorithm], compare: Ca
     compare({"loss": {"name": loss}, "epochs": 1}, CnnA(), images(), algorithm)
 
 
+def test_threads_do_not_meet_in_one_module() -> None:
+    """``functional_call`` puts a stack's parameters into the module while it runs: stacks side by side need modules of their own."""
+    federation, found = images(32), []
+    for workers in (1, 4):
+        engine = LocalEngine(federation, CnnA(), Training(batch_size=4, lr=0.1), FedAvg(), 3, workers, plan="stacked")
+        updates = engine.train(engine.initial_model(), 1, Cohort(np.array(HEALTHY)), FedAvg())
+        found.append([update.state for update in updates])
+        engine.close()
+    for one, other in zip(*found, strict=True):
+        assert all(torch.equal(one[name], value) for name, value in other.items())
+
+
 def test_group_norm_and_shortcuts_by_vmap() -> None:
     federation = images(4)
     module = ResNet18().build((3, 4, 4), 3)

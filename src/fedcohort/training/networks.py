@@ -5,7 +5,9 @@ matrix products a layer; where nobody looks at gradients, :mod:`fedcohort.traini
 network is any other module, by ``torch.func.vmap`` and autograd.
 """
 
+import copy
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -110,18 +112,28 @@ def outputs(layer: Linear, parameters: Tensors, inputs: Tensor) -> Tensor:
 
 
 class Vectorised:
-    """Any module without a state that changes in training; see :func:`network_of`."""
+    """Any module without a state that changes in training; see :func:`network_of`. Threads may share it."""
 
     def __init__(self, module: nn.Module, shape: tuple[int, ...]) -> None:
-        self.module = module
+        self._module = module
+        self._copies = threading.local()
         self.shape = shape
         self.parameters = tuple(name for name, p in module.named_parameters() if p.requires_grad)
 
+    @property
+    def module(self) -> nn.Module:
+        """This thread's copy: ``functional_call`` puts the parameters into the module while it runs."""
+        if not hasattr(self._copies, "module"):
+            self._copies.module = copy.deepcopy(self._module)
+        module: nn.Module = self._copies.module
+        return module
+
     def logits(self, parameters: Tensors, inputs: Tensor) -> Tensor:
         """See :class:`Network`."""
+        module = self.module
 
         def one(own: Tensors, batch: Tensor) -> Tensor:
-            outputs: Tensor = functional_call(self.module, own, (batch,))
+            outputs: Tensor = functional_call(module, own, (batch,))
             return outputs
 
         outputs: Tensor = vmap(one)(parameters, inputs)
@@ -161,12 +173,12 @@ def network_of(module: nn.Module, state: ModelState, shape: tuple[int, ...]) -> 
 
 def _checked(network: Vectorised, state: ModelState) -> "Vectorised | str":
     """The network, if two clients side by side compute what one does, sample by sample, and leave the model as it was."""
-    fixed = {name: value.clone() for name, value in network.module.state_dict().items()}
     size = math.prod(network.shape)
     example = next(value for name, value in state.items() if name in network.parameters)
     samples = torch.linspace(-1, 1, 3 * size, dtype=example.dtype, device=example.device).reshape(3, *network.shape)
     stack = {name: state[name][None].expand(2, *state[name].shape) for name in network.parameters}
     try:
+        fixed = {name: value.clone() for name, value in network.module.state_dict().items()}
         with torch.no_grad():
             both = network.logits(stack, torch.stack([samples, samples]))
             alone = network.module(samples[:1])
