@@ -1,11 +1,13 @@
 """Devices and arithmetic, as far as a machine without a GPU can tell."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import fedcohort
 from fedcohort.algorithms.fedavg import FedAvg
@@ -17,6 +19,7 @@ from fedcohort.errors import UsageError
 from fedcohort.models import CnnA, Mlp
 from fedcohort.selection.base import Cohort
 from fedcohort.testing.base import HEALTHY, small_federation
+from fedcohort.training.chance import draws_at_random
 from tests.experiments import small
 
 
@@ -84,6 +87,17 @@ def test_bfloat16_rounds_networks_and_keeps_parameters(plan: Any) -> None:
         assert rounded.dtype == torch.float32
         torch.testing.assert_close(rounded, value, rtol=0.1, atol=0.02)
         assert torch.equal(rounded, value) == (plan == "stacked")
+
+
+def test_a_copy_of_a_module_in_bfloat16_is_a_module_of_its_own() -> None:
+    """Its mode and its weights are those of the copy: whether a model draws random numbers is tried on one."""
+    module = device.in_bfloat16(nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5)))
+    assert draws_at_random(module, torch.ones(3, 6))
+    twin = copy.deepcopy(module).eval()
+    with torch.no_grad():
+        for p in twin.parameters():
+            p.zero_()
+    assert not twin(torch.ones(3, 6)).any()
 
 
 def test_convolutions_by_vmap_run_in_bfloat16() -> None:

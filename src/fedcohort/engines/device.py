@@ -6,6 +6,7 @@ backward passes in bfloat16 (parameters and optimiser stay in the experiment's p
 """
 
 from collections.abc import Callable, Mapping
+from types import MethodType
 from typing import Any, Literal
 
 import torch
@@ -50,15 +51,14 @@ def arithmetic(kind: Arithmetic) -> Callable[[], None]:
 
 def in_bfloat16(module: nn.Module) -> nn.Module:
     """The module, whose forward pass now runs under autocast; outputs come back in the number format of its parameters."""
-    forward = module.forward
-    example = next(p for p in module.parameters() if p.is_floating_point())
 
-    def rounded(*inputs: Tensor) -> Tensor:
+    def rounded(self: nn.Module, *inputs: Tensor) -> Tensor:
+        example = next(p for p in self.parameters() if p.is_floating_point())
         with torch.autocast(example.device.type, torch.bfloat16):
-            outputs: Tensor = forward(*inputs)
+            outputs: Tensor = type(self).forward(self, *inputs)
         return outputs.to(example.dtype)
 
-    module.forward = rounded
+    module.forward = MethodType(rounded, module)  # a method: copies of the module run themselves, not this one
     return module
 
 
