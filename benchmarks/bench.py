@@ -1,10 +1,10 @@
 """FedCohort's plans, a bare loop and other simulators on the same work, taking turns: medians, ratios, peak memory.
 
-    python benchmarks/bench.py [--works W1 W1b64 W2 W3] [--rounds 5] [--quick] [--peers DIR] [--device cuda] [--out FILE.json]
+    python benchmarks/bench.py [--works W1 W1b64 W2 W3] [--turns 5] [--quick] [--peers DIR] [--device cuda] [--out FILE.json]
 
-Every contestant is a process that holds its data and model and plays rounds when it is told to; the others wait meanwhile. The first
-round of each is not measured. Steps are compared with what the work consists of. Memory is the sum of the peaks of a contestant's
-processes. Who dies, hangs or takes other steps gets a line that says so. ``--peers`` is a folder of virtual environments, see
+Every contestant is a process that holds its data and model and plays rounds when it is told to; the others wait meanwhile. A turn is one
+round, or several where rounds are short. The first turn of each is not measured. Steps are compared with what the work consists of.
+Memory is the sum of the peaks of a contestant's processes. Who dies, hangs or takes other steps gets a line that says so. ``--peers`` is a folder of virtual environments, see
 peers/README.md.
 """
 
@@ -125,8 +125,8 @@ def contestants(name: str, args: argparse.Namespace) -> list[Contestant]:
     common = [
         "--work",
         name,
-        "--rounds",
-        str(args.rounds + 1),
+        "--turns",
+        str(args.turns + 1),
         "--device",
         args.device,
         *(["--quick"] if args.quick else []),
@@ -166,15 +166,16 @@ def limits(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """One work: everybody's rounds in turn."""
-    plan = work(name, args.rounds + 1, args.quick)
+    plan = work(name, args.turns + 1, args.quick)
     everybody = contestants(name, args)
     logs = Path(args.logs)
     logs.mkdir(parents=True, exist_ok=True)
     for one in everybody:
         one.start(logs / f"{name}-{one.name.replace(' ', '_').replace(',', '')}.log", args.limit)
-    for round in range(args.rounds + 1):
+    for turn in range(args.turns + 1):
         for one in everybody:
-            one.play(round, measured=round > 0, steps=plan.steps(round))
+            for round in range(turn * plan.turn, (turn + 1) * plan.turn):
+                one.play(round, measured=turn > 0, steps=plan.steps(round))
     for one in everybody:
         one.stop()
     machine = limits(name, args)
@@ -234,7 +235,7 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--works", nargs="+", default=["W1", "W1b64", "W2", "W3"], choices=NAMES)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=5, help="measured turns of each contestant")
     parser.add_argument("--quick", action="store_true", help="rounds a fifth as long")
     parser.add_argument("--plans", nargs="+", help="of FedCohort; by default those that the work is known to suit")
     parser.add_argument("--peers", help="folder of virtual environments of other simulators")

@@ -21,11 +21,11 @@ def arguments(parser: argparse.ArgumentParser | None = None) -> tuple[argparse.N
     """The work that the command line names."""
     parser = parser or argparse.ArgumentParser()
     parser.add_argument("--work", default="W2")
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
-    return args, work(args.work, args.rounds, args.quick)
+    return args, work(args.work, args.turns, args.quick)
 
 
 def serve(play: Callable[[int], int], **facts: object) -> None:

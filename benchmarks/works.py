@@ -19,9 +19,11 @@ class Work:
         features: uint8 images [N, C, H, W].
         labels: int64 [N].
         clients: rows of each client.
-        cohorts: the selected clients of each round; the first round is not measured.
+        cohorts: the selected clients of each round; the first turn is not measured.
         net: name of the network, see nets.py.
         batch, epochs, lr, momentum: local SGD; the last short batch is kept.
+        turn: rounds that a contestant plays in a row before it is the next one's turn: about a second of the bare loop, because
+            rounds of a run follow each other, and who has just slept begins with cold caches and cores.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Work:
     epochs: int
     lr: float
     momentum: float = 0.0
+    turn: int = 1
 
     def steps(self, round: int) -> int:
         """Optimiser steps that the round consists of."""
@@ -59,8 +62,8 @@ class Work:
 NAMES = ("W1", "W1b64", "W2", "W3", "W4")
 
 
-def work(name: str, rounds: int = 4, quick: bool = False) -> Work:
-    """One of NAMES with so many rounds; ``quick`` makes rounds a fifth as long."""
+def work(name: str, turns: int = 4, quick: bool = False) -> Work:
+    """One of NAMES with so many turns; ``quick`` makes rounds a fifth as long."""
     rng = np.random.default_rng(1)
     if name in ("W1", "W1b64"):  # 12 clients, 3 a round, Dirichlet 0.05
         features, labels = images((3, 32, 32), 50_000)
@@ -69,7 +72,7 @@ def work(name: str, rounds: int = 4, quick: bool = False) -> Work:
         k = 3
     elif name == "W2":
         features, labels = images((1, 28, 28), 60_000)
-        made, k = Work(name, features, labels, even(60_000, 1000, rng), [], "mlp", 20, 1, 0.1), 100
+        made, k = Work(name, features, labels, even(60_000, 1000, rng), [], "mlp", 20, 1, 0.1, turn=8), 100
     elif name == "W3":
         features, labels = images((3, 32, 32), 50_000)
         made, k = Work(name, features, labels, even(50_000, 1000, rng), [], "cnn_a", 10, 1, 0.01), 50
@@ -85,10 +88,10 @@ def work(name: str, rounds: int = 4, quick: bool = False) -> Work:
             made = replace(made, clients=[rows[: max(100, len(rows) // 5)] for rows in made.clients])
         else:
             k //= 5
-    cohorts = [rng.choice(len(made.clients), k, replace=False) for _ in range(rounds)]
+    cohorts = [rng.choice(len(made.clients), k, replace=False) for _ in range(turns * made.turn)]
     if name in ("W1", "W1b64"):  # clients differ in size by a factor of ten: measure the same three in every round
         sizes = np.array([len(rows) for rows in made.clients])
-        cohorts = [np.argsort(sizes)[[3, 6, 8]]] * rounds
+        cohorts = [np.argsort(sizes)[[3, 6, 8]]] * turns
     return replace(made, cohorts=cohorts)
 
 

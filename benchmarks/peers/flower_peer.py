@@ -19,11 +19,11 @@ from protocol import arguments
 from works import Work
 
 
-def loaded(name: str, rounds: int, quick: bool) -> Work:
+def loaded(name: str, turns: int, quick: bool) -> Work:
     """The work, once in each process: kept on a module, for this file reaches the actors by value."""
     if not hasattr(works, "loaded"):
         torch.set_num_threads(1)
-        works.loaded = works.work(name, rounds, quick)
+        works.loaded = works.work(name, turns, quick)
     found: Work = works.loaded
     return found
 
@@ -32,7 +32,7 @@ class Client(NumPyClient):
     """Trains the client that the server names."""
 
     def fit(self, parameters: Any, config: Any) -> Any:
-        plan = loaded(config["work"], config["rounds"], config["quick"])
+        plan = loaded(config["work"], config["turns"], config["quick"])
         rows = plan.clients[config["client"]]
         features, labels = torch.from_numpy(plan.standardised(rows)), torch.from_numpy(plan.labels[rows])
         module = build(plan.net)
@@ -71,7 +71,7 @@ class Waiting(FedAvg):
             ray.shutdown()  # or its agents would live on for minutes
             os._exit(0)
         self.begin = time.perf_counter()
-        common = {"work": self.args.work, "rounds": self.args.rounds, "quick": self.args.quick}
+        common = {"work": self.args.work, "turns": self.args.turns, "quick": self.args.quick}
         proxies = client_manager.sample(len(cohort))
         return [
             (proxy, FitIns(parameters, {**common, "client": int(client)}))
@@ -94,7 +94,7 @@ def main() -> None:
     strategy = Waiting(args, plan, out)
 
     def server(context: Context) -> ServerAppComponents:
-        return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=args.rounds + 1))
+        return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=len(plan.cohorts) + 1))
 
     run_simulation(
         ServerApp(server_fn=server),
