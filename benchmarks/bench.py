@@ -2,10 +2,10 @@
 
     python benchmarks/bench.py [--works W1 W1b64 W2 W3] [--turns 5] [--quick] [--peers DIR] [--device cuda] [--out FILE.json]
 
-Every contestant is a process that holds its data and model and plays rounds when it is told to; the others wait meanwhile. A turn is one
-round, or several where rounds are short. The first turn of each is not measured. Steps are compared with what the work consists of.
-Memory is the sum of the peaks of a contestant's processes. Who dies, hangs or takes other steps gets a line that says so. ``--peers`` is a folder of virtual environments, see
-peers/README.md.
+Every contestant is a process that holds its data and model and plays rounds when it is told to; the others wait meanwhile. A turn is
+one round, or several where rounds are short. The first turn of each is not measured. Steps are compared with what the work consists
+of. Memory is the sum of the peaks of a contestant's processes. Who dies, hangs or takes other steps gets a line that says so.
+``--peers`` is a folder of virtual environments, see peers/README.md.
 """
 
 import argparse

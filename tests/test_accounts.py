@@ -54,7 +54,7 @@ def test_who_was_no_candidate_stands_at_the_end() -> None:
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_the_best_of_many_are_those_of_a_sort(kind: str, shuffled: bool) -> None:
     draw = np.random.default_rng(0)
-    m = 40_000
+    m = 70_000
     scores = {
         "random": draw.normal(size=m),
         "ties": draw.integers(0, 7, m).astype(float),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedcohort.arrays import SAMPLE, Values, nth_highest
+from fedcohort.arrays import SAMPLE, Values, nth_highest, nth_lowest
 
 N = 5 * SAMPLE + 3
 DRAW = np.random.default_rng(0)
@@ -25,3 +25,11 @@ def test_the_nth_highest_is_that_of_a_sort(kind: str) -> None:
     ordered = np.sort(values)[::-1]
     for count in {1, 2, 7, 50, min(1000, len(values)), len(values) // 2, len(values) - 1, len(values)}:
         assert nth_highest(values, count) == ordered[count - 1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_number_at_a_place_is_that_of_a_sort(kind: str) -> None:
+    values = KINDS[kind]
+    n, ordered = len(values), np.sort(values)
+    for position in {0, 1, 9, n // 100, 3 * n // 10, n // 2, 95 * n // 100, n - 2, n - 1}:
+        assert nth_lowest(values, position) == ordered[position]

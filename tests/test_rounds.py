@@ -1,5 +1,6 @@
 """One round, looked at from inside: what is recorded, what it costs, and what happens to clients that fail."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -95,9 +96,19 @@ def test_a_short_round_says_so() -> None:
         assert "short" not in play_round(game, 1, test=False).note
 
 
-def test_a_strategy_is_told_the_loss_of_every_validation_sample() -> None:
+def test_who_needs_no_validation_does_not_wait_for_it() -> None:
     seen: list[Outcome] = []
     with a_game() as game:
+        game.selector.observe = seen.append  # type: ignore[method-assign]
+        postponed, measured = play_round(game, 1, test=False), play_round(game, 2, test=True)
+    assert math.isnan(postponed.validation_accuracy)
+    assert 0 < measured.validation_accuracy < 1
+    assert all(math.isnan(outcome.accuracy) and not len(outcome.validation_losses) for outcome in seen)
+
+
+def test_a_strategy_is_told_the_loss_of_every_validation_sample() -> None:
+    seen: list[Outcome] = []
+    with a_game(selection={"name": "ucb"}) as game:
         game.selector.observe = seen.append  # type: ignore[method-assign]
         row = play_round(game, 1, test=False)
         labels = game.engine.federation.validation.labels  # type: ignore[attr-defined]

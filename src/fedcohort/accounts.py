@@ -4,14 +4,15 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedcohort.algorithms.base import LARGE, Algorithm, Members, ModelState, Update, is_finite
 from fedcohort.arrays import Indices, Values, nth_highest
-from fedcohort.record import KEPT, ClientRow, LedgerRow
+from fedcohort.record import KEPT, ClientRow, LedgerRow, Reason
 from fedcohort.selection.base import Cohort, Outcome, Question, Why
 from fedcohort.training.forward import Evaluation
 
@@ -222,8 +223,8 @@ class Tally:
     def _is_sent(self, name: str) -> bool:
         return not name.startswith(MEASURED) and name not in self._worked_out
 
-    def outcome(self, t: int, duration: float, validation: Evaluation) -> Outcome:
-        """What the strategy is told."""
+    def outcome(self, t: int, duration: float, validation: Evaluation | None) -> Outcome:
+        """What the strategy is told; None without validation."""
         n = len(self.cohort)
         reports: dict[str, Values] = {}
         for name, pairs in self._reports.items():
@@ -235,6 +236,13 @@ class Tally:
             reports["update"] = np.full((n, width), np.nan)
             for position, values in self._updates.items():
                 reports["update"][position] = values
+        told: dict[str, Any] = {}
+        if validation is not None:
+            told = {
+                "accuracy": validation.accuracy,
+                "class_accuracy": validation.class_accuracy,
+                "validation_losses": validation.losses,
+            }
         return Outcome(
             t=t,
             cohort=self.cohort,
@@ -243,9 +251,7 @@ class Tally:
             reports=reports,
             durations=np.array([_known(row, duration) for row in self.rows], dtype=np.float64),
             duration=duration,
-            accuracy=validation.accuracy,
-            class_accuracy=validation.class_accuracy,
-            validation_losses=validation.losses,
+            **told,
         )
 
     def _look_at(self, update: Update) -> None:
@@ -281,29 +287,27 @@ def _known(row: ClientRow, waited: float) -> float:
     return waited if row.status == "late" else row.duration
 
 
-def decisions(cohort: Cohort) -> list[tuple[int, bool, float, dict[str, float]]]:
-    """The reasons as rows (client, selected, score, terms): the selected first, then the best scored, at most :data:`KEPT`."""
+def decisions(cohort: Cohort) -> list[Reason]:
+    """The reasons of a choice: the selected first, then the best scored, at most :data:`KEPT`. Of a million, few are looked at."""
     why = cohort.why
     if why is None:
         return [(int(client), True, math.nan, {}) for client in cohort.clients[:KEPT]]
-    most = max(why.candidates.max(initial=0), cohort.clients.max(initial=0))
-    selected = np.zeros(most + 1, dtype=bool)
-    selected[cohort.clients] = True
-    chosen = selected[why.candidates]
-    inside = np.flatnonzero(chosen)
-    best = _best(why, KEPT + len(inside))  # enough of the others, wherever the selected are
-    order = np.concatenate([inside[_order(why, inside)][:KEPT], best[~chosen[best]][: max(0, KEPT - len(inside))]])
-    rows = [
-        (
-            int(why.candidates[i]),
-            bool(chosen[i]),
-            float(why.scores[i]),
-            {name: float(values[i]) for name, values in why.terms.items()},
-        )
-        for i in order
+    ids = why.candidates
+    by_id = None if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable")
+    place = np.searchsorted(ids, cohort.clients, sorter=by_id)
+    place = np.minimum(place, max(len(ids) - 1, 0)) if by_id is None else by_id[np.minimum(place, len(ids) - 1)]
+    candidate = ids[place] == cohort.clients if len(ids) else np.zeros(len(cohort), dtype=bool)
+    inside = place[candidate]
+    best = _best(why, KEPT + len(inside), by_id)  # enough of the others, wherever the selected are
+    others = best[~np.isin(best, inside)][: max(0, KEPT - len(inside))]
+    order = np.concatenate([inside[_order(why, inside)][:KEPT], others])
+    chosen = [True] * (len(order) - len(others)) + [False] * len(others)
+    terms = {name: values[order].tolist() for name, values in why.terms.items()}
+    each = [dict(zip(terms, values, strict=True)) for values in zip(*terms.values(), strict=True)] or [
+        {} for _ in order
     ]
-    selected[why.candidates] = False  # left are those who were chosen without having been candidates
-    return rows + [(int(c), True, math.nan, {}) for c in cohort.clients[:KEPT] if selected[c]]
+    rows: list[Reason] = list(zip(ids[order].tolist(), chosen, why.scores[order].tolist(), each, strict=True))
+    return rows + [(client, True, math.nan, {}) for client in cohort.clients[~candidate][:KEPT].tolist()]
 
 
 def _order(why: Why, among: Indices) -> Indices:
@@ -312,22 +316,24 @@ def _order(why: Why, among: Indices) -> Indices:
     return np.lexsort((why.candidates[among], -np.where(np.isnan(scores), -np.inf, scores)))
 
 
-def _best(why: Why, count: int) -> Indices:
+def _best(why: Why, count: int, by_id: Indices | None) -> Indices:
     """The ``count`` best positions in that order; a million need not be sorted for a thousand."""
     known = why.scores > -np.inf  # NaN and −∞ are no scores
-    scored = np.flatnonzero(known)
-    if len(scored) <= count:  # the others count by their ids
-        return np.concatenate(
-            [scored[_order(why, scored)], _lowest(why.candidates, np.flatnonzero(~known), count - len(scored))]
-        )
-    scores = why.scores[scored] if len(scored) < len(known) else why.scores
-    edge = nth_highest(scores, count)
-    above, equal = scored[scores > edge], scored[scores == edge]
-    best = np.concatenate([above, _lowest(why.candidates, equal, count - len(above))])
+    scored = np.count_nonzero(known)
+    if scored <= count:  # the others count by their ids
+        own = np.flatnonzero(known)
+        return np.concatenate([own[_order(why, own)], _lowest(~known, by_id, count - len(own))])
+    edge = nth_highest(why.scores if scored == len(known) else why.scores[known], count)
+    above = np.flatnonzero(why.scores > edge)
+    best = np.concatenate([above, _lowest(why.scores == edge, by_id, count - len(above))])
     return best[_order(why, best)]
 
 
-def _lowest(ids: Indices, among: Indices, count: int) -> Indices:
-    """The ``count`` of these positions with the lowest ids, which ascend."""
-    own = ids[among]
-    return among[:count] if (own[1:] > own[:-1]).all() else among[np.argsort(own)[:count]]
+def _lowest(among: NDArray[np.bool_], by_id: Indices | None, count: int) -> Indices:
+    """The ``count`` marked positions with the lowest ids; ``by_id`` sorts all positions by id, None if they are in that order."""
+    if by_id is not None:
+        return by_id[among[by_id]][:count]
+    some = max(2 * count, 2**12)
+    while some < len(among) and np.count_nonzero(among[:some]) < count:
+        some *= 8
+    return np.flatnonzero(among[:some])[:count]

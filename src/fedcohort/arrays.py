@@ -1,9 +1,11 @@
 """Names for the two kinds of numpy arrays that pass between rooms, and what a million numbers need that numpy does slowly."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Indices", "Values", "nth_highest"]
+__all__ = ["MANY", "Indices", "Values", "nth_highest", "nth_lowest"]
 
 Indices = NDArray[np.int64]
 """Client ids, counts, offsets."""
@@ -11,7 +13,9 @@ Values = NDArray[np.float64]
 """Scores, losses, seconds."""
 
 SAMPLE = 2**14
-"""Numbers from which it is guessed where the highest of many are."""
+"""Numbers from which it is guessed where among many a place is."""
+MANY = 4 * SAMPLE
+"""Numbers from which on guessing pays."""
 
 
 def nth_highest(values: Values, count: int) -> float:
@@ -20,14 +24,33 @@ def nth_highest(values: Values, count: int) -> float:
     Of many, only those are partitioned that lie above a guess from evenly spaced ones; a million that are equal are not.
     """
     some, n = values, len(values)
-    if n >= 4 * SAMPLE:
+    if n >= MANY:
         step = n // SAMPLE
         sample = values[::step]
         place = min(len(sample), 2 * count // step + 16)
-        some = values[values >= np.partition(sample, len(sample) - place)[len(sample) - place]]
+        guess = np.partition(sample, len(sample) - place)[len(sample) - place]
+        if guess < sample.max():
+            some = values[values >= guess]
         if len(some) < count:  # the sample misled
             some = values
     highest = some.max()
     if np.count_nonzero(some == highest) >= count:
         return float(highest)
     return float(np.partition(some, len(some) - count)[len(some) - count])
+
+
+def nth_lowest(values: Values, position: int) -> float:
+    """The number at this position, counted from 0, of the sorted numbers without NaN.
+
+    Of many, only those are partitioned that lie near a guess from evenly spaced ones.
+    """
+    n, some, below = len(values), values, 0
+    if n >= MANY:
+        sample = np.sort(values[:: n // SAMPLE])
+        centre, margin = position * len(sample) // n, 4 * math.isqrt(len(sample))
+        low, high = sample[max(centre - margin, 0)], sample[min(centre + margin, len(sample) - 1)]
+        below = int(np.count_nonzero(values < low)) if centre > margin else 0
+        some = values[(values >= low) & (values <= high)] if centre > margin else values[values <= high]
+        if not below <= position < below + len(some):  # the sample misled
+            some, below = values, 0
+    return float(np.partition(some, position - below)[position - below])

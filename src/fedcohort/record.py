@@ -114,6 +114,10 @@ class LedgerRow:
     discloses: str
 
 
+Reason = tuple[int, bool, float, Mapping[str, float]]
+"""Why a client was selected or not: its id, whether it was, its score, and what the score is made of."""
+
+
 @dataclass
 class RoundRow:
     """Everything that is recorded of one round, besides the checkpoint. Accuracies are fractions, losses mean cross-entropies."""
@@ -126,19 +130,23 @@ class RoundRow:
     simulated_time: float
     round_time: float
     steps: int
-    validation_accuracy: float
-    validation_loss: float
     local_accuracy: float
     train_loss: float
     note: str
     clients: list[ClientRow]
-    decisions: Sequence[tuple[int, bool, float, Mapping[str, float]]]
+    decisions: Sequence[Reason]
     ledger: list[LedgerRow]
     wall: dict[str, float] = field(default_factory=dict)
     client_accuracy: Values | None = None
+    validation_accuracy: float = math.nan
+    validation_loss: float = math.nan
     test_accuracy: float = math.nan
     test_loss: float = math.nan
     class_accuracy: Sequence[float] = ()
+
+    def add_validation(self, accuracy: float, loss: float) -> None:
+        """The round's model on the server's validation set."""
+        self.validation_accuracy, self.validation_loss = accuracy, loss
 
     def add_test(self, accuracy: float, loss: float, class_accuracy: Sequence[float]) -> None:
         """The round's model on the test set."""

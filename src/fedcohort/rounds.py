@@ -4,7 +4,7 @@ Nothing flows backwards: a strategy sees a Round and an Outcome, never a client,
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from fedcohort.arrays import Indices, Values
 from fedcohort.engines.base import Engine
 from fedcohort.errors import UsageError
 from fedcohort.federation.systems import Clock
-from fedcohort.record import Portrait, RoundRow
+from fedcohort.record import Portrait, Reason, RoundRow
 from fedcohort.selection.base import (
     Cohort,
     LocalAccuracy,
@@ -30,7 +30,6 @@ from fedcohort.selection.base import (
     choose,
 )
 from fedcohort.streams import rng
-from fedcohort.training.forward import Evaluation
 
 __all__ = ["Game", "play_round"]
 
@@ -50,6 +49,11 @@ class Game:
     engine: Engine
     model: ModelState
     portrait: Callable[[], Portrait] = Portrait
+
+    @property
+    def validates(self) -> bool:
+        """Whether the strategy learns from the server's validation set, so that a round ends with it."""
+        return "validation" in self.selector.needs
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next round depends on, for the checkpoint."""
@@ -76,8 +80,9 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
     Args:
         game: everything the run consists of.
         t: round, from 1.
-        test: whether to test the new model, and wait for it. The test decides nothing, so a caller can also do it later
-            (:meth:`Engine.evaluate_beside`, :meth:`RoundRow.add_test`).
+        test: whether to evaluate the new model for the record, and wait for it. A test decides nothing, nor does validation unless
+            :attr:`Game.validates`, so a caller can also do it later (:meth:`Engine.evaluate_beside`, :meth:`RoundRow.add_test`,
+            :meth:`RoundRow.add_validation`).
         clients: what every client is asked about the new model, for the record only: no strategy hears of it or pays for it.
     """
     clock, selector, algorithm, engine, start = game.clock, game.selector, game.algorithm, game.engine, game.model
@@ -100,6 +105,7 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
             _shown(clock.compute_times), _shown(clock.upload_times),
         )  # fmt: skip
         cohort = choose(selector, seen)
+    reasons = decisions(cohort)  # now: the strategy's own numbers, which may be among them, will change
 
     tally = Tally(cohort, start, engine.trainable, selector.needs)
     members = _members(cohort, clock, game.k, t, engine.trainable)
@@ -115,11 +121,11 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
     tally.settle(algorithm.weighed())
 
     with watch.part("evaluation"):
-        validation = engine.evaluate(game.model, "validation")
+        validation = engine.evaluate(game.model, "validation") if test or game.validates else None
         tested = engine.evaluate(game.model, "test") if test else None
         served = _served(engine, game.model, t, clients, clock) if clients is not None else None
     with watch.part("selection"):
-        outcome = tally.outcome(t, clock.now - before, validation)
+        outcome = tally.outcome(t, clock.now - before, validation if game.validates else None)
         selector.observe(outcome)
         tally.heard(outcome)
 
@@ -130,9 +136,11 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
         discloses=tally.disclosed,
     )  # fmt: skip
     row = _row(
-        t, len(available), cohort, tally, ledger, clock, before, validation, served, seconds | {"total": watch.total()},
+        t, len(available), cohort, reasons, tally, ledger, clock, before, served, seconds | {"total": watch.total()},
         wanted=None if selector.variable_size else clock.invited(game.k),
     )  # fmt: skip
+    if validation is not None:
+        row.add_validation(validation.accuracy, validation.loss)
     if tested is not None:
         row.add_test(tested.accuracy, tested.loss, tested.class_accuracy.tolist())
     return row
@@ -226,11 +234,11 @@ def _row(
     t: int,
     available: int,
     cohort: Cohort,
+    reasons: Sequence[Reason],
     tally: Tally,
     ledger: Ledger,
     clock: Clock,
     before: float,
-    validation: Evaluation,
     served: Values | None,
     seconds: dict[str, float],
     wanted: int | None,
@@ -253,13 +261,11 @@ def _row(
         simulated_time=clock.now,
         round_time=clock.now - before,
         steps=sum(row.steps for row in tally.rows),
-        validation_accuracy=validation.accuracy,
-        validation_loss=validation.loss,
         local_accuracy=_mean([row.accuracy for row in trained]),
         train_loss=_mean([row.loss for row in trained]),
         note="; ".join(note for note in notes if note),
         clients=tally.rows,
-        decisions=decisions(cohort),
+        decisions=reasons,
         ledger=ledger.rows,
         wall=seconds,
         client_accuracy=served,

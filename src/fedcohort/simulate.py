@@ -200,8 +200,8 @@ def _with_plan(cell: Cell, plan: str) -> Cell:
 def _play(
     cell: Cell, game: Any, writer: Writer, first: int, stop: threading.Event, progress: Progress | None, path: Path
 ) -> None:
-    """All rounds. The test of a round's model runs beside the training of the next round, which does not depend on it, and the round
-    is committed when its test is done."""
+    """All rounds. What of a round's model is measured for the record alone is measured beside the training of the next round, and the
+    round is committed when that is done."""
     from fedcohort.rounds import play_round
     from fedcohort.selection.base import LocalAccuracy
     from fedcohort.threads import one_thread
@@ -211,11 +211,16 @@ def _play(
     waiting: Callable[[], None] | None = None
     recording = 0.0  # a round's own recording is only known once it is recorded: the next round's row carries it
 
-    def played(row: RoundRow, test: Callable[[], Any] | None, saved: Saved | None) -> Callable[[], None]:
+    def played(
+        row: RoundRow, validate: Callable[[], Any] | None, test: Callable[[], Any] | None, saved: Saved | None
+    ) -> Callable[[], None]:
         def commit() -> None:
-            """Wait for the test, then record the round and tell."""
+            """Wait for what is measured, then record the round and tell."""
             nonlocal recording
             begin = time.perf_counter()
+            if validate is not None:
+                found = validate()
+                row.add_validation(found.accuracy, found.loss)
             if test is not None:
                 found = test()
                 row.add_test(found.accuracy, found.loss, found.class_accuracy.tolist())
@@ -248,7 +253,9 @@ def _play(
             saved = writer.save(t, game.state_dict()) if due else None
             recording += time.perf_counter() - begin
             tested = last or t % measures.evaluate_every == 0
-            waiting = played(row, game.engine.evaluate_beside(game.model, "test") if tested else None, saved)
+            validate = None if game.validates else game.engine.evaluate_beside(game.model, "validation")
+            test = game.engine.evaluate_beside(game.model, "test") if tested else None
+            waiting = played(row, validate, test, saved)
             if last or stopping:
                 waiting()
             if stopping and not last:

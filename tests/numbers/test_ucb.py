@@ -22,6 +22,7 @@ def with_history(counts: Sequence[int], rewards: Sequence[Sequence[float]]) -> U
     ucb.selections[:] = counts
     ucb.reward_counts[:] = [len(values) for values in rewards]
     ucb.reward_sums[:] = [sum(values) for values in rewards]
+    ucb.mean_rewards[:] = [sum(values) / max(len(values), 1) for values in rewards]
     return ucb
 
 
@@ -130,6 +131,7 @@ def test_first_reward_is_the_accuracy_itself_and_losses_of_accuracy_cost_nothing
     ucb.observe(an_outcome([1, 2], accuracy=0.3))
     ucb.observe(an_outcome([2], accuracy=0.35))
     assert ucb.reward_sums == pytest.approx([0.4, 0.4, 0.05])
+    assert ucb.mean_rewards == pytest.approx(ucb.reward_sums / ucb.reward_counts)
     assert ucb.reward_counts.tolist() == [1, 2, 2]
     assert ucb.selections.tolist() == [1, 2, 2]
 

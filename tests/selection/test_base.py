@@ -8,10 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from fedcohort.arrays import MANY
 from fedcohort.errors import UsageError
 from fedcohort.parameters import describe, make
 from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Cohort, Indices, Outcome, Round, Selector, Values, Why, choose, rank_losses, top
+from fedcohort.selection.base import (
+    Cohort,
+    Indices,
+    Outcome,
+    Round,
+    Selector,
+    Values,
+    Why,
+    _by_trial,
+    choose,
+    rank_losses,
+    successive,
+    top,
+)  # fmt: skip
 from fedcohort.selection.everyone import All
 from fedcohort.selection.uniform import Uniform
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
@@ -133,6 +147,55 @@ def test_a_draw_follows_the_law_of_successive_draws() -> None:
     law = {(i, j): weights[i] / 6 * weights[j] / (6 - weights[i]) for i in range(3) for j in range(3) if i != j}
     assert set(pairs) == set(law)
     assert stats.chisquare([pairs[pair] for pair in law], [6000 * p for p in law.values()]).pvalue > 1e-6
+
+
+def test_a_draw_by_trial_follows_the_same_law() -> None:
+    weights, pairs = np.linspace(1, 2, 40), 40_000
+    rng = np.random.default_rng(0)
+    drawn = np.array([_by_trial(weights, 2, rng) for _ in range(pairs)])
+    p = weights / weights.sum()
+    expected = p[:, None] * p[None] / (1 - p[:, None])  # first i, then j
+    np.fill_diagonal(expected, 0)
+    found = np.zeros((40, 40))
+    np.add.at(found, (drawn[:, 0], drawn[:, 1]), 1)
+    off = ~np.eye(40, dtype=bool)
+    assert found.trace() == 0
+    assert stats.chisquare(found[off], pairs * expected[off]).pvalue > 1e-6
+
+
+def test_few_are_drawn_of_many_with_weight_only() -> None:
+    m, rng = MANY + 5, np.random.default_rng(0)
+    weights = np.where(np.arange(m) % 7 == 3, 1.0 + np.arange(m) % 2, 0.0)
+    weights[3::70] = -1.0
+    weights[5] = np.nan
+    for count in (1, 100, len(np.flatnonzero(weights > 0))):  # tried, tried, raced
+        for some in (weights, np.nan_to_num(weights)):
+            drawn = successive(some, count, rng)
+            assert len(set(drawn.tolist())) == len(drawn) == count
+            assert (some[drawn] > 0).all()
+    heavy = np.ones(m)
+    heavy[17] = 1e9  # who outweighs everybody comes first, and does not keep the others waiting
+    assert successive(heavy, 3, rng)[0] == 17
+
+
+def test_the_top_of_many() -> None:
+    m, rng = MANY + 5, np.random.default_rng(0)
+    tied = np.zeros(m)
+    tied[[9, 11]] = 2.0, 1.0
+    chosen = np.concatenate([top(tied, 200, rng) for _ in range(300)]).reshape(300, 200)
+    assert (chosen[:, :2] == [9, 11]).all()
+    assert all(len(set(row)) == 200 for row in chosen.tolist())
+    counts = np.histogram(chosen[:, 2:], bins=50, range=(0, m))[0]
+    assert stats.chisquare(counts).pvalue > 1e-6
+    middle = np.histogram(chosen[:, 60], bins=5, range=(0, m))[0]  # and their order is random
+    assert stats.chisquare(middle).pvalue > 1e-6
+    few = np.where(np.arange(m) < 300, 1.0, np.arange(m) / (2 * m))
+    assert set(top(few, 200, rng).tolist()) <= set(range(300))
+    values = rng.normal(size=m)
+    assert top(values, 500, rng).tolist() == np.argsort(-values)[:500].tolist()
+    assert sorted(top(values, m, rng).tolist()) == list(range(m))
+    unknown = np.where(np.arange(m) < m // 2, np.nan, values)
+    assert 400 < (top(unknown, 1000, rng) < m // 2).sum() < 600
 
 
 def test_a_draw_without_any_weight_is_uniform() -> None:

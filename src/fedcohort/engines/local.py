@@ -63,7 +63,7 @@ AHEAD_BYTES = 2**29
 """Bytes of updates that wait for their turn, at most, unless the threads could not be kept busy with less."""
 
 TOGETHER = 8
-"""Blocks of an evaluation that one thread does in one go."""
+"""Blocks of an evaluation that one thread does in one go, at most."""
 
 
 def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
@@ -272,7 +272,8 @@ class LocalEngine:
                 module = trainer.show(model)
                 return [evaluate_block(module, self.federation, trainer.dtype, block) for block in some]
 
-        pieces = [_Piece(partial(work, every[i : i + TOGETHER])) for i in range(0, len(every), TOGETHER)]
+        size = max(1, min(TOGETHER, len(every) // self.workers))  # something for every thread, if somebody waits for it
+        pieces = [_Piece(partial(work, every[i : i + size])) for i in range(0, len(every), size)]
         self._beside += pieces
 
         def result() -> Evaluation:

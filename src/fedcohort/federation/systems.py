@@ -150,8 +150,8 @@ class Clock:
             bytes_down: what each client received.
             wanted: how many the server waits for; None for all.
         """
-        computing = self._computing(t)
-        stream = self._travel(t, updates, computing, bytes_down)
+        computing, whole = self._computing(t), dict[int, tuple[float, float]]()
+        stream = self._travel(t, updates, computing, bytes_down, whole)
         late, came, slowest, cut, anybody = [], 0, 0.0, False, False
         for update in stream if wanted is None else _fastest(stream, wanted):
             anybody = True
@@ -160,7 +160,10 @@ class Clock:
                 cut |= self.deadline is not None and update.duration > self.deadline
             elif update.failure is None:
                 came, slowest = came + 1, max(slowest, update.duration)
-                self._learn(update, computing, bytes_down)
+                # the server has seen what this client needs; kept for nominal work
+                if update.work != 1.0:
+                    whole[update.client] = self._times(update, computing[update.client], bytes_down)
+                self._learn(update.client, *whole[update.client])
             yield update
         # the deadline ends a round in which the server still waits for somebody
         waits = cut and (wanted is None or came < wanted)
@@ -169,13 +172,21 @@ class Clock:
             self.durations[client] = np.fmax(self.durations[client], duration / max(work, 1.0))
         self.now += duration if anybody else self.idle_time
 
-    def _travel(self, t: int, updates: Iterable["Update"], computing: Values, bytes_down: int) -> Iterator["Update"]:
-        """What happens to each update by itself: its duration, drop-out, deadline."""
+    def _travel(
+        self,
+        t: int,
+        updates: Iterable["Update"],
+        computing: Values,
+        bytes_down: int,
+        whole: dict[int, tuple[float, float]],
+    ) -> Iterator["Update"]:
+        """What happens to each update by itself: its duration, drop-out, deadline. ``whole`` gets its time and the upload's part."""
         for update in updates:
             if update.failure is not None:
                 yield update
                 continue
-            update.duration, _ = self._times(update, computing[update.client] * update.work, bytes_down)
+            whole[update.client] = self._times(update, computing[update.client] * update.work, bytes_down)
+            update.duration, _ = whole[update.client]
             if self.dropout and rng(self.seed, "dropout", t, update.client).random() < self.dropout:
                 update.failure = "dropped out before its update arrived"
             elif self.deadline is not None and update.duration > self.deadline:
@@ -191,11 +202,8 @@ class Clock:
         whole, upload = self._split(np.array([computing]), np.array([update.client]), sent)
         return float(whole[0]), float(upload[0])
 
-    def _learn(self, update: "Update", computing: Values, bytes_down: int) -> None:
-        """The server has seen what this client needs; kept for nominal work."""
-        i = update.client
-        whole, upload = self._times(update, computing[i], bytes_down)
-        self.durations[i], self.compute_times[i], self.upload_times[i] = whole, whole - upload, upload
+    def _learn(self, client: int, whole: float, upload: float) -> None:
+        self.durations[client], self.compute_times[client], self.upload_times[client] = whole, whole - upload, upload
 
     def state_dict(self) -> dict[str, Any]:
         """What the next round depends on; the laws are functions and need nothing."""

@@ -7,6 +7,7 @@ federation. The edge rules that hold for every choice live here, once: too few c
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -14,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.arrays import Indices, Values, nth_highest
+from fedcohort.arrays import MANY, Indices, Values, nth_highest
 from fedcohort.errors import UsageError
 from fedcohort.plugins import Card
 
@@ -252,6 +253,8 @@ QUESTIONS: dict[str, type[Question]] = {
 """Every question by name. A new one is added here, its answer in ``training/forward.py``, or ``training/trial.py`` if it trains."""
 
 
+S = TypeVar("S", bound=np.generic)
+
 # --- one round -------------------------------------------------------------------------------------------------------------
 
 
@@ -289,6 +292,10 @@ class Round:
             if len(getattr(self, name)) != len(self.durations):
                 object.__setattr__(self, name, np.full(len(self.durations), np.nan))
 
+    def of(self, values: NDArray[S]) -> NDArray[S]:
+        """What of ``values`` [m, …] is the available clients': all of it, uncopied, where everybody is there. Not to be written to."""
+        return values if len(self.available) == len(values) else values[self.available]
+
     def sample(self, count: int, among: Indices | None = None, probabilities: Values | None = None) -> Indices:
         """Draw ``count`` distinct clients from ``among`` (all available), uniformly or by successive weighted draws."""
         pool = self.available if among is None else among
@@ -309,8 +316,8 @@ class Round:
         """
         pool = self.available if among is None else among
         count = self.k if count is None else count
-        unknown = np.count_nonzero(np.isnan(scores))
-        if unknown and 0 < count < len(pool):
+        if 0 < count < len(pool) and np.isnan(scores.max()):
+            unknown = np.count_nonzero(np.isnan(scores))
             self.notes.append(f"{unknown} of {len(pool)} scores are not numbers: uniform chance for them")
         return pool[top(scores, count, self.rng)]
 
@@ -323,13 +330,30 @@ def successive(weights: Values | Indices, count: int, rng: np.random.Generator) 
     count = min(count, len(weights))
     if count <= 0:
         return np.zeros(0, dtype=np.int64)
+    weights = np.asarray(weights, dtype=np.float64)
+    if len(weights) >= MANY and 8 * count * weights.max() < weights.sum():
+        return _by_trial(weights, count, rng)
     # An exponential race: i arrives after an exponential time of rate w_i. The first to arrive is i with probability w_i/Σw, and
     # the race among the rest starts afresh (no memory), so the first arrivals follow the law of successive draws, in O(m) however
     # many there are. By logarithms, so that no weight is too small or too large.
-    weights, arrivals = np.asarray(weights, dtype=np.float64), np.log(rng.exponential(size=len(weights)))
+    arrivals = np.log(rng.exponential(size=len(weights)))
     arrivals -= np.log(weights, where=weights > 0, out=np.full(len(weights), -1e6))
     first = np.argpartition(arrivals, count - 1)[:count]
     return first[np.argsort(arrivals[first])]
+
+
+def _by_trial(weights: Values | NDArray[np.bool_], count: int, rng: np.random.Generator) -> Indices:
+    """The same for few of many, none of whom outweighs the others: propose anybody, and take it with probability w_i/max w.
+
+    Who was taken before is not taken again, which leaves the others' chances in proportion. About count·n·max w/Σw proposals.
+    """
+    n, largest, taken = len(weights), weights.max(), dict[int, None]()
+    each = n * largest / weights.sum()
+    while len(taken) < count:
+        proposed = rng.integers(n, size=math.ceil((count - len(taken)) * each) + 16)
+        accepted = proposed[rng.random(len(proposed)) * largest < weights[proposed]]
+        taken.update(dict.fromkeys(accepted.tolist()))
+    return np.fromiter(taken, dtype=np.int64)[:count]
 
 
 def top(scores: Values, k: int, rng: np.random.Generator) -> Indices:
@@ -339,7 +363,7 @@ def top(scores: Values, k: int, rng: np.random.Generator) -> Indices:
     instead, in with probability k/n and out otherwise (R4).
     """
     found, scores, keys = _highest(scores, k, rng)
-    return found[np.lexsort((keys[found], -scores[found]))]
+    return found[np.lexsort((keys, -scores))]
 
 
 def best(scores: Values, k: int, rng: np.random.Generator) -> Indices:
@@ -348,21 +372,37 @@ def best(scores: Values, k: int, rng: np.random.Generator) -> Indices:
 
 
 def _highest(scores: Values, k: int, rng: np.random.Generator) -> tuple[Indices, Values, Values]:
-    """Positions of the ``k`` highest scores, the scores that decided (without NaN), and the keys of ties."""
+    """Positions of the ``k`` highest scores, their scores, ±∞ for NaN, and the keys of ties.
+
+    Of many only those who are found get a key, and ties that are too many are drawn: the same law, without a key for everybody.
+    """
     n = len(scores)
-    keys = rng.random(n)
+    keys = rng.random(n) if n < MANY else None
     if k <= 0:
-        return np.zeros(0, dtype=np.int64), scores, keys
-    if np.isnan(scores).any():
+        return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
+    if n and np.isnan(scores.max()):
         scores = np.where(np.isnan(scores), np.where(rng.random(n) < k / n, np.inf, -np.inf), scores)
     if k >= n:
-        return np.arange(n), scores, keys
-    threshold = nth_highest(scores, k)
-    above, equal = np.flatnonzero(scores > threshold), np.flatnonzero(scores == threshold)
-    left = k - len(above)
-    if left < len(equal):  # a million that were never chosen are equal: they need not be sorted
-        equal = equal[np.argpartition(keys[equal], left - 1)[:left]]
-    return np.concatenate([above, equal]), scores, keys
+        found = np.arange(n)
+    else:
+        threshold = nth_highest(scores, k)
+        above, equal = np.flatnonzero(scores > threshold), scores == threshold
+        found = np.concatenate([above, _some(equal, k - len(above), keys, rng)])
+    return found, scores[found], rng.random(len(found)) if keys is None else keys[found]
+
+
+def _some(marked: NDArray[np.bool_], count: int, keys: Values | None, rng: np.random.Generator) -> Indices:
+    """``count`` of the marked positions: those with the lowest keys, or, without keys, drawn."""
+    if keys is None and 8 * count < np.count_nonzero(marked):
+        return _by_trial(marked, count, rng)
+    among = np.flatnonzero(marked)
+    if count == len(among):
+        return among
+    return (
+        rng.choice(among, count, replace=False)
+        if keys is None
+        else among[np.argpartition(keys[among], count - 1)[:count]]
+    )
 
 
 def rank_losses(losses: Values) -> Values:
@@ -449,7 +489,8 @@ class Outcome:
         durations: simulated time of each client, float64 [n]: for one that was late the time that the server waited, NaN for one that
             failed.
         duration: simulated time of the round.
-        accuracy: accuracy of the new model on the server's validation set, in [0, 1]; NaN without one.
+        accuracy: accuracy of the new model on the server's validation set, in [0, 1]; NaN without one. This and the next two are
+            for strategies with ``validation`` in ``needs``: for others nobody waits for it.
         class_accuracy: the same per class, float64 [K]; NaN where a class has no validation samples.
         validation_losses: cross-entropy of the new model on each validation sample, −ln of the right class's probability, float64 [n];
             empty without a validation set.
@@ -463,8 +504,8 @@ class Outcome:
     reports: Mapping[str, Values]
     durations: Values
     duration: float
-    accuracy: float
-    class_accuracy: Values
+    accuracy: float = math.nan
+    class_accuracy: Values = field(default_factory=lambda: np.zeros(0))
     validation_losses: Values = field(default_factory=lambda: np.zeros(0))
     read: set[str] = field(default_factory=set, compare=False, repr=False)
 

@@ -36,12 +36,15 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
-from fedcohort.arrays import nth_highest
+from fedcohort.arrays import nth_highest, nth_lowest
 from fedcohort.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Speed, Values, Why
 from fedcohort.selection.speed import ask_speed, nobody_said, times
 
 __all__ = ["Oort"]
+
+SHOWN = 2**12
+"""Available clients of whom the reasons say that they have no score; the record keeps fewer."""
 
 
 @parameters
@@ -109,26 +112,26 @@ class Oort(Selector):
     def select(self, round: Round) -> Cohort:
         """Exploit the explored by utility, explore the others, fill up."""
         i = round.available
-        eligible = ~self._blacklisted(round)
-        explored = np.isfinite(self.utility[i])
+        explored, eligible = np.isfinite(round.of(self.utility)), self._eligible(round)
         old, new = i[explored & eligible], i[~explored & eligible]
         if round.t > 1 and self.exploration == "speed":
             ask_speed(round, self.said, new)
         durations = times(round, self.said)
         preferred = self._preferred(durations)
         scores, terms = self.utilities(round.t, old, durations, preferred)
-        why = self._why(i, explored & eligible, scores, terms | {"duration": durations[old]})
         if round.t == 1:
-            return Cohort(round.sample(round.k), why=Why(i, why.scores, why.terms, "random: first round"))
-        to_explore = min(len(new), math.floor(self.epsilon_at(round.t) * round.k + 0.5))
-        exploited = self._exploit(round, old, scores, min(round.k - to_explore, len(old)))
-        to_explore = min(round.k - len(exploited), len(new))
-        weights = self._exploration_weights(new, durations, preferred, to_explore)
-        chosen = np.concatenate([exploited, round.draw(weights, to_explore, among=new)])
-        filled = self._fill_up(round, chosen, old, scores)
-        note = f"{len(exploited)} by utility, {to_explore} exploring, preferred duration {preferred:.6g}"
-        note += f", {len(filled)} to fill up" if len(filled) else ""
-        return Cohort(np.concatenate([chosen, filled]), why=Why(i, why.scores, why.terms, note))
+            chosen, note = round.sample(round.k), "random: first round"
+        else:
+            to_explore = min(len(new), math.floor(self.epsilon_at(round.t) * round.k + 0.5))
+            exploited = self._exploit(round, old, scores, min(round.k - to_explore, len(old)))
+            to_explore = min(round.k - len(exploited), len(new))
+            weights = self._exploration_weights(new, durations, preferred, to_explore)
+            chosen = np.concatenate([exploited, round.draw(weights, to_explore, among=new)])
+            filled = self._fill_up(round, chosen, old, scores)
+            chosen = np.concatenate([chosen, filled])
+            note = f"{len(exploited)} by utility, {to_explore} exploring, preferred duration {preferred:.6g}"
+            note += f", {len(filled)} to fill up" if len(filled) else ""
+        return Cohort(chosen, why=self._why(i, chosen, old, scores, terms | {"duration": durations[old]}, note))
 
     def epsilon_at(self, t: int) -> float:
         """ε of round ``t``, after t − 1 updates."""
@@ -167,12 +170,14 @@ class Oort(Selector):
         return round.draw(scores[near], count, among=clients[near])
 
     def _exploration_weights(self, clients: Indices, durations: Values, preferred: float, count: int) -> Values:
-        sizes = self.census.num_samples[clients].astype(np.float64)
-        sizes = np.minimum(sizes, self.samples_per_round or np.inf)
         seconds = durations[clients]
         known = np.isfinite(seconds)
         if self.exploration == "speed" and known.any():
-            return 1 / np.maximum(np.where(known, seconds, np.median(seconds[known])), 1e-12)
+            if not known.all():
+                seconds[~known] = np.median(seconds[known])
+            return np.reciprocal(np.maximum(seconds, 1e-12, out=seconds), out=seconds)
+        sizes = self.census.num_samples[clients].astype(np.float64)
+        sizes = np.minimum(sizes, self.samples_per_round or np.inf)
         if self.exploration == "speed" or count == 0:
             return sizes
         slow = seconds > preferred
@@ -189,33 +194,36 @@ class Oort(Selector):
         others = np.setdiff1d(round.available, np.concatenate([chosen, old]))
         return np.concatenate([explored, round.sample(missing - len(explored), among=others)])
 
-    def _blacklisted(self, round: Round) -> NDArray[np.bool_]:
-        """Which of the available clients were selected too often."""
-        if self.blacklist_rounds is None:
-            return np.zeros(len(round.available), dtype=bool)
-        often = np.flatnonzero(self.selections > self.blacklist_rounds)
-        at_most = math.floor(self.blacklist_share * self.census.num_clients + 1e-9)
+    def _eligible(self, round: Round) -> NDArray[np.bool_]:
+        """Which of the available clients were not selected too often."""
         listed = np.zeros(self.census.num_clients, dtype=bool)
-        listed[round.top(self.selections[often].astype(np.float64), at_most, among=often)] = True
-        return listed[round.available]
+        if self.blacklist_rounds is not None:
+            often = np.flatnonzero(self.selections > self.blacklist_rounds)
+            at_most = math.floor(self.blacklist_share * self.census.num_clients + 1e-9)
+            listed[round.top(self.selections[often].astype(np.float64), at_most, among=often)] = True
+        return ~round.of(listed)
 
     def _preferred(self, durations: Values) -> float:
         """T: the percentile of all known durations; no preference at 100 % or when nothing is known."""
-        known = durations[np.isfinite(durations)]
-        if self.threshold >= 100 or len(known) == 0:
+        finite = np.isfinite(durations)
+        if self.threshold >= 100 or not finite.any():
             return math.inf
-        return _at_quantile(known, self.threshold / 100)
+        return _at_quantile(durations if finite.all() else durations[finite], self.threshold / 100)
 
     @staticmethod
-    def _why(clients: Indices, explored: NDArray[np.bool_], scores: Values, terms: dict[str, Values]) -> Why:
-        """Scores and terms for all available clients; those who cannot be exploited have none."""
+    def _why(
+        available: Indices, chosen: Indices, explored: Indices, scores: Values, terms: dict[str, Values], note: str
+    ) -> Why:
+        """Scores and terms of those who can be exploited; of a million others, who have none, a few stand for all."""
+        clients = np.union1d(available[:SHOWN], np.concatenate([chosen, explored]))
+        place = np.searchsorted(clients, explored)
 
         def spread(values: Values) -> Values:
             wide = np.full(len(clients), np.nan)
-            wide[explored] = values
+            wide[place] = values
             return wide
 
-        return Why(clients, spread(scores), {name: spread(values) for name, values in terms.items()})
+        return Why(clients, spread(scores), {name: spread(values) for name, values in terms.items()}, note)
 
     # --- learning ----------------------------------------------------------------------------------------------------------
 
@@ -250,8 +258,7 @@ class Oort(Selector):
 
 def _at_quantile(values: Values, share: float) -> float:
     """The ⌊share·n⌋-th of the sorted values, counted from 0, as FedScale takes it."""
-    position = min(int(len(values) * share + 1e-9), len(values) - 1)
-    return float(np.partition(values, position)[position])
+    return nth_lowest(values, min(int(len(values) * share + 1e-9), len(values) - 1))
 
 
 def _mean(values: Values) -> float:

@@ -9,12 +9,13 @@ __all__ = ["ask_speed", "by_size", "nobody_said", "times"]
 
 def nobody_said(num_clients: int) -> Values:
     """Nobody has said anything yet: computing and sending times, float64 [m, 2], NaN."""
-    return np.full((num_clients, 2), np.nan)
+    return np.full((num_clients, 2), np.nan, order="F")
 
 
 def ask_speed(round: Round, said: Values, clients: Indices) -> None:
     """Ask those of ``clients`` of whom nothing is known, once; their answers go into ``said``."""
-    new = clients[np.isnan(round.durations[clients]) & np.isnan(said[clients, 0])]
+    silent = np.isnan(said[:, 0]) & np.isnan(round.durations)
+    new = clients[silent[clients]] if silent.any() else clients[:0]
     if len(new):
         answers = round.ask(Speed(), new)
         fine = (np.isfinite(answers) & (answers >= 0)).all(axis=1)
@@ -23,7 +24,9 @@ def ask_speed(round: Round, said: Values, clients: Indices) -> None:
 
 def times(round: Round, said: Values) -> Values:
     """The time of every client for nominal work, float64 [m]: as measured, else as said; NaN where nothing is known."""
-    return np.where(np.isfinite(round.durations), round.durations, said.sum(axis=1))
+    seconds: Values = said[:, 0] + said[:, 1]
+    np.copyto(seconds, round.durations, where=np.isfinite(round.durations))
+    return seconds
 
 
 def by_size(round: Round, num_samples: Indices) -> Values:

@@ -51,16 +51,16 @@ class UCB(Selector):
         super().setup(census)
         self.selections = np.zeros(census.num_clients, dtype=np.int64)
         self.reward_counts = np.zeros(census.num_clients, dtype=np.int64)
-        self.reward_sums = np.zeros(census.num_clients)
+        self.reward_sums, self.mean_rewards = np.zeros(census.num_clients), np.zeros(census.num_clients)
         self.previous_accuracy = 0.0
 
     def select(self, round: Round) -> Cohort:
         """A uniform k-subset or the top k by UCB; the draw that decides is made first, in every round."""
         explore = round.rng.random() < self.epsilon
-        i = round.available
-        mean = self.reward_sums[i] / np.maximum(self.reward_counts[i], 1)
+        i, n = round.available, round.of(self.selections)
+        mean = round.of(self.mean_rewards)
         log_s = max(0.0, math.log(self.selections.sum() + 1e-10))
-        bonus = self.c * np.sqrt(log_s / (self.selections[i] + 1e-10))
+        bonus = (self.c * np.sqrt(log_s / (np.arange(n.max() + 1) + 1e-10)))[n]  # many clients have the same few n
         scores = mean + bonus
         if round.t <= self.initial_rounds:
             clients, note = round.sample(round.k), "random: first rounds"
@@ -78,6 +78,7 @@ class UCB(Selector):
         rewarded = outcome.cohort.clients[outcome.admitted]
         self.reward_sums[rewarded] += self._reward(outcome.accuracy - self.previous_accuracy)
         self.reward_counts[rewarded] += 1
+        self.mean_rewards[rewarded] = self.reward_sums[rewarded] / self.reward_counts[rewarded]
         self.previous_accuracy = float(outcome.accuracy)
 
     def _reward(self, gain: float) -> float:

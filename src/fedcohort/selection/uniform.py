@@ -25,7 +25,9 @@ class Uniform(Selector):
     def select(self, round: Round) -> Cohort:
         """A uniform k-subset."""
         clients = round.sample(round.k)
-        chance = np.full(len(round.available), round.k / len(round.available))
+        chance = np.broadcast_to(
+            round.k / len(round.available), len(round.available)
+        )  # one number, however many there are
         return Cohort(
             clients,
             inclusion=np.full(len(clients), round.k / len(round.available)),

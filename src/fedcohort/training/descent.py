@@ -260,17 +260,15 @@ class Models:
     @cached_property
     def _finite(self) -> list[bool]:
         """Whether all entries of a client's other layers are finite."""
-        found = torch.ones(self.size, dtype=torch.bool, device=self.first.A.device)
-        for value in self.others.values():
-            found &= torch.isfinite(value).flatten(1).all(1)
-        return list(found.tolist())
+        largest = [value.flatten(1).abs().amax(1) for value in self.others.values()]  # NaN where one is
+        return list(torch.stack(largest).isfinite().all(0).tolist()) if largest else [True] * self.size
 
     @cached_property
     def _bounds(self) -> list[float]:
         """No entry of a client's first layer is larger; NaN where a number is."""
-        first = self.first
-        largest = first.A.abs().amax((1, 2)).double() * first.X.abs().amax((1, 2)).double() * first.n
-        return (largest + float(first.received.abs().max())).tolist()
+        first, samples = self.first, self.first.X.flatten(1)
+        largest = first.A.flatten(1).abs().amax(1).double() * torch.maximum(samples.amax(1), -samples.amin(1)).double()
+        return (largest * first.n + float(first.received.abs().max())).tolist()
 
     def mean(self, weights: Mapping[int, float]) -> ModelState:
         """Σ a_i w_i/Σ a_i, from differences, so that the mean of identical models is that model exactly."""
