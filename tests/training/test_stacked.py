@@ -171,6 +171,19 @@ def test_group_norm_and_shortcuts_by_vmap() -> None:
     assert isinstance(network_of(module, module.state_dict(), federation.sample_shape), Vectorised)
 
 
+@pytest.mark.parametrize("group", [1, 4])
+def test_groups_and_means_of_images_by_vmap(group: int, compare: Callable[..., None]) -> None:
+    """One client alone, too, whose images would keep the layout in which vmap cannot run GroupNorm; nothing runs client by client."""
+
+    def build() -> nn.Module:
+        parts = nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.GroupNorm(2, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
+        return nn.Sequential(*parts, nn.Flatten(), nn.Linear(4, 3))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compare({"epochs": 1}, as_model(build), images(), group=group)
+
+
 class Mixing(nn.Module):
     def __init__(self) -> None:
         super().__init__()

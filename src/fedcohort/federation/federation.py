@@ -128,8 +128,12 @@ class Federation:
 
     def prepare(self, features: Tensor, dtype: torch.dtype) -> Tensor:
         """Raw features as the model sees them: floats, standardised, images channels-last."""
-        values = features.to(dtype, copy=True).sub_(self.shift.to(dtype)).mul_(self.scale.to(dtype))
+        values = self.standardised(features, dtype)
         return values.contiguous(memory_format=torch.channels_last) if values.dim() == 4 else values
+
+    def standardised(self, features: Tensor, dtype: torch.dtype) -> Tensor:
+        """The same in the layout of the raw features, which is what ``torch.func.vmap`` can work with."""
+        return features.to(dtype, copy=True).sub_(self.shift.to(dtype)).mul_(self.scale.to(dtype))
 
     def histogram(self) -> Indices:
         """Label counts of the training parts, noise included, as clients would count them, int64 [m, K]."""

@@ -133,7 +133,7 @@ class Stack:
 
     def features(self, rows: Tensor) -> Tensor:
         """Training samples at these rows of the federation, as the model sees them."""
-        return self.federation.prepare(self.federation.train.features.index_select(0, rows), self.dtype)
+        return self.federation.standardised(self.federation.train.features.index_select(0, rows), self.dtype)
 
     def _batches(self, t: int, client: int, size: int, epochs: int, batch: int) -> list[np.ndarray]:
         """The client's batches in order, as in the loop."""
@@ -365,7 +365,7 @@ class _Group:
         stack = self.stack
         one = {name: self.model[name][None] for name in stack.network.parameters}
         with torch.no_grad():
-            return stack.network.logits(one, stack.federation.prepare(features, stack.dtype)[None])[0]
+            return stack.network.logits(one, stack.federation.standardised(features, stack.dtype)[None])[0]
 
 
 class _Problem:
