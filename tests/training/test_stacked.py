@@ -4,7 +4,9 @@ That every algorithm's client half does on a stack what it does on one client is
 (``tests/contracts/test_algorithms.py``); here are models, optimisers, losses and whole runs.
 """
 
+import gc
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,7 +33,7 @@ from fedcohort.testing.algorithms import compare_updates
 from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation
 from fedcohort.training.descent import Models, Visits, few_samples
 from fedcohort.training.networks import Chain, Vectorised, network_of
-from fedcohort.training.stacked import Stack
+from fedcohort.training.stacked import Stack, _Group
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 
@@ -322,6 +324,34 @@ def test_out_of_memory_makes_the_stack_smaller_and_says_so_once(monkeypatch: pyt
         list(engine.train(model, 2, cohort, FedAvg()))
     assert set(sizes) == {2}
     engine.close()
+
+
+def test_what_did_not_fit_is_gone_before_less_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the garbage collector, too; and a library of CUDA that finds too little memory has words of its own."""
+    step, failed, left = _Group._step, [], []
+
+    def scarce(self: Any, number: int) -> None:
+        left.extend(group() for group in failed)
+        if len(self.plans) > 2:
+            failed.append(weakref.ref(self))
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+        step(self, number)
+
+    monkeypatch.setattr(_Group, "_step", scarce)
+    engine = LocalEngine(
+        small_federation([12] * 8, trouble=False), Mlp(hidden=5), Training(), FedAvg(), 3, 1, plan="stacked"
+    )
+    engine.stacks = 1
+    gc.disable()
+    try:
+        with pytest.warns(UserWarning, match="does not fit into memory"):
+            assert len(list(engine.train(engine.initial_model(), 1, Cohort(np.arange(8)), FedAvg()))) == 8
+    finally:
+        gc.enable()
+        engine.close()
+    assert failed
+    assert left
+    assert all(group is None for group in left)
 
 
 # --- whole runs ------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from fedcohort.training.forward import probabilities
 from fedcohort.training.rewriting import relu_last
 from fedcohort.training.stopping import Progress, StoppingRule
 
-__all__ = ["CHUNK", "DTYPES", "NO_STEP", "Trainer", "build_optimizer", "state_of"]
+__all__ = ["CHUNK", "DTYPES", "NO_STEP", "Trainer", "build_optimizer", "sent", "state_of"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -43,6 +43,11 @@ NO_STEP = "it made no step: it has no batch that this model can be trained on"
 def state_of(module: nn.Module) -> ModelState:
     """A contiguous copy of the module's state dictionary."""
     return _copied(module.state_dict())
+
+
+def sent(values: np.ndarray, device: torch.device) -> Tensor:
+    """An array on the device, without waiting until a GPU has done what it was given before: the array is read before this returns."""
+    return torch.from_numpy(values).to(device, non_blocking=True)
 
 
 def _copied(state: ModelState) -> ModelState:
@@ -158,7 +163,7 @@ class Trainer:
                 samples = order.permutation(len(data))
             if changes is not None:
                 problem.changes = Changes.draw(settings.augment, len(data), changes, data.labels.device)
-            shuffled = torch.from_numpy(samples).to(data.labels.device)
+            shuffled = sent(samples, data.labels.device)
             right.zero_()
             for start in range(0, len(data), size):
                 problem.batch = shuffled[start : start + size]

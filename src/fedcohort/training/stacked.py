@@ -10,6 +10,7 @@ exactly. A client's last bits may depend on who else is in its stack; stacks are
 """
 
 import math
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ from fedcohort.federation.federation import Federation
 from fedcohort.streams import rng
 from fedcohort.training.buffers import Buffers
 from fedcohort.training.descent import Descent, Models, Samples, Visits, Weights, few_samples
-from fedcohort.training.local import CHUNK, DTYPES, NO_STEP, build_optimizer, state_of
+from fedcohort.training.local import CHUNK, DTYPES, NO_STEP, build_optimizer, sent, state_of
 from fedcohort.training.networks import Chain, Network, network_of
 
 __all__ = ["Stack", "cannot_stack"]
@@ -109,10 +110,8 @@ class Stack:
             for i in order
         ]
         remembered = _stacked_memories([memories[i] for i in order]) if memories is not None else {}
-        group = _Group(self, model, t, plans, received or {}, remembered)
         with torch.no_grad():
-            results = group.train()
-        vars(group).clear()  # group and problem know each other: without this they would wait for the garbage collector
+            results = _Group(self, model, t, plans, received or {}, remembered).train()
         for (update, _), i in zip(results, order, strict=True):
             update.work = float(passes[i]) / settings.epochs
         return [results[i] for i in np.argsort(order, kind="stable")]
@@ -122,13 +121,13 @@ class Stack:
         federation = self.federation
         positions = _padded(rows)
         width = positions.shape[1]
-        flat = torch.from_numpy((positions + federation.offsets[list(clients)][:, None]).reshape(-1)).to(self.device)
+        flat = sent((positions + federation.offsets[list(clients)][:, None]).reshape(-1), self.device)
         features = self.features(flat)
         return _Batch(
             inputs=features.reshape(len(rows), width, *features.shape[1:]),
             labels=federation.train.labels.index_select(0, flat).reshape(len(rows), width),
             mask=_mask(np.array([len(row) for row in rows]), width, self.device),
-            positions=torch.from_numpy(positions).to(self.device),
+            positions=sent(positions, self.device),
         )
 
     def features(self, rows: Tensor) -> Tensor:
@@ -226,7 +225,7 @@ class _Group:
 
         def rows(positions: np.ndarray) -> Tensor:
             begin = starts[: len(positions)].reshape(-1, *[1] * (positions.ndim - 1))
-            return torch.from_numpy((positions + begin).reshape(-1)).to(stack.device)
+            return sent((positions + begin).reshape(-1), stack.device)
 
         def load(step: int, active: int) -> Tensor:
             positions = visits.positions[:active, step, : visits.counts[:active, step].max()]
@@ -235,7 +234,7 @@ class _Group:
 
         labels = stack.federation.train.labels.index_select(0, rows(visits.positions))
         self.labels = labels.reshape(visits.positions.shape)
-        self.positions = torch.from_numpy(visits.positions).to(stack.device)
+        self.positions = sent(visits.positions, stack.device)
         layer = chain.layers[0]
         width, inputs = self.model[layer.weight].shape
         unseen = type(stack.algorithm).finish is Algorithm.finish and at_work == len(self.plans)
@@ -298,7 +297,7 @@ class _Group:
             self.right[:a] += right * self._device(self.last_pass[:a, step])
 
     def _device(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(self.stack.device)
+        return sent(values, self.stack.device)
 
     def _leave(self, active: int, step: int) -> list[tuple[Update, dict[str, Tensors]]]:
         """The clients from ``active`` on have done their ``step`` steps: their results; the others stay."""
@@ -373,7 +372,8 @@ class _Problem:
 
     def __init__(self, group: _Group, parameters: Tensors, received: Memory, memory: dict[str, Tensors]) -> None:
         g = len(group.plans)
-        self.group = group
+        # not a cycle: the memory of a group that failed is needed at once, not when the garbage collector comes
+        self.group: _Group = weakref.proxy(group)
         self.active = g
         self.first = 0
         self.parameters = parameters
@@ -401,7 +401,7 @@ class _Problem:
             self.loaded = stack.load(self.clients, rows)
             self.batch = self.loaded.positions
         else:
-            self.batch = torch.from_numpy(_padded(rows)).to(stack.device)
+            self.batch = sent(_padded(rows), stack.device)
 
     def part(self, who: slice) -> "_Problem":
         """The same for some of the clients; the tensors are views."""
@@ -477,7 +477,7 @@ class _Problem:
         self._count(rows)
         total: Tensors = {}
         losses, right = [], torch.zeros((), device=stack.device)
-        divisors = torch.tensor([max(len(row), 1) for row in rows], dtype=stack.dtype, device=stack.device)
+        divisors = sent(np.array([max(len(row), 1) for row in rows]), stack.device).to(stack.dtype)
         for start in range(0, max(map(len, rows)), CHUNK):
             if rows is self.rows and self.loaded is not None:
                 batch = self.loaded
@@ -576,7 +576,7 @@ def _mask(counts: np.ndarray, width: int, device: torch.device) -> Tensor | None
     """Which of ``width`` places hold a sample of each client's batch; None if all do."""
     if counts.min() == width:
         return None
-    return torch.from_numpy(np.arange(width)[None] < counts[:, None]).to(device)
+    return sent(np.arange(width)[None] < counts[:, None], device)
 
 
 def _counts(plans: Sequence[_Plan]) -> np.ndarray:
