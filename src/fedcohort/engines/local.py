@@ -43,7 +43,7 @@ from fedcohort.training.stopping import build_rule
 from fedcohort.training.trial import update_norm
 from fedcohort.training.upload import partly
 
-__all__ = ["LocalEngine", "build_module"]
+__all__ = ["LocalEngine", "build_module", "threads_for"]
 
 T = TypeVar("T")
 
@@ -64,6 +64,11 @@ AHEAD_BYTES = 2**29
 
 TOGETHER = 8
 """Blocks of an evaluation that one thread does in one go, at most."""
+
+
+def threads_for(device: torch.device) -> int:
+    """How many clients, or stacks of them, are worked on at a time, unless told otherwise."""
+    return len(os.sched_getaffinity(0)) if device.type == "cpu" else GPU_THREADS
 
 
 def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
@@ -112,7 +117,7 @@ class LocalEngine:
         self._model, self._training, self._arithmetic = model, training, arithmetic
         self.device = federation.device
         on_cpu = self.device.type == "cpu"
-        self.workers = 1 if plan == "loop" else workers or (len(os.sched_getaffinity(0)) if on_cpu else GPU_THREADS)
+        self.workers = 1 if plan == "loop" else workers or threads_for(self.device)
         self.memories = Memories() if memories is None else memories
         self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
         draws: bool | None = None
@@ -235,7 +240,8 @@ class LocalEngine:
         self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
     ) -> Values:
         """See :class:`Engine`."""
-        received = algorithm.broadcast() if question.trains and algorithm is not None else {}
+        sent = algorithm.broadcast() if question.trains and algorithm is not None else {}
+        received: dict[str, Tensors] = device.moved(sent, self.device)
 
         sizes = self._sizes[clients]
         pieces = _pieces(sizes)
@@ -246,7 +252,7 @@ class LocalEngine:
                 for client in clients[pieces[position]].tolist():
                     with _named(client):
                         if question.trains:
-                            memory = self.memories.get(client)
+                            memory = self._memory(client)
                             rows.append(update_norm(trainer, model, t, client, received=received, memory=memory))
                         else:
                             module = trainer.show(model)
@@ -359,5 +365,7 @@ def _pieces(sizes: Indices) -> list[slice]:
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """Whether there was not enough memory, on a GPU or here."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    """Whether there was not enough memory, on a GPU or here; CUDA's libraries that find too little have words of their own."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return any(words in str(error) for words in ("can't allocate memory", "out of memory", "STATUS_ALLOC_FAILED"))
