@@ -425,7 +425,10 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
     plan, workers = experiment.engine.plan, experiment.engine.workers
     if plan == "auto":
         invited = min(math.ceil(k * systems.overcommit), federation.num_clients)
-        choice = choose_plan(federation, as_model(model), experiment.training, algorithm, seed, workers, invited)
+        choice = choose_plan(
+            federation, as_model(model), experiment.training, algorithm, seed, workers, invited,
+            experiment.engine.arithmetic,
+        )  # fmt: skip
         log.info("%s", choice)
         plan = choice.plan
     engine = LocalEngine(

@@ -39,7 +39,7 @@ def fake_times(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> list[str]:
         return 1
 
     monkeypatch.setattr(plans, "_play", play)
-    monkeypatch.setattr(choose_plan, "__defaults__", (lambda: now[0],))
+    monkeypatch.setattr(choose_plan, "__defaults__", ("exact", lambda: now[0]))
     return played
 
 
@@ -167,3 +167,18 @@ def test_the_answer_is_readable(cache: Path, monkeypatch: pytest.MonkeyPatch) ->
     choose()
     (entry,) = cache.iterdir()
     assert json.loads(entry.read_text())["plan"] == "stacked"
+
+
+def test_it_is_measured_as_it_will_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the run's arithmetic, which has an answer of its own; torch's switches are as they were afterwards."""
+    seen, make = [], LocalEngine.__init__
+
+    def noted(self: LocalEngine, *args: Any, **values: Any) -> None:
+        seen.append(values["arithmetic"])
+        make(self, *args, **values)
+
+    monkeypatch.setattr(LocalEngine, "__init__", noted)
+    for kind in ("exact", "bf16"):
+        choose_plan(small_federation(trouble=False), Mlp(hidden=5), Training(batch_size=4), FedAvg(), 3, 2, 7, kind)  # type: ignore[arg-type]
+    assert set(seen[: len(seen) // 2]) == {"exact"}
+    assert set(seen[len(seen) // 2 :]) == {"bf16"}

@@ -25,7 +25,8 @@ import torch
 from fedcohort.algorithms.base import Algorithm, ModelState
 from fedcohort.algorithms.local import Training
 from fedcohort.arrays import Indices
-from fedcohort.engines.local import LocalEngine, Plan, build_module
+from fedcohort.engines.device import Arithmetic
+from fedcohort.engines.local import LocalEngine, Plan, build_module, threads_for
 from fedcohort.federation.datasets import cache_folder
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
@@ -73,10 +74,11 @@ def choose_plan(
     seed: int,
     workers: int,
     k: int,
+    arithmetic: Arithmetic = "exact",
     clock: Callable[[], float] = time.perf_counter,
 ) -> Choice:
     """The fastest plan for ``k`` clients a round; the other arguments are those of :class:`fedcohort.engines.local.LocalEngine`."""
-    workers = workers or len(os.sched_getaffinity(0))
+    workers = workers or threads_for(federation.device)
     settings = algorithm.local_training(training)
     module = build_module(model, federation, seed).to(dtype=DTYPES[training.precision])
     unstackable = cannot_stack(module, federation, algorithm, training)
@@ -84,7 +86,7 @@ def choose_plan(
     clients = _typical(sizes, min(k, CLIENTS))
     batch = settings.batch_size or max(1, int(np.median(sizes[clients])))
     entry = _entry(
-        machine=[platform.machine(), _processor(), workers, str(federation.device)],
+        machine=[platform.machine(), _processor(), workers, _accelerator(federation.device), arithmetic],
         versions=[version("fedcohort"), torch.__version__],
         network=[repr(module), [list(p.shape) for p in module.parameters()], list(federation.sample_shape)],
         data=str(federation.train.features.dtype),
@@ -98,7 +100,7 @@ def choose_plan(
         return Choice("loop", f"one core, and no stacks: {unstackable}", {})
 
     def engine(plan: Plan, people: Federation) -> LocalEngine:
-        return LocalEngine(people, model, training, algorithm, seed, workers, plan=plan)
+        return LocalEngine(people, model, training, algorithm, seed, workers, plan=plan, arithmetic=arithmetic)
 
     with closing(engine("loop", _cut(federation, clients[:1], batch))) as probe:
         start = probe.initial_model()
@@ -128,7 +130,7 @@ def choose_plan(
                 _play(engines[plan], start, algorithm, count)
                 times[plan].append((clock() - begin) / steps[plan])
     finally:
-        for one in engines.values():
+        for one in reversed(engines.values()):  # each puts back the switches that it found
             one.close()
     choice = _decide({plan: statistics.median(values) for plan, values in times.items()}, unstackable)
     if probe.draws and choice.plan == "threads":
@@ -192,6 +194,11 @@ def _processor() -> str:
             if line.startswith(("model name", "CPU part")):
                 return line.partition(":")[2].strip()
     return platform.processor()
+
+
+def _accelerator(device: torch.device) -> str:
+    """Which GPU; or that there is none."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def _read(entry: Path) -> Choice | None:
