@@ -579,7 +579,7 @@ class Writer:
                         client,
                         int(selected),
                         _known(score),
-                        json.dumps({k: _known(v) for k, v in terms.items()}),
+                        json.dumps({k: _known(v) for k, v in terms.items()}) if terms else "{}",
                     )
                     for i, (client, selected, score, terms) in enumerate(row.decisions)
                 ],

@@ -161,10 +161,18 @@ class Samples:
         received: the model that all begin with.
         visits: what the clients do; everybody makes a step.
         load: samples [g·n, …] of the clients at these positions [g, n].
+        largest: no entry of a sample is larger.
     """
 
-    def __init__(self, layer: Linear, received: ModelState, visits: Visits, load: Callable[[Indices], Tensor]) -> None:
-        self.layer, self.visits, self.received = layer, visits, received[layer.weight]
+    def __init__(
+        self,
+        layer: Linear,
+        received: ModelState,
+        visits: Visits,
+        load: Callable[[Indices], Tensor],
+        largest: float,
+    ) -> None:
+        self.layer, self.visits, self.received, self.largest = layer, visits, received[layer.weight], largest
         g, steps, self.batch = visits.positions.shape
         self.n = n = int(visits.sizes.max())
         # samples stand in the order of each client's first pass, so that the batches of that pass are neighbours
@@ -242,6 +250,8 @@ class Models:
         self.received, self.first, self.others = received, first, others
         self.size = len(first.A)
         self.num_bytes = sum(value.nbytes for value in received.values())
+        self._finite: list[bool] = []
+        self._bounds: list[float] = []
 
     def state_of(self, position: int) -> ModelState:
         """The model of the client at this position."""
@@ -251,24 +261,19 @@ class Models:
 
     def is_finite(self, position: int) -> bool:
         """Whether all its entries are; they are written out only if the first layer's are beyond any doubt too large to tell."""
-        if not self._finite[position]:
+        if not self._finite[position]:  # of the other layers
             return False
         if self._bounds[position] < torch.finfo(self.first.A.dtype).max / 4:
             return True
         return bool(torch.isfinite(self.first.weight_of(position)).all())
 
-    @cached_property
-    def _finite(self) -> list[bool]:
-        """Whether all entries of a client's other layers are finite."""
-        largest = [value.flatten(1).abs().amax(1) for value in self.others.values()]  # NaN where one is
-        return list(torch.stack(largest).isfinite().all(0).tolist()) if largest else [True] * self.size
-
-    @cached_property
-    def _bounds(self) -> list[float]:
-        """No entry of a client's first layer is larger; NaN where a number is."""
-        first, samples = self.first, self.first.X.flatten(1)
-        largest = first.A.flatten(1).abs().amax(1).double() * torch.maximum(samples.amax(1), -samples.amin(1)).double()
-        return (largest * first.n + float(first.received.abs().max())).tolist()
+    def settle(self) -> None:
+        """The steps are done: what :meth:`is_finite` has to know is worked out by the thread that did them."""
+        first = self.first
+        others = [value.flatten(1).abs().amax(1) for value in self.others.values()]  # NaN where a number is
+        self._finite = torch.stack(others).isfinite().all(0).tolist() if others else [True] * self.size
+        largest = first.A.flatten(1).abs().amax(1).double() * (first.largest * first.n)
+        self._bounds = (largest + float(first.received.abs().max())).tolist()
 
     def mean(self, weights: Mapping[int, float]) -> ModelState:
         """Σ a_i w_i/Σ a_i, from differences, so that the mean of identical models is that model exactly."""

@@ -13,6 +13,7 @@ import math
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,17 @@ class Stack:
         """Training samples at these rows of the federation, as the model sees them."""
         return self.federation.standardised(self.federation.train.features.index_select(0, rows), self.dtype)
 
+    @cached_property
+    def largest(self) -> float:
+        """No number of a training sample is larger, as the model sees it."""
+        features = self.federation.train.features
+        if features.dtype == torch.uint8:
+            ends = torch.tensor([0, 255], dtype=torch.uint8, device=self.device)
+            ends = ends.reshape(2, *[1] * len(self.federation.sample_shape)).expand(2, *self.federation.sample_shape)
+        else:
+            ends = torch.stack([features.amin(0), features.amax(0)])
+        return float(self.federation.prepare(ends, self.dtype).abs().max())
+
     def _batches(self, t: int, client: int, size: int, epochs: int, batch: int) -> list[np.ndarray]:
         """The client's batches in order, as in the loop."""
         order = rng(self.seed, "batches", t, client)
@@ -239,7 +251,7 @@ class _Group:
         width, inputs = self.model[layer.weight].shape
         unseen = type(stack.algorithm).finish is Algorithm.finish and at_work == len(self.plans)
         if unseen and few_samples(inputs, width, visits, stack.device, stack.dtype):
-            return Samples(layer, self.model, visits, lambda positions: stack.features(rows(positions)))
+            return Samples(layer, self.model, visits, lambda some: stack.features(rows(some)), stack.largest)
         return Weights(layer, load)
 
     def train(self) -> list[tuple[Update, dict[str, Tensors]]]:
@@ -247,6 +259,8 @@ class _Group:
         results: list[tuple[Update, dict[str, Tensors]]] = []
         for step in range(self.plans[0].steps + 1):
             active = sum(plan.steps > step for plan in self.plans)
+            if not active and self.models is not None:
+                self.models.settle()
             if active < self.problem.active:
                 results = self._leave(active, step) + results
             if active:
