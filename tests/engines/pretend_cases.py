@@ -1,0 +1,146 @@
+"""What runs on :mod:`tests.engines.pretend`: every algorithm, every strategy, convolutions, a run that goes on; against the CPU.
+
+``python -m tests.engines.pretend_cases`` prints as JSON how many cases there were, and what is wrong with those that failed.
+"""
+
+import itertools
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tests.engines import pretend
+
+
+def rounds(device: str, strategy: str, algorithm: str, again: bool, model: Any, **values: Any) -> Any:
+    """Three rounds on ``device``, what they came to; ``again``: the last one after a checkpoint."""
+    import fedcohort.engines.device as devices
+    from fedcohort.engines.device import moved
+    from fedcohort.simulate import Given, prepare
+    from fedcohort.states import pack, unpack
+    from tests.experiments import cell
+    from tests.matrix.worlds import hard, play
+
+    devices.pick_device = lambda name: device  # type: ignore[assignment]
+    experiment = cell(hard(strategy, algorithm, **values)).experiment
+    with prepare(experiment, Given(model=model)) as (game, _):
+        rows = play(game, (1, 2))
+        state = pack(game.state_dict())
+        if not again:
+            rows += play(game, (3,))
+            return rows, game.model
+    with prepare(experiment, Given(model=model)) as (game, _):
+        game.load_state_dict(moved(unpack(state), game.engine.device))
+        return rows + play(game, (3,)), game.model
+
+
+def agrees(strategy: str, algorithm: str, again: bool = False, model: Any = None, **values: Any) -> None:
+    """The same picks as on the CPU and the same numbers to rounding."""
+    (rows, state), (others, other) = (
+        rounds(device, strategy, algorithm, again, model, **values) for device in ("cpu", "pretend:0")
+    )
+    for row, found in zip(rows, others, strict=True):
+        assert [c.client for c in row.clients] == [c.client for c in found.clients], "other clients were picked"
+        np.testing.assert_allclose(found.test_loss, row.test_loss, rtol=1e-3)
+    for name, value in state.items():
+        assert other[name].device.type == "pretend", f"{name} is on the {other[name].device}"
+        torch.testing.assert_close(other[name].cpu(), value, rtol=1e-2, atol=1e-4)
+
+
+def images(shape: tuple[int, ...], classes: int) -> nn.Module:
+    parts = nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.ReLU(), nn.MaxPool2d(2)
+    return nn.Sequential(*parts, nn.Conv2d(4, 8, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, classes))
+
+
+def no_waiting(plan: str, model: Any) -> None:
+    """Twice as many steps make a program wait for the GPU no more often."""
+    from fedcohort.algorithms.fedavg import FedAvg
+    from fedcohort.algorithms.local import Training
+    from fedcohort.engines.local import LocalEngine
+    from fedcohort.federation.federation import Federation, Samples
+    from fedcohort.models import as_model
+    from fedcohort.selection.base import Cohort
+
+    m, n = 4, 12
+    samples = Samples(torch.randn(m * n, 1, 8, 8), torch.arange(m * n) % 3)
+    offsets, ends = np.arange(m + 1) * n, (torch.zeros(1), torch.ones(1))
+    people = Federation(samples, offsets, samples, samples, ("0", "1", "2"), *ends).to("pretend:0")
+    waits = []
+    for epochs in (2, 4):
+        engine = LocalEngine(people, as_model(model), Training(batch_size=5, epochs=epochs), FedAvg(), 0, 1, plan=plan)  # type: ignore[arg-type]
+        start = engine.initial_model()
+        waits.append(pretend.GPU.waited(lambda: list(engine.train(start, 1, Cohort(np.arange(m)), FedAvg()))))  # noqa: B023
+        engine.close()
+    assert len(waits[0]) == len(waits[1]), waits
+
+
+def refusals() -> None:
+    """The device is not what a CPU is."""
+    there, ways = torch.ones(3, 3).to("pretend:0"), {}
+    ways["an addition"] = lambda: there + torch.ones(3)
+    ways["a choice of rows"] = lambda: there.index_select(0, torch.arange(2))
+    ways["a view by numpy"] = lambda: there.numpy()
+    parameter = there.clone().requires_grad_()
+    parameter.grad = there.clone().T
+    ways["a fused step over two layouts"] = torch.optim.SGD([parameter], 0.1, fused=True).step
+    for name, way in ways.items():
+        try:
+            way()
+        except (RuntimeError, TypeError):
+            continue
+        raise AssertionError(f"{name} was not refused")
+    assert (there + torch.tensor(1.0) + there[torch.arange(3)]).device.type == "pretend"
+    assert pretend.GPU.waited(lambda: float(there.sum())) == ["_local_scalar_dense"]
+
+
+def cases() -> dict[str, Callable[[], None]]:
+    """A few that together reach every part; by name."""
+    stacks = {"engine": {"plan": "stacked", "workers": 2}}
+    return {
+        "what is refused": refusals,
+        "a trained answer, gone on with": partial(agrees, "ocs", "scaffold", again=True),
+        "stacks of images": partial(agrees, "uniform", "fedavg", model=images, **stacks),
+        "steps of stacks": partial(no_waiting, "stacked", images),
+    }
+
+
+def all_cases() -> dict[str, Callable[[], None]]:
+    """Everything there is."""
+    from fedcohort.algorithms import ALGORITHMS
+    from fedcohort.selection import STRATEGIES
+
+    found = cases() | {"steps of the loop": partial(no_waiting, "loop", images)}
+    for name in ALGORITHMS.builtin:
+        for plan in ("threads", "stacked"):
+            found[f"{name}, {plan}"] = partial(agrees, "uniform", name, engine={"plan": plan, "workers": 2})
+        found[f"{name}, goes on"] = partial(agrees, "uniform", name, again=True)
+    for name in STRATEGIES.builtin:
+        found[name] = partial(agrees, name, "fedavg")
+    for plan, batch in itertools.product(("threads", "stacked"), (8, 0)):
+        values = {"engine": {"plan": plan}, "training": {"batch_size": batch, "momentum": 0.9}}
+        found[f"images, {plan}, batch {batch}"] = partial(agrees, "uniform", "fedprox", model=images, **values)
+    return found
+
+
+def main() -> None:
+    pretend.install()
+    warnings.simplefilter("ignore")
+    wrong = {}
+    chosen = all_cases() if "all" in sys.argv else cases()
+    for name, case in chosen.items():
+        try:
+            case()
+        except Exception:
+            wrong[name] = traceback.format_exc()
+    print(json.dumps({"cases": len(chosen), "wrong": wrong}))
+
+
+if __name__ == "__main__":
+    main()
