@@ -2,6 +2,7 @@
 PYTHON ?= python3
 GPU_PYTHON ?= python3
 QUICK ?=
+WORKS ?= W1 W1b64 W2 W3 W4
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
@@ -42,8 +43,8 @@ bench-peers: $(VENV)/.installed ## the same beside other simulators, in environm
 	@$(PYTHON) benchmarks/peers/install.py build/peers
 	@$(BIN)/python benchmarks/bench.py --peers build/peers $(QUICK)
 
-bench-gpu: ## W1 to W4 on a GPU with the Python that is there: nothing is installed (GPU_PYTHON=python3.12)
-	@PYTHONPATH=src $(GPU_PYTHON) benchmarks/bench.py --device cuda --works W1 W1b64 W2 W3 W4 --out build/bench-gpu.json $(QUICK)
+bench-gpu: ## W1 to W4 on a GPU with the Python that is there: nothing is installed (GPU_PYTHON=python3.12 WORKS="W2 W4")
+	@PYTHONPATH=src $(GPU_PYTHON) benchmarks/bench.py --device cuda --works $(WORKS) --seconds 200 --limit 120 --out build/bench-gpu.json $(QUICK)
 
 check: lint test ## what to run before a commit that matters
 

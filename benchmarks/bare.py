@@ -6,7 +6,7 @@ python benchmarks/bare.py --work W2 --threads 1
 import argparse
 
 import torch
-from nets import build
+from nets import build, compute
 from protocol import arguments, serve
 from torch import nn
 
@@ -18,6 +18,7 @@ def main() -> None:
     args, work = arguments(parser)
     torch.set_num_threads(args.threads)
     device = torch.device(args.device)
+    rounded = compute(args.arithmetic, device)
     torch.manual_seed(0)
     module = build(work.net).to(device)
     data = [
@@ -37,7 +38,9 @@ def main() -> None:
             for _ in range(work.epochs):
                 for index in torch.randperm(len(labels), device=device).split(work.batch):
                     optimizer.zero_grad()
-                    loss_of(module(features[index]), labels[index]).backward()
+                    with rounded:
+                        loss = loss_of(module(features[index]), labels[index])
+                    loss.backward()
                     optimizer.step()
                     steps += 1
             for name, value in module.state_dict().items():
@@ -48,7 +51,7 @@ def main() -> None:
             torch.cuda.synchronize()
         return steps
 
-    serve(play, torch=torch.__version__, device=str(device))
+    serve(play, torch.cuda.max_memory_allocated, torch=torch.__version__, device=str(device))
 
 
 if __name__ == "__main__":

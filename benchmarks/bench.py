@@ -2,10 +2,12 @@
 
     python benchmarks/bench.py [--works W1 W1b64 W2 W3] [--turns 5] [--quick] [--peers DIR] [--device cuda] [--out FILE.json]
 
+On a GPU everybody computes in each of FedCohort's arithmetics, and one more contestant is a centralised loop with batches of 640.
+
 Every contestant is a process that holds its data and model and plays rounds when it is told to; the others wait meanwhile. A turn is
 one round, or several where rounds are short. The first turn of each is not measured. Steps are compared with what the work consists
 of. Memory is the sum of the peaks of a contestant's processes. Who dies, hangs or takes other steps gets a line that says so.
-``--peers`` is a folder of virtual environments, see peers/README.md.
+``--peers`` is a folder of virtual environments, see peers/README.md. Results are written after every work, beside what the file has.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +29,8 @@ from typing import Any
 from works import NAMES, work
 
 HERE = Path(__file__).parent
+ARITHMETICS = ("exact", "tf32", "bf16")
+CENTRAL = "one centralised loop, batch 640"
 PEERS = ("flower", "pfl", "fedjax", "fluke", "flgo", "fedlab")
 
 
@@ -45,24 +50,30 @@ class Contestant:
 
     name: str
     command: list[str]
+    arithmetic: str = "exact"
+    log: Path = Path()
     process: Any = None
     limit: float = 0.0
     seconds: list[float] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     memory: float = float("nan")
+    gpu_memory: float = 0.0
     failure: str = ""
 
-    def start(self, log: Path, limit: float) -> None:
-        """Begin, and wait until it is ready; no reply may take longer than ``limit`` seconds."""
-        self.limit = limit
+    def start(self, logs: Path, limit: float) -> None:
+        """Begin; no reply may take longer than ``limit`` seconds."""
+        self.limit, self.log = limit, logs / f"{self.name.replace(' ', '_').replace(',', '')}.log"
         self.process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=log.open("w"),
+            stderr=self.log.open("w"),
             text=True,
             env=environment(),
         )
+
+    def ready(self) -> None:
+        """Wait until it has loaded everything."""
         self.facts = self._reply()
 
     def play(self, round: int, measured: bool, steps: int) -> None:
@@ -73,13 +84,14 @@ class Contestant:
             self.process.stdin.write(f"{round}\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            self.failure = "ended"
+            self.failure = self._last_words()
             return
         reply = self._reply()
         if reply and reply["steps"] != steps:
             self.failure = f"{reply['steps']} steps instead of {steps}"
-        elif reply and measured:
-            self.seconds.append(reply["seconds"])
+        elif reply:
+            self.seconds += [reply["seconds"]] * measured
+            self.gpu_memory = max(self.gpu_memory, reply.get("gpu_gb", 0.0))
 
     def stop(self) -> None:
         """Its memory, then its end."""
@@ -101,9 +113,14 @@ class Contestant:
         try:
             reply: dict[str, Any] = json.loads(line)
         except ValueError:
-            self.failure = f"said {line.strip()!r}" if line else "ended, see its log"
+            self.failure = f"said {line.strip()!r}" if line else self._last_words()
             return {}
         return reply
+
+    def _last_words(self) -> str:
+        """Why it ended, as its log has it."""
+        said = self.log.read_text(errors="replace").strip().splitlines()
+        return f"ended: {said[-1][:200].replace('|', '/')}" if said else "ended"
 
 
 def _peak(pid: int) -> float:
@@ -122,31 +139,28 @@ def _peak(pid: int) -> float:
 
 def contestants(name: str, args: argparse.Namespace) -> list[Contestant]:
     """Who takes part in a work."""
-    common = [
-        "--work",
-        name,
-        "--turns",
-        str(args.turns + 1),
-        "--device",
-        args.device,
-        *(["--quick"] if args.quick else []),
-    ]
-    ours, bare = [sys.executable, str(HERE / "ours.py")], [sys.executable, str(HERE / "bare.py")]
+    common = ["--work", name, "--turns", str(args.turns + 1), "--device", args.device]
+    if args.quick:
+        common.append("--quick")
+
+    def one(who: str, script: str, arithmetic: str, *options: str) -> Contestant:
+        told = [who, arithmetic] if len(kinds) > 1 else [who]
+        command = [sys.executable, str(HERE / script), *options, "--arithmetic", arithmetic, *common]
+        return Contestant(", ".join(told), command, arithmetic)
+
+    kinds = args.arithmetics or (ARITHMETICS if args.device == "cuda" else ("exact",))
     cores = len(os.sched_getaffinity(0))
-    found = [Contestant("bare loop, 1 intra-op thread", [*bare, "--threads", "1", *common])]
-    if args.device == "cpu":
-        found.append(Contestant(f"bare loop, {cores} intra-op threads", [*bare, "--threads", str(cores), *common]))
-    if args.device == "cuda":
-        found.append(Contestant("one centralised loop, batch 640", [sys.executable, str(HERE / "central.py"), *common]))
     plans = args.plans or (
         ["loop", "threads", "stacked"] if name == "W2" or args.device == "cuda" else ["loop", "threads"]
     )
-    found += [Contestant(f"FedCohort {plan}", [*ours, "--plan", plan, *common]) for plan in plans]
-    if args.device == "cuda":
-        found += [
-            Contestant(f"FedCohort stacked, {kind}", [*ours, "--plan", "stacked", "--arithmetic", kind, *common])
-            for kind in ("tf32", "bf16")
-        ]
+    found = []
+    for kind in kinds:
+        found.append(one("bare loop, 1 intra-op thread", "bare.py", kind, "--threads", "1"))
+        if args.device == "cpu":
+            found.append(one(f"bare loop, {cores} intra-op threads", "bare.py", kind, "--threads", str(cores)))
+        if len(kinds) > 1:
+            found.append(one(CENTRAL, "central.py", kind))
+        found += [one(f"FedCohort {plan}", "ours.py", kind, "--plan", plan) for plan in plans]
     for peer in PEERS if args.peers else ():
         place = Path(args.peers) / peer
         if (place / ".done").exists():
@@ -160,102 +174,160 @@ def limits(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Operations of a sample and rates of the machine, see limits.py."""
     command = [sys.executable, str(HERE / "limits.py"), "--work", name, "--device", args.device]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True)
-    found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+    if done.returncode:
+        print(f"limits.py failed: {(done.stderr.strip().splitlines() or ['without a word'])[-1]}", flush=True)
+        return {}
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One work: everybody's rounds in turn."""
+    """One work: everybody's turns, as many as there is time for."""
+    begin, load = time.time(), os.getloadavg()[0]
     plan = work(name, args.turns + 1, args.quick)
     everybody = contestants(name, args)
-    logs = Path(args.logs)
+    logs = Path(args.logs) / name
     logs.mkdir(parents=True, exist_ok=True)
     for one in everybody:
-        one.start(logs / f"{name}-{one.name.replace(' ', '_').replace(',', '')}.log", args.limit)
+        one.start(logs, args.limit)
+        if args.device == "cpu":  # two cores; beside a GPU there are enough to load side by side
+            one.ready()
+    for one in everybody:
+        if args.device != "cpu":
+            one.ready()
     for turn in range(args.turns + 1):
+        before = time.time()
         for one in everybody:
             for round in range(turn * plan.turn, (turn + 1) * plan.turn):
                 one.play(round, measured=turn > 0, steps=plan.steps(round))
+        now = time.time()
+        if turn and now + (now - before) > begin + args.seconds:
+            break
     for one in everybody:
         one.stop()
     machine = limits(name, args)
     operations = plan.samples(1) * machine.get("operations_a_sample", float("nan"))
+
+    def median(one: Contestant) -> float:
+        return statistics.median(one.seconds) if one.seconds and not one.failure else float("nan")
+
+    def least(start: str, kind: str | None = None) -> float:
+        """The shortest median of those whose name starts so, and who compute so."""
+        found = [median(o) for o in everybody if o.name.startswith(start) and kind in (None, o.arithmetic)]
+        return min((seconds for seconds in found if seconds == seconds), default=float("nan"))
+
     rows = []
-    floors = [statistics.median(one.seconds) for one in everybody if one.name.startswith("bare") and one.seconds]
-    floor = min(floors) if floors else float("nan")
     for one in everybody:
-        median = statistics.median(one.seconds) if one.seconds else float("nan")
+        rates = [rate for told, rate in machine.get("rates", {}).items() if told.endswith(f", {one.arithmetic}")]
         rows.append(
             {
                 "name": one.name,
-                "median": median,
+                "arithmetic": one.arithmetic,
+                "median": median(one),
                 "rounds": one.seconds,
-                "against_floor": floor / median,
-                "samples_per_second": plan.samples(1) / median,
-                "gflops": operations / median / 1e9,
+                "against_floor": least("bare") / median(one),
+                "against_loop": least("FedCohort loop", one.arithmetic) / median(one),
+                "against_exact_loop": least("FedCohort loop", "exact") / median(one),
+                "against_central": least(CENTRAL, one.arithmetic) / median(one),
+                "samples_per_second": plan.samples(1) / median(one),
+                "gflops": operations / median(one) / 1e9,
+                "of_ceiling": operations / median(one) / 1e9 / max(rates, default=float("nan")),
                 "memory_gb": one.memory,
+                "gpu_gb": one.gpu_memory,
                 "failure": one.failure,
                 **{key: value for key, value in one.facts.items() if key != "ready"},
             }
         )
-    common = {
+    return {
         "work": name,
         "device": args.device,
         "quick": args.quick,
         "steps": plan.steps(1),
         "samples": plan.samples(1),
+        "machine": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "load_at_begin": load,
+        "seconds": time.time() - begin,
+        "limits": machine,
+        "rows": rows,
     }
-    return {**common, "limits": machine, "rows": rows}
+
+
+COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "median s a round": lambda row: f"{row['median']:.3g}",
+    "× the better bare loop": lambda row: f"{row['against_floor']:.2f}",
+    "GFLOP/s": lambda row: f"{row['gflops']:,.0f}",
+    "peak memory, GB": lambda row: f"{row['memory_gb']:.2f}",
+}
+MANY: dict[str, Callable[[dict[str, Any]], str]] = {
+    "median s a round": COLUMNS["median s a round"],
+    "× the loop, exact": lambda row: f"{row['against_exact_loop']:.2f}",
+    "× the loop, same arithmetic": lambda row: f"{row['against_loop']:.2f}",
+    "× centralised, same arithmetic": lambda row: f"{row['against_central']:.2f}",
+    "× the best bare loop": COLUMNS["× the better bare loop"],
+    "samples/s": lambda row: f"{row['samples_per_second']:,.0f}",
+    "TFLOP/s": lambda row: f"{row['gflops'] / 1e3:.2f}",
+    "of the ceiling": lambda row: f"{row['of_ceiling']:.1%}",
+    "GPU memory, GB": lambda row: f"{row['gpu_gb']:.2f}",
+}
+"""Of a table in which everybody computes in several arithmetics."""
 
 
 def table(found: dict[str, Any]) -> str:
     """The work as Markdown."""
+    several = len({row["arithmetic"] for row in found["rows"]}) > 1
+    columns = MANY if several else COLUMNS
     lines = [
         f"**{found['work']}**: {found['steps']} steps, {found['samples']} samples a round{' (quick)' if found['quick'] else ''}",
         "",
-        "| | median s a round | × the better bare loop | GFLOP/s | peak memory, GB |",
-        "| --- | --- | --- | --- | --- |",
+        f"| | {' | '.join(columns)} |",
+        f"|{' --- |' * (len(columns) + 1)}",
     ]
     for row in found["rows"]:
-        if row["failure"]:
-            lines.append(f"| {row['name']} | failed: {row['failure']} | – | – | – |")
-        else:
-            lines.append(
-                f"| {row['name']} | {row['median']:.3g} | {row['against_floor']:.2f} | {row['gflops']:,.0f} | {row['memory_gb']:.2f} |"
-            )
+        failed = [f"failed: {row['failure']}", *["–"] * (len(columns) - 1)]
+        cells = failed if row["failure"] else [column(row).replace("nan%", "–") for column in columns.values()]
+        lines.append(f"| {row['name']} | {' | '.join(cells)} |")
     rates = found["limits"].get("rates", {})
     if rates:
         told = ", ".join(f"{name} {value:,.0f}" for name, value in rates.items())
         where = "one thread" if found["device"] == "cpu" else "the GPU"
         lines += ["", f"Measured on {where}, GFLOP/s: {told}."]
-    return "\n".join(lines)
+    rounds = max(len(row["rounds"]) for row in found["rows"])
+    told = f"{found['machine']}, {found['cores']} cores, load {found['load_at_begin']:.1f} when it began"
+    return "\n".join([*lines, "", f"{rounds} rounds each; {told}, {found['seconds']:.0f} s in all."])
+
+
+def keep(found: dict[str, Any], out: Path) -> None:
+    """Into the file, in the place of what it has of the same work."""
+    before = json.loads(out.read_text(encoding="utf-8"))["works"] if out.exists() else []
+    same = ("work", "device", "quick")
+    others = [one for one in before if any(one[key] != found[key] for key in same)]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({"works": [*others, found]}, indent=1), encoding="utf-8")
 
 
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--works", nargs="+", default=["W1", "W1b64", "W2", "W3"], choices=NAMES)
-    parser.add_argument("--turns", type=int, default=5, help="measured turns of each contestant")
+    parser.add_argument("--turns", type=int, default=5, help="measured turns of each contestant, if there is time")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="no turn begins that would end a work later"
+    )
     parser.add_argument("--quick", action="store_true", help="rounds a fifth as long")
     parser.add_argument("--plans", nargs="+", help="of FedCohort; by default those that the work is known to suit")
+    parser.add_argument("--arithmetics", nargs="+", choices=ARITHMETICS, help="by default all on a GPU, exact on a CPU")
     parser.add_argument("--peers", help="folder of virtual environments of other simulators")
     parser.add_argument("--limit", type=float, default=600, help="seconds that a contestant may take for a reply")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--logs", default="build/bench-logs")
     parser.add_argument("--out", default="build/bench.json")
     args = parser.parse_args()
-    begin, load = time.time(), os.getloadavg()[0]
-    found = []
     for name in args.works:
-        found.append(measure(name, args))
-        print(table(found[-1]), end="\n\n", flush=True)
-    facts = {
-        "machine": platform.machine(), "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
-        "load_at_begin": load, "seconds": time.time() - begin, "device": args.device,
-    }  # fmt: skip
-    print(f"{facts['machine']}, {facts['cores']} cores, load {load:.1f} when it began, {facts['seconds']:.0f} s in all")
-    Path(args.out).parent.mkdir(parents=True, exist_ok=True)
-    Path(args.out).write_text(json.dumps({**facts, "works": found}, indent=1), encoding="utf-8")
+        found = measure(name, args)
+        print(table(found), end="\n\n", flush=True)
+        keep(found, Path(args.out))
 
 
 if __name__ == "__main__":

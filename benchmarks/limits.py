@@ -3,16 +3,17 @@
 python benchmarks/limits.py --work W2 --device cpu
 
 Operations are those of forward and backward passes as PyTorch counts them, multiplications and additions, without the gradient
-of the images. Rates are the best of several tries, in single precision and, on a GPU, in those of its faster units.
+of the images. Rates are the best of several tries, in single precision and, on a GPU, in every arithmetic that FedCohort has.
 """
 
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from nets import build
+from nets import build, compute
 from protocol import arguments
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -38,27 +39,41 @@ def rate(work: Callable[[], Any], amount: float, device: torch.device) -> float:
     return amount / best
 
 
+def and_back(images: torch.Tensor, kernels: torch.Tensor, groups: int = 1) -> tuple[torch.Tensor, ...]:
+    """A convolution and both its gradients."""
+    points = images.detach().requires_grad_(), kernels.detach().requires_grad_()
+    outputs = functional.conv2d(*points, padding=1, groups=groups)
+    return torch.autograd.grad(outputs, points, outputs.detach())
+
+
 def rates(device: torch.device) -> dict[str, float]:
     """GFLOP/s and GB/s of one thread of a CPU, or of a GPU."""
     torch.set_num_threads(1)
-    n = 1024 if device.type == "cpu" else 8192
     found: dict[str, float] = {}
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = False
+    n = 1024 if device.type == "cpu" else 8192
     a, b = (torch.randn(n, n, device=device) for _ in range(2))
-    found["product"] = rate(lambda: a @ b, 2e-9 * n**3, device)
     batch = 16 if device.type == "cpu" else 4096
     images = torch.randn(batch, 64, 32, 32, device=device).to(memory_format=torch.channels_last)
     kernels = torch.randn(64, 64, 3, 3, device=device).to(memory_format=torch.channels_last)
     pixels = 2e-9 * 9 * 64 * 64 * 32 * 32 * batch
-    found["convolution"] = rate(lambda: functional.conv2d(images, kernels, padding=1), pixels, device)
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = True
-        found["product, tf32"] = rate(lambda: a @ b, 2e-9 * n**3, device)
-        torch.backends.cuda.matmul.allow_tf32 = False
-        c, d = a.bfloat16(), b.bfloat16()
-        found["product, bf16"] = rate(lambda: c @ d, 2e-9 * n**3, device)
-    else:
+    # the same for ten clients side by side, which is what torch.func.vmap makes of their convolutions
+    stack = 10
+    grouped = images[: batch // stack * stack].contiguous().reshape(-1, stack * 64, 32, 32)
+    many = kernels.contiguous().repeat(stack, 1, 1, 1)
+    for kind in ("exact",) if device.type == "cpu" else ("exact", "tf32", "bf16"):
+        name = "" if device.type == "cpu" else f", {kind}"
+        compute(kind, device)
+        number = torch.bfloat16 if kind == "bf16" else torch.float32
+        c, d, e, f, g, h = (value.to(number) for value in (a, b, images, kernels, grouped, many))
+        found[f"product{name}"] = rate(partial(torch.matmul, c, d), 2e-9 * n**3, device)
+        found[f"convolution{name}"] = rate(partial(functional.conv2d, e, f, padding=1), pixels, device)
+        if device.type == "cuda":
+            first, weights = e.contiguous(), f.contiguous()
+            found[f"convolution and back{name}"] = rate(partial(and_back, e, f), 3 * pixels, device)
+            found[f"the same, channels first{name}"] = rate(partial(and_back, first, weights), 3 * pixels, device)
+            amount = 3 * pixels * len(grouped) * stack / batch
+            found[f"the same, ten clients{name}"] = rate(partial(and_back, g, h, stack), amount, device)
+    if device.type == "cpu":
         product = torch.ops.mkldnn._linear_pointwise
         found["product, oneDNN"] = rate(lambda: product(a, b, None, "none", [], ""), 2e-9 * n**3, device)
     one = torch.randn(2**25 if device.type == "cpu" else 2**28, device=device)

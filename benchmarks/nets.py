@@ -1,5 +1,6 @@
-"""The networks of the works in plain PyTorch, for libraries that take a module."""
+"""The networks of the works in plain PyTorch, for libraries that take a module; and how exactly plain loops compute on a GPU."""
 
+import torch
 from torch import Tensor, nn
 
 
@@ -20,6 +21,16 @@ def build(name: str) -> nn.Module:
         layers += [_Block(before, width, stride), _Block(width, width, 1)]
         before = width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
+def compute(kind: str, device: torch.device) -> torch.autocast:
+    """Set torch's switches as FedCohort does for the arithmetic of this name; forward passes belong inside the result.
+
+    torch's own default is none of the three: TF32 in convolutions and not in matrix products.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = kind == "tf32"
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = kind == "exact", kind != "exact"
+    return torch.autocast(device.type, torch.bfloat16, enabled=kind == "bf16")
 
 
 class _Block(nn.Module):

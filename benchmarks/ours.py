@@ -39,7 +39,6 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--plan", default="threads", choices=["loop", "threads", "stacked", "auto"])
     parser.add_argument("--workers", type=int, default=0)
-    parser.add_argument("--arithmetic", default="exact", choices=["exact", "tf32", "bf16"])
     args, work = arguments(parser)
     logging.basicConfig(level=logging.INFO)
     people, net, algorithm = federation(work).to(args.device), as_model(lambda: build(work.net)), FedAvg()
@@ -66,7 +65,7 @@ def main() -> None:
             torch.cuda.synchronize()
         return steps
 
-    serve(play, torch=torch.__version__, plan=engine.plan, workers=engine.workers)
+    serve(play, torch.cuda.max_memory_allocated, torch=torch.__version__, plan=engine.plan, workers=engine.workers)
 
 
 if __name__ == "__main__":

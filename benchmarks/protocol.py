@@ -1,6 +1,6 @@
 """How the bench talks to what it measures: a process that plays the round whose number it reads, and says how long it took.
 
-    {"ready": …}  ←  3  →  {"seconds": 0.21, "steps": 300}
+    {"ready": …}  ←  3  →  {"seconds": 0.21, "steps": 300, "gpu_gb": 0.0}
 
 Whatever else a library prints goes to standard error.
 """
@@ -24,18 +24,20 @@ def arguments(parser: argparse.ArgumentParser | None = None) -> tuple[argparse.N
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--arithmetic", default="exact", choices=["exact", "tf32", "bf16"], help="of a GPU")
     args = parser.parse_args()
     return args, work(args.work, args.turns, args.quick)
 
 
-def serve(play: Callable[[int], int], **facts: object) -> None:
-    """Play rounds as they are asked for; ``play(round)`` gives the steps done."""
+def serve(play: Callable[[int], int], gpu_bytes: Callable[[], int] = lambda: 0, **facts: object) -> None:
+    """Play rounds as they are asked for; ``play(round)`` gives the steps done, ``gpu_bytes()`` the most memory of a GPU so far."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     print(json.dumps({"ready": True, **facts}), file=out, flush=True)
     for line in sys.stdin:
         begin = time.perf_counter()
         steps = play(int(line))
-        print(json.dumps({"seconds": time.perf_counter() - begin, "steps": steps}), file=out, flush=True)
+        seconds = time.perf_counter() - begin
+        print(json.dumps({"seconds": seconds, "steps": steps, "gpu_gb": gpu_bytes() / 2**30}), file=out, flush=True)
     out.flush()
     os._exit(0)
