@@ -58,6 +58,7 @@ class Contestant:
     facts: dict[str, Any] = field(default_factory=dict)
     memory: float = float("nan")
     gpu_memory: float = 0.0
+    learned: list[float] = field(default_factory=list)
     failure: str = ""
 
     def start(self, logs: Path, limit: float) -> None:
@@ -92,6 +93,7 @@ class Contestant:
         elif reply:
             self.seconds += [reply["seconds"]] * measured
             self.gpu_memory = max(self.gpu_memory, reply.get("gpu_gb", 0.0))
+            self.learned = self.learned or reply.get("learned", [])
 
     def stop(self) -> None:
         """Its memory, then its end."""
@@ -216,6 +218,13 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         found = [median(o) for o in everybody if o.name.startswith(start) and kind in (None, o.arithmetic)]
         return min((seconds for seconds in found if seconds == seconds), default=float("nan"))
 
+    def apart(one: Contestant) -> float:
+        """How far the parts of the model came in the first round, against the loop: the largest difference, relative."""
+        loops = [o for o in everybody if o.name.startswith("FedCohort loop") and o.arithmetic == one.arithmetic]
+        if not one.learned or not loops or not loops[0].learned:
+            return float("nan")
+        return max(abs(a - b) / b for a, b in zip(one.learned, loops[0].learned, strict=True) if b)
+
     rows = []
     for one in everybody:
         rates = [rate for told, rate in machine.get("rates", {}).items() if told.endswith(f", {one.arithmetic}")]
@@ -232,6 +241,8 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
                 "samples_per_second": plan.samples(1) / median(one),
                 "gflops": operations / median(one) / 1e9,
                 "of_ceiling": operations / median(one) / 1e9 / max(rates, default=float("nan")),
+                "apart": apart(one),
+                "learned": one.learned,
                 "memory_gb": one.memory,
                 "gpu_gb": one.gpu_memory,
                 "failure": one.failure,
@@ -269,6 +280,7 @@ MANY: dict[str, Callable[[dict[str, Any]], str]] = {
     "samples/s": lambda row: f"{row['samples_per_second']:,.0f}",
     "TFLOP/s": lambda row: f"{row['gflops'] / 1e3:.2f}",
     "of the ceiling": lambda row: f"{row['of_ceiling']:.1%}",
+    "from the loop": lambda row: f"{row['apart']:.0e}" if row["apart"] == row["apart"] else "–",
     "GPU memory, GB": lambda row: f"{row['gpu_gb']:.2f}",
 }
 """Of a table in which everybody computes in several arithmetics."""

@@ -47,7 +47,7 @@ def main() -> None:
     if plan == "auto":
         plan = choose_plan(people, net, training, algorithm, 0, args.workers, len(work.cohorts[0])).plan
     engine = LocalEngine(people, net, training, algorithm, 0, args.workers, plan=plan, arithmetic=args.arithmetic)
-    model = engine.initial_model()
+    model = start = engine.initial_model()
 
     def play(round: int) -> int:
         nonlocal model
@@ -65,7 +65,17 @@ def main() -> None:
             torch.cuda.synchronize()
         return steps
 
-    serve(play, torch.cuda.max_memory_allocated, torch=torch.__version__, plan=engine.plan, workers=engine.workers)
+    def learned() -> list[float]:
+        return [float((value.double() - start[name].double()).norm()) for name, value in model.items()]
+
+    serve(
+        play,
+        torch.cuda.max_memory_allocated,
+        learned,
+        torch=torch.__version__,
+        plan=engine.plan,
+        workers=engine.workers,
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How the bench talks to what it measures: a process that plays the round whose number it reads, and says how long it took.
 
-    {"ready": …}  ←  3  →  {"seconds": 0.21, "steps": 300, "gpu_gb": 0.0}
+    {"ready": …}  ←  3  →  {"seconds": 0.21, "steps": 300, "gpu_gb": 0.0, "learned": […]}
 
 Whatever else a library prints goes to standard error.
 """
@@ -29,8 +29,17 @@ def arguments(parser: argparse.ArgumentParser | None = None) -> tuple[argparse.N
     return args, work(args.work, args.turns, args.quick)
 
 
-def serve(play: Callable[[int], int], gpu_bytes: Callable[[], int] = lambda: 0, **facts: object) -> None:
-    """Play rounds as they are asked for; ``play(round)`` gives the steps done, ``gpu_bytes()`` the most memory of a GPU so far."""
+def serve(
+    play: Callable[[int], int],
+    gpu_bytes: Callable[[], int] = lambda: 0,
+    learned: Callable[[], list[float]] = list,
+    **facts: object,
+) -> None:
+    """Play rounds as they are asked for.
+
+    ``play(round)`` gives the steps done, ``gpu_bytes()`` the most memory of a GPU so far, ``learned()`` how far each part of the model
+    has come, where contestants come equally far.
+    """
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     print(json.dumps({"ready": True, **facts}), file=out, flush=True)
@@ -38,6 +47,7 @@ def serve(play: Callable[[int], int], gpu_bytes: Callable[[], int] = lambda: 0, 
         begin = time.perf_counter()
         steps = play(int(line))
         seconds = time.perf_counter() - begin
-        print(json.dumps({"seconds": seconds, "steps": steps, "gpu_gb": gpu_bytes() / 2**30}), file=out, flush=True)
+        told = {"seconds": seconds, "steps": steps, "gpu_gb": gpu_bytes() / 2**30, "learned": learned()}
+        print(json.dumps(told), file=out, flush=True)
     out.flush()
     os._exit(0)
