@@ -52,11 +52,12 @@ def bare_loop(fed: Federation, batch: int, threads: int) -> Callable[[], int]:
             module.load_state_dict(start)
             optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
             data = fed.client(client)
+            pixels, labels = data.features, data.labels
             order = torch.randperm(len(data))
             for index in order.split(batch):
-                features = (data.features[index].float() - fed.shift.float()) * fed.scale.float()
+                features = (pixels[index].float() - fed.shift.float()) * fed.scale.float()
                 optimizer.zero_grad()
-                loss = loss_of(module(features), data.labels[index])
+                loss = loss_of(module(features), labels[index])
                 loss.backward()
                 optimizer.step()
                 steps += 1

@@ -24,11 +24,11 @@ from fedcohort.selection.base import Cohort
 
 
 def federation(work: Work) -> Federation:
-    """The work's clients, packed."""
+    """The work's clients, as rows of its data."""
     order = np.concatenate(work.clients)
     sizes = [len(rows) for rows in work.clients]
-    samples = Samples(torch.from_numpy(work.features[order]), torch.from_numpy(work.labels[order]))
-    few = Samples(samples.features[:100], samples.labels[:100])
+    samples = Samples(torch.from_numpy(work.features), torch.from_numpy(work.labels[order]), torch.from_numpy(order))
+    few = samples[:100]
     shift, scale = torch.from_numpy(work.mean), torch.from_numpy(1 / work.deviation)
     classes = tuple(str(label) for label in range(10))
     return Federation(samples, np.concatenate([[0], np.cumsum(sizes)]), few, few, classes, shift, scale)

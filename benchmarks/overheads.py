@@ -162,15 +162,14 @@ def one_question(name: str, clients: int) -> Any:
         federation, trainer = engine.federation, engine._trainers.get()
         engine._trainers.put(trainer)
         torch.set_num_threads(1)
+        features, labels = federation.train.features, federation.train.labels
         found: dict[str, list[float]] = {"asked": [], "stream": []}
 
         def stream() -> None:
             module = trainer.show(game.model)
             with torch.no_grad():
-                for features, labels in zip(
-                    federation.train.features.split(128), federation.train.labels.split(128), strict=True
-                ):
-                    float(functional.cross_entropy(module(federation.prepare(features, torch.float32)), labels))
+                for block, right in zip(features.split(128), labels.split(128), strict=True):
+                    float(functional.cross_entropy(module(federation.prepare(block, torch.float32)), right))
 
         for _ in range(6):
             for what, work in (

@@ -52,7 +52,7 @@ def test_the_one_client_holds_what_the_clients_hold() -> None:
 
 def test_without_held_out_parts_nothing_is_copied() -> None:
     apart, _ = federations()
-    assert pooled(apart).train.features.data_ptr() == apart.train.features.data_ptr()
+    assert pooled(apart).train.source.data_ptr() == apart.train.source.data_ptr()
 
 
 @pytest.mark.parametrize("selection", ["all", {"name": "uniform", "k": 5}])

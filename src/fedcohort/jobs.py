@@ -1,7 +1,8 @@
 """Several runs at the same time, each in a process of its own.
 
 They share the cores: each gets the same number of threads, so that together they are no more than there are cores. Decoded data are
-files in the cache that every process maps, so their pages are in memory once. A run's results depend on none of this.
+files in the cache that every process maps, and clients are rows of them, so that their pages are in memory once. A run's results
+depend on none of this.
 """
 
 import logging

@@ -414,7 +414,7 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
             build=partial(build_module, as_model(model), federation, seed),
             prepared=federation.prepare,
             num_classes=federation.num_classes,
-            public=(public.features() if "public" in algorithm.needs else federation.test.features[:0]).to(
+            public=(public.features() if "public" in algorithm.needs else federation.test[:0].features).to(
                 federation.device
             ),
             validation=(federation.validation.features, federation.validation.labels),

@@ -360,7 +360,7 @@ class ProcessEngine:
         sizes = np.diff(federation.offsets)
         index = torch.from_numpy(np.flatnonzero(np.repeat(here, sizes)))
         return {
-            "features": federation.train.features[index],
+            "features": federation.train[index].features,
             "labels": federation.train.labels[index],
             "offsets": np.concatenate([[0], np.cumsum(np.where(here, sizes, 0))]),
             "held": np.where(here, federation.num_held_out, 0),
@@ -371,6 +371,5 @@ class ProcessEngine:
 
 def _without_clients(federation: Federation) -> Federation:
     """What the server knows: its own two sets."""
-    train = Samples(federation.train.features[:0], federation.train.labels[:0])
     nobody = np.zeros_like(federation.offsets)
-    return dataclasses.replace(federation, train=train, offsets=nobody, held=None, noise=None)
+    return dataclasses.replace(federation, train=federation.train[:0], offsets=nobody, held=None, noise=None)

@@ -18,6 +18,8 @@ from PIL import Image
 from fedcohort.errors import UsageError
 from fedcohort.federation import datasets as module
 from fedcohort.federation.datasets import NAMES, Dataset, from_arrays, load, part
+from fedcohort.federation.federation import gather
+from fedcohort.federation.partition import Iid, partition
 
 MIRROR = os.environ.get("FEDCOHORT_DATA")
 needs_mirror = pytest.mark.skipif(
@@ -511,6 +513,8 @@ def test_the_second_load_reads_only_the_cache(tmp_path, own_cache, monkeypatch):
     np.testing.assert_array_equal(first.train_features, second.train_features)
     np.testing.assert_array_equal(first.test_labels, second.test_labels)
     assert (first.fingerprint, first.classes) == (second.fingerprint, second.classes)
+    federation = gather(second, partition(Iid(), second.train_labels, 2, 0), validation=0.0, seed=0)
+    assert federation.train.source.data_ptr() == second.train_features.ctypes.data  # and no copy is made of it
     (entry,) = (p for p in own_cache.iterdir() if p.is_dir())
     assert {p.name for p in entry.iterdir()} == {
         "meta.json",

@@ -1,12 +1,19 @@
-"""Packed data: one tensor sorted by client, one offset per client, standardised on the fly."""
+"""Clients' data: a list sorted by client of rows that stay where they are, one offset per client, standardised on the fly."""
+
+import dataclasses
+import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from fedcohort.errors import UsageError
-from fedcohort.federation.datasets import from_arrays, load
-from fedcohort.federation.federation import gather
+from fedcohort.federation import datasets
+from fedcohort.federation.datasets import Dataset, from_arrays, load
+from fedcohort.federation.featureshift import Gauss
+from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import DirichletClass, Iid, partition
 
 
@@ -24,13 +31,136 @@ def test_every_client_holds_its_own_samples() -> None:
 
 
 def test_a_clients_data_is_a_view() -> None:
-    data = load("digits")
-    federation = gather(data, partition(Iid(), data.train_labels, 4, 0), validation=0.1, seed=0)
-    assert federation.client(2).features.data_ptr() != 0
-    assert (
-        federation.client(2).features.untyped_storage().data_ptr()
-        == federation.train.features.untyped_storage().data_ptr()
+    federation = of(load("digits"))
+    mine, everybody = federation.client(2), federation.train
+    assert mine.source is everybody.source
+    assert mine.rows is not None
+    assert everybody.rows is not None
+    for own, whole in ((mine.rows, everybody.rows), (mine.labels, everybody.labels)):
+        assert own.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+    packed = of(load("digits"), feature_shift=Gauss(sigma=0.1))
+    mine, everybody = packed.client(2), packed.train
+    assert mine.features.untyped_storage().data_ptr() == everybody.features.untyped_storage().data_ptr()
+
+
+# --- features stay where the data set has them -----------------------------------------------------------------------------
+
+
+def of(data: Dataset, **how: Any) -> Federation:
+    split = partition(Iid(), data.train_labels, 4, seed=0)
+    return gather(data, split, validation=0.1, seed=0, **how)
+
+
+@pytest.fixture
+def mapped(tmp_path: Path) -> Dataset:
+    """A megabyte of images in files, as the cache has them."""
+    rng = np.random.default_rng(0)
+    features, labels = rng.integers(0, 256, (400, 3, 32, 32), dtype=np.uint8), np.arange(400) % 10
+    data = from_arrays((features, labels), (features[:100], labels[:100]))
+    for name in ("train_features", "test_features"):
+        np.save(tmp_path / f"{name}.npy", getattr(data, name))
+    return dataclasses.replace(
+        data,
+        train_features=datasets._map(tmp_path / "train_features.npy"),
+        test_features=datasets._map(tmp_path / "test_features.npy"),
     )
+
+
+def pages_of(file: Path) -> dict[str, int]:
+    """What the kernel says of this process's map of a file: KiB by kind."""
+    found: dict[str, int] = {}
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, *values = line.split()
+        if not name.endswith(":"):
+            inside = line.endswith(f" {file}")
+        elif inside and values[-1] == "kB":
+            found[name[:-1]] = found.get(name[:-1], 0) + int(values[0])
+    return found
+
+
+def test_processes_share_what_is_mapped(mapped: Dataset, tmp_path: Path) -> None:
+    """After every sample was read, no page of the file is this process's own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch warns of read-only arrays
+        federation = of(mapped)
+    assert federation.train.source.data_ptr() == mapped.train_features.ctypes.data
+    assert federation.test.source.data_ptr() == mapped.test_features.ctypes.data
+    for client in range(4):
+        assert federation.prepare(federation.client(client).features, torch.float32).isfinite().all()
+    pages = pages_of(tmp_path / "train_features.npy")
+    assert pages["Rss"] >= mapped.train_features.nbytes / 1024
+    assert pages["Anonymous"] == 0
+
+
+def test_who_writes_all_the_same_writes_to_a_copy(mapped: Dataset, tmp_path: Path) -> None:
+    """The map is read-only as an array; torch does not know that, but nothing reaches the file."""
+    before = (tmp_path / "train_features.npy").read_bytes()
+    with pytest.raises(ValueError, match="read-only"):
+        mapped.train_features[0] = 0
+    of(mapped).train.source[:10] = 0
+    assert pages_of(tmp_path / "train_features.npy")["Anonymous"] > 0
+    assert (tmp_path / "train_features.npy").read_bytes() == before
+
+
+def read_only(data: Dataset) -> Dataset:
+    features = data.train_features.copy()
+    features.flags.writeable = False
+    return dataclasses.replace(data, train_features=features.view())
+
+
+def mapped_for_reading(data: Dataset) -> Dataset:
+    assert isinstance(data.train_features, np.memmap)
+    return dataclasses.replace(data, train_features=np.load(data.train_features.filename, mmap_mode="r"))
+
+
+def every_other(data: Dataset) -> Dataset:
+    return dataclasses.replace(data, train_features=np.repeat(data.train_features, 2, axis=0)[::2])
+
+
+@pytest.mark.parametrize("change", [read_only, mapped_for_reading, every_other])
+def test_what_a_tensor_cannot_hold_is_packed(change: Any, mapped: Dataset) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        packed, there = of(change(mapped)), of(mapped)
+    assert packed.train.rows is None
+    assert packed.train.features.equal(there.train.features)
+
+
+@pytest.mark.parametrize("matched", [False, True])
+def test_what_is_shifted_is_packed(matched: bool, mapped: Dataset) -> None:
+    before = mapped.train_features.copy(), mapped.test_features.copy()
+    shifted, plain = of(mapped, feature_shift=Gauss(sigma=0.3, matched_test=matched)), of(mapped)
+    assert shifted.train.rows is None
+    assert not shifted.train.features.equal(plain.train.features)
+    assert (shifted.test.rows is None) == matched
+    assert shifted.test.features.equal(plain.test.features) != matched
+    assert np.array_equal(mapped.train_features, before[0])
+    assert np.array_equal(mapped.test_features, before[1])
+
+
+def test_some_of_the_samples(mapped: Dataset) -> None:
+    federation = of(mapped, holdout=0.2)
+    packed = dataclasses.replace(federation, train=federation.train.to(torch.device("meta")))
+    assert packed.train.rows is None  # another device holds copies
+    packed = dataclasses.replace(federation, train=dataclasses.replace(
+        federation.train, source=federation.train.features, rows=None
+    ))  # fmt: skip
+    assert federation.to("cpu").train is federation.train
+    positions = torch.tensor([5, 0, 5, 17])
+    for one, other in zip(
+        (federation.train, federation.client(1), federation.held_out(3)),
+        (packed.train, packed.client(1), packed.held_out(3)),
+        strict=True,
+    ):
+        assert one.labels.equal(other.labels)
+        assert one.features.equal(other.features)
+        assert one.pick(positions).equal(other.pick(positions))
+        assert one.pick(positions).equal(one.features[positions])
+        for which in (positions, slice(3, 9), slice(2, None)):
+            assert one[which].features.equal(other[which].features)
+            assert one[which].labels.equal(other[which].labels)
+            assert len(one[which]) == len(other[which])
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])

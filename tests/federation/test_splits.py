@@ -80,7 +80,7 @@ def test_the_two_parts_are_the_clients_data() -> None:
         assert len(mine) == split.num_samples[i] == len(all_of_it) - round(0.2 * len(all_of_it))
         assert torch.cat([mine.features, kept.features]).equal(all_of_it.features)
         assert torch.cat([mine.labels, kept.labels]).equal(all_of_it.labels)
-        assert kept.features.untyped_storage().data_ptr() == split.train.features.untyped_storage().data_ptr()
+        assert kept.source.data_ptr() == split.train.source.data_ptr()
         assert len(whole.held_out(i)) == 0
 
 

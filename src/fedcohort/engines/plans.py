@@ -28,7 +28,7 @@ from fedcohort.arrays import Indices
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.local import LocalEngine, Plan, build_module, threads_for
 from fedcohort.federation.datasets import cache_folder
-from fedcohort.federation.federation import Federation, Samples
+from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection.base import Cohort
 from fedcohort.training.local import DTYPES
@@ -89,7 +89,7 @@ def choose_plan(
         machine=[platform.machine(), _processor(), workers, _accelerator(federation.device), arithmetic],
         versions=[version("fedcohort"), torch.__version__],
         network=[repr(module), [list(p.shape) for p in module.parameters()], list(federation.sample_shape)],
-        data=str(federation.train.features.dtype),
+        data=str(federation.train.source.dtype),
         training=dataclasses.asdict(settings),
         algorithm=[type(algorithm).__qualname__, unstackable],
         clients=[len(clients), batch, np.minimum(-(-sizes[clients] // batch), 8).tolist()],
@@ -174,9 +174,8 @@ def _cut(federation: Federation, clients: Indices, most: int) -> Federation:
         [np.arange(federation.offsets[c], federation.offsets[c] + n) for c, n in zip(clients, sizes, strict=True)]
     )
     index = torch.from_numpy(rows).to(federation.device)
-    train = Samples(federation.train.features[index], federation.train.labels[index])
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    return dataclasses.replace(federation, train=train, offsets=offsets, held=None, noise=None)  # fmt: skip
+    return dataclasses.replace(federation, train=federation.train[index], offsets=offsets, held=None, noise=None)
 
 
 # --- the cache -------------------------------------------------------------------------------------------------------------

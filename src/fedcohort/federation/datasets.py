@@ -341,10 +341,21 @@ def _open(entry: Path, name: str) -> Dataset | None:
     """The data set in a cache entry; None when there is none or not a whole one."""
     try:
         meta = json.loads((entry / "meta.json").read_text("utf-8"))
-        arrays = {k: np.load(entry / f"{k}.npy", mmap_mode="r" if "features" in k else None) for k in meta["arrays"]}
+        arrays = {k: (_map if "features" in k else np.load)(entry / f"{k}.npy") for k in meta["arrays"]}
         return Dataset(name, classes=tuple(meta["classes"]), fingerprint=meta["fingerprint"], **arrays)
     except (OSError, EOFError, ValueError, LookupError, TypeError):
         return None
+
+
+def _map(file: Path) -> NDArray[Any]:
+    """A file as a read-only array, which all processes that map it share.
+
+    Only the array is read-only. The map is not, what is written to is copied (mode ``c``): torch has no read-only tensors, and could
+    not hold a map of mode ``r``.
+    """
+    array: NDArray[Any] = np.load(file, mmap_mode="c")
+    array.flags.writeable = False
+    return array
 
 
 def _build(entry: Path, source: Path | str, name: str, image_column: str | None, label_column: str | None) -> None:

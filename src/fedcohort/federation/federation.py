@@ -1,11 +1,15 @@
-"""The federation: who the clients are. All samples in one tensor, sorted by client, one offset per client.
+"""The federation: who the clients are. All samples in one list, sorted by client, one offset per client.
 
 A million clients cost a million integers. A client's data is the slice ``offsets[i]:offsets[i + 1]``: first its training part,
 then its held-out part, for strategies and algorithms that validate or calibrate on the client. Whatever counts or uses "the
 client's data" elsewhere (sizes, histograms, latency, questions) means the training part.
+
+Labels are packed in that order. Features stay where the data set has them, mostly a file that all processes map, and the list says
+which row each sample is; they are picked out when they are needed. They are packed, too, where a shift changes them and on a GPU.
 """
 
 import dataclasses
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,20 +32,48 @@ class Samples:
     """Samples and labels on the device.
 
     Attributes:
-        features: uint8 images [N, C, H, W], or floats [N, d] or [N, C, H, W].
+        source: where the features are: uint8 images [M, C, H, W], or floats [M, d] or [M, C, H, W].
         labels: int64 [N].
+        rows: which row of ``source`` each sample is, int64 [N]; others share it then, and nobody writes to it. None: the rows of
+            ``source`` are the samples, M = N.
+
+    >>> samples = Samples(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, 1]), rows=torch.tensor([2, 0]))
+    >>> samples.features.tolist(), samples[1:].features.tolist()
+    ([[3.0], [1.0]], [[1.0]])
     """
 
-    features: Tensor
+    source: Tensor
     labels: Tensor
+    rows: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __getitem__(self, which: slice | Tensor) -> "Samples":
+        """Some of the samples: a slice of them, as views, or those at positions, int64 [n]."""
+        if self.rows is None:
+            return Samples(self.source[which], self.labels[which])
+        return Samples(self.source, self.labels[which], self.rows[which])
+
+    @property
+    def features(self) -> Tensor:
+        """The features of these samples, [N, …]; a copy where there are rows: take the samples that are needed first."""
+        return self.source if self.rows is None else self.source.index_select(0, self.rows)
+
+    def pick(self, positions: Tensor) -> Tensor:
+        """Copies of the features of the samples at these positions, int64 [n]."""
+        return self.source.index_select(0, positions if self.rows is None else self.rows.index_select(0, positions))
+
+    def to(self, device: torch.device) -> "Samples":
+        """The same samples on another device, packed there."""
+        if self.labels.device == device:
+            return self
+        return Samples(self.features.to(device), self.labels.to(device))
+
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Packed training data of all clients, and the server's validation and test sets.
+    """The training data of all clients, and the server's validation and test sets.
 
     Attributes:
         train: samples of all clients, sorted by client; each client's training part first, then its held-out part.
@@ -72,15 +104,12 @@ class Federation:
 
     def to(self, device: str | torch.device) -> "Federation":
         """The same samples on another device."""
-
-        def moved(samples: Samples) -> Samples:
-            return Samples(samples.features.to(device), samples.labels.to(device))
-
+        device = torch.device(device)
         return dataclasses.replace(
             self,
-            train=moved(self.train),
-            validation=moved(self.validation),
-            test=moved(self.test),
+            train=self.train.to(device),
+            validation=self.validation.to(device),
+            test=self.test.to(device),
             shift=self.shift.to(device),
             scale=self.scale.to(device),
         )
@@ -109,22 +138,19 @@ class Federation:
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
-        return tuple(self.train.features.shape[1:])
+        return tuple(self.train.source.shape[1:])
 
     def client(self, client: int) -> Samples:
-        """The training samples of one client, as views."""
-        return self._slice(int(self.offsets[client]), self._cut(client))
+        """The training samples of one client; nothing is copied."""
+        return self.train[int(self.offsets[client]) : self._cut(client)]
 
     def held_out(self, client: int) -> Samples:
-        """The samples that one client keeps for validation or calibration, as views; no samples where there is no such part."""
-        return self._slice(self._cut(client), int(self.offsets[client + 1]))
+        """The samples that one client keeps for validation or calibration, likewise; no samples where there is no such part."""
+        return self.train[self._cut(client) : int(self.offsets[client + 1])]
 
     def _cut(self, client: int) -> int:
         """Where a client's training part ends."""
         return int(self.offsets[client + 1]) - (0 if self.held is None else int(self.held[client]))
-
-    def _slice(self, start: int, stop: int) -> Samples:
-        return Samples(self.train.features[start:stop], self.train.labels[start:stop])
 
     def prepare(self, features: Tensor, dtype: torch.dtype) -> Tensor:
         """Raw features as the model sees them: floats, standardised, images channels-last."""
@@ -156,7 +182,7 @@ def gather(
     feature_shift: FeatureShift | NoFeatureShift | None = None,
     device: str = "cpu",
 ) -> Federation:
-    """Pack a data set that was partitioned over clients: partition → label noise → local split → feature shift.
+    """The clients of a data set that was partitioned: partition → label noise → local split → feature shift.
 
     Args:
         dataset: the data.
@@ -173,35 +199,52 @@ def gather(
     """
     held, kept = _split(dataset.test_labels, validation, seed)
     shift, scale = _standardise(dataset.train_features)
-    features, labels = np.take(dataset.train_features, partition.order, axis=0), dataset.train_labels
-    test = np.take(dataset.test_features, kept, axis=0)
-
-    noise = None
+    labels, noise = dataset.train_labels, None
     if label_noise is not None and not isinstance(label_noise, NoLabelNoise):
         noise = corrupt(
             label_noise, labels, partition.order, partition.offsets, num_classes=len(dataset.classes), seed=seed
         )
     held_locally = split_locally(partition.sizes, holdout) if holdout else None
-    if feature_shift is not None and not isinstance(feature_shift, NoFeatureShift):
-        space = Space(features.shape[1:], _unit(dataset.train_features, scale), partition.num_clients)
-        shift_features(feature_shift, features, partition.offsets, space, seed=seed, purpose="train")
-        if feature_shift.matched_test:
-            shift_test(feature_shift, test, partition.sizes, space, seed=seed)
-
-    def samples(features: np.ndarray, labels: np.ndarray) -> Samples:
-        return Samples(torch.from_numpy(features).to(device), torch.from_numpy(labels).to(device))
-
+    rule = None if isinstance(feature_shift, NoFeatureShift) else feature_shift
+    train = _samples(
+        dataset.train_features,
+        partition.order,
+        labels[partition.order] if noise is None else noise.noisy,
+        packed=rule is not None,
+    )
+    test = _samples(
+        dataset.test_features, kept, dataset.test_labels[kept], packed=rule is not None and rule.matched_test
+    )
+    if rule is not None:
+        space = Space(dataset.train_features.shape[1:], _unit(dataset.train_features, scale), partition.num_clients)
+        shift_features(rule, train.source.numpy(), partition.offsets, space, seed=seed, purpose="train")
+        if rule.matched_test:
+            shift_test(rule, test.source.numpy(), partition.sizes, space, seed=seed)
     return Federation(
-        train=samples(features, labels[partition.order] if noise is None else noise.noisy),
+        train=train,
         offsets=partition.offsets,
-        validation=samples(np.take(dataset.test_features, held, axis=0), dataset.test_labels[held]),
-        test=samples(test, dataset.test_labels[kept]),
+        validation=_samples(dataset.test_features, held, dataset.test_labels[held], packed=True),
+        test=test,
         classes=dataset.classes,
-        shift=torch.from_numpy(shift).to(device),
-        scale=torch.from_numpy(scale).to(device),
+        shift=torch.from_numpy(shift),
+        scale=torch.from_numpy(scale),
         held=held_locally,
         noise=noise,
-    )
+    ).to(device)
+
+
+def _samples(features: np.ndarray, rows: Indices, labels: Indices, *, packed: bool) -> Samples:
+    """These rows of features: where they are, or packed.
+
+    There are no read-only tensors. What may not be written to at all is packed; an array that only says so, such as those of
+    :func:`fedcohort.federation.datasets.load`, is not.
+    """
+    if not packed and features.flags.c_contiguous:
+        where = features.view()
+        with suppress(ValueError):
+            where.flags.writeable = True
+            return Samples(torch.from_numpy(where), torch.from_numpy(labels), torch.from_numpy(rows))
+    return Samples(torch.from_numpy(np.take(features, rows, axis=0)), torch.from_numpy(labels))
 
 
 def split_locally(sizes: Indices, holdout: float) -> Indices:

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import torch
 
-from fedcohort.federation.federation import Federation, Samples
+from fedcohort.federation.federation import Federation
 
 __all__ = ["pooled"]
 
@@ -25,7 +25,7 @@ def pooled(federation: Federation) -> Federation:
     index = torch.from_numpy(order).to(federation.train.labels.device)
     return dataclasses.replace(
         federation,
-        train=Samples(federation.train.features[index], federation.train.labels[index]),
+        train=federation.train[index],
         offsets=ends,
         held=np.array([int(federation.held.sum())]),
         noise=noise,

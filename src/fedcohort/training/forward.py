@@ -55,7 +55,7 @@ class Evaluation:
 def blocks(samples: Samples) -> Iterator[Samples]:
     """Consecutive blocks of :data:`BLOCK` samples, as views."""
     for start in range(0, len(samples), BLOCK):
-        yield Samples(samples.features[start : start + BLOCK], samples.labels[start : start + BLOCK])
+        yield samples[start : start + BLOCK]
 
 
 def evaluate_block(module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples) -> Evaluation:
@@ -105,7 +105,7 @@ def _local_loss(
     if question.batch:
         index = rng(seed, "question", t, client).permutation(len(data))[: question.batch]
         chosen = torch.from_numpy(index).to(data.labels.device)
-        data = Samples(data.features[chosen], data.labels[chosen])
+        data = data[chosen]
     total = sum(float(_losses(module, federation, dtype, block)[0].double().sum()) for block in blocks(data))
     return np.array([total / len(data)])
 

@@ -94,7 +94,7 @@ class Trainer:
         # batch statistics of a single sample do not exist: batches of one are left out (they would raise an error)
         self.smallest_batch = 2 if any(isinstance(part, _BATCH_NORMS) for part in self.module.modules()) else 1
         if draws is None:
-            draws = draws_at_random(self.module, federation.prepare(federation.train.features[:2], self.dtype))
+            draws = draws_at_random(self.module, federation.prepare(federation.train[:2].features, self.dtype))
         self.draws = draws
         self.entries: ModelState = self.module.state_dict()
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
@@ -262,7 +262,7 @@ class _Problem:
         self.num_samples = len(data)
         self._ready = (
             _nhwc(trainer.federation.prepare(data.features, trainer.dtype))
-            if data.features.numel() <= AT_ONCE
+            if len(data) * math.prod(trainer.federation.sample_shape) <= AT_ONCE
             else None
         )
         self._outputs = self._received_outputs() if trainer.loss.needs_outputs else None
@@ -272,12 +272,13 @@ class _Problem:
         """See :class:`Problem`."""
         return rng(self._trainer.seed, "algorithm", self.t, self._client)
 
-    @property
+    @cached_property
     def held_out(self) -> tuple[Tensor, Tensor]:
         """See :class:`Problem`."""
         held = self._trainer.federation.held_out(self._client)
-        size = len(held) if len(held) >= self._trainer.smallest_batch else 0
-        return held.features[:size], held.labels[:size]
+        if len(held) < self._trainer.smallest_batch:
+            held = held[:0]
+        return held.features, held.labels
 
     def held_out_probabilities(self) -> tuple[Values, Indices]:
         """Class probabilities of the present model on the client's held-out part, and the labels; in evaluation mode."""
@@ -346,7 +347,7 @@ class _Problem:
     def _features(self, index: Tensor) -> Tensor:
         """These samples as the model sees them."""
         if self._ready is None:
-            rows = self._trainer.federation.prepare(self._data.features.index_select(0, index), self._trainer.dtype)
+            rows = self._trainer.federation.prepare(self._data.pick(index), self._trainer.dtype)
         else:
             rows = self._ready.index_select(0, index)
             rows = rows.permute(0, 3, 1, 2) if rows.dim() == 4 else rows
@@ -453,8 +454,8 @@ class _Problem:
         trainer.module.eval()
         with torch.no_grad():
             parts = [
-                functional.softmax(trainer.module(trainer.federation.prepare(part, trainer.dtype)), dim=1)
-                for part in data.features.split(CHUNK)  # type: ignore[no-untyped-call]
+                functional.softmax(trainer.module(trainer.federation.prepare(part.features, trainer.dtype)), dim=1)
+                for part in (data[start : start + CHUNK] for start in range(0, max(1, len(data)), CHUNK))
             ]
         trainer.module.train()
         return torch.cat(parts)

@@ -133,12 +133,12 @@ class Stack:
 
     def features(self, rows: Tensor) -> Tensor:
         """Training samples at these rows of the federation, as the model sees them."""
-        return self.federation.standardised(self.federation.train.features.index_select(0, rows), self.dtype)
+        return self.federation.standardised(self.federation.train.pick(rows), self.dtype)
 
     @cached_property
     def largest(self) -> float:
         """No number of a training sample is larger, as the model sees it."""
-        features = self.federation.train.features
+        features = self.federation.train.source
         if features.dtype == torch.uint8:
             ends = torch.tensor([0, 255], dtype=torch.uint8, device=self.device)
             ends = ends.reshape(2, *[1] * len(self.federation.sample_shape)).expand(2, *self.federation.sample_shape)
@@ -363,8 +363,9 @@ class _Group:
         self.starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
         for plan in self.plans:
             data = self.stack.federation.client(plan.client)
-            for features in data.features.split(CHUNK):  # type: ignore[no-untyped-call]
-                parts.append(functional.softmax(self.received_logits(features), dim=-1))
+            for start in range(0, max(1, plan.size), CHUNK):
+                logits = self.received_logits(data[start : start + CHUNK].features)
+                parts.append(functional.softmax(logits, dim=-1))
         return torch.cat(parts)
 
     def outputs_of(self, positions: Tensor, first: int = 0) -> Tensor:
@@ -476,10 +477,10 @@ class _Problem:
             group.forwards[position] += plan.size
             data, total = group.stack.federation.client(plan.client), 0.0
             for start in range(0, plan.size, CHUNK):
-                some = slice(start, start + CHUNK)
-                logits = group.received_logits(data.features[some])
+                some = data[start : start + CHUNK]
+                logits = group.received_logits(some.features)
                 outputs = functional.softmax(logits, dim=-1) if group.outputs is not None else None
-                total += float(group.stack.loss.samples(logits, data.labels[some], outputs).double().sum())
+                total += float(group.stack.loss.samples(logits, some.labels, outputs).double().sum())
             losses.append(total / plan.size)
         return torch.tensor(losses, dtype=torch.float64, device=group.stack.device)
 
