@@ -1,9 +1,14 @@
-"""One thread for torch where the bits of a sum matter."""
+"""One thread for torch where the bits of a sum matter, and one more for what can be worked out beside."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
+from typing import TypeVar
 
-__all__ = ["one_thread"]
+__all__ = ["aside", "one_thread"]
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -17,3 +22,19 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def aside(work: Callable[[], T]) -> Future[T]:
+    """Begin ``work`` in the thread that there is for this, after what it was given before; with one intra-op thread."""
+    return _beside().submit(work)
+
+
+@cache
+def _beside() -> ThreadPoolExecutor:
+    import torch
+
+    before = torch.get_num_threads()
+    executor = ThreadPoolExecutor(1, thread_name_prefix="aside", initializer=torch.set_num_threads, initargs=(1,))
+    executor.submit(int).result()
+    torch.set_num_threads(before)  # a part of the setting is everybody's
+    return executor

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,18 @@ def one_sample(clients: int, each: int, pixels: int) -> Federation:
 
 @pytest.mark.parametrize("plan", ["threads", "stacked"])
 def test_a_round_leaves_no_cycles(plan: Any) -> None:
-    """With the garbage collector off, what a client's training worked with is gone when it is over."""
+    """With the garbage collector off, what a client's training worked with is gone when it is over, and so is the model."""
     engine = LocalEngine(one_sample(8, 6, 5), Mlp(hidden=4), Training(batch_size=4), FedAvg(), 0, 2, plan=plan)
     model = engine.initial_model()
     gc.collect()
     gc.disable()
     try:
-        for _ in engine.train(model, 1, Cohort(np.arange(8)), FedAvg()):
-            pass
+        for update in engine.train(model, 1, Cohort(np.arange(8)), FedAvg()):
+            assert update.failure is None
+        del update
+        begun = [weakref.ref(value) for value in model.values()]
+        del model
+        assert all(value() is None for value in begun), "the model waits for the garbage collector"
         engine.close()
         work = (local._Problem, stacked._Problem, stacked._Group)
         left = [type(one).__name__ for one in gc.get_objects() if type(one) in work]

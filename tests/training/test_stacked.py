@@ -8,6 +8,7 @@ import gc
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,6 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import fedcohort
@@ -23,7 +26,7 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.local import Training
 from fedcohort.engines.base import ClientError
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local import LocalEngine, _cut
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Logistic, Mlp, Model, ResNet18, as_model
 from fedcohort.selection.base import Cohort
@@ -130,7 +133,7 @@ def test_samples_are_taken_where_they_save_work() -> None:
     def few(size: int, epochs: int, batch: int) -> bool:
         rows = [np.arange(size)[start : start + batch] for start in range(0, size, batch)] * epochs
         visits = Visits.of([rows, rows], np.array([size, size]))
-        return few_samples(784, 200, visits, torch.device("cpu"), torch.float32)
+        return few_samples(784, 200, visits.extent, torch.device("cpu"), torch.float32)
 
     assert few(60, 1, 20)
     assert few(300, 10, 32)
@@ -308,6 +311,7 @@ def test_out_of_memory_makes_the_stack_smaller_and_says_so_once(monkeypatch: pyt
 
     federation = small_federation([12] * 32, trouble=False)
     engine = LocalEngine(federation, Mlp(hidden=5), Training(batch_size=4), FedAvg(), 3, 1, plan="stacked")
+    engine.stacks = 4
     model, cohort = engine.initial_model(), Cohort(np.arange(32))
     expected = list(engine.train(model, 1, cohort, FedAvg()))
     monkeypatch.setattr(Stack, "train", scarce)
@@ -380,6 +384,19 @@ def test_the_number_of_threads_does_not_matter(algorithm: str, tmp_path: Path) -
     assert records[0] == records[1] == records[2]
 
 
+@given(
+    costs=st.lists(st.sampled_from([0.0, 1.0, 60.0, 5000.0]), max_size=60),
+    parts=st.integers(1, 5),
+    most=st.integers(1, 9),
+)
+def test_a_cohort_is_cut_into_neighbours_of_about_equal_cost(costs: list[float], parts: int, most: int) -> None:
+    groups = _cut(np.array(costs), parts, most)
+    assert [i for group in groups for i in range(group.start, group.stop)] == list(range(len(costs)))
+    assert all(1 <= group.stop - group.start <= most for group in groups)
+    whole = [sum(costs[group]) for group in _cut(np.array(costs), parts, 100)]
+    assert max(whole, default=0.0) <= sum(costs) / parts + max(costs, default=0.0)
+
+
 def test_stacked_updates_share_no_memory_with_the_model() -> None:
     engine = LocalEngine(small_federation(), Mlp(), Training(), FedAvg(), 0, 1, plan="stacked")
     model = engine.initial_model()
@@ -426,6 +443,28 @@ def test_a_mean_of_models_that_are_together_is_the_mean_of_the_models() -> None:
     for name, value in mean_of(mixed, weights).items():
         expected = mean_of([looked_at[i] for i in (0, 1, 2, 0)], weights)
         torch.testing.assert_close(value, expected[name], atol=1e-12, rtol=1e-12)
+
+
+def test_means_that_are_worked_out_aside_enter_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits as one after the other, however many stacks there are and whatever comes between."""
+    for lengths in ((4,), (4, 4), (4, 4, 4), (4, 4, 3, 4, 4)):
+        stacks = [together("float32", lr=0.1 * (i + 1))[:length] for i, length in enumerate(lengths)]
+        updates = [update for stack in stacks for update in stack]
+        updates.insert(5, together("float32", lr=0.7)[2])
+        _ = updates[min(5, len(updates) - 1)].state  # somebody has looked at this one
+        weights = [1.0 + i % 3 for i in range(len(updates))]
+        beside = mean_of(updates, weights)
+        with monkeypatch.context() as patch:
+            patch.setattr("fedcohort.algorithms.base.aside", at_once)
+            inline = mean_of(updates, weights)
+        assert all(torch.equal(value, inline[name]) for name, value in beside.items())
+
+
+def at_once(work: Callable[[], Any]) -> Future[Any]:
+    """The same without a thread."""
+    done: Future[Any] = Future()
+    done.set_result(work())
+    return done
 
 
 def test_the_mean_of_identical_models_is_that_model_exactly() -> None:

@@ -8,7 +8,9 @@ another, in cohort order, and need not be kept.
 
 import itertools
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -21,6 +23,7 @@ from fedcohort.algorithms.server import ServerTools
 from fedcohort.errors import UsageError
 from fedcohort.parameters import parameters
 from fedcohort.plugins import Card
+from fedcohort.threads import aside
 
 __all__ = [
     "LARGE",
@@ -266,6 +269,7 @@ class RunningMean:
         self._dtypes: dict[str, torch.dtype] = {}
         self._together: Together | None = None
         self._weights: dict[int, float] = {}
+        self._coming: tuple[Future[ModelState], float] | None = None
 
     def include(self, update: Update, weight: float) -> None:
         """Include the model of ``update``, as far as it was sent. Of models that are still together, the mean enters at once."""
@@ -281,13 +285,30 @@ class RunningMean:
             self._enter()
 
     def _enter(self) -> None:
-        """The mean of the models that were together."""
+        """The mean of the models that were together; every other one is worked out beside what comes next."""
         if self._together is not None:
-            self.add(self._together.mean(self._weights), sum(self._weights.values()))
+            mean, total = partial(self._together.mean, self._weights), sum(self._weights.values())
+            if self._coming is None:
+                self._coming = aside(mean), total
+            else:
+                found = mean()
+                self._arrive()
+                self._add(found, total)
         self._together, self._weights = None, {}
+
+    def _arrive(self) -> None:
+        """The mean that was worked out aside."""
+        if self._coming is not None:
+            mean, total = self._coming
+            self._coming = None
+            self._add(mean.result(), total)
 
     def add(self, state: ModelState, weight: float, names: frozenset[str] | None = None) -> None:
         """Include ``state``, or only its entries ``names``, with ``weight`` > 0."""
+        self._arrive()
+        self._add(state, weight, names)
+
+    def _add(self, state: ModelState, weight: float, names: frozenset[str] | None = None) -> None:
         self.total += weight
         for name, value in state.items():
             if names is not None and name not in names:
@@ -305,6 +326,7 @@ class RunningMean:
     def result(self) -> ModelState:
         """The mean, in the dtypes that came in."""
         self._enter()
+        self._arrive()
         return {name: value.to(self._dtypes[name]) for name, value in self.mean.items()}
 
 

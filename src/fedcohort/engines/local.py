@@ -53,6 +53,8 @@ STACK_BYTES = 2**24, 2**31
 """Parameters of one stack: on a CPU what fits into the cache that its cores share, on a GPU what leaves room in its memory."""
 STACK_CLIENTS = 32, 1024
 """Clients of one stack at most, on a CPU and on a GPU."""
+CARRIED = 64
+"""Clients of one stack at most on a CPU, if their first layer is carried through their samples."""
 GPU_THREADS = 2
 """Threads that feed a GPU, unless told otherwise: while one waits for a number, the other goes on."""
 PIECE = 1024
@@ -95,8 +97,8 @@ class LocalEngine:
     Attributes:
         plan: how clients are trained.
         draws: whether the model draws random numbers in training; threads then take turns in its forward passes.
-        group: clients of one stack at most.
-        stacks: stacks of a round at least, where the cohort has enough clients.
+        group: clients of one stack at most; None means as many as fit.
+        stacks: stacks of a round at least, where the cohort has enough clients: one a core, whatever the number of threads.
     """
 
     def __init__(
@@ -140,8 +142,8 @@ class LocalEngine:
             else:
                 warnings.warn(f"engine.plan = 'stacked': {reason}; clients are trained by threads", stacklevel=2)
                 self.plan = "threads"
-        self.group = max(1, min(STACK_CLIENTS[not on_cpu], STACK_BYTES[not on_cpu] // self._model_bytes))
-        self.stacks = 4 if on_cpu else 1
+        self.group: int | None = None
+        self.stacks = max(2, len(os.sched_getaffinity(0))) if on_cpu else 1
         self._restore = device.arithmetic(arithmetic) if not on_cpu else lambda: None
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="client")
 
@@ -191,41 +193,55 @@ class LocalEngine:
     def _train_stacked(
         self, stack: Stack, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
     ) -> Iterator[Update]:
-        """Groups depend on the cohort alone, so that any number of threads gives the same bits."""
+        """Groups depend on the cohort and the machine alone, so that any number of threads gives the same bits."""
         this_round = self.memories.begin()
-        size = max(1, min(self.group, -(-len(cohort) // self.stacks)))
-        groups = [slice(start, start + size) for start in range(0, len(cohort), size)]
-
-        def together(part: slice) -> list[tuple[Update, dict[str, Tensors]]]:
-            clients = cohort.clients[part].tolist()
-            epochs = None if cohort.epochs is None else cohort.epochs[part].tolist()
-            memories = [self._memory(client) for client in clients]
-            try:
-                with _named(clients[0]) if len(clients) == 1 else nullcontext():
-                    return stack.train(model, t, clients, epochs=epochs, received=received, memories=memories)
-            except Exception as error:  # a smaller stack may fit into memory; one client alone says whose error it was
-                if len(clients) == 1:
-                    raise
-                smaller = self._shrunk(len(clients)) if _out_of_memory(error) else 1
-            halves = range(part.start, part.start + len(clients), smaller)
-            return [result for start in halves for result in together(slice(start, min(start + smaller, part.stop)))]
+        costs = self._costs(cohort)
+        groups = _cut(costs, self.stacks, self._most(stack, cohort))
 
         def work(position: int) -> list[Update]:
-            results = together(groups[position])
+            results = self._together(stack, model, t, cohort, received, groups[position])
             for update, memory in results:
                 if memory:
                     self.memories.propose(this_round, update.client, memory)
             return [update for update, _ in results]
 
-        costs = self._costs(cohort)
+        size = max((part.stop - part.start for part in groups), default=1)
         windows = max(self.workers + 1, self._window(size) // size)
         for updates in self._in_order(work, np.array([costs[part].sum() for part in groups]), windows, beside=True):
             yield from updates
 
+    def _together(
+        self, stack: Stack, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors], part: slice
+    ) -> list[tuple[Update, dict[str, Tensors]]]:
+        """One part of the cohort in one stack, or in smaller ones where that does not fit. No closure: one that calls itself would
+        keep the model until the garbage collector comes."""
+        clients = cohort.clients[part].tolist()
+        epochs = None if cohort.epochs is None else cohort.epochs[part].tolist()
+        memories = [self._memory(client) for client in clients]
+        try:
+            with _named(clients[0]) if len(clients) == 1 else nullcontext():
+                return stack.train(model, t, clients, epochs=epochs, received=received, memories=memories)
+        except Exception as error:  # a smaller stack may fit into memory; one client alone says whose error it was
+            if len(clients) == 1:
+                raise
+            smaller = self._shrunk(len(clients)) if _out_of_memory(error) else 1
+        starts = range(part.start, part.stop, smaller)
+        parts = [slice(start, min(start + smaller, part.stop)) for start in starts]
+        return [pair for one in parts for pair in self._together(stack, model, t, cohort, received, one)]
+
+    def _most(self, stack: Stack, cohort: Cohort) -> int:
+        """Clients of one stack at most."""
+        if self.group is not None:
+            return self.group
+        on_gpu = self.device.type != "cpu"
+        if not on_gpu and stack.carries(cohort.clients, cohort.epochs, CARRIED):
+            return CARRIED
+        return max(1, min(STACK_CLIENTS[on_gpu], STACK_BYTES[on_gpu] // self._model_bytes))
+
     def _shrunk(self, clients: int) -> int:
         """Half as many clients in a stack from now on; says so once for each size."""
         smaller = max(1, clients // 2)
-        if smaller < self.group:
+        if self.group is None or smaller < self.group:
             self.group = smaller
             warnings.warn(
                 f"a stack of {clients} clients does not fit into memory; from now on it has {smaller}", stacklevel=2
@@ -362,6 +378,19 @@ def _pieces(sizes: Indices) -> list[slice]:
     """Neighbours together, so that a thread is handed about :data:`PIECE` samples at a time."""
     ends = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // PIECE)) + 1
     return [slice(a, b) for a, b in itertools.pairwise([0, *ends.tolist(), len(sizes)]) if a < b]
+
+
+def _cut(costs: Values, parts: int, most: int) -> list[slice]:
+    """Neighbours together: about so many parts of equal cost, none of more than ``most`` members."""
+    ends = np.cumsum(costs)
+    middle = (ends - costs / 2) / (ends[-1] if len(costs) and ends[-1] else 1.0)
+    bounds = np.searchsorted(middle, np.arange(1, parts) / parts)
+    groups = []
+    for start, stop in itertools.pairwise([0, *bounds.tolist(), len(costs)]):
+        pieces = -(-(stop - start) // most)
+        edges = [start + (stop - start) * i // pieces for i in range(pieces + 1)] if pieces else []
+        groups += [slice(a, b) for a, b in itertools.pairwise(edges)]
+    return groups
 
 
 def _out_of_memory(error: Exception) -> bool:

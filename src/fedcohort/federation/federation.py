@@ -60,9 +60,10 @@ class Samples:
         """The features of these samples, [N, …]; a copy where there are rows: take the samples that are needed first."""
         return self.source if self.rows is None else self.source.index_select(0, self.rows)
 
-    def pick(self, positions: Tensor) -> Tensor:
-        """Copies of the features of the samples at these positions, int64 [n]."""
-        return self.source.index_select(0, positions if self.rows is None else self.rows.index_select(0, positions))
+    def pick(self, positions: Tensor, out: Tensor | None = None) -> Tensor:
+        """Copies of the features of the samples at these positions, int64 [n]; in ``out`` if given."""
+        rows = positions if self.rows is None else self.rows.index_select(0, positions)
+        return torch.index_select(self.source, 0, rows, out=out)
 
     def to(self, device: torch.device) -> "Samples":
         """The same samples on another device, packed there."""
@@ -157,9 +158,10 @@ class Federation:
         values = self.standardised(features, dtype)
         return values.contiguous(memory_format=torch.channels_last) if values.dim() == 4 else values
 
-    def standardised(self, features: Tensor, dtype: torch.dtype) -> Tensor:
-        """The same in the layout of the raw features, which is what ``torch.func.vmap`` can work with."""
-        return features.to(dtype, copy=True).sub_(self.shift.to(dtype)).mul_(self.scale.to(dtype))
+    def standardised(self, features: Tensor, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
+        """The same in the layout of the raw features, which is what ``torch.func.vmap`` can work with; written to ``out`` if given."""
+        values = features.to(dtype, copy=True) if out is None else out.copy_(features)
+        return values.sub_(self.shift.to(dtype)).mul_(self.scale.to(dtype))
 
     def histogram(self) -> Indices:
         """Label counts of the training parts, noise included, as clients would count them, int64 [m, K]."""

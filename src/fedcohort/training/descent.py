@@ -26,12 +26,23 @@ from fedcohort.arrays import Indices
 from fedcohort.training.networks import Chain, Linear, Slope, outputs
 from fedcohort.training.products import linear
 
-__all__ = ["Descent", "Models", "Samples", "Visits", "Weights", "few_samples"]
+__all__ = ["Descent", "Extent", "Models", "Samples", "Visits", "Weights", "few_samples"]
 
 TRAFFIC = 48
 """Operations of a product in the time in which a weight that no cache holds is read twice and written."""
 SAMPLES_BYTES = 2**26, 2**31
 """Samples of one stack that are held at once, at most, on a CPU and on a GPU."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much the clients of a stack do, each at most: steps, samples of a batch, samples it has, and whether it sees one again."""
+
+    clients: int
+    steps: int
+    batch: int
+    samples: int
+    again: bool
 
 
 @dataclass(frozen=True)
@@ -67,14 +78,24 @@ class Visits:
         again = (self.counts > 0) & (np.cumsum(self.counts, axis=1) > self.sizes[:, None])
         return int(np.append(np.any(again, axis=0), True).argmax())
 
+    @property
+    def places(self) -> int:
+        """Samples of all clients, if each had as many as the one with most: g·n."""
+        return len(self.sizes) * int(self.sizes.max())
 
-def few_samples(inputs: int, width: int, visits: Visits, device: torch.device, dtype: torch.dtype) -> bool:
+    @property
+    def extent(self) -> Extent:
+        """How much that is."""
+        clients, steps, batch = self.positions.shape
+        return Extent(clients, steps, batch, int(self.sizes.max()), again=self.first_pass < steps)
+
+
+def few_samples(inputs: int, width: int, extent: Extent, device: torch.device, dtype: torch.dtype) -> bool:
     """Whether the first layer, from ``inputs`` numbers to ``width``, is better carried through the samples than as weights."""
-    clients, steps, batch = visits.positions.shape
-    n = int(visits.sizes.max())
-    if clients * n * inputs * dtype.itemsize > SAMPLES_BYTES[device.type != "cpu"]:
+    n, steps, batch = extent.samples, extent.steps, extent.batch
+    if extent.clients * n * inputs * dtype.itemsize > SAMPLES_BYTES[device.type != "cpu"]:
         return False
-    products = n * n * inputs * (1 if visits.first_pass == steps else 2)
+    products = n * n * inputs * (2 if extent.again else 1)
     by_samples = (4 * n + TRAFFIC) * inputs * width + products + 2 * steps * batch * n * width
     return bool(by_samples < steps * (4 * batch + TRAFFIC) * inputs * width)
 
@@ -160,7 +181,8 @@ class Samples:
         layer: the first.
         received: the model that all begin with.
         visits: what the clients do; everybody makes a step.
-        load: samples [g·n, …] of the clients at these positions [g, n].
+        fill: writes the samples of the clients at these positions [g, n] to ``space``.
+        space: ``X``, samples [g·n, in], and ``A`` and ``Z`` [g·n, out].
         largest: no entry of a sample is larger.
     """
 
@@ -169,7 +191,8 @@ class Samples:
         layer: Linear,
         received: ModelState,
         visits: Visits,
-        load: Callable[[Indices], Tensor],
+        fill: Callable[[Indices], None],
+        space: Tensors,
         largest: float,
     ) -> None:
         self.layer, self.visits, self.received, self.largest = layer, visits, received[layer.weight], largest
@@ -177,9 +200,9 @@ class Samples:
         self.n = n = int(visits.sizes.max())
         # samples stand in the order of each client's first pass, so that the batches of that pass are neighbours
         order = np.where(np.arange(n) < visits.sizes[:, None], visits.positions.reshape(g, -1)[:, :n], 0)
-        self.X = load(order).reshape(g, n, -1)
-        self.Z = linear(self.X.view(g * n, -1), self.received).view(g, n, -1)
-        self.A = torch.zeros_like(self.Z)
+        fill(order)
+        self.X, self.A = space["X"].view(g, n, -1), space["A"].view(g, n, -1).zero_()
+        self.Z = space["Z"].copy_(linear(space["X"], self.received)).view(g, n, -1)
         self.V: Tensor | None = None
         self.products: Tensor | None = None
         if visits.first_pass < steps:

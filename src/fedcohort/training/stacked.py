@@ -24,11 +24,12 @@ from torch.nn import functional
 from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update, per_client
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy, Loss
+from fedcohort.arrays import Indices
 from fedcohort.errors import UsageError
 from fedcohort.federation.federation import Federation
-from fedcohort.streams import rng
+from fedcohort.streams import rngs
 from fedcohort.training.buffers import Buffers
-from fedcohort.training.descent import Descent, Models, Samples, Visits, Weights, few_samples
+from fedcohort.training.descent import Descent, Extent, Models, Samples, Visits, Weights, few_samples
 from fedcohort.training.local import CHUNK, DTYPES, NO_STEP, build_optimizer, sent, state_of
 from fedcohort.training.networks import Chain, Network, network_of
 
@@ -85,6 +86,22 @@ class Stack:
         simple = training.optimizer == "sgd" and not (training.nesterov or training.weight_decay or training.clip_norm)
         self.fused = isinstance(network, Chain) and plain and simple
         """Whether steps are taken without writing gradients out."""
+        self.unseen = self.fused and type(algorithm).finish is Algorithm.finish
+        """Whether nobody looks at a client's model before it is sent."""
+
+    def carries(self, clients: Indices, epochs: Indices | None, most: int) -> bool:
+        """Whether stacks of at most ``most`` of these clients carry their first layer through the samples, see
+        :mod:`fedcohort.training.descent`."""
+        sizes = self.sizes[clients]
+        passes = np.broadcast_to(self.training.epochs if epochs is None else epochs, sizes.shape)
+        if not self.unseen or not isinstance(self.network, Chain) or not (sizes * passes).all():
+            return False
+        width, inputs = self.module.get_parameter(self.network.layers[0].weight).shape
+        samples = int(sizes.max())
+        batch = min(self.training.batch_size or samples, samples)
+        steps = int((-(-sizes // batch) * passes).max())
+        extent = Extent(min(len(clients), most), steps, batch, samples, again=bool((passes > 1).any()))
+        return batch <= CHUNK and few_samples(inputs, width, extent, self.device, self.dtype)
 
     def train(
         self,
@@ -106,9 +123,10 @@ class Stack:
         batch = settings.batch_size or int(sizes.max())
         steps = -(-sizes // batch) * passes
         order = np.argsort(-steps, kind="stable")
+        orders = rngs(self.seed, "batches", t, [clients[i] for i in order])
         plans = [
-            _Plan(clients[i], int(sizes[i]), batch, self._batches(t, clients[i], int(sizes[i]), int(passes[i]), batch))
-            for i in order
+            _Plan(clients[i], int(sizes[i]), batch, _batches(own, int(sizes[i]), int(passes[i]), batch))
+            for i, own in zip(order, orders, strict=True)
         ]
         remembered = _stacked_memories([memories[i] for i in order]) if memories is not None else {}
         with torch.no_grad():
@@ -131,9 +149,11 @@ class Stack:
             positions=sent(positions, self.device),
         )
 
-    def features(self, rows: Tensor) -> Tensor:
-        """Training samples at these rows of the federation, as the model sees them."""
-        return self.federation.standardised(self.federation.train.pick(rows), self.dtype)
+    def features(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """Training samples at these rows of the federation, as the model sees them; written to ``out`` if given."""
+        train = self.federation.train
+        raw = self.buffers.like({"raw": train.source[0]}, len(rows))["raw"]
+        return self.federation.standardised(train.pick(rows, raw), self.dtype, out)
 
     @cached_property
     def largest(self) -> float:
@@ -145,15 +165,6 @@ class Stack:
         else:
             ends = torch.stack([features.amin(0), features.amax(0)])
         return float(self.federation.prepare(ends, self.dtype).abs().max())
-
-    def _batches(self, t: int, client: int, size: int, epochs: int, batch: int) -> list[np.ndarray]:
-        """The client's batches in order, as in the loop."""
-        order = rng(self.seed, "batches", t, client)
-        rows: list[np.ndarray] = []
-        for _ in range(epochs):
-            shuffled = order.permutation(size)
-            rows.extend(shuffled[start : start + batch] for start in range(0, size, batch))
-        return rows
 
 
 @dataclass(frozen=True)
@@ -249,9 +260,15 @@ class _Group:
         self.positions = sent(visits.positions, stack.device)
         layer = chain.layers[0]
         width, inputs = self.model[layer.weight].shape
-        unseen = type(stack.algorithm).finish is Algorithm.finish and at_work == len(self.plans)
-        if unseen and few_samples(inputs, width, visits, stack.device, stack.dtype):
-            return Samples(layer, self.model, visits, lambda some: stack.features(rows(some)), stack.largest)
+        unseen = stack.unseen and at_work == len(self.plans)
+        if unseen and few_samples(inputs, width, visits.extent, stack.device, stack.dtype):
+            weight = self.model[layer.weight]
+            space = stack.buffers.like({"A": weight[:, 0], "X": weight[0], "Z": weight[:, 0]}, visits.places)
+
+            def fill(positions: np.ndarray) -> None:
+                stack.features(rows(positions), space["X"].view(-1, *stack.federation.sample_shape))
+
+            return Samples(layer, self.model, visits, fill, space, stack.largest)
         return Weights(layer, load)
 
     def train(self) -> list[tuple[Update, dict[str, Tensors]]]:
@@ -577,6 +594,15 @@ def _client_half_stacks(kind: type[Algorithm]) -> bool:
 
     own = [hook for hook in ("backward", "correct", "finish") if kind.__mro__[home(hook)] is not Algorithm]
     return all(kind.stacks and home("stacks") <= home(hook) for hook in own)
+
+
+def _batches(order: np.random.Generator, size: int, epochs: int, batch: int) -> list[np.ndarray]:
+    """A client's batches in order, as in the loop."""
+    rows: list[np.ndarray] = []
+    for _ in range(epochs):
+        shuffled = order.permutation(size)
+        rows.extend(shuffled[start : start + batch] for start in range(0, size, batch))
+    return rows
 
 
 def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
