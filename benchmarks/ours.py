@@ -21,6 +21,7 @@ from fedcohort.engines.plans import choose_plan
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import as_model
 from fedcohort.selection.base import Cohort
+from fedcohort.threads import one_thread
 
 
 def federation(work: Work) -> Federation:
@@ -68,14 +69,15 @@ def main() -> None:
     def learned() -> list[float]:
         return [float((value.double() - start[name].double()).norm()) for name, value in model.items()]
 
-    serve(
-        play,
-        torch.cuda.max_memory_allocated,
-        learned,
-        torch=torch.__version__,
-        plan=engine.plan,
-        workers=engine.workers,
-    )
+    with one_thread():  # as in every run of FedCohort
+        serve(
+            play,
+            torch.cuda.max_memory_allocated,
+            learned,
+            torch=torch.__version__,
+            plan=engine.plan,
+            workers=engine.workers,
+        )
 
 
 if __name__ == "__main__":
