@@ -6,7 +6,7 @@ Each measurement runs in a process of its own, so that peaks of memory are its o
 
 growth     W2's round (100 clients of 60 samples) in federations of 10² to 10⁶ clients, by strategy: seconds and memory
 questions  the loss of 1,000 clients of 50 samples, against one pass over the same samples in one stream of large batches
-share      whole runs of W1, W2 and W3 with their record: seconds of each part of a round
+share      whole runs of W1, W2 and W3 with their record: the part of their time in which nobody is trained
 start      one million clients of one sample each; and from ``fedcohort run`` on digits to its first round
 memory     a model of 45 MB and 1,000 selected clients: peak above the data
 leak       resident memory after 60 and after 300 rounds of W2
@@ -74,12 +74,19 @@ def described(name: str, clients: int, k: int, strategy: str = "uniform", **valu
 
 
 def growth(args: argparse.Namespace) -> Any:
-    """Median seconds of a round by number of clients and strategy."""
-    sizes = [10**2, 10**3, 10**4, 10**5, 10**6]
+    """Median seconds of a round by number of clients and strategy, the sizes in turns."""
+    sizes = [10**2, 10**3, 10**4] if args.quick else [10**2, 10**3, 10**4, 10**5, 10**6]
     rows = []
     for strategy in ("uniform", "ucb", "oort"):
-        for clients in sizes[:3] if args.quick else sizes:
-            rows.append(alone("one_growth", clients, strategy, 5 if args.quick else 15))
+        turns = [
+            [alone("one_growth", clients, strategy, 5 if args.quick else 20) for clients in sizes] for _ in range(3)
+        ]
+        medians = [{key: statistics.median(row[key] for row in found) for key in ("seconds", "beside_training", "peak_gb")}
+                   for found in zip(*turns, strict=True)]  # fmt: skip
+        for clients, row in zip(sizes, medians, strict=True):
+            rows.append(
+                {"strategy": strategy, "clients": clients, **row, "ratio": row["seconds"] / medians[1]["seconds"]}
+            )
             print(f"growth: {rows[-1]}", flush=True)
     return rows
 
@@ -184,27 +191,70 @@ def one_question(name: str, clients: int) -> Any:
 
 
 def share(args: argparse.Namespace) -> Any:
-    """What whole runs spend their rounds on."""
-    works = {"W1": (12, 3, 12_000), "W2": (1000, 100, 60_000), "W3": (1000, 50, 50_000)}
+    """What whole runs spend their rounds on, with a test after every round and without."""
+    works = {"W1": (12, 3, 50_000, 6), "W2": (1000, 100, 60_000, 60), "W3": (1000, 50, 50_000, 12)}
     rows = []
-    for name, (clients, k, samples) in works.items():
-        rows.append(alone("one_share", name, clients, k, samples // (4 if args.quick else 1), 4 if args.quick else 12))
-        print(f"share: {rows[-1]}", flush=True)
+    for name, (clients, k, samples, rounds) in works.items():
+        for tested in (False, True):
+            rows.append(alone("one_share", name, clients, k, samples // (4 if args.quick else 1), rounds, tested))
+            print(f"share: {rows[-1]}", flush=True)
     return rows
 
 
-def one_share(name: str, clients: int, k: int, samples: int, rounds: int) -> Any:
-    """One run; evaluation of 10,000 images as often as the default says."""
+def one_share(name: str, clients: int, k: int, samples: int, rounds: int, tested: bool) -> Any:
+    """One run, from its third round to the last but one: the share of the time in which some client was being trained, and the
+    medians of what a round consists of. With ``tested``, 10,000 images after every round."""
     import fedcohort
+    from fedcohort.training.local import Trainer
+    from fedcohort.training.stacked import Stack
 
-    plan = "stacked" if name == "W2" else "threads"
-    experiment = described(name, clients, k, rounds=rounds, engine={"plan": plan})
+    at_work: list[tuple[float, float]] = []
+    for kind in (Trainer, Stack):
+        train = kind.train
+
+        def watched(*args: Any, _train: Any = train, **values: Any) -> Any:
+            begin = time.perf_counter()
+            try:
+                return _train(*args, **values)
+            finally:
+                at_work.append((begin, time.perf_counter()))
+
+        kind.train = watched  # type: ignore[method-assign, assignment]
+    experiment = described(
+        name,
+        clients,
+        k,
+        rounds=rounds,
+        engine={"plan": "stacked" if name == "W2" else "threads"},
+        federation={
+            "clients": clients,
+            "partition": {"name": "dirichlet_class", "alpha": 0.05} if name == "W1" else "iid",
+        },
+        measures={"evaluate_every": 1 if tested else rounds},
+    )
+    ends: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         shape = (1, 28, 28) if name == "W2" else (3, 32, 32)
-        wall = fedcohort.run(experiment, data=data(shape, samples, min(10_000, samples)), runs=folder).wall
-    sums = wall.iloc[1:].sum()
-    parts = {str(part): round(float(value), 4) for part, value in sums.items()}
-    return {"work": name, "rounds": rounds, "training": float(sums["training"] / sums["total"]), "seconds": parts}
+        wall = fedcohort.run(
+            experiment,
+            data=data(shape, samples, min(10_000, samples)),
+            runs=folder,
+            progress=lambda *_: ends.append(time.perf_counter()),
+        ).wall
+    first, last = ends[2], ends[-2]
+    training = covered([(max(a, first), min(b, last)) for a, b in at_work]) / (last - first)
+    parts = {str(part): round(float(value), 4) for part, value in wall.iloc[2:-1].median().items()}
+    round_ = (last - first) / (rounds - 4)
+    return {"work": name, "tested": tested, "round": round_, "not_training": 1 - training, "seconds": parts}
+
+
+def covered(intervals: list[tuple[float, float]]) -> float:
+    """Seconds that lie in at least one of them."""
+    total, until = 0.0, float("-inf")
+    for begin, end in sorted(intervals):
+        total += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return total
 
 
 def start(args: argparse.Namespace) -> Any:

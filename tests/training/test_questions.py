@@ -8,12 +8,15 @@ import torch
 from torch.nn import functional
 
 from fedcohort.errors import UsageError
+from fedcohort.federation.federation import Federation, Samples
+from fedcohort.models import CnnA, Mlp
 from fedcohort.rounds import play_round
 from fedcohort.selection.base import Cohort, GradientNorm, LocalLoss, UpdateNorm
 from fedcohort.selection.draws import proportional
 from fedcohort.selection.ocs import approximate
 from fedcohort.states import pack
 from fedcohort.testing.base import bits
+from fedcohort.training.forward import answer, answers
 from fedcohort.training.trial import norm_of_update
 from tests.games import a_game
 
@@ -152,3 +155,25 @@ def test_clients_that_are_away_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(type(game.selector), "select", lambda self, round: round.ask(LocalLoss(), EVERYBODY))
         with pytest.raises(UsageError, match=r"PowerOfChoice.select in round 1 asks clients \[.*who are not available"):
             play_round(game, 1, test=False)
+
+
+@pytest.mark.parametrize("model", [Mlp(hidden=9), CnnA()], ids=["mlp", "cnn"])
+@pytest.mark.parametrize("few", [True, False], ids=["together", "each"])
+def test_losses_that_are_asked_for_together_are_those_of_each(
+    model: Any, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit; clients of one sample, of a block and of more than one, in any order."""
+    rng = np.random.default_rng(0)
+    sizes = [1, 128, 3, 200, 5]
+    pixels = torch.from_numpy(rng.integers(0, 256, (sum(sizes), 3, 32, 32), dtype=np.uint8))
+    train = Samples(pixels, torch.from_numpy(rng.integers(0, 10, sum(sizes))))
+    unit = torch.ones(3, 1, 1)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    people = Federation(train, offsets, train[:4], train[:4], tuple("0123456789"), 100 * unit, unit / 50)
+    module = model.build(people.sample_shape, 10).to(memory_format=torch.channels_last).eval()
+    if not few:
+        monkeypatch.setattr("fedcohort.training.forward.TOGETHER", 0)
+    for clients in ([0, 1, 2, 3, 4], [3, 0, 3], [2]):
+        found = answers(module, people, torch.float32, LocalLoss(), 1, clients, 0)
+        alone = [answer(module, people, torch.float32, LocalLoss(), 1, client, 0) for client in clients]
+        assert np.array_equal(found, alone)

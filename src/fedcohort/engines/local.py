@@ -14,7 +14,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -35,7 +35,7 @@ from fedcohort.models import Model
 from fedcohort.selection.base import Cohort, Question
 from fedcohort.streams import integer, torch_seeded
 from fedcohort.threads import one_thread
-from fedcohort.training.forward import Evaluation, answer, blocks, evaluate_block, sum_up
+from fedcohort.training.forward import Evaluation, answer, answers, blocks, evaluate_block, sum_up
 from fedcohort.training.local import DTYPES, Trainer, state_of
 from fedcohort.training.memories import Memories, Memory
 from fedcohort.training.stacked import Stack, cannot_stack
@@ -263,16 +263,20 @@ class LocalEngine:
         pieces = _pieces(sizes)
 
         def work(position: int) -> list[Values]:
-            rows = []
+            asked: list[int] = clients[pieces[position]].tolist()
             with self._trainer() as trainer:
-                for client in clients[pieces[position]].tolist():
+                if not question.trains:
+                    common = trainer.show(model), self.federation, trainer.dtype, question, t
+                    with suppress(Exception):  # whose error it was is found below
+                        return answers(*common, asked, self.seed)
+                rows = []
+                for client in asked:
                     with _named(client):
                         if question.trains:
                             memory = self._memory(client)
                             rows.append(update_norm(trainer, model, t, client, received=received, memory=memory))
                         else:
-                            module = trainer.show(model)
-                            rows.append(answer(module, self.federation, trainer.dtype, question, t, client, self.seed))
+                            rows.append(answer(*common, client, self.seed))
             return rows
 
         costs = np.array([sizes[piece].sum() for piece in pieces], dtype=np.float64)

@@ -143,11 +143,15 @@ class Federation:
 
     def client(self, client: int) -> Samples:
         """The training samples of one client; nothing is copied."""
-        return self.train[int(self.offsets[client]) : self._cut(client)]
+        return self.train[slice(*self.span(client))]
 
     def held_out(self, client: int) -> Samples:
         """The samples that one client keeps for validation or calibration, likewise; no samples where there is no such part."""
         return self.train[self._cut(client) : int(self.offsets[client + 1])]
+
+    def span(self, client: int) -> tuple[int, int]:
+        """Where the client's training samples begin and end."""
+        return int(self.offsets[client]), self._cut(client)
 
     def _cut(self, client: int) -> int:
         """Where a client's training part ends."""

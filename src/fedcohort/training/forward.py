@@ -4,6 +4,8 @@ Every result depends only on the samples it is about: blocks have a fixed size a
 two threads and ten processes give the same bits.
 """
 
+import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,10 +21,14 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.selection.base import Context, GradientNorm, LocalAccuracy, LocalLoss, Question
 from fedcohort.streams import rng
 
-__all__ = ["BLOCK", "Evaluation", "answer", "blocks", "evaluate_block", "probabilities", "sum_up"]
+__all__ = ["BLOCK", "Evaluation", "answer", "answers", "blocks", "evaluate_block", "probabilities", "sum_up"]
 
 BLOCK = 128
 """Samples in one forward pass of the evaluation."""
+TOGETHER = 4096
+"""Samples that are made ready for the model together, at most."""
+ALIGNMENT = 64
+"""Bytes of a cache line and of the widest registers."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,45 @@ def answer(
     """What one client answers about the model that is loaded in ``module``: float64 [question.numbers]."""
     values: Values = _ANSWERS[type(question)](module, federation, dtype, question, t, client, seed)
     return values
+
+
+def answers(
+    module: nn.Module,
+    federation: Federation,
+    dtype: torch.dtype,
+    question: Question,
+    t: int,
+    clients: Sequence[int],
+    seed: int,
+) -> list[Values]:
+    """What each of these clients answers: the bits of :func:`answer`, with less work between two forward passes."""
+    few = sum(len(federation.client(client)) for client in clients) <= TOGETHER
+    if few and isinstance(question, LocalLoss) and not question.batch and _starts_alike(federation, dtype):
+        return _losses_beside(module, federation, dtype, clients)
+    return [answer(module, federation, dtype, question, t, client, seed) for client in clients]
+
+
+def _starts_alike(federation: Federation, dtype: torch.dtype) -> bool:
+    """Whether every sample of many begins where the first of few may: products round alike only where data are aligned alike."""
+    return math.prod(federation.sample_shape) * dtype.itemsize % ALIGNMENT == 0
+
+
+def _losses_beside(
+    module: nn.Module, federation: Federation, dtype: torch.dtype, clients: Sequence[int]
+) -> list[Values]:
+    """Samples are made ready for all, and each client's go through the model by themselves."""
+    ranges = [federation.span(client) for client in clients]
+    positions = torch.from_numpy(np.concatenate([np.arange(start, stop) for start, stop in ranges]))
+    positions = positions.to(federation.device)
+    ends = np.cumsum([stop - start for start, stop in ranges]).tolist()
+    own = [[*range(start, stop, BLOCK), stop] for start, stop in itertools.pairwise([0, *ends])]
+    with torch.no_grad():
+        features = federation.prepare(federation.train.pick(positions), dtype)
+        logits = torch.cat([module(features[a:b]) for edges in own for a, b in itertools.pairwise(edges)])
+        labels = federation.train.labels.index_select(0, positions)
+        losses = functional.cross_entropy(logits, labels, reduction="none").double()
+    sums = [sum(float(losses[a:b].sum()) for a, b in itertools.pairwise(edges)) for edges in own]
+    return [np.array([total / (stop - start)]) for total, (start, stop) in zip(sums, ranges, strict=True)]
 
 
 def _local_loss(
