@@ -73,3 +73,10 @@ def test_the_best_of_many_are_those_of_a_sort(kind: str, shuffled: bool) -> None
     expected = [*order[chosen], *order[~chosen][: KEPT - 30]]
     assert [client for client, *_ in rows] == expected
     assert [selected for _, selected, *_ in rows] == [True] * 30 + [False] * (KEPT - 30)
+
+
+def test_candidates_that_are_named_twice_and_terms_that_are_lists() -> None:
+    why = Why(np.array([2, 2, 7, 4]), np.array([1.0, 2, 3, 4]), {"id": [2, 2, 7, 4]})  # type: ignore[dict-item]
+    rows = decisions(Cohort(np.array([7, 2]), why=why))
+    assert sorted((client, selected) for client, selected, *_ in rows) == [(2, True), (2, True), (4, False), (7, True)]
+    assert all(terms == {"id": client} for client, *_, terms in rows)

@@ -301,8 +301,10 @@ def decisions(cohort: Cohort) -> list[Reason]:
     best = _best(why, KEPT + len(inside), by_id)  # enough of the others, wherever the selected are
     others = best[~np.isin(best, inside)][: max(0, KEPT - len(inside))]
     order = np.concatenate([inside[_order(why, inside)][:KEPT], others])
-    chosen = [True] * (len(order) - len(others)) + [False] * len(others)
-    terms = {name: values[order].tolist() for name, values in why.terms.items()}
+    # a candidate that was named twice is one of the others, too
+    too = [False] * len(others) if by_id is None else np.isin(ids[others], cohort.clients).tolist()
+    chosen = [True] * (len(order) - len(others)) + too
+    terms = {name: np.asarray(values)[order].tolist() for name, values in why.terms.items()}
     each = [dict(zip(terms, values, strict=True)) for values in zip(*terms.values(), strict=True)] or [
         {} for _ in order
     ]

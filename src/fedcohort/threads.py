@@ -1,5 +1,6 @@
 """One thread for torch where the bits of a sum matter, and one more for what can be worked out beside."""
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,3 +39,7 @@ def _beside() -> ThreadPoolExecutor:
     executor.submit(int).result()
     torch.set_num_threads(before)  # a part of the setting is everybody's
     return executor
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_beside.cache_clear)  # a forked process has the executor, but not its thread

@@ -202,6 +202,12 @@ class Curious(Fine):
         return Cohort(round.top(losses), why=Why(round.available, losses, note="loss"))
 
 
+class Undeclared(Fine):
+    def observe(self, outcome: Outcome) -> None:
+        super().observe(outcome)
+        self.accuracy = outcome.accuracy
+
+
 class Intruder(Fine):
     def admit(self, updates: Any) -> Any:
         return (update for update in updates if update.state)
@@ -237,6 +243,7 @@ class Nameless(Fine):
         (Vandal, "read-only"),
         (Unreadable, "saving and loading its state: raised TypeError"),
         (Curious, "its card says"),
+        (Undeclared, "learns from validation"),
         (Intruder, "'_Reply' object has no attribute 'state'"),
         (Crooked, "one float for each of"),
         (Boaster, "gives \\['weights'\\], but its cohort has none"),

@@ -205,7 +205,10 @@ def test_a_restored_state_picks_the_same() -> None:
         if t == 12:
             resumed = UCB()
             resumed.setup(a_census([1] * 12, 3))
-            resumed.load_state_dict(copy.deepcopy(straight.state_dict()))
+            saved = copy.deepcopy(straight.state_dict())
+            del saved["mean_rewards"]  # not in earlier checkpoints
+            resumed.load_state_dict(saved)
+            assert np.array_equal(resumed.mean_rewards, straight.mean_rewards)
 
 
 def test_scores_are_those_of_mabwiser() -> None:

@@ -121,6 +121,16 @@ def test_the_top_of_a_round_speaks_of_clients() -> None:
     assert round.top(np.array([0.1, 0.3]), count=1, among=np.array([8, 3])).tolist() == [3]
 
 
+def test_what_is_of_the_available_can_only_be_read() -> None:
+    """Where everybody is there it is the strategy's own array: writing would change its state, in some rounds."""
+    own = np.arange(3.0)
+    for round in (a_round(1, 3), a_round(1, [0, 2], m=3)):
+        with pytest.raises(ValueError, match="read-only"):
+            round.of(own)[0] = 9
+    own[0] = 5
+    assert a_round(1, 3).of(own).tolist() == [5, 1, 2]
+
+
 # --- the sample of a round -------------------------------------------------------------------------------------------
 
 
@@ -173,6 +183,10 @@ def test_few_are_drawn_of_many_with_weight_only() -> None:
             drawn = successive(some, count, rng)
             assert len(set(drawn.tolist())) == len(drawn) == count
             assert (some[drawn] > 0).all()
+    for scale in (1e305, 1e-320):  # sums too large, and chances too small, for trials
+        assert len(set(successive(np.full(m, scale), 5, rng).tolist())) == 5
+    light = np.where(np.arange(m) % 2, 3, 1) * 5e-324
+    assert abs(np.mean(successive(light, 5000, rng) % 2) - 0.75) < 0.04
     heavy = np.ones(m)
     heavy[17] = 1e9  # who outweighs everybody comes first, and does not keep the others waiting
     assert successive(heavy, 3, rng)[0] == 17

@@ -293,8 +293,10 @@ class Round:
                 object.__setattr__(self, name, np.full(len(self.durations), np.nan))
 
     def of(self, values: NDArray[S]) -> NDArray[S]:
-        """What of ``values`` [m, …] is the available clients': all of it, uncopied, where everybody is there. Not to be written to."""
-        return values if len(self.available) == len(values) else values[self.available]
+        """What of ``values`` [m, …] is the available clients', to be read only: all of it, uncopied, where everybody is there."""
+        found = values.view() if len(self.available) == len(values) else values[self.available]
+        found.flags.writeable = False
+        return found
 
     def sample(self, count: int, among: Indices | None = None, probabilities: Values | None = None) -> Indices:
         """Draw ``count`` distinct clients from ``among`` (all available), uniformly or by successive weighted draws."""
@@ -331,7 +333,7 @@ def successive(weights: Values | Indices, count: int, rng: np.random.Generator) 
     if count <= 0:
         return np.zeros(0, dtype=np.int64)
     weights = np.asarray(weights, dtype=np.float64)
-    if len(weights) >= MANY and 8 * count * weights.max() < weights.sum():
+    if len(weights) >= MANY and 1e-200 < weights.max() < 1e200 and 8 * count * weights.max() < weights.sum():
         return _by_trial(weights, count, rng)
     # An exponential race: i arrives after an exponential time of rate w_i. The first to arrive is i with probability w_i/Σw, and
     # the race among the rest starts afresh (no memory), so the first arrivals follow the law of successive draws, in O(m) however
@@ -490,7 +492,7 @@ class Outcome:
             failed.
         duration: simulated time of the round.
         accuracy: accuracy of the new model on the server's validation set, in [0, 1]; NaN without one. This and the next two are
-            for strategies with ``validation`` in ``needs``: for others nobody waits for it.
+            only told to strategies with ``validation`` in ``needs``: for others nobody waits for it, they are NaN and empty.
         class_accuracy: the same per class, float64 [K]; NaN where a class has no validation samples.
         validation_losses: cross-entropy of the new model on each validation sample, −ln of the right class's probability, float64 [n];
             empty without a validation set.

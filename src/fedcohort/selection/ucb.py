@@ -14,7 +14,8 @@ Team Darts report, 2025, Algorithm 1.
 """
 
 import math
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -80,6 +81,11 @@ class UCB(Selector):
         self.reward_counts[rewarded] += 1
         self.mean_rewards[rewarded] = self.reward_sums[rewarded] / self.reward_counts[rewarded]
         self.previous_accuracy = float(outcome.accuracy)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what was saved; mean rewards are worked out, since earlier checkpoints have none."""
+        super().load_state_dict(state)
+        self.mean_rewards = self.reward_sums / np.maximum(self.reward_counts, 1)
 
     def _reward(self, gain: float) -> float:
         if self.reward_norm == "clip":

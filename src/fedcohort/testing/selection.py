@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,13 @@ def check_selector(make: Callable[[], Selector]) -> None:
         rest = _play(resumed, world, range(HALF + 1, ROUNDS + 1))
         complaint = f"{where}: resumed after round {HALF} it picks {rest}, otherwise {straight[HALF:]}"
         require(rest == straight[HALF:], f"{complaint}; state_dict() must hold all that select() uses")
+    if "validation" not in selector.needs:
+        told, untold = _ready(make, WORLDS[0]), _ready(make, WORLDS[0])
+        same = _play(told, WORLDS[0], range(1, ROUNDS + 1), told=True) == _play(untold, WORLDS[0], range(1, ROUNDS + 1))
+        require(
+            same and pack(told.state_dict()) == pack(untold.state_dict()),
+            f"{type(selector).__name__}: learns from validation; only with 'validation' in needs is it told of it",
+        )
 
 
 def _ready(make: Callable[[], Selector], world: World) -> Selector:
@@ -110,8 +117,8 @@ def _ready(make: Callable[[], Selector], world: World) -> Selector:
     return selector
 
 
-def _play(selector: Selector, world: World, rounds: Iterable[int]) -> list[list[int]]:
-    """The picks of these rounds, each checked."""
+def _play(selector: Selector, world: World, rounds: Iterable[int], told: bool = False) -> list[list[int]]:
+    """The picks of these rounds, each checked; ``told`` of validation even without a need."""
     picks = []
     for t in rounds:
         where = f"{type(selector).__name__}, {world.name}, round {t}"
@@ -134,7 +141,11 @@ def _play(selector: Selector, world: World, rounds: Iterable[int]) -> list[list[
         _check_why(cohort, available, where)
         silent = asked and "nothing" in (selector.card.asks, selector.card.discloses)
         require(not silent, f"{where}: it asks clients, but its card says that it asks or discloses nothing")
-        selector.observe(_outcome(selector, world, t, cohort, where))
+        outcome = _outcome(selector, world, t, cohort, where)
+        if "validation" not in selector.needs and not told:
+            nothing = np.zeros(0)
+            outcome = replace(outcome, accuracy=math.nan, class_accuracy=nothing, validation_losses=nothing)
+        selector.observe(outcome)
         picks.append(cohort.clients.tolist())
     return picks
 
