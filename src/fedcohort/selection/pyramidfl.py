@@ -129,7 +129,7 @@ class PyramidFL(Oort):
 
 def _with_terms(why: Why, clients: Indices, terms: dict[str, Values]) -> Why:
     """``why`` with terms that only the chosen clients have."""
-    position = np.searchsorted(why.candidates, clients)  # candidates are the available clients, ascending
+    position = np.searchsorted(why.candidates, clients)  # candidates ascend, and the chosen are among them
     wide = {}
     for name, values in terms.items():
         wide[name] = np.full(len(why.candidates), math.nan)
