@@ -113,7 +113,8 @@ class Oort(Selector):
         """Exploit the explored by utility, explore the others, fill up."""
         i = round.available
         explored, eligible = np.isfinite(round.of(self.utility)), self._eligible(round)
-        old, new = i[explored & eligible], i[~explored & eligible]
+        known = explored & eligible
+        old, new = i[known], i[~explored & eligible]
         if round.t > 1 and self.exploration == "speed":
             ask_speed(round, self.said, new)
         durations = times(round, self.said)
@@ -131,7 +132,7 @@ class Oort(Selector):
             chosen = np.concatenate([chosen, filled])
             note = f"{len(exploited)} by utility, {to_explore} exploring, preferred duration {preferred:.6g}"
             note += f", {len(filled)} to fill up" if len(filled) else ""
-        return Cohort(chosen, why=self._why(i, chosen, old, scores, terms | {"duration": durations[old]}, note))
+        return Cohort(chosen, why=self._why(i, chosen, known, scores, terms | {"duration": durations[old]}, note))
 
     def epsilon_at(self, t: int) -> float:
         """ε of round ``t``, after t − 1 updates."""
@@ -212,11 +213,18 @@ class Oort(Selector):
 
     @staticmethod
     def _why(
-        available: Indices, chosen: Indices, explored: Indices, scores: Values, terms: dict[str, Values], note: str
+        available: Indices,
+        chosen: Indices,
+        explored: NDArray[np.bool_],
+        scores: Values,
+        terms: dict[str, Values],
+        note: str,
     ) -> Why:
         """Scores and terms of those who can be exploited; of a million others, who have none, a few stand for all."""
-        clients = np.union1d(available[:SHOWN], np.concatenate([chosen, explored]))
-        place = np.searchsorted(clients, explored)
+        clients, place = available, np.flatnonzero(explored)
+        if len(place) <= SHOWN:
+            clients = np.union1d(available[:SHOWN], np.concatenate([chosen, available[place]]))
+            place = np.searchsorted(clients, available[place])
 
         def spread(values: Values) -> Values:
             wide = np.full(len(clients), np.nan)
