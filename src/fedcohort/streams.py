@@ -48,7 +48,8 @@ def rngs(seed: int, purpose: str, round: int, clients: Sequence[int]) -> Iterato
     if largest >= 2**32 or not 0 <= round < 2**32:
         yield from (rng(seed, purpose, round, client) for client in clients)
         return
-    words = [*_words(seed), *[0] * (4 - len(_words(seed))), crc32(purpose.encode()), round]
+    words = _words(seed)
+    words += [0] * (4 - len(words)) + [crc32(purpose.encode()), round]
     keys = _keys(words, np.array(clients, dtype=np.uint32))
     philox = np.random.Philox(0)
     generator, zeros = np.random.Generator(philox), np.zeros(4, dtype=np.uint64)

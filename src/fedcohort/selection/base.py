@@ -420,7 +420,7 @@ class Why:
     """The reasons of one choice, kept for the record.
 
     Attributes:
-        candidates: the clients that were compared, int64 [n].
+        candidates: the clients that were compared, int64 [n]; of very many without a score some are enough, those with the lowest ids.
         scores: their scores, float64 [n].
         terms: what each score is made of, name → float64 [n].
         note: what kind of choice it was, such as ``"random: first rounds"``.

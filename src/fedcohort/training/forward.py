@@ -20,6 +20,7 @@ from fedcohort.arrays import Indices, Values
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.selection.base import Context, GradientNorm, LocalAccuracy, LocalLoss, Question
 from fedcohort.streams import rng
+from fedcohort.training.buffers import ALIGNMENT
 
 __all__ = ["BLOCK", "Evaluation", "answer", "answers", "blocks", "evaluate_block", "probabilities", "sum_up"]
 
@@ -27,8 +28,6 @@ BLOCK = 128
 """Samples in one forward pass of the evaluation."""
 TOGETHER = 256
 """Samples of several clients that are made ready for the model together, at most: what a core's cache holds."""
-ALIGNMENT = 64
-"""Bytes of a cache line and of the widest registers."""
 
 
 @dataclass(frozen=True)
