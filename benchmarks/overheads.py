@@ -148,7 +148,8 @@ def one_million(clients: int) -> Any:
 
 
 def questions(args: argparse.Namespace) -> Any:
-    """Seconds of asking everybody, and of one stream over the same samples, in turns."""
+    """Seconds of asking everybody, and of one stream over the same samples in batches of 128, in turns: through the model as PyTorch
+    has it, and through the engine's, whose large products are quicker."""
     return [alone("one_question", name, 200 if args.quick else 1000) for name in ("W2", "W3")]
 
 
@@ -158,7 +159,9 @@ def one_question(name: str, clients: int) -> Any:
     import torch
     from torch.nn import functional
 
+    from fedcohort.engines.local import build_module
     from fedcohort.experiment import Cell
+    from fedcohort.models import as_model
     from fedcohort.selection.base import LocalLoss
     from fedcohort.simulate import Given, prepare
 
@@ -170,24 +173,27 @@ def one_question(name: str, clients: int) -> Any:
         engine._trainers.put(trainer)
         torch.set_num_threads(1)
         features, labels = federation.train.features, federation.train.labels
-        found: dict[str, list[float]] = {"asked": [], "stream": []}
+        plain = build_module(as_model(experiment.model.build()), federation, 0).eval()
+        plain = plain.to(memory_format=torch.channels_last)
+        found: dict[str, list[float]] = {"asked": [], "stream": [], "own_stream": []}
 
-        def stream() -> None:
-            module = trainer.show(game.model)
+        def stream(module: torch.nn.Module) -> None:
             with torch.no_grad():
                 for block, right in zip(features.split(128), labels.split(128), strict=True):
                     float(functional.cross_entropy(module(federation.prepare(block, torch.float32)), right))
 
-        for _ in range(6):
+        for _ in range(8):
             for what, work in (
                 ("asked", lambda: engine.answer(game.model, 1, LocalLoss(), everybody)),
-                ("stream", stream),
+                ("stream", lambda: stream(plain)),
+                ("own_stream", lambda: stream(trainer.show(game.model))),
             ):
                 begin = time.perf_counter()
                 work()
                 found[what].append(time.perf_counter() - begin)
-    asked, streamed = (statistics.median(values[1:]) for values in found.values())
-    return {"model": name, "clients": clients, "asked": asked, "stream": streamed, "ratio": asked / streamed}
+    seconds = {what: statistics.median(values[1:]) for what, values in found.items()}
+    ratio = seconds["asked"] / seconds["stream"]
+    return {"model": name, "clients": clients, **seconds, "ratio": ratio}
 
 
 def share(args: argparse.Namespace) -> Any:
@@ -203,23 +209,33 @@ def share(args: argparse.Namespace) -> Any:
 
 def one_share(name: str, clients: int, k: int, samples: int, rounds: int, tested: bool) -> Any:
     """One run, from its third round to the last but one: the share of the time in which some client was being trained, and the
-    medians of what a round consists of. With ``tested``, 10,000 images after every round."""
+    medians of what a round consists of. With ``tested``, 10,000 images after every round.
+
+    The first layer of a stack that is carried through its samples (W2) gets the weight gradients of all its steps in one product,
+    AᵀX, which is taken together with the mean: that is training, too. ``last_product`` is its share, where nothing else was training."""
     import fedcohort
+    from fedcohort.training.descent import Models
     from fedcohort.training.local import Trainer
     from fedcohort.training.stacked import Stack
 
     at_work: list[tuple[float, float]] = []
-    for kind in (Trainer, Stack):
-        train = kind.train
+    last: list[tuple[float, float]] = []
 
-        def watched(*args: Any, _train: Any = train, **values: Any) -> Any:
+    def watch(kind: Any, name: str, times: list[tuple[float, float]]) -> None:
+        work = getattr(kind, name)
+
+        def watched(*args: Any, **values: Any) -> Any:
             begin = time.perf_counter()
             try:
-                return _train(*args, **values)
+                return work(*args, **values)
             finally:
-                at_work.append((begin, time.perf_counter()))
+                times.append((begin, time.perf_counter()))
 
-        kind.train = watched  # type: ignore[method-assign, assignment]
+        setattr(kind, name, watched)
+
+    watch(Trainer, "train", at_work)
+    watch(Stack, "train", at_work)
+    watch(Models, "mean", last)
     experiment = described(
         name,
         clients,
@@ -241,11 +257,17 @@ def one_share(name: str, clients: int, k: int, samples: int, rounds: int, tested
             runs=folder,
             progress=lambda *_: ends.append(time.perf_counter()),
         ).wall
-    first, last = ends[2], ends[-2]
-    training = covered([(max(a, first), min(b, last)) for a, b in at_work]) / (last - first)
-    parts = {str(part): round(float(value), 4) for part, value in wall.iloc[2:-1].median().items()}
-    round_ = (last - first) / (rounds - 4)
-    return {"work": name, "tested": tested, "round": round_, "not_training": 1 - training, "seconds": parts}
+    first, last_end = ends[2], ends[-2]
+
+    def part(times: list[tuple[float, float]]) -> float:
+        return covered([(max(a, first), min(b, last_end)) for a, b in times]) / (last_end - first)
+
+    training = part(at_work + last)
+    parts = {str(name): round(float(value), 4) for name, value in wall.iloc[2:-1].median().items()}
+    return {
+        "work": name, "tested": tested, "round": (last_end - first) / (rounds - 4), "not_training": 1 - training,
+        "last_product": training - part(at_work), "seconds": parts,
+    }  # fmt: skip
 
 
 def covered(intervals: list[tuple[float, float]]) -> float:

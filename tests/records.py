@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from fedcohort.record import _first_seal, _seal
+from fedcohort.record import _first_seal, _seal, _sealed_rows
 
 __all__ = ["seal_again"]
 
@@ -12,5 +12,5 @@ def seal_again(database: sqlite3.Connection) -> None:
     database.execute("DELETE FROM seals WHERE round NOT IN (SELECT round FROM rounds)")
     before = _first_seal(database)
     for (t,) in database.execute("SELECT round FROM rounds ORDER BY round").fetchall():
-        before = _seal(database, t, before)
+        before = _seal(_sealed_rows(database, t), before)
         database.execute("UPDATE seals SET sha256 = ? WHERE round = ?", (before, t))

@@ -31,7 +31,7 @@ def test_the_selected_and_the_best_scored(m: int, levels: int, k: int) -> None:
     scores[draw.random(m) < 0.05] = -np.inf
     clients = draw.permutation(candidates)[: min(k, m)]
     cohort = Cohort(clients, why=Why(candidates, scores, {"id": candidates * 1.0}))
-    rows = decisions(cohort)
+    rows = list(decisions(cohort))
     assert [row[0] for row in rows] == by_sorting(cohort)
     where = {int(c): i for i, c in enumerate(candidates)}
     for client, selected, score, terms in rows:
@@ -45,7 +45,7 @@ def test_who_was_no_candidate_stands_at_the_end() -> None:
     assert [(client, selected) for client, selected, _, _ in decisions(cohort)] == [(2, True), (1, False), (9, True)]
     assert [client for client, *_ in decisions(Cohort(np.array([4, 3])))] == [4, 3]
     nobody = Cohort(np.zeros(0, dtype=np.int64), why=Why(np.zeros(0, dtype=np.int64), np.zeros(0)))
-    assert decisions(nobody) == []
+    assert list(decisions(nobody)) == []
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_best_of_many_are_those_of_a_sort(kind: str, shuffled: bool) -> None
     }[kind]
     candidates = draw.permutation(m) if shuffled else np.arange(m)
     clients = draw.choice(m, 30, replace=False)
-    rows = decisions(Cohort(clients, why=Why(candidates, scores)))
+    rows = list(decisions(Cohort(clients, why=Why(candidates, scores))))
     keys = np.where(np.isnan(scores), -np.inf, scores)
     order = candidates[np.lexsort((candidates, -keys))]
     chosen = np.isin(order, clients)
@@ -77,6 +77,6 @@ def test_the_best_of_many_are_those_of_a_sort(kind: str, shuffled: bool) -> None
 
 def test_candidates_that_are_named_twice_and_terms_that_are_lists() -> None:
     why = Why(np.array([2, 2, 7, 4]), np.array([1.0, 2, 3, 4]), {"id": [2, 2, 7, 4]})  # type: ignore[dict-item]
-    rows = decisions(Cohort(np.array([7, 2]), why=why))
+    rows = list(decisions(Cohort(np.array([7, 2]), why=why)))
     assert sorted((client, selected) for client, selected, *_ in rows) == [(2, True), (2, True), (4, False), (7, True)]
     assert all(terms == {"id": client} for client, *_, terms in rows)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedcohort.algorithms.base import LARGE, Algorithm, Members, ModelState, Update, is_finite
 from fedcohort.arrays import Indices, Values, nth_highest
-from fedcohort.record import KEPT, ClientRow, LedgerRow, Reason
+from fedcohort.record import KEPT, ClientRow, LedgerRow, Reasons
 from fedcohort.selection.base import Cohort, Outcome, Question, Why
 from fedcohort.training.forward import Evaluation
 
@@ -287,11 +287,12 @@ def _known(row: ClientRow, waited: float) -> float:
     return waited if row.status == "late" else row.duration
 
 
-def decisions(cohort: Cohort) -> list[Reason]:
+def decisions(cohort: Cohort) -> Reasons:
     """The reasons of a choice: the selected first, then the best scored, at most :data:`KEPT`. Of a million, few are looked at."""
     why = cohort.why
     if why is None:
-        return [(int(client), True, math.nan, {}) for client in cohort.clients[:KEPT]]
+        nobody: Indices = np.zeros(0, dtype=np.int64)
+        return Reasons(nobody, [], np.zeros(0), {}, cohort.clients[:KEPT])
     ids = why.candidates
     by_id = None if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable")
     place = np.searchsorted(ids, cohort.clients, sorter=by_id)
@@ -304,12 +305,8 @@ def decisions(cohort: Cohort) -> list[Reason]:
     # a candidate that was named twice is one of the others, too
     too = [False] * len(others) if by_id is None else np.isin(ids[others], cohort.clients).tolist()
     chosen = [True] * (len(order) - len(others)) + too
-    terms = {name: np.asarray(values)[order].tolist() for name, values in why.terms.items()}
-    each = [dict(zip(terms, values, strict=True)) for values in zip(*terms.values(), strict=True)] or [
-        {} for _ in order
-    ]
-    rows: list[Reason] = list(zip(ids[order].tolist(), chosen, why.scores[order].tolist(), each, strict=True))
-    return rows + [(client, True, math.nan, {}) for client in cohort.clients[~candidate][:KEPT].tolist()]
+    terms = {name: np.asarray(values)[order] for name, values in why.terms.items()}
+    return Reasons(ids[order], chosen, why.scores[order], terms, cohort.clients[~candidate][:KEPT])
 
 
 def _order(why: Why, among: Indices) -> Indices:

@@ -11,6 +11,7 @@ A round is in the database completely or not at all; a process may be killed at 
 """
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from fedcohort.summary import Summary
 
-__all__ = ["FORMAT", "ClientRow", "LedgerRow", "Portrait", "RoundRow", "Run", "Saved", "Writer", "open_run"]
+__all__ = ["FORMAT", "ClientRow", "LedgerRow", "Portrait", "Reasons", "RoundRow", "Run", "Saved", "Writer", "open_run"]
 
 FORMAT = 2
 """Version of the directory's layout."""
@@ -53,9 +54,9 @@ CREATE TABLE rounds (
 CREATE TABLE clients (
   round INTEGER, position INTEGER, client INTEGER, status TEXT, detail TEXT, num_samples INTEGER, steps INTEGER, duration REAL,
   weight REAL, loss REAL, accuracy REAL, reports TEXT, PRIMARY KEY (round, position)
-);
+) WITHOUT ROWID;
 CREATE TABLE decisions (round INTEGER, position INTEGER, client INTEGER, selected INTEGER, score REAL, terms TEXT,
-  PRIMARY KEY (round, position));
+  PRIMARY KEY (round, position)) WITHOUT ROWID;
 CREATE TABLE ledger (
   round INTEGER, kind TEXT, messages INTEGER, bytes_down INTEGER, bytes_up INTEGER, passes REAL, seconds REAL, discloses TEXT,
   PRIMARY KEY (round, kind)
@@ -118,6 +119,37 @@ Reason = tuple[int, bool, float, Mapping[str, float]]
 """Why a client was selected or not: its id, whether it was, its score, and what the score is made of."""
 
 
+@dataclass(frozen=True, eq=False)
+class Reasons:
+    """The reasons of one choice: as many :data:`Reason` as there are candidates on record, made one at a time.
+
+    Attributes:
+        clients: ids [n].
+        selected: whether each was selected [n].
+        scores: of each, float64 [n].
+        terms: what the scores are made of, each [n].
+        strangers: ids of the selected that were no candidates; they follow, without a score.
+    """
+
+    clients: Indices
+    selected: Sequence[bool]
+    scores: Values
+    terms: Mapping[str, Values]
+    strangers: Indices
+
+    def __len__(self) -> int:
+        return len(self.clients) + len(self.strangers)
+
+    def __iter__(self) -> Iterator[Reason]:
+        names, none = list(self.terms), dict[str, float]()
+        columns = [np.asarray(values).tolist() for values in self.terms.values()]
+        each = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
+        terms = each if names else itertools.repeat(none, len(self.clients))
+        yield from zip(self.clients.tolist(), self.selected, self.scores.tolist(), terms, strict=True)
+        for client in self.strangers.tolist():
+            yield client, True, math.nan, none
+
+
 @dataclass
 class RoundRow:
     """Everything that is recorded of one round, besides the checkpoint. Accuracies are fractions, losses mean cross-entropies."""
@@ -134,7 +166,7 @@ class RoundRow:
     train_loss: float
     note: str
     clients: list[ClientRow]
-    decisions: Sequence[Reason]
+    decisions: Reasons | Sequence[Reason]
     ledger: list[LedgerRow]
     wall: dict[str, float] = field(default_factory=dict)
     client_accuracy: Values | None = None
@@ -179,6 +211,7 @@ _SCALARS = (
     "round", "available", "selected", "trained", "admitted", "simulated_time", "round_time", "steps", "test_accuracy", "test_loss",
     "validation_accuracy", "validation_loss", "local_accuracy", "train_loss",
 )  # fmt: skip
+_WALL = ("selection", "training", "aggregation", "evaluation", "recording", "total")
 
 
 # --- the directory -------------------------------------------------------------------------------------------------------------
@@ -437,7 +470,7 @@ class Run:
             if rounds != [t for t, _ in seals]:
                 raise _damaged(self._database, "its rounds and their hashes do not belong together")
             for t, expected in seals:
-                seal = _seal(connection, t, seal)
+                seal = _seal(_sealed_rows(connection, t), seal)
                 if seal != expected:
                     raise _damaged(self._database, f"round {t} or the description is not what was recorded")
         meta, resolved = self._meta(), self.path / "experiment.toml"
@@ -558,51 +591,15 @@ class Writer:
 
     def record(self, row: RoundRow, saved: Saved | None = None) -> None:
         """Commit one round: metrics, decisions, ledger, and the checkpoint that belongs to it, in one transaction."""
+        tables = _as_rows(row)
         with self._connection as db:
-            values = [_plain(getattr(row, name)) for name in _SCALARS]
-            values += [json.dumps([_plain(x) for x in row.class_accuracy]), row.note]
-            db.execute(f"INSERT INTO rounds VALUES ({', '.join('?' * len(values))})", values)
-            db.executemany(
-                "INSERT INTO clients VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (row.round, i, c.client, c.status, c.detail, c.num_samples, c.steps, _plain(c.duration), _plain(c.weight),
-                     _plain(c.loss), _plain(c.accuracy), json.dumps({k: _plain(v) for k, v in c.reports.items()}))
-                    for i, c in enumerate(row.clients)
-                ],
-            )  # fmt: skip
-            db.executemany(
-                "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?)",
-                [
-                    (
-                        row.round,
-                        i,
-                        client,
-                        int(selected),
-                        _known(score),
-                        json.dumps({k: _known(v) for k, v in terms.items()}) if terms else "{}",
-                    )
-                    for i, (client, selected, score, terms) in enumerate(row.decisions)
-                ],
-            )
-            db.executemany(
-                "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (row.round, e.kind, e.messages, e.bytes_down, e.bytes_up, e.passes, e.seconds, e.discloses)
-                    for e in row.ledger
-                ],
-            )
-            wall = [
-                row.wall.get(part, 0.0)
-                for part in ("selection", "training", "aggregation", "evaluation", "recording", "total")
-            ]
-            db.execute("INSERT INTO wall VALUES (?, ?, ?, ?, ?, ?, ?)", [row.round, *wall])
-            if row.client_accuracy is not None:
-                accuracies = np.asarray(row.client_accuracy, dtype="<f8").tobytes()
-                db.execute("INSERT INTO client_accuracy VALUES (?, ?)", (row.round, accuracies))
+            for table, rows in tables.items():
+                if rows:
+                    db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
             if saved is not None:
                 db.execute("DELETE FROM checkpoints")
                 db.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (row.round, *saved))
-            self._seal(row.round)
+            self._seal(row.round, tables)
         if saved is not None:
             for file in (self.path / "checkpoint").glob("round-*.safetensors"):
                 if file.name != saved.file:
@@ -635,13 +632,13 @@ class Writer:
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
-    def _seal(self, round_: int) -> None:
+    def _seal(self, round_: int, tables: Mapping[str, list[tuple[Any, ...]]]) -> None:
         """Chain a hash of the round's rows to that of the round before."""
         row = self._connection.execute(
             "SELECT sha256 FROM seals WHERE round < ? ORDER BY round DESC LIMIT 1", (round_,)
         )
         before = row.fetchone()
-        seal = _seal(self._connection, round_, before[0] if before else _first_seal(self._connection))
+        seal = _seal(tables, before[0] if before else _first_seal(self._connection))
         self._connection.execute("INSERT INTO seals VALUES (?, ?)", (round_, seal))
 
 
@@ -674,12 +671,44 @@ def _first_seal(connection: sqlite3.Connection) -> str:
     return hashlib.sha256(repr(fixed).encode()).hexdigest()
 
 
-def _seal(connection: sqlite3.Connection, round_: int, before: str) -> str:
-    digest = hashlib.sha256(before.encode())
-    for table in _SEALED:
-        for row in connection.execute(f"SELECT * FROM {table} WHERE round = ?", (round_,)):
-            digest.update(repr(row).encode())
-    return digest.hexdigest()
+def _sealed_rows(connection: sqlite3.Connection, round_: int) -> dict[str, list[tuple[Any, ...]]]:
+    """What is recorded of a round, by table."""
+    query = "SELECT * FROM {} WHERE round = ? ORDER BY 1, 2"
+    return {table: connection.execute(query.format(table), (round_,)).fetchall() for table in _SEALED}
+
+
+def _seal(tables: Mapping[str, list[tuple[Any, ...]]], before: str) -> str:
+    """A hash of a round's rows and of all before."""
+    rows = "".join(repr(row) for table in _SEALED for row in tables[table])
+    return hashlib.sha256((before + rows).encode()).hexdigest()
+
+
+def _as_rows(row: RoundRow) -> dict[str, list[tuple[Any, ...]]]:
+    """A round by table, each number as SQLite will give it back, so that its hash can be taken before."""
+    t = row.round
+    scalars = [_plain(getattr(row, name)) for name in _SCALARS]
+    tables: dict[str, list[tuple[Any, ...]]] = {
+        "rounds": [(*scalars, json.dumps([_plain(x) for x in row.class_accuracy]), row.note)],
+        "clients": [
+            (t, i, c.client, c.status, c.detail, c.num_samples, c.steps, _plain(c.duration), _plain(c.weight), _plain(c.loss),
+             _plain(c.accuracy), json.dumps({k: _plain(v) for k, v in c.reports.items()}) if c.reports else "{}")
+            for i, c in enumerate(row.clients)
+        ],
+        "decisions": [
+            (t, i, client, int(selected), _known(score), json.dumps({k: _known(v) for k, v in terms.items()}) if terms else "{}")
+            for i, (client, selected, score, terms) in enumerate(row.decisions)
+        ],
+        "ledger": sorted(
+            (t, e.kind, int(e.messages), int(e.bytes_down), int(e.bytes_up), _plain(float(e.passes)), _plain(float(e.seconds)),
+             e.discloses)
+            for e in row.ledger
+        ),
+        "wall": [(t, *(float(row.wall.get(part, 0.0)) for part in _WALL))],
+        "client_accuracy": [],
+    }  # fmt: skip
+    if row.client_accuracy is not None:
+        tables["client_accuracy"] = [(t, np.asarray(row.client_accuracy, dtype="<f8").tobytes())]
+    return tables
 
 
 def _client_accuracy(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
@@ -696,12 +725,14 @@ def _damaged(database: Path, error: object) -> UsageError:
 def _plain(value: Any) -> Any:
     """A number as SQLite and JSON keep it: NaN and ±∞ as null."""
     number = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(number, float) and not math.isfinite(number) else number
+    if not isinstance(number, float):
+        return number
+    return number + 0.0 if math.isfinite(number) else None  # SQLite has no −0
 
 
 def _known(value: float) -> float | None:
     """A score as SQLite keeps it: NaN as null, but ±∞ as it is, which is how strategies say first and last."""
-    return None if math.isnan(value) else float(value)
+    return None if math.isnan(value) else float(value) + 0.0
 
 
 def _numbers(text: str) -> list[float]:

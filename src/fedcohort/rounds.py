@@ -4,7 +4,7 @@ Nothing flows backwards: a strategy sees a Round and an Outcome, never a client,
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from fedcohort.arrays import Indices, Values
 from fedcohort.engines.base import Engine
 from fedcohort.errors import UsageError
 from fedcohort.federation.systems import Clock
-from fedcohort.record import Portrait, Reason, RoundRow
+from fedcohort.record import Portrait, Reasons, RoundRow
 from fedcohort.selection.base import (
     Cohort,
     LocalAccuracy,
@@ -111,7 +111,9 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
     members = _members(cohort, clock, game.k, t, engine.trainable)
     with watch.part("aggregation"):
         updates = watch.watch("training", engine.train(start, t, cohort, algorithm))
-        updates = clock.settle(t, updates, bytes_down=sent, wanted=clock.wanted(len(cohort), game.k))
+        updates = clock.settle(
+            t, updates, bytes_down=sent, wanted=clock.wanted(len(cohort), game.k), cohort=cohort.clients
+        )
         updates = tally.arrived(updates)
         updates = selector.admit(updates)
         updates = _filled_in(updates) if cohort.unsent == "unchanged" else updates
@@ -234,7 +236,7 @@ def _row(
     t: int,
     available: int,
     cohort: Cohort,
-    reasons: Sequence[Reason],
+    reasons: Reasons,
     tally: Tally,
     ledger: Ledger,
     clock: Clock,

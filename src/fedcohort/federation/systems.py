@@ -137,7 +137,13 @@ class Clock:
         return None if self.overcommit == 1 else max(k, math.floor(round(invited / self.overcommit, 9)))
 
     def settle(
-        self, t: int, updates: Iterable["Update"], *, bytes_down: int = 0, wanted: int | None = None
+        self,
+        t: int,
+        updates: Iterable["Update"],
+        *,
+        bytes_down: int = 0,
+        wanted: int | None = None,
+        cohort: Indices | None = None,
     ) -> Iterator["Update"]:
         """Give every update its duration, mark those that fail or come late, and advance the clock: a stream in, a stream out.
 
@@ -149,8 +155,12 @@ class Clock:
             updates: of the cohort, in its order; a failure that is already set stays.
             bytes_down: what each client received.
             wanted: how many the server waits for; None for all.
+            cohort: who is expected, int64 [k]: their usual times are worked out in one go.
         """
         computing, whole = self._computing(t), dict[int, tuple[float, float]]()
+        if cohort is not None:
+            usual = self._split(computing[cohort], cohort, np.full(len(cohort), float(bytes_down + self.model_bytes)))
+            whole.update(zip(cohort.tolist(), zip(*(part.tolist() for part in usual), strict=True), strict=True))
         stream = self._travel(t, updates, computing, bytes_down, whole)
         late, came, slowest, cut, anybody = [], 0, 0.0, False, False
         for update in stream if wanted is None else _fastest(stream, wanted):
@@ -180,12 +190,14 @@ class Clock:
         bytes_down: int,
         whole: dict[int, tuple[float, float]],
     ) -> Iterator["Update"]:
-        """What happens to each update by itself: its duration, drop-out, deadline. ``whole`` gets its time and the upload's part."""
+        """What happens to each update by itself: its duration, drop-out, deadline. ``whole`` gets its time and the upload's part, if
+        it has no usual one or this update is not the usual one: nominal work, and a whole model."""
         for update in updates:
             if update.failure is not None:
                 yield update
                 continue
-            whole[update.client] = self._times(update, computing[update.client] * update.work, bytes_down)
+            if update.client not in whole or update.work != 1.0 or update.num_bytes != self.model_bytes:
+                whole[update.client] = self._times(update, computing[update.client] * update.work, bytes_down)
             update.duration, _ = whole[update.client]
             if self.dropout and rng(self.seed, "dropout", t, update.client).random() < self.dropout:
                 update.failure = "dropped out before its update arrived"

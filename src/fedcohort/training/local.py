@@ -23,10 +23,12 @@ from fedcohort.streams import integer, rng, torch_seeded
 from fedcohort.training.augment import Changes, check_images
 from fedcohort.training.chance import draws_at_random
 from fedcohort.training.forward import probabilities
+from fedcohort.training.optimizers import build_optimizer
+from fedcohort.training.products import quick_products
 from fedcohort.training.rewriting import relu_last
 from fedcohort.training.stopping import Progress, StoppingRule
 
-__all__ = ["CHUNK", "DTYPES", "NO_STEP", "Trainer", "build_optimizer", "sent", "state_of"]
+__all__ = ["CHUNK", "DTYPES", "NO_STEP", "Trainer", "sent", "state_of"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -88,7 +90,7 @@ class Trainer:
         self.loss = self.training.build_loss()
         self.seed = seed
         self.dtype = DTYPES[training.precision]
-        self.module = relu_last(module).to(dtype=self.dtype)
+        self.module = quick_products(relu_last(module)).to(dtype=self.dtype)
         if len(federation.sample_shape) == 3:
             self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         # batch statistics of a single sample do not exist: batches of one are left out (they would raise an error)
@@ -338,8 +340,8 @@ class _Problem:
         labels = self._data.labels.index_select(0, index)
         logits = self._outputs_of(self._trainer.module, self._features(index), piece)
         objective = self._objective(logits, labels, index)
-        weighted = objective if weights is None else objective * weights
-        (weighted.sum() / len(self.batch)).backward()  # type: ignore[no-untyped-call]
+        shares = torch.full_like(objective, 1 / len(self.batch)) if weights is None else weights / len(self.batch)
+        torch.autograd.backward(objective, shares)
         found = logits.detach()
         losses = objective.detach() if self._plain else _cross_entropy(found, labels)
         return losses, (found.argmax(1) == labels).sum()
@@ -468,17 +470,3 @@ def _nhwc(features: Tensor) -> Tensor:
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(logits, labels, reduction="none")
-
-
-def build_optimizer(training: Training, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """The fused optimiser of the settings."""
-    match training.optimizer:
-        case "sgd":
-            return torch.optim.SGD(
-                parameters, training.lr, momentum=training.momentum, nesterov=training.nesterov,
-                weight_decay=training.weight_decay, fused=True,
-            )  # fmt: skip
-        case "adam":
-            return torch.optim.Adam(parameters, training.lr, weight_decay=training.weight_decay, fused=True)
-        case "adamw":
-            return torch.optim.AdamW(parameters, training.lr, weight_decay=training.weight_decay, fused=True)

@@ -1,38 +1,87 @@
 """Matrix products in single precision on a CPU, by the quicker of PyTorch's two libraries.
 
 PyTorch multiplies float32 matrices by MKL, which keeps to 256-bit registers on processors that are not Intel's; oneDNN, which PyTorch
-has for convolutions, uses all of them. On an AMD processor with AVX-512, one thread: 85 and 200 GFLOP/s.
+has for convolutions, uses all of them. On an AMD processor with AVX-512, one thread: 85 and 200 GFLOP/s. A layer from 4,096 numbers to
+64 takes 1.0 ms instead of 1.9 for 64 samples, there and back.
 """
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-__all__ = ["linear"]
+__all__ = ["linear", "quick_products"]
+
+LARGE = 2**20
+"""Multiplications from which on a layer's product is worth the longer way to oneDNN."""
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """x Wᵀ [n, h] of x [n, d] and W [h, d], of any strides."""
     if x.dtype == torch.float32 and x.device.type == "cpu":
-        return _single()(x, weight)
+        return _single()(x, weight, None)
     return functional.linear(x, weight)
 
 
+def quick_products(module: nn.Module) -> nn.Module:
+    """Let the linear layers of ``module`` multiply large matrices in single precision on a CPU by the quicker library, in place.
+
+    They stay ``nn.Linear``, with the same names, hooks and parameters; results differ by rounding. They can no longer be run by
+    ``torch.func.vmap``, nor differentiated twice.
+    """
+    for part in module.modules():
+        if type(part) is nn.Linear and _single() is not functional.linear:
+            part.__class__ = _Linear
+    return module
+
+
+class _Linear(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        large = input.numel() * self.out_features >= LARGE and input.dim() == 2
+        if not large or not input.dtype == self.weight.dtype == torch.float32 or input.device.type != "cpu":
+            return super().forward(input)
+        if not torch.is_grad_enabled():
+            return _single()(input, self.weight, self.bias)
+        found: Tensor = _Product.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        return found
+
+
+class _Product(torch.autograd.Function):
+    """x Wᵀ + b, and its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _single()(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        back, own, shift = ctx.needs_input_grad
+        return (
+            linear(delta, weight.T) if back else None,
+            linear(delta.T, x.T) if own else None,
+            delta.sum(0) if shift else None,
+        )
+
+
 @cache
-def _single() -> Callable[[Tensor, Tensor], Tensor]:
+def _single() -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
     """oneDNN's product, if this build of PyTorch has it under the name by which compiled models call it."""
     try:
         product = torch.ops.mkldnn._linear_pointwise
 
-        def by_onednn(x: Tensor, weight: Tensor) -> Tensor:
-            found: Tensor = product(x, weight, None, "none", [], "")
+        def by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+            found: Tensor = product(x, weight, bias, "none", [], "")
             return found
 
         probe = torch.linspace(-1, 1, 6).reshape(2, 3)
-        if torch.allclose(by_onednn(probe, probe), probe @ probe.T):
+        if torch.allclose(by_onednn(probe, probe, None), probe @ probe.T):
             return by_onednn
     except (AttributeError, RuntimeError, TypeError):
         pass

@@ -30,8 +30,9 @@ from fedcohort.federation.federation import Federation
 from fedcohort.streams import rngs
 from fedcohort.training.buffers import Buffers
 from fedcohort.training.descent import Descent, Extent, Models, Samples, Visits, Weights, few_samples
-from fedcohort.training.local import CHUNK, DTYPES, NO_STEP, build_optimizer, sent, state_of
+from fedcohort.training.local import CHUNK, DTYPES, NO_STEP, sent, state_of
 from fedcohort.training.networks import Chain, Network, network_of
+from fedcohort.training.optimizers import build_optimizer
 
 __all__ = ["Stack", "cannot_stack"]
 
