@@ -211,8 +211,8 @@ def one_share(name: str, clients: int, k: int, samples: int, rounds: int, tested
     """One run, from its third round to the last but one: the share of the time in which some client was being trained, and the
     medians of what a round consists of. With ``tested``, 10,000 images after every round.
 
-    The first layer of a stack that is carried through its samples (W2) gets the weight gradients of all its steps in one product,
-    AᵀX, which is taken together with the mean: that is training, too. ``last_product`` is its share, where nothing else was training."""
+    The first layer of a stack that is carried through its samples (W2) gets the changes of all its steps in one product, AᵀX, which is
+    taken together with the mean: that is training, too. ``last_product`` is its share, while nobody else was trained."""
     import fedcohort
     from fedcohort.training.descent import Models
     from fedcohort.training.local import Trainer

@@ -1,5 +1,6 @@
 """Running from Python: own data, own models, own strategies; the record as DataFrames."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -356,3 +357,31 @@ def test_public_samples_that_were_not_handed_over_or_do_not_fit(tmp_path: Path) 
         UsageError, match=r"public\.name = 'none': 'feddf' needs public samples; .* or 'given' with public="
     ):
         small(algorithm="feddf")
+
+
+@pytest.mark.parametrize("plan", ["threads", "stacked"])
+def test_a_round_is_committed_while_the_next_one_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str
+) -> None:
+    from fedcohort.training.local import Trainer
+    from fedcohort.training.stacked import Stack
+
+    committed: list[int] = []
+    seen: dict[int, list[int]] = {}
+
+    def slow(kind: Any) -> None:
+        train = kind.train
+
+        def after_a_while(self: Any, model: Any, t: int, *args: Any, **values: Any) -> Any:
+            time.sleep(0.3)
+            seen.setdefault(t, []).append(max(committed, default=0))
+            return train(self, model, t, *args, **values)
+
+        monkeypatch.setattr(kind, "train", after_a_while)
+
+    slow(Trainer)
+    slow(Stack)
+    experiment = small(rounds=3).with_overrides({"engine": {"plan": plan, "workers": 2}})
+    fedcohort.run(experiment, runs=tmp_path, progress=lambda _, row: committed.append(row.round))
+    assert committed == [1, 2, 3]
+    assert all(max(seen[t]) == t - 1 for t in (1, 2, 3))

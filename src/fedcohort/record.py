@@ -381,7 +381,8 @@ class Run:
 
     @property
     def wall(self) -> "pd.DataFrame":
-        """Seconds of the simulator by part of a round; ``total`` is the whole round without ``recording`` (of the round before)."""
+        """Seconds of the simulator by part of a round; ``total`` is the whole round; ``recording``, of the round before, is done while
+        clients train, if what has to be measured is there in time."""
         return self._frame("SELECT * FROM wall ORDER BY round").set_index("round")
 
     @property

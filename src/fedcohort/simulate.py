@@ -26,6 +26,7 @@ from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait, RoundRow, Run, Saved, Writer
 
 if TYPE_CHECKING:
+    from fedcohort.engines.base import Later
     from fedcohort.federation.federation import Federation
     from fedcohort.federation.partition import Partition
     from fedcohort.federation.public import PublicSet
@@ -201,19 +202,19 @@ def _play(
     cell: Cell, game: Any, writer: Writer, first: int, stop: threading.Event, progress: Progress | None, path: Path
 ) -> None:
     """All rounds. What of a round's model is measured for the record alone is measured beside the training of the next round, and the
-    round is committed when that is done."""
+    round is committed as soon as that is done."""
     from fedcohort.rounds import play_round
     from fedcohort.selection.base import LocalAccuracy
     from fedcohort.threads import one_thread
 
     experiment, measures = cell.experiment, cell.experiment.measures
     question, every = LocalAccuracy(held_out=experiment.federation.holdout > 0), measures.clients_every
-    waiting: Callable[[], None] | None = None
+    waiting: tuple[Callable[[], None], list[Later]] | None = None
     recording = 0.0  # a round's own recording is only known once it is recorded: the next round's row carries it
 
-    def played(
-        row: RoundRow, validate: Callable[[], Any] | None, test: Callable[[], Any] | None, saved: Saved | None
-    ) -> Callable[[], None]:
+    def played(row: RoundRow, validate: "Later | None", test: "Later | None", saved: Saved | None) -> None:
+        nonlocal waiting
+
         def commit() -> None:
             """Wait for what is measured, then record the round and tell."""
             nonlocal recording
@@ -233,8 +234,17 @@ def _play(
             if progress is not None:
                 progress(cell, row)
 
-        return commit
+        waiting = commit, [later for later in (validate, test) if later is not None]
 
+    def settle(*, wait: bool = False) -> bool:
+        """Commit the round that waits for it, if what is measured of it is there; whether one is left."""
+        nonlocal waiting
+        if waiting is not None and (wait or all(later.done() for later in waiting[1])):
+            commit, waiting = waiting[0], None
+            commit()
+        return waiting is not None
+
+    game.engine.meanwhile = settle
     with one_thread():
         for t in range(first, experiment.rounds + 1):
             last = t == experiment.rounds
@@ -242,12 +252,10 @@ def _play(
             try:
                 row = play_round(game, t, test=False, clients=question if served else None)
             except Exception:
-                if waiting is not None:
-                    waiting()
+                settle(wait=True)
                 raise
             row.wall["recording"], recording = recording, 0.0
-            if waiting is not None:
-                waiting()
+            settle(wait=True)
             begin, stopping = time.perf_counter(), stop.is_set()
             due = last or stopping or t % measures.checkpoint_every == 0
             saved = writer.save(t, game.state_dict()) if due else None
@@ -255,9 +263,9 @@ def _play(
             tested = last or t % measures.evaluate_every == 0
             validate = None if game.validates else game.engine.evaluate_beside(game.model, "validation")
             test = game.engine.evaluate_beside(game.model, "test") if tested else None
-            waiting = played(row, validate, test, saved)
+            played(row, validate, test, saved)
             if last or stopping:
-                waiting()
+                settle(wait=True)
             if stopping and not last:
                 raise Interrupted(
                     f"stopped after round {t} of {experiment.rounds}; the same command goes on from there ({path})"

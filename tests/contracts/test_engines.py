@@ -1,8 +1,9 @@
 """Both engines hold the contract, and whole runs on them are the same, bit for bit."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from fedcohort.algorithms.base import Algorithm, ModelState, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.arrays import Indices, Values
-from fedcohort.engines.base import ClientError
+from fedcohort.engines.base import ClientError, Later
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Logistic
 from fedcohort.record import RoundRow
@@ -104,9 +105,21 @@ class Worn(LocalEngine):
 class Confused(LocalEngine):
     latest: ModelState
 
-    def evaluate_beside(self, model: ModelState, split: str) -> Callable[[], Evaluation]:
+    def evaluate_beside(self, model: ModelState, split: str) -> Later:
         self.latest = model
-        return lambda: super(Confused, self).evaluate_beside(self.latest, split)()
+        return OfTheLatest(self, split)
+
+
+@dataclass
+class OfTheLatest:
+    engine: Confused
+    split: str
+
+    def __call__(self) -> Evaluation:
+        return LocalEngine.evaluate_beside(self.engine, self.engine.latest, self.split)()
+
+    def done(self) -> bool:
+        return False
 
 
 class OnceOnly(LocalEngine):

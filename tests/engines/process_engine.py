@@ -23,7 +23,7 @@ import torch
 from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.arrays import Indices, Values
-from fedcohort.engines.base import ClientError
+from fedcohort.engines.base import ClientError, Later
 from fedcohort.engines.local import LocalEngine, build_module
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
@@ -246,6 +246,7 @@ class ProcessEngine:
         self._connections = pool.connections[:workers]
         self._server = LocalEngine(_without_clients(federation), model, training, algorithm, seed, workers=1)
         self.trainable = self._server.trainable
+        self.meanwhile: Callable[[], bool] = lambda: False
         self._open = True
         words = {
             "model": recipe(model),
@@ -296,7 +297,7 @@ class ProcessEngine:
     def evaluate(self, model: ModelState, split: str) -> Evaluation:
         return self._server.evaluate(model, split)
 
-    def evaluate_beside(self, model: ModelState, split: str) -> Callable[[], Evaluation]:
+    def evaluate_beside(self, model: ModelState, split: str) -> Later:
         return self._server.evaluate_beside(model, split)
 
     def state_dict(self) -> Mapping[str, Any]:

@@ -63,3 +63,19 @@ def test_an_error_is_raised_where_its_result_is_due() -> None:
         assert next(stream) == 0
         with pytest.raises(ValueError, match="one"):
             next(stream)
+
+
+def test_who_waits_is_asked_for_something_to_do_until_there_is_nothing_left() -> None:
+    waits, threads = 0, set()
+
+    def meanwhile() -> bool:
+        nonlocal waits
+        waits += 1
+        threads.add(threading.current_thread())
+        return waits < 3
+
+    with ThreadPoolExecutor(1) as pool:
+        stream = in_order(pool, lambda p: time.sleep(0.3) or p, np.ones(1), 1, 1, deque(), meanwhile)
+        assert list(stream) == [0]
+    assert waits == 3
+    assert threads == {threading.current_thread()}

@@ -9,18 +9,36 @@ from fedcohort.errors import UsageError
 from fedcohort.selection.base import Cohort, Question
 from fedcohort.training.forward import Evaluation
 
-__all__ = ["ClientError", "Engine"]
+__all__ = ["ClientError", "Engine", "Later"]
 
 
 class ClientError(RuntimeError):
     """A client's training or answer raised an error; the message names the client, the cause is chained."""
 
 
+class Later(Protocol):
+    """An evaluation that is worked out beside something else."""
+
+    def __call__(self) -> Evaluation:
+        """The result, which is waited for."""
+        ...
+
+    def done(self) -> bool:
+        """Whether there is nothing to wait for."""
+        ...
+
+
 class Engine(Protocol):
     """Trains clients, asks them questions and evaluates models.
 
     ``algorithm`` is the run's; its client half may live elsewhere, its server half stays with the caller.
+
+    Attributes:
+        meanwhile: something short that the caller would like to do while clients train: called, by the thread that takes updates from
+            :meth:`train`, when it has to wait for the next one; again after a moment if it returns True. An engine may leave it.
     """
+
+    meanwhile: Callable[[], bool]
 
     @property
     def trainable(self) -> frozenset[str]:
@@ -55,7 +73,7 @@ class Engine(Protocol):
         """``model`` on the server's ``"validation"`` or ``"test"`` set."""
         ...
 
-    def evaluate_beside(self, model: ModelState, split: str) -> Callable[[], Evaluation]:
+    def evaluate_beside(self, model: ModelState, split: str) -> Later:
         """The same without waiting: the work may be done beside the training that follows. The result of a call is that of
         :meth:`evaluate`."""
         ...

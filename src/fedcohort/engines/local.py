@@ -27,7 +27,7 @@ from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.arrays import Indices, Values
 from fedcohort.engines import device
-from fedcohort.engines.base import ClientError, check_split
+from fedcohort.engines.base import ClientError, Later, check_split
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.window import in_order
 from fedcohort.federation.federation import Federation, Samples
@@ -99,6 +99,7 @@ class LocalEngine:
         draws: whether the model draws random numbers in training; threads then take turns in its forward passes.
         group: clients of one stack at most; None means as many as fit.
         stacks: stacks of a round at least, where the cohort has enough clients: one a core, whatever the number of threads.
+        meanwhile: see :class:`Engine`.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class LocalEngine:
         self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
         self._model_bytes: int = max(1, sum(value.nbytes for value in module.state_dict().values()))
         self.plan: Plan = plan
+        self.meanwhile: Callable[[], bool] = lambda: False
         self._beside: deque[Callable[[], None]] = deque()
         self._stack: Stack | None = None
         if plan == "stacked":
@@ -288,7 +290,7 @@ class LocalEngine:
         """See :class:`Engine`."""
         return self.evaluate_beside(model, split)()
 
-    def evaluate_beside(self, model: ModelState, split: str) -> Callable[[], Evaluation]:
+    def evaluate_beside(self, model: ModelState, split: str) -> Later:
         """See :class:`Engine`. The work is begun beside the next training, unless somebody waits for it first."""
         check_split(split)
         every = list(blocks(self.federation.test if split == "test" else self.federation.validation))
@@ -301,15 +303,13 @@ class LocalEngine:
         size = max(1, min(TOGETHER, len(every) // self.workers))  # something for every thread, if somebody waits for it
         pieces = [_Piece(partial(work, every[i : i + size])) for i in range(0, len(every), size)]
         self._beside += pieces
+        return _Beside(pieces, self._now, self.federation.num_classes)
 
-        def result() -> Evaluation:
-            with one_thread():
-                while self._beside:
-                    self._pool.submit(self._beside.popleft())
-                parts = [part for piece in pieces for part in piece.result.result()]
-            return sum_up(parts, self.federation.num_classes)
-
-        return result
+    def _now(self) -> None:
+        """Begin whatever waits to be done beside a training."""
+        with one_thread():
+            while self._beside:
+                self._pool.submit(self._beside.popleft())
 
     def state_dict(self) -> Mapping[str, Any]:
         """See :class:`Engine`."""
@@ -344,7 +344,10 @@ class LocalEngine:
         self, work: Callable[[int], T], costs: Values, window: int = AHEAD, *, beside: bool = False
     ) -> Iterator[T]:
         with one_thread():
-            yield from in_order(self._pool, work, costs, self.workers, window, self._beside if beside else deque())
+            if beside:
+                yield from in_order(self._pool, work, costs, self.workers, window, self._beside, self.meanwhile)
+            else:
+                yield from in_order(self._pool, work, costs, self.workers, window)
 
     @contextmanager
     def _trainer(self) -> Iterator[Trainer]:
@@ -367,6 +370,22 @@ class _Piece:
             self.result.set_result(self.work())
         except BaseException as error:
             self.result.set_exception(error)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """An evaluation in pieces (:class:`fedcohort.engines.base.Later`)."""
+
+    pieces: list[_Piece]
+    begin: Callable[[], None]
+    num_classes: int
+
+    def __call__(self) -> Evaluation:
+        self.begin()
+        return sum_up([part for piece in self.pieces for part in piece.result.result()], self.num_classes)
+
+    def done(self) -> bool:
+        return all(piece.result.done() for piece in self.pieces)
 
 
 @contextmanager

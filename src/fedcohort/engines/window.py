@@ -19,6 +19,9 @@ __all__ = ["in_order"]
 
 T = TypeVar("T")
 
+AGAIN = 0.02
+"""Seconds after which who waits is asked again."""
+
 
 def in_order(
     pool: ThreadPoolExecutor,
@@ -26,7 +29,8 @@ def in_order(
     costs: Values,
     workers: int,
     window: int,
-    beside: deque[Callable[[], None]],
+    beside: deque[Callable[[], None]] | None = None,
+    meanwhile: Callable[[], bool] = lambda: False,
 ) -> Iterator[T]:
     """Results of ``work(0), work(1), …``, one for each of ``costs``, in order.
 
@@ -37,8 +41,10 @@ def in_order(
         workers: pieces at the same time, at most.
         window: pieces that are begun or done and whose results were not taken, at most.
         beside: pieces of other work, taken from the left; what is not begun stays there.
+        meanwhile: called, by who takes the results, while a result is waited for; again as long as it says so.
     """
     total = len(costs)
+    beside = deque() if beside is None else beside
     results: dict[int, Future[T]] = {}
     waiting: set[int] = set()
     lock = threading.Lock()
@@ -102,6 +108,8 @@ def in_order(
     try:
         while due < total:
             open_more()
+            while not results[due].done() and meanwhile():
+                wait([results[due]], AGAIN)
             result = results[due].result()
             with lock:
                 del results[due]
