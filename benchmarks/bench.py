@@ -314,7 +314,7 @@ def keep(found: dict[str, Any], out: Path) -> None:
     """Into the file, in the place of what it has of the same work."""
     before = json.loads(out.read_text(encoding="utf-8"))["works"] if out.exists() else []
     same = ("work", "device", "quick")
-    others = [one for one in before if any(one[key] != found[key] for key in same)]
+    others = [one for one in before if any(one.get(key) != found[key] for key in same)]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps({"works": [*others, found]}, indent=1), encoding="utf-8")
 

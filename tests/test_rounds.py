@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcohort.algorithms.base import Update
+from fedcohort.algorithms.base import Update, is_finite
 from fedcohort.record import ClientRow, RoundRow
 from fedcohort.rounds import Game, play_round
 from fedcohort.selection.base import Outcome
@@ -193,3 +193,13 @@ def test_strategies_cannot_reach_the_test_set() -> None:
         rows = {tuple(row.flatten().tolist()) for row in federation.validation.features}
         shared = [row for row in federation.test.features if tuple(row.flatten().tolist()) in rows]
     assert not shared
+
+
+def test_finite_numbers_whose_sum_is_not_are_finite() -> None:
+    largest = float(np.finfo(np.float32).max)
+    state = {"w": torch.tensor([largest, largest, -1.0])}
+    assert is_finite(Update(0, 1, 1, state))
+    for broken in (float("nan"), float("inf"), -float("inf")):
+        assert not is_finite(Update(0, 1, 1, {"w": torch.tensor([1.0, broken])}))
+        assert not is_finite(Update(0, 1, 1, {"w": torch.tensor([broken, -broken])}))
+        assert not is_finite(Update(0, 1, 1, state, extra={"c": {"w": torch.tensor([broken])}}))

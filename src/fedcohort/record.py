@@ -704,7 +704,7 @@ def _as_rows(row: RoundRow) -> dict[str, list[tuple[Any, ...]]]:
              e.discloses)
             for e in row.ledger
         ),
-        "wall": [(t, *(float(row.wall.get(part, 0.0)) for part in _WALL))],
+        "wall": [(t, *(_plain(float(row.wall.get(part, 0.0))) for part in _WALL))],
         "client_accuracy": [],
     }  # fmt: skip
     if row.client_accuracy is not None:

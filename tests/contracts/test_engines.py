@@ -1,7 +1,8 @@
 """Both engines hold the contract, and whole runs on them are the same, bit for bit."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -102,24 +103,40 @@ class Worn(LocalEngine):
         return super().evaluate(model, "validation")
 
 
+@dataclass
+class OfA:
+    """An evaluation of the model that ``model`` gives when it is read, which never says that it is done."""
+
+    engine: LocalEngine
+    model: Callable[[], ModelState]
+    split: str
+
+    def __call__(self) -> Evaluation:
+        return LocalEngine.evaluate_beside(self.engine, self.model(), self.split)()
+
+    def done(self) -> bool:
+        return False
+
+
 class Confused(LocalEngine):
     latest: ModelState
 
     def evaluate_beside(self, model: ModelState, split: str) -> Later:
         self.latest = model
-        return OfTheLatest(self, split)
+        return OfA(self, lambda: self.latest, split)
 
 
-@dataclass
-class OfTheLatest:
-    engine: Confused
-    split: str
+class Hasty(LocalEngine):
+    def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
+        elsewhere = threading.Thread(target=self.meanwhile)
+        elsewhere.start()
+        elsewhere.join()
+        yield from super().train(model, t, cohort, algorithm)
 
-    def __call__(self) -> Evaluation:
-        return LocalEngine.evaluate_beside(self.engine, self.engine.latest, self.split)()
 
-    def done(self) -> bool:
-        return False
+class NeverDone(LocalEngine):
+    def evaluate_beside(self, model: ModelState, split: str) -> Later:
+        return OfA(self, lambda: model, split)
 
 
 class OnceOnly(LocalEngine):
@@ -141,6 +158,8 @@ class OnceOnly(LocalEngine):
         (Leaky, "not the bits of the local engine"),
         (Worn, "test: not the bits of the local engine"),
         (Confused, "evaluate_beside: not the result of evaluate"),
+        (Hasty, "meanwhile: called by another thread than who takes the updates"),
+        (NeverDone, "evaluate_beside: gave its result and says that it is not done"),
         (OnceOnly, "raised RuntimeError: closed already"),
     ],
 )

@@ -1,7 +1,10 @@
 """Products by the quicker library are the products."""
 
+import copy
+
 import pytest
 import torch
+from torch import nn
 
 from fedcohort.training import products
 
@@ -26,3 +29,48 @@ def test_a_build_without_the_quicker_one_does_without(monkeypatch: pytest.Monkey
         assert products._single() is torch.nn.functional.linear
     finally:
         products._single.cache_clear()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [3, 40])
+@pytest.mark.parametrize("trained", [("weight", "bias"), ("bias",), ("weight",)])
+def test_a_layer_by_quick_products_is_the_layer(rows: int, bias: bool, trained: tuple[str, ...]) -> None:
+    """With few rows and many, forward and back, whatever part of it is trained."""
+    generator = torch.Generator().manual_seed(1)
+    plain = nn.Linear(400, 100, bias=bias)
+    for name, parameter in plain.named_parameters():
+        parameter.requires_grad_(name in trained)
+    quick = products.quick_products(nn.Sequential(copy.deepcopy(plain)))[0]
+    assert isinstance(quick, nn.Linear)
+    assert dict(quick.named_parameters()).keys() == dict(plain.named_parameters()).keys()
+    x, delta = torch.randn(rows, 400, generator=generator), torch.randn(rows, 100, generator=generator)
+    found = []
+    for layer in (plain, quick):
+        inputs = x.clone().requires_grad_()
+        outputs = layer(inputs)
+        outputs.backward(delta)
+        with torch.no_grad():
+            torch.testing.assert_close(layer(x), outputs, atol=1e-4, rtol=1e-5)
+        found.append([outputs, inputs.grad, *(p.grad for p in layer.parameters() if p.requires_grad)])
+    assert len(found[0]) == 2 + len([name for name in trained if bias or name == "weight"])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5)
+
+
+def test_what_is_not_float32_in_rows_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = products.quick_products(nn.Sequential(nn.Linear(400, 100)))
+    assert layer(torch.ones(40, 400)).shape == (40, 100)
+    monkeypatch.setattr(products, "_single", lambda: None)  # would fail if it were called
+    assert layer(torch.ones(5, 8, 400)).shape == (5, 8, 100)
+    assert layer.double()(torch.ones(40, 400, dtype=torch.float64)).dtype == torch.float64
+
+
+class OwnLayer(nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return super().forward(input) * 0
+
+
+def test_a_layer_of_somebodys_own_stays_as_it_is() -> None:
+    own = products.quick_products(nn.Sequential(OwnLayer(400, 100)))
+    assert type(own[0]) is OwnLayer
+    assert not own(torch.ones(40, 400)).any()

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import math
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -400,8 +401,20 @@ def _check_evaluation_beside(engine: Engine, model: ModelState) -> None:
     other = {name: value + 1 if value.is_floating_point() else value for name, value in model.items()}
     found, unread = engine.evaluate_beside(model, "test"), engine.evaluate_beside(other, "validation")
     engine.answer(other, 1, LocalLoss(), np.array(HEALTHY))
+    asked: list[threading.Thread] = []
+
+    def meanwhile() -> bool:
+        asked.append(threading.current_thread())
+        return False
+
+    engine.meanwhile = meanwhile
     require(_alike(_train(engine, model, 1, HEALTHY), updates), "evaluate_beside: training came out differently")
+    require(
+        set(asked) <= {threading.current_thread()}, "meanwhile: called by another thread than who takes the updates"
+    )
+    engine.meanwhile = lambda: False
     require(_same_numbers(found(), expected), "evaluate_beside: not the result of evaluate")
+    require(found.done(), "evaluate_beside: gave its result and says that it is not done")
     require(_same_numbers(found(), expected), "evaluate_beside: asked twice, it answers differently")
     require(_same_numbers(unread(), engine.evaluate(other, "validation")), "evaluate_beside: mixed up two models")
 
