@@ -42,7 +42,7 @@ HANDED_OVER = "given"
 """The name of public samples that Python hands over."""
 
 Progress = Callable[[Cell, RoundRow], None]
-"""Called after every committed round."""
+"""Called after every committed round, in the thread that plays; the next round may be training already."""
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong

@@ -1,4 +1,4 @@
-"""Optimisers of local training: PyTorch's, fused; plain SGD without what it has beside its arithmetic, which is more than that."""
+"""Optimisers of local training: PyTorch's fused ones, and plain SGD as the one call that it is: around it, PyTorch's takes as long again."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
