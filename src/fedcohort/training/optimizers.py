@@ -1,4 +1,4 @@
-"""Optimisers of local training: PyTorch's fused ones, and plain SGD as the one call that it is: around it, PyTorch's takes as long again."""
+"""Optimisers of local training: PyTorch's fused ones, and plain SGD as the one call that it is."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ class Optimizer(Protocol):
 
 
 class PlainSGD:
-    """w ← w − η·∇, with neither momentum nor weight decay."""
+    """w ← w − η·∇, with neither momentum nor weight decay. What PyTorch's does around this call takes as long again."""
 
     def __init__(self, parameters: Sequence[Tensor], lr: float) -> None:
         self.param_groups: list[dict[str, Any]] = [{"params": list(parameters), "lr": lr}]
