@@ -80,3 +80,17 @@ def test_candidates_that_are_named_twice_and_terms_that_are_lists() -> None:
     rows = list(decisions(Cohort(np.array([7, 2]), why=why)))
     assert sorted((client, selected) for client, selected, *_ in rows) == [(2, True), (2, True), (4, False), (7, True)]
     assert all(terms == {"id": client} for client, *_, terms in rows)
+
+
+def test_reasons_are_those_of_the_choice_whatever_becomes_of_the_strategys_arrays() -> None:
+    """A strategy may use its arrays again, and a round is recorded while the next is played."""
+    clients, ids, scores = np.array([4, 3]), np.array([3, 4, 5]), np.array([0.5, 0.25, 0.125])
+    without, why = decisions(Cohort(clients)), decisions(Cohort(clients, why=Why(ids, scores, {"id": ids * 1.0})))
+    before = list(without), list(why)
+    clients[:], ids[:], scores[:] = 7, 8, 9.0
+    assert (list(without), list(why)) == before
+
+
+def test_ids_may_come_as_floats() -> None:
+    rows = list(decisions(Cohort(np.array([2]), why=Why(np.array([1.0, 2.0]), np.array([0.5, 0.1])))))  # type: ignore[arg-type]
+    assert [(client, type(client)) for client, *_ in rows] == [(2, int), (1, int)]

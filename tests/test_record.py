@@ -28,7 +28,7 @@ def rounds(draw: st.DrawFn, t: int = 1) -> RoundRow:
         simulated_time=number[0], round_time=np.float64(number[1]), steps=7, local_accuracy=number[2], train_loss=number[3],
         note=draw(words),
         clients=[
-            ClientRow(i, "admitted", draw(words), 5, 1, value, number[4], number[5], number[6], {"q": value})
+            ClientRow(i, "admitted", draw(words), 5, 1, value, number[4], draw(st.integers(0, 3)), number[6], {"q": value})
             for i, value in enumerate(some)
         ],
         decisions=Reasons(

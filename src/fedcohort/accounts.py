@@ -292,8 +292,8 @@ def decisions(cohort: Cohort) -> Reasons:
     why = cohort.why
     if why is None:
         nobody: Indices = np.zeros(0, dtype=np.int64)
-        return Reasons(nobody, [], np.zeros(0), {}, cohort.clients[:KEPT])
-    ids = why.candidates
+        return Reasons(nobody, [], np.zeros(0), {}, cohort.clients[:KEPT].copy())
+    ids = np.asarray(why.candidates, dtype=np.int64)
     by_id = None if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable")
     place = np.searchsorted(ids, cohort.clients, sorter=by_id)
     place = np.minimum(place, max(len(ids) - 1, 0)) if by_id is None else by_id[np.minimum(place, len(ids) - 1)]

@@ -211,6 +211,7 @@ _SCALARS = (
     "round", "available", "selected", "trained", "admitted", "simulated_time", "round_time", "steps", "test_accuracy", "test_loss",
     "validation_accuracy", "validation_loss", "local_accuracy", "train_loss",
 )  # fmt: skip
+_COUNTS = frozenset({"round", "available", "selected", "trained", "admitted", "steps"})
 _WALL = ("selection", "training", "aggregation", "evaluation", "recording", "total")
 
 
@@ -687,24 +688,24 @@ def _seal(tables: Mapping[str, list[tuple[Any, ...]]], before: str) -> str:
 def _as_rows(row: RoundRow) -> dict[str, list[tuple[Any, ...]]]:
     """A round by table, each number as SQLite will give it back, so that its hash can be taken before."""
     t = row.round
-    scalars = [_plain(getattr(row, name)) for name in _SCALARS]
+    scalars = [int(getattr(row, name)) if name in _COUNTS else _real(getattr(row, name)) for name in _SCALARS]
     tables: dict[str, list[tuple[Any, ...]]] = {
         "rounds": [(*scalars, json.dumps([_plain(x) for x in row.class_accuracy]), row.note)],
         "clients": [
-            (t, i, c.client, c.status, c.detail, c.num_samples, c.steps, _plain(c.duration), _plain(c.weight), _plain(c.loss),
-             _plain(c.accuracy), json.dumps({k: _plain(v) for k, v in c.reports.items()}) if c.reports else "{}")
+            (t, i, int(c.client), c.status, c.detail, int(c.num_samples), int(c.steps), _real(c.duration), _real(c.weight),
+             _real(c.loss), _real(c.accuracy), json.dumps({k: _plain(v) for k, v in c.reports.items()}) if c.reports else "{}")
             for i, c in enumerate(row.clients)
         ],
         "decisions": [
-            (t, i, client, int(selected), _known(score), json.dumps({k: _known(v) for k, v in terms.items()}) if terms else "{}")
+            (t, i, int(client), int(selected), _known(score), json.dumps({k: _known(v) for k, v in terms.items()}) if terms else "{}")
             for i, (client, selected, score, terms) in enumerate(row.decisions)
         ],
         "ledger": sorted(
-            (t, e.kind, int(e.messages), int(e.bytes_down), int(e.bytes_up), _plain(float(e.passes)), _plain(float(e.seconds)),
+            (t, e.kind, int(e.messages), int(e.bytes_down), int(e.bytes_up), _real(e.passes), _real(e.seconds),
              e.discloses)
             for e in row.ledger
         ),
-        "wall": [(t, *(_plain(float(row.wall.get(part, 0.0))) for part in _WALL))],
+        "wall": [(t, *(_real(row.wall.get(part, 0.0)) for part in _WALL))],
         "client_accuracy": [],
     }  # fmt: skip
     if row.client_accuracy is not None:
@@ -729,6 +730,12 @@ def _plain(value: Any) -> Any:
     if not isinstance(number, float):
         return number
     return number + 0.0 if math.isfinite(number) else None  # SQLite has no −0
+
+
+def _real(value: Any) -> float | None:
+    """The same for a column of reals, whatever kind of number it is given."""
+    number = float(value)
+    return number + 0.0 if math.isfinite(number) else None
 
 
 def _known(value: float) -> float | None:

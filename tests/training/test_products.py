@@ -74,3 +74,34 @@ def test_a_layer_of_somebodys_own_stays_as_it_is() -> None:
     own = products.quick_products(nn.Sequential(OwnLayer(400, 100)))
     assert type(own[0]) is OwnLayer
     assert not own(torch.ones(40, 400)).any()
+
+
+def test_what_the_quicker_library_cannot_do_is_left_to_torch() -> None:
+    generator = torch.Generator().manual_seed(2)
+    plain = nn.Linear(400, 100)
+    quick = products.quick_products(nn.Sequential(copy.deepcopy(plain)))[0]
+    x = torch.randn(40, 400, generator=generator)
+    waves = torch.randn(500, generator=generator).unfold(0, 400, 1)  # rows that overlap
+    for inputs in (x, x.to_sparse(), waves, x.T.contiguous().T):
+        torch.testing.assert_close(quick(inputs), plain(inputs), atol=1e-4, rtol=1e-5)
+    both = torch.stack([x, -x])
+    torch.testing.assert_close(torch.func.vmap(quick)(both), torch.func.vmap(plain)(both), atol=1e-4, rtol=1e-5)
+    slopes = [torch.func.grad(lambda at, layer=layer: layer(at).square().sum())(x) for layer in (plain, quick)]
+    torch.testing.assert_close(*slopes, atol=1e-3, rtol=1e-4)
+    with torch.autocast("cpu"):
+        assert quick(x).dtype == plain(x).dtype == torch.bfloat16
+
+
+def test_gradients_of_gradients() -> None:
+    generator = torch.Generator().manual_seed(3)
+    plain = nn.Linear(400, 100)
+    quick = products.quick_products(nn.Sequential(copy.deepcopy(plain)))[0]
+    x = torch.randn(40, 400, generator=generator)
+    found = []
+    for layer in (plain, quick):
+        at = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(layer(at).tanh().sum(), at, create_graph=True)
+        slope.square().sum().backward()
+        found.append([slope, at.grad, *(p.grad for p in layer.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)

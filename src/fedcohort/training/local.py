@@ -340,8 +340,10 @@ class _Problem:
         labels = self._data.labels.index_select(0, index)
         logits = self._outputs_of(self._trainer.module, self._features(index), piece)
         objective = self._objective(logits, labels, index)
-        shares = torch.full_like(objective, 1 / len(self.batch)) if weights is None else weights / len(self.batch)
-        torch.autograd.backward(objective, shares)
+        if weights is None:
+            torch.autograd.backward(objective, torch.full_like(objective, 1 / len(self.batch)))
+        else:
+            ((objective * weights).sum() / len(self.batch)).backward()  # type: ignore[no-untyped-call]
         found = logits.detach()
         losses = objective.detach() if self._plain else _cross_entropy(found, labels)
         return losses, (found.argmax(1) == labels).sum()

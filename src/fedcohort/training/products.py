@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 __all__ = ["linear", "quick_products"]
@@ -30,8 +29,8 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
 def quick_products(module: nn.Module) -> nn.Module:
     """Let the linear layers of ``module`` multiply large matrices in single precision on a CPU by the quicker library, in place.
 
-    They stay ``nn.Linear``, with the same names, hooks and parameters; results differ by rounding. They can no longer be run by
-    ``torch.func.vmap``, nor differentiated twice.
+    They stay ``nn.Linear``, with the same names, hooks and parameters; results differ by rounding. What the quicker library cannot do
+    is left to PyTorch: transforms of ``torch.func``, tracing, autocast, sparse and overlapping inputs.
     """
     for part in module.modules():
         if type(part) is nn.Linear and _single() is not functional.linear:
@@ -41,8 +40,7 @@ def quick_products(module: nn.Module) -> nn.Module:
 
 class _Linear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
-        large = input.numel() * self.out_features >= LARGE and input.dim() == 2
-        if not large or not input.dtype == self.weight.dtype == torch.float32 or input.device.type != "cpu":
+        if input.numel() * self.out_features < LARGE or not _plain(input) or self.weight.dtype != torch.float32:
             return super().forward(input)
         if not torch.is_grad_enabled():
             return _single()(input, self.weight, self.bias)
@@ -50,8 +48,25 @@ class _Linear(nn.Linear):
         return found
 
 
+def _plain(x: Tensor) -> bool:
+    """Whether these are rows of single precision in this machine's memory, with nobody but autograd looking on."""
+    return (
+        x.dim() == 2
+        and x.dtype == torch.float32
+        and x.device.type == "cpu"
+        and x.layout == torch.strided
+        and x.is_contiguous()
+        and not _transformed()
+        and not torch.is_autocast_enabled("cpu")
+        and not torch._C._is_tracing()
+    )
+
+
+_transformed: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+
+
 class _Product(torch.autograd.Function):
-    """x Wᵀ + b, and its gradients."""
+    """x Wᵀ + b, and its gradients; those of the gradients are PyTorch's."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -59,13 +74,13 @@ class _Product(torch.autograd.Function):
         return _single()(x, weight, bias)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         back, own, shift = ctx.needs_input_grad
+        product = functional.linear if torch.is_grad_enabled() else linear
         return (
-            linear(delta, weight.T) if back else None,
-            linear(delta.T, x.T) if own else None,
+            product(delta, weight.T) if back else None,
+            product(delta.T, x.T) if own else None,
             delta.sum(0) if shift else None,
         )
 
