@@ -46,7 +46,6 @@ def rounds(draw: st.DrawFn, t: int = 1) -> RoundRow:
 def test_whatever_is_recorded_is_found_as_it_was_sealed(first: RoundRow, second: RoundRow) -> None:
     with TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", "x = 1", {})
-        (run.path / "experiment.toml").write_text("x = 1")
         with run.writing() as writer:
             writer.record(first)
             writer.record(second)

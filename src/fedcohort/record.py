@@ -17,7 +17,7 @@ import math
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -121,7 +121,7 @@ Reason = tuple[int, bool, float, Mapping[str, float]]
 
 @dataclass(frozen=True, eq=False)
 class Reasons:
-    """The reasons of one choice: as many :data:`Reason` as there are candidates on record, made one at a time.
+    """The reasons of one choice as columns; iterating makes a :data:`Reason` of each candidate on record, one at a time.
 
     Attributes:
         clients: ids [n].
@@ -137,12 +137,9 @@ class Reasons:
     terms: Mapping[str, Values]
     strangers: Indices
 
-    def __len__(self) -> int:
-        return len(self.clients) + len(self.strangers)
-
     def __iter__(self) -> Iterator[Reason]:
         names, none = list(self.terms), dict[str, float]()
-        columns = [np.asarray(values).tolist() for values in self.terms.values()]
+        columns = [values.tolist() for values in self.terms.values()]
         each = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
         terms = each if names else itertools.repeat(none, len(self.clients))
         yield from zip(self.clients.tolist(), self.selected, self.scores.tolist(), terms, strict=True)
@@ -166,7 +163,7 @@ class RoundRow:
     train_loss: float
     note: str
     clients: list[ClientRow]
-    decisions: Reasons | Sequence[Reason]
+    decisions: Iterable[Reason]
     ledger: list[LedgerRow]
     wall: dict[str, float] = field(default_factory=dict)
     client_accuracy: Values | None = None
@@ -734,8 +731,8 @@ def _plain(value: Any) -> Any:
 
 def _real(value: Any) -> float | None:
     """The same for a column of reals, whatever kind of number it is given."""
-    number = float(value)
-    return number + 0.0 if math.isfinite(number) else None
+    number: float | None = _plain(float(value))
+    return number
 
 
 def _known(value: float) -> float | None:
