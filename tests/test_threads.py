@@ -1,12 +1,88 @@
-"""What is worked out beside."""
+"""How many threads torch has, and what is worked out beside."""
 
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import closing
+from threading import Barrier, current_thread
 
+import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
-from fedcohort.threads import aside
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.local import Training
+from fedcohort.engines.local import LocalEngine
+from fedcohort.models import Model
+from fedcohort.parameters import parameters
+from fedcohort.selection.base import Cohort
+from fedcohort.testing.base import HEALTHY, small_federation
+from fedcohort.threads import aside, one_thread_each
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Torch works with two intra-op threads, whatever the machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_keep_to_one_intra_op_thread() -> None:
+    """Whatever torch is told elsewhere, before they do anything and after."""
+    together = Barrier(3, timeout=60)
+
+    def look() -> tuple[str, int]:
+        together.wait()
+        return current_thread().name, torch.get_num_threads()
+
+    with one_thread_each(3, "tests") as executor:
+        for _ in range(2):
+            assert torch.get_num_threads() == 2
+            found = dict(call.result() for call in [executor.submit(look) for _ in range(3)])
+            assert found == {f"tests_{i}": 1 for i in range(3)}
+            torch.set_num_threads(2)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_so_does_the_one_beside() -> None:
+    assert aside(torch.get_num_threads).result() == 1
+    assert torch.get_num_threads() == 2
+
+
+SEEN: set[int] = set()
+
+
+class Looking(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        SEEN.add(torch.get_num_threads())
+        return super().forward(input)
+
+
+@parameters
+class Watchful(Model):
+    """Sees how many intra-op threads its forward passes have."""
+
+    def build(self, shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), Looking(int(np.prod(shape)), num_classes))
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_so_do_the_threads_of_an_engine_whatever_they_do_first() -> None:
+    """An evaluation that nobody trains beside used to be begun with as many as torch had."""
+    settings = Training(batch_size=4)
+    with closing(LocalEngine(small_federation(), Watchful(), settings, FedAvg(), 0, 2)) as engine:
+        model = engine.initial_model()
+        SEEN.clear()
+        for _ in range(5):
+            engine.evaluate(model, "test")
+            list(engine.train(model, 1, Cohort(np.array(HEALTHY)), FedAvg()))
+            engine.evaluate(model, "validation")
+    assert {1} == SEEN
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from threading import Barrier
 from typing import TypeVar
 
-__all__ = ["aside", "one_thread"]
+__all__ = ["aside", "one_thread", "one_thread_each"]
 
 T = TypeVar("T")
 
@@ -30,15 +31,32 @@ def aside(work: Callable[[], T]) -> Future[T]:
     return _beside().submit(work)
 
 
-@cache
-def _beside() -> ThreadPoolExecutor:
+def one_thread_each(workers: int, name: str) -> ThreadPoolExecutor:
+    """Threads that are running already, with one intra-op thread each, whatever torch is told later.
+
+    A thread keeps to what torch is told in it only from the first time on that torch has looked; until then it takes what any thread
+    was told last.
+    """
     import torch
 
     before = torch.get_num_threads()
-    executor = ThreadPoolExecutor(1, thread_name_prefix="aside", initializer=torch.set_num_threads, initargs=(1,))
-    executor.submit(int).result()
-    torch.set_num_threads(before)  # a part of the setting is everybody's
+    ready = Barrier(workers)
+
+    def keep_to_one() -> None:
+        torch.set_num_threads(1)
+        torch.get_num_threads()  # looks
+        ready.wait()  # each thread takes one of these calls
+
+    executor = ThreadPoolExecutor(workers, thread_name_prefix=name)
+    for call in [executor.submit(keep_to_one) for _ in range(workers)]:
+        call.result()
+    torch.set_num_threads(before)
     return executor
+
+
+@cache
+def _beside() -> ThreadPoolExecutor:
+    return one_thread_each(1, "aside")
 
 
 if hasattr(os, "register_at_fork"):

@@ -13,7 +13,7 @@ import queue
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,7 +34,7 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection.base import Cohort, Question
 from fedcohort.streams import integer, torch_seeded
-from fedcohort.threads import one_thread
+from fedcohort.threads import one_thread, one_thread_each
 from fedcohort.training.forward import Evaluation, answer, answers, blocks, evaluate_block, sum_up
 from fedcohort.training.local import DTYPES, Trainer, state_of
 from fedcohort.training.memories import Memories, Memory
@@ -147,7 +147,7 @@ class LocalEngine:
         self.group: int | None = None
         self.stacks = max(2, len(os.sched_getaffinity(0))) if on_cpu else 1
         self._restore = device.arithmetic(arithmetic) if not on_cpu else lambda: None
-        self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="client")
+        self._pool = one_thread_each(self.workers, "client")
 
     def _module(self) -> nn.Module:
         module = build_module(self._model, self.federation, self.seed)
@@ -307,9 +307,8 @@ class LocalEngine:
 
     def _now(self) -> None:
         """Begin whatever waits to be done beside a training."""
-        with one_thread():
-            while self._beside:
-                self._pool.submit(self._beside.popleft())
+        while self._beside:
+            self._pool.submit(self._beside.popleft())
 
     def state_dict(self) -> Mapping[str, Any]:
         """See :class:`Engine`."""
