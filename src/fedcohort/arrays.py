@@ -46,11 +46,12 @@ def nth_lowest(values: Values, position: int) -> float:
     """
     n, some, below = len(values), values, 0
     if n >= MANY:
-        sample = np.sort(values[:: n // SAMPLE])
-        centre, margin = position * len(sample) // n, 4 * math.isqrt(len(sample))
+        sample = np.sort(values[:: n // (2 * SAMPLE)])
+        centre, margin = position * len(sample) // n, 3 * math.isqrt(len(sample))  # six standard deviations at least
         low, high = sample[max(centre - margin, 0)], sample[min(centre + margin, len(sample) - 1)]
-        below = int(np.count_nonzero(values < low)) if centre > margin else 0
-        some = values[(values >= low) & (values <= high)] if centre > margin else values[values <= high]
+        under = values < low
+        below = int(np.count_nonzero(under))
+        some = values[np.logical_xor(under, values <= high, out=under)]
         if not below <= position < below + len(some):  # the sample misled
             some, below = values, 0
     return float(np.partition(some, position - below)[position - below])

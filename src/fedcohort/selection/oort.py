@@ -112,9 +112,8 @@ class Oort(Selector):
     def select(self, round: Round) -> Cohort:
         """Exploit the explored by utility, explore the others, fill up."""
         i = round.available
-        explored, eligible = np.isfinite(round.of(self.utility)), self._eligible(round)
-        known = explored & eligible
-        old, new = i[known], i[~explored & eligible]
+        known, unknown = self._eligible(round, np.isfinite(round.of(self.utility)))
+        old, new = i[known], i[unknown]
         if round.t > 1 and self.exploration == "speed":
             ask_speed(round, self.said, new)
         durations = times(round, self.said)
@@ -126,7 +125,7 @@ class Oort(Selector):
             to_explore = min(len(new), math.floor(self.epsilon_at(round.t) * round.k + 0.5))
             exploited = self._exploit(round, old, scores, min(round.k - to_explore, len(old)))
             to_explore = min(round.k - len(exploited), len(new))
-            weights = self._exploration_weights(new, durations, preferred, to_explore)
+            weights = self._exploration_weights(new, round.of(durations)[unknown], preferred, to_explore)
             chosen = np.concatenate([exploited, round.draw(weights, to_explore, among=new)])
             filled = self._fill_up(round, chosen, old, scores)
             chosen = np.concatenate([chosen, filled])
@@ -170,13 +169,15 @@ class Oort(Selector):
             near |= scores >= nth_highest(scores, min(self.pool * count, len(scores)))
         return round.draw(scores[near], count, among=clients[near])
 
-    def _exploration_weights(self, clients: Indices, durations: Values, preferred: float, count: int) -> Values:
-        seconds = durations[clients]
+    def _exploration_weights(self, clients: Indices, seconds: Values, preferred: float, count: int) -> Values:
+        """What each of ``clients`` weighs among those who are new; ``seconds``, their times, may be written to."""
         known = np.isfinite(seconds)
         if self.exploration == "speed" and known.any():
             if not known.all():
                 seconds[~known] = np.median(seconds[known])
-            return np.reciprocal(np.maximum(seconds, 1e-12, out=seconds), out=seconds)
+            if seconds.min() < 1e-12:
+                np.maximum(seconds, 1e-12, out=seconds)
+            return np.reciprocal(seconds, out=seconds)
         sizes = self.census.num_samples[clients].astype(np.float64)
         sizes = np.minimum(sizes, self.samples_per_round or np.inf)
         if self.exploration == "speed" or count == 0:
@@ -195,14 +196,16 @@ class Oort(Selector):
         others = np.setdiff1d(round.available, np.concatenate([chosen, old]))
         return np.concatenate([explored, round.sample(missing - len(explored), among=others)])
 
-    def _eligible(self, round: Round) -> NDArray[np.bool_]:
-        """Which of the available clients were not selected too often."""
+    def _eligible(self, round: Round, explored: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which of the available clients are explored, and which are not, without those who were selected too often."""
+        if self.blacklist_rounds is None:
+            return explored, ~explored
         listed = np.zeros(self.census.num_clients, dtype=bool)
-        if self.blacklist_rounds is not None:
-            often = np.flatnonzero(self.selections > self.blacklist_rounds)
-            at_most = math.floor(self.blacklist_share * self.census.num_clients + 1e-9)
-            listed[round.top(self.selections[often].astype(np.float64), at_most, among=often)] = True
-        return ~round.of(listed)
+        often = np.flatnonzero(self.selections > self.blacklist_rounds)
+        at_most = math.floor(self.blacklist_share * self.census.num_clients + 1e-9)
+        listed[round.top(self.selections[often].astype(np.float64), at_most, among=often)] = True
+        eligible = ~round.of(listed)
+        return explored & eligible, ~explored & eligible
 
     def _preferred(self, durations: Values) -> float:
         """T: the percentile of all known durations; no preference at 100 % or when nothing is known."""

@@ -25,7 +25,8 @@ def ask_speed(round: Round, said: Values, clients: Indices) -> None:
 def times(round: Round, said: Values) -> Values:
     """The time of every client for nominal work, float64 [m]: as measured, else as said; NaN where nothing is known."""
     seconds: Values = said[:, 0] + said[:, 1]
-    np.copyto(seconds, round.durations, where=np.isfinite(round.durations))
+    measured = np.flatnonzero(np.isfinite(round.durations))
+    seconds[measured] = round.durations[measured]
     return seconds
 
 
