@@ -1,17 +1,30 @@
-"""Plain SGD is PyTorch's."""
+"""Optimisers are PyTorch's, and cost less."""
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from fedcohort.algorithms.local import Training
-from fedcohort.training.optimizers import PlainSGD, build_optimizer
+from fedcohort.training.optimizers import SGD, PlainSGD, build_optimizer, laid_out
+
+
+def start(generator: torch.Generator) -> list[torch.Tensor]:
+    """Parameters of two layouts."""
+    first = torch.randn((8, 4, 3, 3), generator=generator).contiguous(memory_format=torch.channels_last)
+    return [first, *(torch.randn(shape, generator=generator) for shape in ((5,), (6, 7)))]
+
+
+def layout(value: torch.Tensor) -> torch.memory_format:
+    return torch.channels_last if value.dim() == 4 else torch.contiguous_format
 
 
 def test_plain_sgd_steps_as_torch_does_in_any_layout() -> None:
     generator = torch.Generator().manual_seed(0)
-    start = [torch.randn(shape, generator=generator) for shape in ((8, 4, 3, 3), (5,), (6, 7))]
-    start[0] = start[0].contiguous(memory_format=torch.channels_last)
-    ours, theirs = ([value.clone().requires_grad_() for value in start] for _ in range(2))
+    values = start(generator)
+    ours, theirs = ([value.clone().requires_grad_() for value in values] for _ in range(2))
     own = build_optimizer(Training(lr=0.1, momentum=0.0), ours)
     assert isinstance(own, PlainSGD)
     other = torch.optim.SGD(theirs, lr=0.1)
@@ -25,10 +38,84 @@ def test_plain_sgd_steps_as_torch_does_in_any_layout() -> None:
         other.step()
     for one, two in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, two)
-    assert not torch.equal(ours[1], start[1])
+    assert not torch.equal(ours[1], values[1])
 
 
-@pytest.mark.parametrize("settings", [{"momentum": 0.9}, {"momentum": 0.0, "weight_decay": 0.1}, {"optimizer": "adam"}])
-def test_everything_else_is_torchs(settings: dict[str, object]) -> None:
-    found = build_optimizer(Training(**settings), [torch.zeros(2, requires_grad=True)])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("momentum", "weight_decay", "nesterov"),
+    [(0.9, 0.0, False), (0.9, 0.1, False), (0.9, 0.0, True), (0.9, 0.1, True), (0.0, 0.1, False)],
+)
+def test_sgd_has_the_bits_of_torchs(momentum: float, weight_decay: float, nesterov: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = start(generator)
+    ours, theirs = ([value.clone().requires_grad_() for value in values] for _ in range(2))
+    settings = Training(lr=0.1, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
+    own = build_optimizer(settings, ours)
+    assert isinstance(own, SGD)
+    for client in range(2):  # who comes next starts afresh
+        own.state.clear()
+        other = torch.optim.SGD(
+            theirs, lr=0.1, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov, fused=True
+        )
+        for step in range(3):
+            for one, two in zip(ours, theirs, strict=True):
+                one.grad = torch.randn(one.shape, generator=generator).contiguous(memory_format=layout(one))
+                two.grad = one.grad.clone()
+            own.param_groups[0]["lr"] = other.param_groups[0]["lr"] = 0.1 / (step + 1)
+            own.step()
+            other.step()
+        assert all(torch.equal(one, two) for one, two in zip(ours, theirs, strict=True)), client
+    assert not torch.equal(ours[0], values[0])
+
+
+def test_a_parameter_whose_gradient_comes_late_begins_then() -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = start(generator)
+    ours, theirs = ([value.clone().requires_grad_() for value in values] for _ in range(2))
+    own, other = build_optimizer(Training(lr=0.1), ours), torch.optim.SGD(theirs, lr=0.1, momentum=0.9)
+    for absent in ((), (1,), (0, 1, 2), ()), ((1,), (), (0,), ()):
+        own.state.clear()
+        other.state.clear()
+        for missing in absent:
+            for place, (one, two) in enumerate(zip(ours, theirs, strict=True)):
+                one.grad = None if place in missing else torch.randn(one.shape, generator=generator)
+                if one.grad is not None:
+                    one.grad = one.grad.contiguous(memory_format=layout(one))
+                two.grad = None if one.grad is None else one.grad.clone()
+            own.step()
+            other.step()
+    for one, two in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_gradient_in_another_layout_is_turned(optimizer: str) -> None:
+    """Fused steps would pair other numbers with each other, and say nothing."""
+    value, gradient = torch.randn(2, 8, 4, 3, 3).unbind()
+    for momentum in (0.9, 0.0):
+        found = []
+        for format in (torch.channels_last, torch.contiguous_format):
+            parameter = value.clone(memory_format=format).requires_grad_()
+            own = build_optimizer(Training(optimizer=optimizer, momentum=momentum, weight_decay=0.1), [parameter])  # type: ignore[arg-type]
+            for _ in range(2):
+                parameter.grad = laid_out(gradient.clone(), parameter)
+                own.step()
+            found.append(parameter.detach())
+        torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_the_others_are_torchs(name: str) -> None:
+    found = build_optimizer(Training(optimizer=name), [torch.zeros(2, requires_grad=True)])  # type: ignore[arg-type]
     assert isinstance(found, torch.optim.Optimizer)
+
+
+def test_a_run_does_not_wait_for_torchs_compiler(tmp_path: Path) -> None:
+    """It takes a second to load."""
+    code = """
+import sys, fedcohort
+run = fedcohort.run(fedcohort.Experiment(rounds=1, seeds=1), runs=sys.argv[1])
+print("torch" in sys.modules, "torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-2:] == ["True", "False"], done.stdout

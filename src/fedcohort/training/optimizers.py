@@ -1,4 +1,8 @@
-"""Optimisers of local training: PyTorch's fused ones, and plain SGD as the one call that it is."""
+"""Optimisers of local training: SGD as the one call that it is, and PyTorch's fused ones.
+
+What PyTorch's classes do around that call takes as long as a plain step, and the first of them that is made loads the compiler of
+PyTorch, which takes a second.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -8,11 +12,14 @@ from torch import Tensor
 
 from fedcohort.algorithms.local import Training
 
-__all__ = ["Optimizer", "PlainSGD", "build_optimizer"]
+__all__ = ["SGD", "Optimizer", "PlainSGD", "build_optimizer", "laid_out"]
 
 
 class Optimizer(Protocol):
-    """What local training uses of a ``torch.optim.Optimizer``."""
+    """What local training uses of a ``torch.optim.Optimizer``.
+
+    A gradient lies in memory as its parameter does (:func:`laid_out`): fused steps go through both as they lie.
+    """
 
     param_groups: list[dict[str, Any]]
     state: Any
@@ -23,7 +30,7 @@ class Optimizer(Protocol):
 
 
 class PlainSGD:
-    """w ← w − η·∇, with neither momentum nor weight decay. What PyTorch's does around this call takes as long again."""
+    """w ← w − η·∇, with neither momentum nor weight decay."""
 
     def __init__(self, parameters: Sequence[Tensor], lr: float) -> None:
         self.param_groups: list[dict[str, Any]] = [{"params": list(parameters), "lr": lr}]
@@ -38,16 +45,51 @@ class PlainSGD:
                 torch._foreach_add_(moved, [p.grad for p in moved], alpha=-group["lr"])
 
 
+class SGD:
+    """w ← w − η·v with v ← μ·v + ∇ + λ·w, at first ∇ + λ·w; by Nesterov w ← w − η·(∇ + λ·w + μ·v). The bits of ``torch.optim.SGD``."""
+
+    def __init__(
+        self, parameters: Sequence[Tensor], lr: float, momentum: float, nesterov: bool, weight_decay: float
+    ) -> None:
+        self.param_groups: list[dict[str, Any]] = [{"params": list(parameters), "lr": lr}]
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
+        self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """See :class:`Optimizer`."""
+        for group in self.param_groups:
+            moved = [p for p in group["params"] if p.grad is not None]
+            fresh = [p for p in moved if not self.state.get(p)] if self.momentum else []
+            self._move([p for p in moved if self.state.get(p)] if fresh else moved, group["lr"], first=False)
+            for p in fresh:
+                self.state[p] = {"v": torch.empty_like(p)}  # the first step fills it
+            self._move(fresh, group["lr"], first=True)
+
+    def _move(self, parameters: list[Tensor], lr: float, *, first: bool) -> None:
+        if parameters:
+            gradients: Any = [p.grad for p in parameters]
+            velocities = [self.state[p]["v"] for p in parameters] if self.momentum else []
+            torch._fused_sgd_(
+                parameters, gradients, velocities, weight_decay=self.weight_decay,
+                momentum=self.momentum, lr=lr, dampening=0.0, nesterov=self.nesterov, maximize=False, is_first_step=first,
+            )  # fmt: skip
+
+
+def laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """The gradient in the parameter's layout. Autograd's ``.grad`` has it; what comes from elsewhere may not."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)
+
+
 def build_optimizer(training: Training, parameters: Sequence[Tensor]) -> Optimizer:
     """The optimiser of the settings."""
     match training.optimizer:
         case "sgd" if not (training.momentum or training.weight_decay):
             return PlainSGD(parameters, training.lr)
         case "sgd":
-            return torch.optim.SGD(
-                parameters, training.lr, momentum=training.momentum, nesterov=training.nesterov,
-                weight_decay=training.weight_decay, fused=True,
-            )  # fmt: skip
+            return SGD(parameters, training.lr, training.momentum, training.nesterov, training.weight_decay)
         case "adam":
             return torch.optim.Adam(parameters, training.lr, weight_decay=training.weight_decay, fused=True)
         case "adamw":

@@ -32,7 +32,7 @@ from fedcohort.training.buffers import Buffers
 from fedcohort.training.descent import Descent, Extent, Models, Samples, Visits, Weights, few_samples
 from fedcohort.training.local import CHUNK, DTYPES, NO_STEP, sent, state_of
 from fedcohort.training.networks import Chain, Network, network_of
-from fedcohort.training.optimizers import build_optimizer
+from fedcohort.training.optimizers import build_optimizer, laid_out
 
 __all__ = ["Stack", "cannot_stack"]
 
@@ -317,7 +317,7 @@ class _Group:
         """One step of the optimiser."""
         assert self.optimizer is not None
         for name, p in self.problem.parameters.items():
-            p.grad = gradients[name]
+            p.grad = laid_out(gradients[name], p)
         self.optimizer.step()
 
     def _report(self, step: int, losses: Tensor, right: Tensor) -> None:
