@@ -590,6 +590,31 @@ def test_a_cache_that_cannot_be_made(tmp_path, monkeypatch):
         load(str(image_folder(tmp_path / "pets")))
 
 
+@pytest.mark.parametrize("name", ["digits", "breast_cancer"])
+def test_embedded_sets_are_kept_too(own_cache, name):
+    code = (
+        "import sys; from fedcohort.federation.datasets import load; "
+        "print(load(sys.argv[1]).fingerprint, 'sklearn' in sys.modules)"
+    )
+    found = [
+        subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True, check=True).stdout.split()
+        for _ in range(2)
+    ]
+    assert [loaded for _, loaded in found] == ["True", "False"]
+    kept, made = load(name), module._of_scikit_learn(name)
+    assert {fingerprint for fingerprint, _ in found} == {kept.fingerprint} == {made.fingerprint}
+    for key in ("train_features", "train_labels", "test_features", "test_labels"):
+        assert getattr(kept, key).dtype == getattr(made, key).dtype
+        assert np.array_equal(getattr(kept, key), getattr(made, key))
+    assert kept.classes == made.classes
+
+
+def test_embedded_sets_need_no_cache(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FEDCOHORT_CACHE", str(tmp_path / "file"))
+    assert load("digits").num_train == 1438
+
+
 def test_importing_is_light():
     code = (
         "import sys, fedcohort.federation.datasets;"

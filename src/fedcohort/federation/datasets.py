@@ -1,6 +1,6 @@
 """Data sets: what the clients' samples are cut from, as plain arrays of train and test.
 
-Images are decoded once and kept as ``.npy`` files in the user's cache directory (the environment variable
+Samples are decoded once and kept as ``.npy`` files in the user's cache directory (the environment variable
 ``FEDCOHORT_CACHE`` names another), so that a second load maps files into memory and imports nothing. A local mirror, a
 folder in the layout of the Hugging Face Hub named by ``data_dir`` or ``FEDCOHORT_DATA``, is read first; the Hub otherwise.
 """
@@ -11,8 +11,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -108,15 +110,11 @@ def load(
             raise UsageError(f"data set = {name!r}: has no columns to choose; leave out image_column and label_column")
         return _embedded(name)
     source = _find(name, mirror)
-    entry = _cache_entry(source, image_column, label_column)
-    if (cached := _open(entry, name)) is not None:
-        return cached
-    with FileLock(f"{entry}.lock"):  # the second of two processes waits, then finds the entry; a killed one lets go
-        if _open(entry, name) is None:
-            _build(entry, source, name, image_column, label_column)
-    if (built := _open(entry, name)) is None:
-        raise RuntimeError(f"the cache entry {entry} was written but cannot be read")
-    return built
+
+    def decode(scratch: Path, out: Path) -> None:
+        _decode(_read(source, name, scratch), out, name, image_column, label_column)
+
+    return _kept(_cache_entry(source, image_column, label_column), name, decode)
 
 
 def from_arrays(
@@ -268,6 +266,20 @@ def _drawn(groups: NDArray[np.int64], share: float, purpose: str, least: int = 0
 
 
 def _embedded(name: str) -> Dataset:
+    """Kept in the cache as well, where there can be one: scikit-learn takes longer to load than a short run."""
+    found: list[Dataset] = []
+
+    def decode(_: Path, out: Path) -> None:
+        found.append(_of_scikit_learn(name))
+        _save(found[0], out)
+
+    with suppress(OSError, NotImplementedError, UsageError):  # the second is a file system without locks
+        entry = cache_folder("datasets") / f"{name}-{CACHE_FORMAT}-scikit-learn-{version('scikit-learn')}"
+        return _kept(entry, name, decode)
+    return found[0] if found else _of_scikit_learn(name)
+
+
+def _of_scikit_learn(name: str) -> Dataset:
     from sklearn import datasets as sklearn_datasets
 
     data = sklearn_datasets.load_digits() if name == "digits" else sklearn_datasets.load_breast_cancer()
@@ -358,18 +370,44 @@ def _map(file: Path) -> NDArray[Any]:
     return array
 
 
-def _build(entry: Path, source: Path | str, name: str, image_column: str | None, label_column: str | None) -> None:
-    """Decode ``source`` beside ``entry``, then rename: an entry is whole or not there. The caller holds the lock."""
+def _kept(entry: Path, name: str, decode: Callable[[Path, Path], None]) -> Dataset:
+    """The data set in a cache entry, which ``decode(scratch, out)`` writes if it is not there."""
+    if (cached := _open(entry, name)) is not None:
+        return cached
+    with FileLock(f"{entry}.lock"):  # the second of two processes waits, then finds the entry; a killed one lets go
+        if _open(entry, name) is None:
+            _build(entry, decode)
+    if (built := _open(entry, name)) is None:
+        raise RuntimeError(f"the cache entry {entry} was written but cannot be read")
+    return built
+
+
+def _build(entry: Path, decode: Callable[[Path, Path], None]) -> None:
+    """Decode beside ``entry``, then rename: an entry is whole or not there. The caller holds the lock."""
     scratch = entry.with_name(f".{entry.name}")
     arrays = scratch / "arrays"
     for left_over in (scratch, entry):
         shutil.rmtree(left_over, ignore_errors=True)
     try:
         arrays.mkdir(parents=True)
-        _decode(_read(source, name, scratch / "huggingface"), arrays, name, image_column, label_column)
+        decode(scratch / "huggingface", arrays)
         arrays.rename(entry)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _save(dataset: Dataset, out: Path) -> None:
+    """Write ``meta.json`` of a cache entry, and those of its arrays that are not there."""
+    arrays = {
+        f"{split}_{what}": getattr(dataset, f"{split}_{what}") for what in ("features", "labels") for split in SPLITS
+    }
+    if dataset.writers is not None:
+        arrays["writers"] = dataset.writers
+    for key, array in arrays.items():
+        if not (out / f"{key}.npy").exists():
+            np.save(out / f"{key}.npy", array)
+    meta = {"classes": dataset.classes, "fingerprint": dataset.fingerprint, "arrays": list(arrays)}
+    (out / "meta.json").write_text(json.dumps(meta), "utf-8")
 
 
 # ---- reading with Hugging Face's datasets ----
@@ -444,14 +482,7 @@ def _decode(splits: Any, out: Path, name: str, image_column: str | None, label_c
     checked = from_arrays(
         (features[0], train_labels), (features[1], test_labels), classes=classes, name=name, writers=writers
     )
-    small = {"train_labels": train_labels, "test_labels": test_labels}
-    if writers is not None:
-        small["writers"] = writers
-    for key, array in small.items():
-        np.save(out / f"{key}.npy", array)
-    files = ["train_features", "test_features", *small]
-    meta = {"classes": checked.classes, "fingerprint": checked.fingerprint, "arrays": files}
-    (out / "meta.json").write_text(json.dumps(meta), "utf-8")
+    _save(checked, out)
 
 
 def _column(features: Any, kind: type, parameter: str, wanted: str | None, where: str) -> str:
