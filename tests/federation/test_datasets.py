@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -674,23 +675,26 @@ def test_offline_mode(tmp_path):
     assert "UsageError: data set = 'cifar10': not in a local mirror, not cached" in done.stderr.splitlines()[-1]
 
 
+class NotThere(BaseHTTPRequestHandler):
+    """A Hub that has nothing."""
+
+    def do_GET(self):
+        self.send_response(404)
+        self.send_header("X-Error-Code", "RepoNotFound")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
 def test_a_data_set_that_the_hub_does_not_have(hub):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer():
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(
-                    b"HTTP/1.1 404 Not Found\r\nX-Error-Code: RepoNotFound\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-                )
-
-        thread = threading.Thread(target=answer, daemon=True)
-        thread.start()
-        hub(f"http://127.0.0.1:{server.getsockname()[1]}")
+    with ThreadingHTTPServer(("127.0.0.1", 0), NotThere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hub(f"http://127.0.0.1:{server.server_port}")
         with pytest.raises(UsageError, match="data set = 'owner/nothing': not on the Hub"):
             load("owner/nothing")
-        thread.join(10)
+        server.shutdown()
 
 
 def test_what_came_from_the_hub_once_needs_no_hub(hub, monkeypatch):
