@@ -282,7 +282,7 @@ def covered(intervals: list[tuple[float, float]]) -> float:
 def start(args: argparse.Namespace) -> Any:
     """Seconds until a first round can begin."""
     million = alone("one_million", 10**5 if args.quick else 10**6)
-    import_time = timed([sys.executable, "-c", "import fedcohort.simulate, fedcohort.engines.local, datasets, pandas"])
+    import_time = timed([sys.executable, "-c", "import fedcohort.simulate, fedcohort.engines.local, pandas"])
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable,
