@@ -254,6 +254,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "device": args.device,
         "quick": args.quick,
         "steps": plan.steps(1),
+        "longest": max(plan.epochs * -(-len(plan.clients[client]) // plan.batch) for client in plan.cohorts[1]),
         "samples": plan.samples(1),
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
@@ -305,6 +306,12 @@ def table(found: dict[str, Any]) -> str:
         told = ", ".join(f"{name} {value:,.0f}" for name, value in rates.items())
         where = "one thread" if found["device"] == "cpu" else "the GPU"
         lines += ["", f"Measured on {where}, GFLOP/s: {told}."]
+    if step := found["limits"].get("step_ms"):
+        least = max(found["steps"] / found["cores"], found["longest"]) * step["beside"] / 1e3
+        lines[-1] += (
+            f" A step of the network and nothing else on one thread: {step['alone']:.2f} ms alone, {step['beside']:.2f} while "
+            f"every core does the same; a round of nothing else: {least:.3g} s."
+        )
     rounds = max(len(row["rounds"]) for row in found["rows"])
     told = f"{found['machine']}, {found['cores']} cores, load {found['load_at_begin']:.1f} when it began"
     return "\n".join([*lines, "", f"{rounds} rounds each; {told}, {found['seconds']:.0f} s in all."])

@@ -4,11 +4,21 @@ python benchmarks/limits.py --work W2 --device cpu
 
 Operations are those of forward and backward passes as PyTorch counts them, multiplications and additions, without the gradient
 of the images. Rates are the best of several tries, in single precision and, on a GPU, in every arithmetic that FedCohort has.
+
+For networks with convolutions on a CPU there is also the time of a step and nothing else: forward pass, loss and backward pass of the
+network as FedCohort computes it, on one batch again and again, by one thread; alone, and while every core does the same. No
+simulator that trains one client in a thread, by PyTorch's calls, is faster than that.
 """
 
+import argparse
 import json
+import os
+import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,6 +27,10 @@ from nets import build, compute
 from protocol import arguments
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
+from works import Work
+
+from fedcohort.training.products import quick_products
+from fedcohort.training.rewriting import relu_last
 
 
 def operations(net: str, images: torch.Tensor) -> float:
@@ -82,11 +96,68 @@ def rates(device: torch.device) -> dict[str, float]:
     return found
 
 
+def bare_step(work: Work) -> Callable[[], None]:
+    """One batch there and back."""
+    torch.set_num_threads(1)
+    module = quick_products(relu_last(build(work.net))).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    images = torch.from_numpy(work.standardised(work.clients[0][: work.batch])).to(memory_format=torch.channels_last)
+    labels = torch.from_numpy(work.labels[: len(images)])
+
+    def step() -> None:
+        for parameter in module.parameters():
+            parameter.grad = None
+        functional.cross_entropy(module(images), labels).backward()
+
+    return step
+
+
+def step_ms(work: Work, seconds: float = 3.0) -> dict[str, float]:
+    """Median milliseconds of a step alone, and with every other core at the same; in turns."""
+    step, found = bare_step(work), dict[str, list[float]]({"alone": [], "beside": []})
+    for _ in range(3):
+        for name, others in (("alone", 0), ("beside", len(os.sched_getaffinity(0)) - 1)):
+            with ExitStack() as stack:
+                for _ in range(others):
+                    stack.enter_context(busy(work))
+                end = time.perf_counter() + seconds
+                while (begin := time.perf_counter()) < end:
+                    step()
+                    found[name].append(1e3 * (time.perf_counter() - begin))
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+@contextmanager
+def busy(work: Work) -> Iterator[None]:
+    """Another process does such steps meanwhile."""
+    command = [sys.executable, __file__, "--work", work.name, "--endless"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
 def main() -> None:
     """Print them as JSON."""
-    args, work = arguments()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--endless", action="store_true", help="steps until somebody ends it")
+    args, work = arguments(parser)
+    if args.endless:
+        step = bare_step(work)
+        step()
+        print("begun", flush=True)
+        while True:
+            step()
     images = torch.from_numpy(work.standardised(work.clients[0][:2]))
-    found = {"operations_a_sample": operations(work.net, images), "rates": rates(torch.device(args.device))}
+    found: dict[str, Any] = {
+        "operations_a_sample": operations(work.net, images),
+        "rates": rates(torch.device(args.device)),
+    }
+    if args.device == "cpu" and work.net == "cnn_a":
+        found["step_ms"] = step_ms(work)
     print(json.dumps(found, indent=1))
 
 
