@@ -1,4 +1,4 @@
-"""One thread for torch where the bits of a sum matter, and one more for what can be worked out beside."""
+"""One intra-op thread where the bits of a sum matter, here and in threads that keep to it, and one thread more to work beside."""
 
 import os
 from collections.abc import Callable, Iterator
