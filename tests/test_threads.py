@@ -5,7 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from threading import Barrier, current_thread
+from threading import Barrier, Thread, current_thread
 
 import numpy as np
 import pytest
@@ -52,6 +52,26 @@ def test_threads_keep_to_one_intra_op_thread() -> None:
 def test_so_does_the_one_beside() -> None:
     assert aside(torch.get_num_threads).result() == 1
     assert torch.get_num_threads() == 2
+
+
+def test_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error, and nobody waits for those that never came."""
+    start, started = Thread.start, list[Thread]()
+
+    def limited(self: Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        start(self)
+
+    monkeypatch.setattr(Thread, "start", limited)
+    before = torch.get_num_threads()
+    with pytest.raises(RuntimeError, match="can't start"):
+        one_thread_each(4, "tests")
+    for thread in started:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert torch.get_num_threads() == before
 
 
 SEEN: set[int] = set()

@@ -48,9 +48,15 @@ def one_thread_each(workers: int, name: str) -> ThreadPoolExecutor:
         ready.wait()  # each thread takes one of these calls
 
     executor = ThreadPoolExecutor(workers, thread_name_prefix=name)
-    for call in [executor.submit(keep_to_one) for _ in range(workers)]:
-        call.result()
-    torch.set_num_threads(before)
+    try:
+        for call in [executor.submit(keep_to_one) for _ in range(workers)]:
+            call.result()
+    except BaseException:  # no more threads can be had, say: those that there are would wait for them for ever
+        ready.abort()
+        executor.shutdown()
+        raise
+    finally:
+        torch.set_num_threads(before)
     return executor
 
 

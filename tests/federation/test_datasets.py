@@ -541,7 +541,7 @@ def test_a_changed_folder_is_read_again(tmp_path):
 
 
 @pytest.mark.parametrize("file", ["meta.json", "train_features.npy", "test_labels.npy"])
-@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "garbage"])
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "garbage", "header", "zip", "shorter"])
 def test_a_damaged_entry_is_made_again(tmp_path, own_cache, file, damage):
     folder = str(image_folder(tmp_path / "pets"))
     good = load(folder)
@@ -550,12 +550,31 @@ def test_a_damaged_entry_is_made_again(tmp_path, own_cache, file, damage):
     content = path.read_bytes()
     path.unlink()  # not in place: `good` still has the old file mapped
     if damage != "gone":
-        path.write_bytes({"empty": b"", "cut": content[:-7], "garbage": b"\xff" * len(content)}[damage])
+        shorter = io.BytesIO()
+        np.save(shorter, np.zeros((3, 4), dtype=np.float32))
+        damaged = {
+            "empty": b"",
+            "cut": content[:-7],
+            "garbage": b"\xff" * len(content),
+            "header": content[:10] + b"{'" + content[12:],
+            "zip": b"PK\3\4" + content[4:],
+            "shorter": shorter.getvalue(),
+        }
+        path.write_bytes(damaged[damage])
     again = load(folder)
     assert again.fingerprint == good.fingerprint
     np.testing.assert_array_equal(again.train_features, good.train_features)
     np.testing.assert_array_equal(again.test_labels, good.test_labels)
     assert path.read_bytes() == content
+
+
+def test_an_entry_that_is_a_file_is_replaced(own_cache):
+    load("digits")
+    (entry,) = (p for p in own_cache.iterdir() if p.is_dir())
+    entry.rename(entry.with_name("elsewhere"))
+    entry.write_text("a file")
+    assert load("digits").num_train == 1438
+    assert entry.is_dir()
 
 
 def test_what_a_killed_process_left_is_cleared_away(tmp_path, own_cache):

@@ -1,5 +1,6 @@
 """Models that draw random numbers in training: the same bits twice, resumed, on any number of threads, whatever was drawn before."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,7 +22,7 @@ from fedcohort.models import Model, as_model
 from fedcohort.parameters import parameters
 from fedcohort.selection.base import Cohort
 from fedcohort.testing.base import HEALTHY, bits, small_federation
-from fedcohort.training.chance import draws_at_random
+from fedcohort.training.chance import TRIES, draws_at_random
 from fedcohort.training.local import CHUNK
 from tests.experiments import small
 from tests.golden.test_same_bits import record
@@ -149,8 +150,8 @@ def test_every_step_client_and_round_has_draws_of_its_own(noted: list[float]) ->
         for client in HEALTHY[:3]:
             noted.clear()
             [update] = trained(network, 1, t=t, clients=[client])
-            assert len(noted) == update.steps + 1, "one is the trial"
-            drawn += noted[1:]
+            assert len(noted) == update.steps + TRIES
+            drawn += noted[TRIES:]
     assert len(set(drawn)) == len(drawn)
 
 
@@ -218,3 +219,49 @@ def test_a_model_that_draws_when_it_is_tested_is_refused(tmp_path: Path) -> None
     ):
         fedcohort.run(small(), model=Careless, runs=tmp_path)
     assert not [*tmp_path.iterdir()]
+
+
+class Beside(nn.Module):
+    """Draws nothing; meanwhile somebody else draws so many numbers, one more entry of ``drawn`` each time."""
+
+    drawn: ClassVar[list[int]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch.randn(self.drawn.pop(0) if self.drawn else 0)
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "may"),
+    [
+        ([], False),
+        ([3], False),
+        ([3, 5, 0, 7, 0], False),
+        ([*range(3, 3 + TRIES)] * 2, True),
+        ([*[3] * (TRIES - 1), *range(5, 6 + TRIES)], True),
+    ],
+)
+def test_who_draws_beside_is_not_taken_for_the_model(drawn: list[int], may: bool) -> None:
+    """Where it cannot be told, threads take turns, and nobody is refused."""
+    Beside.drawn = drawn.copy()
+    assert draws_at_random(Beside(), torch.ones(1, 4)) is may
+
+
+def test_a_busy_thread_elsewhere_does_no_harm(tmp_path: Path) -> None:
+    ends = threading.Event()
+
+    def draw() -> None:
+        while not ends.is_set():
+            torch.randn(100)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        fedcohort.run(small(rounds=1), runs=tmp_path)
+    finally:
+        ends.set()
+        thread.join()

@@ -354,8 +354,10 @@ def _open(entry: Path, name: str) -> Dataset | None:
     try:
         meta = json.loads((entry / "meta.json").read_text("utf-8"))
         arrays = {k: (_map if "features" in k else np.load)(entry / f"{k}.npy") for k in meta["arrays"]}
-        return Dataset(name, classes=tuple(meta["classes"]), fingerprint=meta["fingerprint"], **arrays)
-    except (OSError, EOFError, ValueError, LookupError, TypeError):
+        found = Dataset(name, classes=tuple(meta["classes"]), fingerprint=meta["fingerprint"], **arrays)
+        whole = all(len(arrays[f"{split}_features"]) == len(arrays[f"{split}_labels"]) for split in SPLITS)
+        return found if whole else None
+    except Exception:  # a damaged file may break numpy in any way
         return None
 
 
@@ -388,6 +390,8 @@ def _build(entry: Path, decode: Callable[[Path, Path], None]) -> None:
     arrays = scratch / "arrays"
     for left_over in (scratch, entry):
         shutil.rmtree(left_over, ignore_errors=True)
+        with suppress(OSError):
+            left_over.unlink()
     try:
         arrays.mkdir(parents=True)
         decode(scratch / "huggingface", arrays)

@@ -18,9 +18,12 @@ from fedcohort.streams import torch_seeded
 
 __all__ = ["draws_at_random"]
 
+TRIES = 8
+"""Forward passes of a model that draws; of one that does not, one is enough, unless somebody else draws meanwhile."""
+
 
 def draws_at_random(module: nn.Module, inputs: Tensor) -> bool:
-    """Whether the model draws from torch's generator in training mode; found by trying, on a copy.
+    """Whether the model draws, or may draw, from torch's generator in training mode; found by trying, on a copy.
 
     Args:
         module: any model; an error of its own is left for the training to tell.
@@ -29,19 +32,34 @@ def draws_at_random(module: nn.Module, inputs: Tensor) -> bool:
     Raises:
         UsageError: it does so in evaluation mode, so that no test of it could be repeated.
     """
-    drew = {True: False, False: False}
+    drew: dict[bool, bool | None] = {True: False, False: False}
     with suppress(Exception):
         tried = copy.deepcopy(module)
         for training in drew:
-            tried.train(training)
-            with torch.no_grad(), torch_seeded(0, inputs.device) as generators:
-                before = [generator.get_state() for generator in generators]
-                tried(inputs)
-                after = [generator.get_state() for generator in generators]
-            drew[training] = not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+            drew[training] = _draws(tried.train(training), inputs)
     if drew[False]:
         raise UsageError(
             "model: draws random numbers in evaluation mode too, so that no test of it could be repeated; draw in training only, "
             "as in functional.dropout(x, training=self.training)"
         )
-    return drew[True]
+    return drew[True] is not False
+
+
+def _draws(module: nn.Module, inputs: Tensor) -> bool | None:
+    """Whether the model leaves the generators elsewhere, always at the same place; None if that cannot be told, because somebody
+    else draws from them at this very moment.
+    """
+    places = []
+    for _ in range(TRIES):
+        with torch.no_grad(), torch_seeded(0, inputs.device) as generators:
+            before = [generator.get_state() for generator in generators]
+            module(inputs)
+            after = [generator.get_state() for generator in generators]
+        if _equal(before, after):
+            return False
+        places.append(after)
+    return True if all(_equal(places[0], place) for place in places) else None
+
+
+def _equal(states: list[Tensor], others: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(states, others, strict=True))
