@@ -6,8 +6,8 @@ Operations are those of forward and backward passes as PyTorch counts them, mult
 of the images. Rates are the best of several tries, in single precision and, on a GPU, in every arithmetic that FedCohort has.
 
 For networks with convolutions on a CPU there is also the time of a step and nothing else: forward pass, loss and backward pass of the
-network as FedCohort computes it, on one batch again and again, by one thread; alone, and while every core does the same. No
-simulator that trains one client in a thread, by PyTorch's calls, is faster than that.
+network as FedCohort computes it, on one batch again and again, by one thread; alone, and while every core does the same in its own
+process. Clients that are trained one in a thread by these calls are not faster than that.
 """
 
 import argparse
@@ -132,8 +132,9 @@ def busy(work: Work) -> Iterator[None]:
     command = [sys.executable, __file__, "--work", work.name, "--endless"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
-    process.stdout.readline()
     try:
+        if not process.stdout.readline():
+            raise RuntimeError("the process that should compute beside this one has ended")
         yield
     finally:
         process.kill()

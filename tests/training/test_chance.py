@@ -261,7 +261,8 @@ def test_a_busy_thread_elsewhere_does_no_harm(tmp_path: Path) -> None:
     thread = threading.Thread(target=draw)
     thread.start()
     try:
-        fedcohort.run(small(rounds=1), runs=tmp_path)
+        run = fedcohort.run(small(rounds=1), runs=tmp_path)
     finally:
         ends.set()
         thread.join()
+    assert len(run.rounds) == 1

@@ -267,16 +267,10 @@ def _drawn(groups: NDArray[np.int64], share: float, purpose: str, least: int = 0
 
 def _embedded(name: str) -> Dataset:
     """Kept in the cache as well, where there can be one: scikit-learn takes longer to load than a short run."""
-    found: list[Dataset] = []
-
-    def decode(_: Path, out: Path) -> None:
-        found.append(_of_scikit_learn(name))
-        _save(found[0], out)
-
     with suppress(OSError, NotImplementedError, UsageError):  # the second is a file system without locks
         entry = cache_folder("datasets") / f"{name}-{CACHE_FORMAT}-scikit-learn-{version('scikit-learn')}"
-        return _kept(entry, name, decode)
-    return found[0] if found else _of_scikit_learn(name)
+        return _kept(entry, name, lambda _, out: _save(_of_scikit_learn(name), out))
+    return _of_scikit_learn(name)
 
 
 def _of_scikit_learn(name: str) -> Dataset:
