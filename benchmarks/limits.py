@@ -30,6 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from works import Work
 
 from fedcohort.training.products import quick_products
+from fedcohort.training.program import program_of
 from fedcohort.training.rewriting import relu_last
 
 
@@ -103,10 +104,13 @@ def bare_step(work: Work) -> Callable[[], None]:
     images = torch.from_numpy(work.standardised(work.clients[0][: work.batch])).to(memory_format=torch.channels_last)
     labels = torch.from_numpy(work.labels[: len(images)])
 
+    program = program_of(module, images.shape[1:])
+    assert program is not None
+
     def step() -> None:
         for parameter in module.parameters():
             parameter.grad = None
-        functional.cross_entropy(module(images), labels).backward()
+        program.backward(images, labels, None, len(labels))
 
     return step
 

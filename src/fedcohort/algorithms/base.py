@@ -39,6 +39,7 @@ __all__ = [
     "blend",
     "is_finite",
     "per_client",
+    "takes_plain_steps",
 ]
 
 Tensors = dict[str, Tensor]
@@ -498,3 +499,8 @@ class Algorithm:
         """Put back what :meth:`state_dict` gave."""
         for name, value in state.items():
             setattr(self, name, value)
+
+
+def takes_plain_steps(algorithm: Algorithm) -> bool:
+    """Whether a client of this algorithm does nothing in a step but follow the gradient of its loss on the batch."""
+    return not algorithm.corrects and getattr(algorithm.backward, "__func__", None) is Algorithm.backward

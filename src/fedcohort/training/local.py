@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update, takes_plain_steps
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.arrays import Indices, Values
@@ -23,8 +23,9 @@ from fedcohort.streams import integer, rng, torch_seeded
 from fedcohort.training.augment import Changes, check_images
 from fedcohort.training.chance import draws_at_random
 from fedcohort.training.forward import probabilities
-from fedcohort.training.optimizers import build_optimizer
+from fedcohort.training.optimizers import SGD, PlainSGD, build_optimizer
 from fedcohort.training.products import quick_products
+from fedcohort.training.program import Program, program_of
 from fedcohort.training.rewriting import relu_last
 from fedcohort.training.stopping import Progress, StoppingRule
 
@@ -37,6 +38,9 @@ CHUNK = 256
 
 AT_ONCE = 2**22
 """Numbers in the features of a client, at most, that are made ready for the model in one go; those of more are, batch by batch."""
+
+PIECE = 2**20
+"""Numbers in the features of the batches, at most, that are made ready for a network that goes through an epoch by itself."""
 
 NO_STEP = "it made no step: it has no batch that this model can be trained on"
 """Why a client has no result that was given no work, or nothing to work on."""
@@ -101,6 +105,13 @@ class Trainer:
         self.entries: ModelState = self.module.state_dict()
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         self.optimizer = build_optimizer(self.training, list(self.parameters.values()))
+        self.program: Program | None = None
+        """The steps of the network, where they are known."""
+        if type(self.loss) is CrossEntropy:
+            self.program = program_of(self.module, federation.sample_shape)
+        self._descends = isinstance(self.optimizer, PlainSGD | SGD) and not (
+            self.training.clip_norm or self.training.augment != "none"
+        )
         self._shown: ModelState | None = None
 
     def show(self, model: ModelState) -> nn.Module:
@@ -147,8 +158,9 @@ class Trainer:
         order = rng(self.seed, "batches", t, client)
         changes = None if settings.augment == "none" else rng(self.seed, "augment", t, client)
         size = settings.batch_size or len(data)
+        descends = self._descends and size <= CHUNK and takes_plain_steps(self.algorithm)
         seen: list[Tensor] = []  # cross-entropy of every sample in every step
-        right = torch.zeros((), dtype=torch.int64, device=data.labels.device)
+        right = torch.zeros((), dtype=torch.int64)  # of the last epoch
         first_visits: Indices = np.arange(len(data))
         first_steps = 0
         by_loss = sampling != "shuffled"
@@ -166,20 +178,11 @@ class Trainer:
             if changes is not None:
                 problem.changes = Changes.draw(settings.augment, len(data), changes, data.labels.device)
             shuffled = sent(samples, data.labels.device)
-            right.zero_()
-            for start in range(0, len(data), size):
-                problem.batch = shuffled[start : start + size]
-                if len(problem.batch) < self.smallest_batch:
-                    continue
-                losses, hits = self.algorithm.backward(problem)
-                if settings.clip_norm:
-                    torch.nn.utils.clip_grad_norm_(self.parameters.values(), settings.clip_norm)
-                if self.algorithm.corrects:
-                    self.algorithm.correct(problem, problem.gradients)
-                self.optimizer.step()
-                problem.steps += 1
-                right += hits
-                seen.append(losses)
+            if self.program is not None and descends and not problem.reweighted:
+                losses, right = problem.descend(self.program, shuffled, size)
+            else:
+                losses, right = self._steps(problem, shuffled, size)
+            seen += losses
             first_steps = first_steps or len(seen)
             used = epoch + 1
             if stop is not None:
@@ -222,6 +225,25 @@ class Trainer:
             work=used / nominal * (MORE_WORK_BY_LOSS if by_loss else 1),
         )
         return update, kept
+
+    def _steps(self, problem: "_Problem", order: Tensor, size: int) -> tuple[list[Tensor], Tensor]:
+        """A step for every batch of ``size``; the cross-entropy of each sample in each step, and the number of right ones in all."""
+        seen: list[Tensor] = []
+        right = torch.zeros((), dtype=torch.int64, device=order.device)
+        for start in range(0, len(order), size):
+            problem.batch = order[start : start + size]
+            if len(problem.batch) < self.smallest_batch:
+                continue
+            losses, hits = self.algorithm.backward(problem)
+            if self.training.clip_norm:
+                torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.training.clip_norm)
+            if self.algorithm.corrects:
+                self.algorithm.correct(problem, problem.gradients)
+            self.optimizer.step()
+            problem.steps += 1
+            right += hits
+            seen.append(losses)
+        return seen, right
 
 
 def _step_means(losses: list[Tensor]) -> Values:
@@ -335,9 +357,34 @@ class _Problem:
             return parts[0]
         return torch.cat([losses for losses, _ in parts]), torch.stack([right for _, right in parts]).sum()
 
+    @property
+    def reweighted(self) -> bool:
+        """Whether samples count differently."""
+        return self._importance is not None
+
+    def descend(self, program: Program, order: Tensor, size: int) -> tuple[list[Tensor], Tensor]:
+        """The plain steps of :meth:`Trainer._steps`, by the network itself; it leaves no gradients."""
+        trainer, labels = self._trainer, self._data.labels
+        if self._ready is not None:
+            seen, right = program.descend(self._ready, labels, order, size, trainer.optimizer)
+        else:
+            seen, right = [], torch.zeros((), dtype=torch.int64)
+            some = max(1, PIECE // (size * math.prod(trainer.federation.sample_shape))) * size
+            for part in order.split(some):  # type: ignore[no-untyped-call]
+                rows = _nhwc(trainer.federation.prepare(self._data.pick(part), trainer.dtype))
+                at = torch.arange(len(part))
+                losses, hits = program.descend(rows, labels[part], at, size, trainer.optimizer)
+                seen += losses
+                right += hits
+        self.steps += len(seen)
+        self.forwards += 3 * len(order)
+        return seen, right
+
     def _backward(self, index: Tensor, weights: Tensor | None, piece: int) -> tuple[Tensor, Tensor]:
         """Add the gradients of a piece of the batch."""
         labels = self._data.labels.index_select(0, index)
+        if self._trainer.program is not None:
+            return self._trainer.program.backward(self._features(index), labels, weights, len(self.batch))
         logits = self._outputs_of(self._trainer.module, self._features(index), piece)
         objective = self._objective(logits, labels, index)
         if weights is None:

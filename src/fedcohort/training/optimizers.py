@@ -62,9 +62,20 @@ class SGD:
             moved = [p for p in group["params"] if p.grad is not None]
             fresh = [p for p in moved if not self.state.get(p)] if self.momentum else []
             self._move([p for p in moved if self.state.get(p)] if fresh else moved, group["lr"], first=False)
-            for p in fresh:
-                self.state[p] = {"v": torch.empty_like(p)}  # the first step fills it
+            self._keep(fresh)
             self._move(fresh, group["lr"], first=True)
+
+    def velocities(self) -> tuple[list[Tensor], bool]:
+        """v of every parameter, and whether it is for the first step to fill them; without momentum there are none."""
+        parameters = self.param_groups[0]["params"] if self.momentum else []
+        fresh = not all(self.state.get(p) for p in parameters)
+        if fresh:
+            self._keep(parameters)
+        return [self.state[p]["v"] for p in parameters], fresh
+
+    def _keep(self, parameters: list[Tensor]) -> None:
+        for p in parameters:
+            self.state[p] = {"v": torch.empty_like(p)}  # the first step fills it
 
     def _move(self, parameters: list[Tensor], lr: float, *, first: bool) -> None:
         if parameters:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update, per_client
+from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update, per_client, takes_plain_steps
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy, Loss
 from fedcohort.arrays import Indices
@@ -83,9 +83,8 @@ class Stack:
         self.sizes = federation.num_samples
         self.buffers = Buffers()
         self.device = federation.device
-        plain = not algorithm.corrects and type(algorithm).backward is Algorithm.backward
         simple = training.optimizer == "sgd" and not (training.nesterov or training.weight_decay or training.clip_norm)
-        self.fused = isinstance(network, Chain) and plain and simple
+        self.fused = isinstance(network, Chain) and takes_plain_steps(algorithm) and simple
         """Whether steps are taken without writing gradients out."""
         self.unseen = self.fused and type(algorithm).finish is Algorithm.finish
         """Whether nobody looks at a client's model before it is sent."""

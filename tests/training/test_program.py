@@ -1,0 +1,373 @@
+"""Steps as one program: the bits of autograd and of the optimisers, with and without Python, and for nobody it is not made for."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedcohort.algorithms.base import Algorithm, Problem
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.fedbio import FedBiO
+from fedcohort.algorithms.fedprox import FedProx
+from fedcohort.algorithms.local import Training
+from fedcohort.engines.base import ClientError
+from fedcohort.engines.local import LocalEngine
+from fedcohort.federation.federation import Federation, Samples
+from fedcohort.models import CnnA, Mlp, Model, as_model
+from fedcohort.selection.base import Cohort
+from fedcohort.testing.base import HEALTHY, bits, small_federation
+from fedcohort.training import local, program
+from fedcohort.training.optimizers import build_optimizer
+from fedcohort.training.products import quick_products
+from fedcohort.training.program import program_of
+from fedcohort.training.rewriting import relu_last
+
+IMAGES = (3, 12, 12)
+
+NETWORKS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
+    "softmax": ((7,), lambda: nn.Linear(7, 4)),
+    "perceptron": ((7,), lambda: nn.Sequential(nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, 4, bias=False))),
+    "large products": ((3000,), lambda: nn.Sequential(nn.Linear(3000, 200), nn.ReLU(), nn.Linear(200, 4))),
+    "flattened images": (IMAGES, lambda: nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(432, 5), nn.Linear(5, 4))),
+    "convolutions": (
+        IMAGES,
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(),
+            nn.Flatten(), nn.Linear(288, 6), nn.ReLU(), nn.Linear(6, 4),
+        ),
+    ),
+    "uncommon windows": (
+        IMAGES,
+        lambda: nn.Sequential(
+            nn.MaxPool2d((3, 2), stride=(1, 2), padding=(1, 0), ceil_mode=True), nn.ReLU(inplace=True),
+            nn.Conv2d(3, 6, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=3, bias=False),
+            nn.ReLU(), nn.Identity(), nn.Conv2d(6, 5, 1), nn.MaxPool2d(2, 1, dilation=2), nn.Flatten(),
+            nn.LazyLinear(4),
+        ),
+    ),
+    "rows in rows": (
+        IMAGES,
+        lambda: nn.Sequential(
+            nn.Sequential(nn.Conv2d(3, 4, 5, stride=2), nn.ReLU()), nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+        ),
+    ),
+}  # fmt: skip
+
+
+def network(name: str, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, tuple[int, ...]]:
+    """As a trainer has it."""
+    torch.manual_seed(0)
+    shape, build = NETWORKS[name]
+    module = build()
+    module(torch.zeros(2, *shape))  # lazy layers find out their sizes
+    module = quick_products(relu_last(module)).to(dtype=dtype)
+    return module.to(memory_format=torch.channels_last) if len(shape) == 3 else module, shape  # type: ignore[call-overload]
+
+
+def batch(shape: tuple[int, ...], size: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    inputs = torch.randn(size, *shape, dtype=dtype)
+    inputs = inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
+    return inputs, torch.randint(0, 4, (size,))
+
+
+def by_autograd(
+    module: nn.Module, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int
+) -> tuple[Tensor, int, list[Tensor]]:
+    for parameter in module.parameters():
+        parameter.grad = None
+    logits = module(inputs)
+    losses = functional.cross_entropy(logits, labels, reduction="none")
+    if weights is None:
+        torch.dot(losses, torch.full_like(losses, 1 / size)).backward()  # type: ignore[no-untyped-call]
+    else:
+        ((losses * weights).sum() / size).backward()  # type: ignore[no-untyped-call]
+    gradients = [parameter.grad for parameter in module.parameters()]
+    return losses.detach(), int((logits.argmax(1) == labels).sum()), gradients  # type: ignore[return-value]
+
+
+@pytest.fixture(params=["without Python", "by Python"])
+def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A PyTorch with TorchScript, and one that has none any more."""
+
+    def gone(*_: Any) -> Any:
+        raise RuntimeError("there is no TorchScript")
+
+    if request.param == "by Python":
+        monkeypatch.setattr(torch.jit, "script", gone)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("size", [1, 5, 16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_have_the_bits_of_autograd(
+    name: str, dtype: torch.dtype, size: int, weighted: bool, way: str
+) -> None:
+    module, shape = network(name, dtype)
+    steps = program_of(module, shape)
+    assert steps is not None
+    assert isinstance(steps._steps, torch.jit.ScriptModule) == (way == "without Python")
+    inputs, labels = batch(shape, size, dtype)
+    weights = torch.rand(size, dtype=dtype) if weighted else None
+    losses, hits, gradients = by_autograd(module, inputs, labels, weights, size + 1)
+    for _ in range(3):  # the first call is not another one than those that follow
+        for parameter in module.parameters():
+            parameter.grad = None
+        found, right = steps.backward(inputs.clone(), labels, weights, size + 1)
+        assert torch.equal(found, losses)
+        assert right == hits
+        for parameter, gradient in zip(module.parameters(), gradients, strict=True):
+            assert parameter.grad is not None
+            assert torch.equal(parameter.grad, gradient)
+            assert parameter.grad.stride() == parameter.stride()
+    steps.backward(inputs, labels, weights, size + 1)
+    for parameter, gradient in zip(module.parameters(), gradients, strict=True):
+        assert torch.equal(parameter.grad, 2 * gradient)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"momentum": 0.0},
+        {"momentum": 0.9},
+        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
+        {"momentum": 0.0, "weight_decay": 0.1},
+    ],
+)
+@pytest.mark.parametrize("name", ["perceptron", "convolutions"])
+def test_descent_has_the_bits_of_the_optimisers_steps(name: str, settings: dict[str, Any], way: str) -> None:
+    module, shape = network(name)
+    other = copy.deepcopy(module)
+    inputs, labels = batch(shape, 11)
+    features = inputs.permute(0, 2, 3, 1) if len(shape) == 3 else inputs
+    steps = program_of(module, shape)
+    assert steps is not None
+    ours, theirs = (build_optimizer(Training(lr=0.1, **settings), list(m.parameters())) for m in (module, other))
+    for _ in range(2):  # clients
+        ours.state.clear()
+        theirs.state.clear()
+        for epoch in range(3):
+            for optimizer in (ours, theirs):
+                optimizer.param_groups[0]["lr"] = 0.1 / (1 + epoch)
+            order = torch.randperm(11)
+            seen, right = steps.descend(features, labels, order, 4, ours)
+            expected = [by_autograd_and(theirs, other, inputs, labels, part) for part in order.split(4)]  # type: ignore[no-untyped-call]
+            assert [len(losses) for losses in seen] == [4, 4, 3]
+            assert all(torch.equal(found, losses) for found, (losses, _) in zip(seen, expected, strict=True))
+            assert right == sum(hits for _, hits in expected)
+    for one, two in zip(module.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two)
+        assert one.grad is None
+
+
+def by_autograd_and(
+    optimizer: Any, module: nn.Module, inputs: Tensor, labels: Tensor, part: Tensor
+) -> tuple[Tensor, int]:
+    losses, hits, _ = by_autograd(module, inputs[part], labels[part], None, len(part))
+    optimizer.step()
+    return losses, hits
+
+
+class Own(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) + 1
+
+
+def shared() -> nn.Module:
+    layer = nn.Linear(7, 7)
+    return nn.Sequential(layer, nn.ReLU(), layer)
+
+
+def tied() -> nn.Module:
+    one, other = nn.Linear(7, 7), nn.Linear(7, 7)
+    other.weight = one.weight
+    return nn.Sequential(one, other)
+
+
+def frozen() -> nn.Module:
+    module = nn.Sequential(nn.Linear(7, 5), nn.Linear(5, 4))
+    module[0].weight.requires_grad_(False)
+    return module
+
+
+def watched() -> nn.Module:
+    module = nn.Sequential(nn.Linear(7, 4))
+    module[0].register_forward_hook(lambda *_: None)
+    return module
+
+
+def clipped() -> nn.Module:
+    module = nn.Linear(7, 4)
+    module.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
+    return module
+
+
+def replaced() -> nn.Module:
+    module = nn.Linear(7, 4)
+    module.forward = lambda input: 2 * nn.Linear.forward(module, input)  # type: ignore[method-assign]
+    return module
+
+
+OTHERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
+    "another layer": ((7,), lambda: nn.Sequential(nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 4))),
+    "another forward pass": ((7,), lambda: nn.Sequential(Own(7, 4))),
+    "another method": ((7,), replaced),
+    "a layer twice": ((7,), shared),
+    "a parameter twice": ((7,), tied),
+    "a parameter that does not learn": ((7,), frozen),
+    "somebody who looks on": ((7,), watched),
+    "somebody who changes gradients": ((7,), clipped),
+    "nothing that learns": ((7,), lambda: nn.Sequential(nn.ReLU())),
+    "nothing": ((7,), nn.Sequential),
+    "images all through": (IMAGES, lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())),
+    "a linear layer on images": (IMAGES, lambda: nn.Sequential(nn.Linear(12, 4), nn.Flatten())),
+    "a linear layer on sequences": ((5, 7), lambda: nn.Sequential(nn.Linear(7, 4), nn.Flatten())),
+    "flattened in part": (IMAGES, lambda: nn.Sequential(nn.Flatten(2), nn.Linear(144, 4), nn.Flatten())),
+    "mirrored borders": (IMAGES, lambda: nn.Sequential(nn.Conv2d(3, 4, 3, 1, 1, padding_mode="reflect"), nn.Flatten())),
+    "borders in words": (IMAGES, lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding="same"), nn.Flatten())),
+    "statistics of the batch": ((7,), lambda: nn.Sequential(nn.Linear(7, 4), nn.BatchNorm1d(4))),
+    "chance": ((7,), lambda: nn.Sequential(nn.Linear(7, 4), nn.Dropout())),
+    "a weight that is worked out": (
+        (7,),
+        lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(7, 4))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_networks_have_no_program(name: str) -> None:
+    shape, build = OTHERS[name]
+    assert program_of(quick_products(build()), shape) is None
+
+
+@pytest.mark.parametrize("labels", [[0, 9], [0, 1]], ids=["label", "width"])
+def test_an_error_is_told_in_one_line(labels: list[int], way: str) -> None:
+    module, shape = network("perceptron")
+    steps = program_of(module, shape)
+    assert steps is not None
+    words = "out of bounds" if labels[1] == 9 else "cannot be multiplied"
+    with pytest.raises(IndexError if labels[1] == 9 else RuntimeError, match=words) as caught:
+        steps.backward(torch.zeros(2, 7 if labels[1] == 9 else 8), torch.tensor(labels), None, 2)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_error_that_does_not_come_back_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No memory at that moment, say."""
+    module, shape = network("perceptron")
+    steps = program_of(module, shape)
+    assert steps is not None
+    monkeypatch.setattr(program._Steps, "gradients", lambda *_: None)
+    with pytest.raises(RuntimeError, match="cannot be multiplied") as caught:
+        steps.backward(torch.zeros(2, 8), torch.tensor([0, 1]), None, 2)
+    assert "\n" not in str(caught.value)
+
+
+# --- in the training of clients -------------------------------------------------------------------------------------------
+
+
+class Looks(FedAvg):
+    """Has a hand in every step, and changes nothing."""
+
+    def backward(self, problem: Problem) -> tuple[Tensor, Tensor]:
+        return super().backward(problem)
+
+
+def pictures() -> Federation:
+    """Clients of 5, 40, 300 and 1 small images, as bytes."""
+    sizes = [5, 40, 300, 1]
+    draw = np.random.default_rng(0)
+    features = torch.from_numpy(draw.integers(0, 256, (sum(sizes), 3, 8, 8), dtype=np.uint8))
+    samples = Samples(features, torch.from_numpy(draw.integers(0, 3, sum(sizes))))
+    shift, scale = torch.full((3, 1, 1), 100.0), torch.full((3, 1, 1), 0.02)
+    return Federation(samples, np.cumsum([0, *sizes]), samples[:4], samples[:4], ("a", "b", "c"), shift, scale)
+
+
+def trained(
+    algorithm: Algorithm, settings: dict[str, Any], federation: Federation, model: Model, cohort: dict[str, Any]
+) -> list[Any]:
+    training = Training(**{"batch_size": 4, "epochs": 3, "lr": 0.05, **settings})
+    engine = LocalEngine(federation, model, training, algorithm, 3, 2)
+    clients = np.array(HEALTHY[:4] if federation.num_clients > 4 else [0, 1, 2, 3])
+    told = []
+    start = engine.initial_model()
+    for t in (1, 2):
+        for update in engine.train(start, t, Cohort(clients, **cohort), algorithm):
+            told.append(
+                (bits(update.state), bits(update.extra), update.report, update.steps, update.passes, update.work)
+            )
+        engine.commit(clients.tolist())
+    engine.close()
+    return told
+
+
+CASES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any], dict[str, Any]]] = {
+    "plain": (FedAvg, {"momentum": 0.0}, {}),
+    "momentum": (FedAvg, {"momentum": 0.9, "weight_decay": 0.01}, {}),
+    "schedule": (FedAvg, {"lr_decay": 0.5}, {}),
+    "all samples at once": (FedAvg, {"batch_size": 0}, {}),
+    "clipped": (FedAvg, {"clip_norm": 0.5}, {}),
+    "adam": (FedAvg, {"optimizer": "adam"}, {}),
+    "double precision": (FedAvg, {"precision": "float64"}, {}),
+    "robust loss": (FedAvg, {"loss": {"name": "sce"}}, {}),
+    "corrected": (FedProx, {}, {}),
+    "weighted": (FedBiO, {}, {}),
+    "watched": (Looks, {}, {}),
+    "uneven epochs": (FedAvg, {}, {"epochs": np.array([1, 0, 2, 5])}),
+    "by loss": (FedAvg, {}, {"sampling": "loss"}),
+    "by loss, reweighted": (FedAvg, {}, {"sampling": "loss_unbiased"}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("kind", ["vectors", "images", "images batch by batch"])
+def test_clients_learn_the_same_bits(case: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, settings, cohort = CASES[case]
+    if kind == "images batch by batch":
+        monkeypatch.setattr(local, "AT_ONCE", 0)
+        monkeypatch.setattr(local, "PIECE", 3 * 8 * 8 * 4 * 3)  # three batches of four
+    federation = small_federation() if kind == "vectors" else pictures()
+    model: Model = Mlp(hidden=5) if kind == "vectors" else CnnA()
+    with_it = trained(make(), settings, federation, model, cohort)
+    monkeypatch.setattr(local, "program_of", lambda *_: None)
+    assert trained(make(), settings, federation, model, cohort) == with_it
+
+
+def test_an_epoch_is_one_call_where_clients_only_descend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The three ways of the loop are all taken above."""
+    calls = []
+    for name in ("descend", "backward"):
+        whole = getattr(program.Program, name)
+
+        def counted(self: Any, *given: Any, name: str = name, whole: Any = whole) -> Any:
+            calls.append(name)
+            return whole(self, *given)
+
+        monkeypatch.setattr(program.Program, name, counted)
+
+    def called(case: str) -> set[str]:
+        calls.clear()
+        make, settings, cohort = CASES[case]
+        trained(make(), settings, small_federation(), Mlp(hidden=5), cohort)
+        return set(calls)
+
+    assert called("plain") == called("momentum") == called("by loss") == {"descend"}
+    for case in ("clipped", "adam", "corrected", "weighted", "watched", "by loss, reweighted"):
+        assert called(case) == {"backward"}, case
+    assert called("robust loss") == set()
+
+
+def test_a_client_whose_labels_do_not_fit_is_named_in_one_line() -> None:
+    engine = LocalEngine(
+        small_federation(), as_model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 1))), Training(), FedAvg(), 3, 1
+    )
+    model = engine.initial_model()
+    with pytest.raises(ClientError, match=r"client 0: IndexError: .*out of bounds") as caught:
+        list(engine.train(model, 1, Cohort(np.array([0])), FedAvg()))
+    engine.close()
+    assert "\n" not in str(caught.value)
