@@ -3,7 +3,8 @@
     python benchmarks/local_training.py [--batch 16] [--rounds 5] [--samples 1000] [--busy]
 
 Work: a round of 4 clients with the same number of CIFAR-10-sized samples (random pixels; the arithmetic is the same), ``cnn_a``,
-SGD with momentum, one epoch. The plans take turns; medians over rounds. ``--busy`` keeps one core busy with another process.
+SGD with momentum, one epoch. The plans take turns, each also without the network's program (``fedcohort.training.program``), so that
+autograd finds the gradients; medians over rounds. ``--busy`` keeps one core busy with another process.
 """
 
 import argparse
@@ -13,6 +14,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from unittest import mock
 
 import numpy as np
 import torch
@@ -66,11 +69,12 @@ def bare_loop(fed: Federation, batch: int, threads: int) -> Callable[[], int]:
     return play
 
 
-def engine(fed: Federation, batch: int, workers: int) -> Callable[[], int]:
-    """A round of the local engine."""
+def engine(fed: Federation, batch: int, workers: int, program: bool = True) -> Callable[[], int]:
+    """A round of the local engine; ``program``: the steps are one program where they can be."""
     training = Training(batch_size=batch, lr=0.01)
     algorithm = FedAvg()
-    local = LocalEngine(fed, CnnA(), training, algorithm, 0, workers)
+    with nullcontext() if program else mock.patch("fedcohort.training.local.program_of", return_value=None):
+        local = LocalEngine(fed, CnnA(), training, algorithm, 0, workers)
     model = local.initial_model()
     cohort = Cohort(np.arange(CLIENTS))
     return lambda: sum(update.steps for update in local.train(model, 1, cohort, algorithm))
@@ -89,7 +93,9 @@ def main() -> None:
     plans = {
         "bare loop, 1 intra-op thread": bare_loop(fed, args.batch, 1),
         "bare loop, 2 intra-op threads": bare_loop(fed, args.batch, 2),
+        "loop, by autograd": engine(fed, args.batch, 1, program=False),
         "loop": engine(fed, args.batch, 1),
+        "threads (2), by autograd": engine(fed, args.batch, 2, program=False),
         "threads (2)": engine(fed, args.batch, 2),
     }
     seconds: dict[str, list[float]] = {name: [] for name in plans}
