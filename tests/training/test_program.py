@@ -1,7 +1,7 @@
 """Steps as one program: the bits of autograd and of the optimisers, with and without Python, and for nobody it is not made for."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -91,15 +91,17 @@ def by_autograd(
 
 
 @pytest.fixture(params=["without Python", "by Python"])
-def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A PyTorch with TorchScript, and one that has none any more."""
 
     def gone(*_: Any) -> Any:
         raise RuntimeError("there is no TorchScript")
 
+    program._without_python.cache_clear()
     if request.param == "by Python":
         monkeypatch.setattr(torch.jit, "script", gone)
-    return str(request.param)
+    yield str(request.param)
+    program._without_python.cache_clear()
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -112,9 +114,9 @@ def test_gradients_have_the_bits_of_autograd(
     module, shape = network(name, dtype)
     steps = program_of(module, shape)
     assert steps is not None
-    assert isinstance(steps._steps, torch.jit.ScriptModule) == (way == "without Python")
+    assert len(program._without_python()) == (2 if way == "without Python" else 0)
     inputs, labels = batch(shape, size, dtype)
-    weights = torch.rand(size, dtype=dtype) if weighted else None
+    weights = torch.rand(size, dtype=torch.float64) if weighted else None
     losses, hits, gradients = by_autograd(module, inputs, labels, weights, size + 1)
     for _ in range(3):  # the first call is not another one than those that follow
         for parameter in module.parameters():
@@ -163,7 +165,7 @@ def test_descent_has_the_bits_of_the_optimisers_steps(name: str, settings: dict[
             assert right == sum(hits for _, hits in expected)
     for one, two in zip(module.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two)
-        assert one.grad is None
+        assert torch.equal(one.grad, two.grad)  # type: ignore[arg-type]
 
 
 def by_autograd_and(
@@ -208,6 +210,27 @@ def clipped() -> nn.Module:
     return module
 
 
+def accumulated() -> nn.Module:
+    module = nn.Linear(7, 4)
+    module.weight.register_post_accumulate_grad_hook(lambda p: p.grad.clamp_(-1, 1))
+    return module
+
+
+def fixed(name: str) -> nn.Module:
+    """A linear layer one of whose parts is a buffer."""
+    layer = nn.Linear(7, 7)
+    value = getattr(layer, name).detach()
+    delattr(layer, name)
+    layer.register_buffer(name, value)
+    return nn.Sequential(layer, nn.Linear(7, 7, bias=False))
+
+
+def with_more() -> nn.Module:
+    layer = nn.Linear(7, 4)
+    layer.temperature = nn.Parameter(torch.ones(1))
+    return nn.Sequential(layer)
+
+
 def replaced() -> nn.Module:
     module = nn.Linear(7, 4)
     module.forward = lambda input: 2 * nn.Linear.forward(module, input)  # type: ignore[method-assign]
@@ -223,6 +246,12 @@ OTHERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "a parameter that does not learn": ((7,), frozen),
     "somebody who looks on": ((7,), watched),
     "somebody who changes gradients": ((7,), clipped),
+    "somebody who changes gradients later": ((7,), accumulated),
+    "a bias that is a buffer": ((7,), lambda: fixed("bias")),
+    "a weight that is a buffer": ((7,), lambda: fixed("weight")),
+    "a parameter more": ((7,), with_more),
+    "products of one number": ((1,), lambda: nn.Linear(1, 4)),
+    "kernels of one number": ((1, 8, 8), lambda: nn.Sequential(nn.Conv2d(1, 4, 1), nn.Flatten())),
     "nothing that learns": ((7,), lambda: nn.Sequential(nn.ReLU())),
     "nothing": ((7,), nn.Sequential),
     "images all through": (IMAGES, lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())),
@@ -246,6 +275,34 @@ def test_other_networks_have_no_program(name: str) -> None:
     assert program_of(quick_products(build()), shape) is None
 
 
+def test_it_holds_until_somebody_looks_on() -> None:
+    module, shape = network("perceptron")
+    steps = program_of(module, shape)
+    assert steps is not None
+    assert steps.holds()
+    weight = next(module.parameters())
+    for register in (
+        module.register_forward_hook,
+        weight.register_hook,
+        nn.modules.module.register_module_forward_hook,
+    ):
+        handle = register(lambda *_: None)
+        assert not steps.holds()
+        handle.remove()
+        assert steps.holds()
+    weight.requires_grad_(False)
+    assert not steps.holds()
+    weight.requires_grad_(True)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not steps.holds()
+    assert steps.holds()
+
+
+def test_any_kind_of_window() -> None:
+    module = nn.Sequential(nn.MaxPool2d(np.int64(2)), nn.Flatten(), nn.Linear(16, 3))  # type: ignore[arg-type]
+    assert program_of(module, (1, 8, 8)) is not None
+
+
 @pytest.mark.parametrize("labels", [[0, 9], [0, 1]], ids=["label", "width"])
 def test_an_error_is_told_in_one_line(labels: list[int], way: str) -> None:
     module, shape = network("perceptron")
@@ -260,15 +317,31 @@ def test_an_error_is_told_in_one_line(labels: list[int], way: str) -> None:
 def test_an_error_that_does_not_come_back_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """No memory at that moment, say."""
     module, shape = network("perceptron")
-    steps = program_of(module, shape)
+    steps, real = program_of(module, shape), program._gradients
     assert steps is not None
-    monkeypatch.setattr(program._Steps, "gradients", lambda *_: None)
+    compiled = program._without_python()
+    monkeypatch.setattr(program, "_gradients", lambda *_: None)
+    monkeypatch.setattr(program, "_without_python", lambda: {program._gradients: compiled[real]})
     with pytest.raises(RuntimeError, match="cannot be multiplied") as caught:
         steps.backward(torch.zeros(2, 8), torch.tensor([0, 1]), None, 2)
     assert "\n" not in str(caught.value)
 
 
 # --- in the training of clients -------------------------------------------------------------------------------------------
+
+
+class Tells(FedAvg):
+    """Sends what its last step was about."""
+
+    def finish(self, problem: Problem) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"last": {"batch": problem.batch.clone()} | {n: g.clone() for n, g in problem.gradients.items()}}, {}
+
+
+class Weighs(FedAvg):
+    """By numbers of another kind."""
+
+    def backward(self, problem: Problem) -> tuple[Tensor, Tensor]:
+        return problem.backward(0.5)  # type: ignore[arg-type]
 
 
 class Looks(FedAvg):
@@ -318,6 +391,8 @@ CASES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any], dict[str, Any]]]
     "corrected": (FedProx, {}, {}),
     "weighted": (FedBiO, {}, {}),
     "watched": (Looks, {}, {}),
+    "told at the end": (Tells, {}, {}),
+    "weighted by one number": (Weighs, {}, {}),
     "uneven epochs": (FedAvg, {}, {"epochs": np.array([1, 0, 2, 5])}),
     "by loss": (FedAvg, {}, {"sampling": "loss"}),
     "by loss, reweighted": (FedAvg, {}, {"sampling": "loss_unbiased"}),
@@ -330,7 +405,7 @@ def test_clients_learn_the_same_bits(case: str, kind: str, monkeypatch: pytest.M
     make, settings, cohort = CASES[case]
     if kind == "images batch by batch":
         monkeypatch.setattr(local, "AT_ONCE", 0)
-        monkeypatch.setattr(local, "PIECE", 3 * 8 * 8 * 4 * 3)  # three batches of four
+        monkeypatch.setattr(local, "STRETCH", 3 * 8 * 8 * 4 * 3)  # three batches of four
     federation = small_federation() if kind == "vectors" else pictures()
     model: Model = Mlp(hidden=5) if kind == "vectors" else CnnA()
     with_it = trained(make(), settings, federation, model, cohort)

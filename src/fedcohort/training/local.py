@@ -39,7 +39,7 @@ CHUNK = 256
 AT_ONCE = 2**22
 """Numbers in the features of a client, at most, that are made ready for the model in one go; those of more are, batch by batch."""
 
-PIECE = 2**20
+STRETCH = 2**20
 """Numbers in the features of the batches, at most, that are made ready for a network that goes through an epoch by itself."""
 
 NO_STEP = "it made no step: it has no batch that this model can be trained on"
@@ -109,9 +109,6 @@ class Trainer:
         """The steps of the network, where they are known."""
         if type(self.loss) is CrossEntropy:
             self.program = program_of(self.module, federation.sample_shape)
-        self._descends = isinstance(self.optimizer, PlainSGD | SGD) and not (
-            self.training.clip_norm or self.training.augment != "none"
-        )
         self._shown: ModelState | None = None
 
     def show(self, model: ModelState) -> nn.Module:
@@ -158,7 +155,6 @@ class Trainer:
         order = rng(self.seed, "batches", t, client)
         changes = None if settings.augment == "none" else rng(self.seed, "augment", t, client)
         size = settings.batch_size or len(data)
-        descends = self._descends and size <= CHUNK and takes_plain_steps(self.algorithm)
         seen: list[Tensor] = []  # cross-entropy of every sample in every step
         right = torch.zeros((), dtype=torch.int64)  # of the last epoch
         first_visits: Indices = np.arange(len(data))
@@ -178,8 +174,9 @@ class Trainer:
             if changes is not None:
                 problem.changes = Changes.draw(settings.augment, len(data), changes, data.labels.device)
             shuffled = sent(samples, data.labels.device)
-            if self.program is not None and descends and not problem.reweighted:
-                losses, right = problem.descend(self.program, shuffled, size)
+            program = self.program
+            if program is not None and program.holds() and self._descends(size) and not problem.reweighted:
+                losses, right = problem.descend(program, shuffled, size)
             else:
                 losses, right = self._steps(problem, shuffled, size)
             seen += losses
@@ -225,6 +222,12 @@ class Trainer:
             work=used / nominal * (MORE_WORK_BY_LOSS if by_loss else 1),
         )
         return update, kept
+
+    def _descends(self, size: int) -> bool:
+        """Whether clients do nothing but descend, by batches of ``size`` in one piece."""
+        settings = self.training
+        plain = isinstance(self.optimizer, PlainSGD | SGD) and not settings.clip_norm and settings.augment == "none"
+        return plain and size <= CHUNK and takes_plain_steps(self.algorithm)
 
     def _steps(self, problem: "_Problem", order: Tensor, size: int) -> tuple[list[Tensor], Tensor]:
         """A step for every batch of ``size``; the cross-entropy of each sample in each step, and the number of right ones in all."""
@@ -363,13 +366,13 @@ class _Problem:
         return self._importance is not None
 
     def descend(self, program: Program, order: Tensor, size: int) -> tuple[list[Tensor], Tensor]:
-        """The plain steps of :meth:`Trainer._steps`, by the network itself; it leaves no gradients."""
+        """The plain steps of :meth:`Trainer._steps`, by the network's program."""
         trainer, labels = self._trainer, self._data.labels
         if self._ready is not None:
             seen, right = program.descend(self._ready, labels, order, size, trainer.optimizer)
         else:
             seen, right = [], torch.zeros((), dtype=torch.int64)
-            some = max(1, PIECE // (size * math.prod(trainer.federation.sample_shape))) * size
+            some = max(1, STRETCH // (size * math.prod(trainer.federation.sample_shape))) * size
             for part in order.split(some):  # type: ignore[no-untyped-call]
                 rows = _nhwc(trainer.federation.prepare(self._data.pick(part), trainer.dtype))
                 at = torch.arange(len(part))
@@ -378,13 +381,16 @@ class _Problem:
                 right += hits
         self.steps += len(seen)
         self.forwards += 3 * len(order)
+        self.batch = order[len(order) - len(seen[-1]) :] if seen else order
         return seen, right
 
     def _backward(self, index: Tensor, weights: Tensor | None, piece: int) -> tuple[Tensor, Tensor]:
         """Add the gradients of a piece of the batch."""
         labels = self._data.labels.index_select(0, index)
-        if self._trainer.program is not None:
-            return self._trainer.program.backward(self._features(index), labels, weights, len(self.batch))
+        program = self._trainer.program
+        numbers = weights is None or (isinstance(weights, Tensor) and weights.dim() < 2 and not weights.requires_grad)
+        if program is not None and numbers and program.holds():
+            return program.backward(self._features(index), labels, weights, len(self.batch))
         logits = self._outputs_of(self._trainer.module, self._features(index), piece)
         objective = self._objective(logits, labels, index)
         if weights is None:

@@ -3,13 +3,16 @@
 A step of a small network is some dozens of short calls. Python makes each of them, autograd notes each of them, and clients that
 are trained side by side take Python's lock from each other in between. For convolutions, poolings, ReLU, Flatten and linear layers in
 a row the gradient of the cross-entropy is known. It is written out here, by the calls that autograd would make: not a bit differs.
-All in ``_Steps`` and what it calls is in the part of Python that PyTorch runs without Python (TorchScript): clients that only
-descend take their steps in one call for an epoch, the others in one for a gradient. A PyTorch that cannot do that has Python run it.
+The functions that are the program are in the part of Python that PyTorch runs without Python (TorchScript): clients that only descend
+take the steps of an epoch in one call, the others a gradient in one. Where PyTorch has no TorchScript, Python runs the functions.
 """
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import cache
+from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
@@ -51,10 +54,26 @@ BARE = Layer("relu", NONE, NONE, True, [1, 1], [1, 1], [0, 0], [1, 1], 1, False,
 class Program:
     """The steps of one network, whose parameters change with it and it with them; see :func:`program_of`."""
 
-    def __init__(self, layers: list[Layer], parameters: list[nn.Parameter]) -> None:
-        self._parameters = parameters
-        self._written = _Steps(layers, [parameter.detach() for parameter in parameters])
-        self._steps = _without_python(self._written)
+    def __init__(self, module: nn.Module, layers: list[Layer], parameters: list[nn.Parameter]) -> None:
+        self._parts, self._layers, self._parameters = list(module.modules()), layers, parameters
+        self._values = [parameter.detach() for parameter in parameters]
+
+    def holds(self) -> bool:
+        """Whether the network is still no more than the classes of its layers: nobody has begun to look on, to change its gradients or
+        forward passes, to freeze parameters, or to ask for another arithmetic."""
+        own = any(
+            "forward" in vars(part)
+            or part._forward_hooks
+            or part._forward_pre_hooks
+            or part._backward_hooks
+            or part._backward_pre_hooks
+            for part in self._parts
+        )
+        changed = any(
+            not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks for p in self._parameters
+        )
+        everywhere = getattr(nn.modules.module, "_has_any_global_hook", bool)()
+        return not (own or changed or everywhere or torch.is_autocast_enabled("cpu"))
 
     def backward(self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int) -> tuple[Tensor, Tensor]:
         """Add to every ``.grad`` the gradient of Σ weight·cross-entropy/``size``, without weights of Σ cross-entropy/``size``.
@@ -62,7 +81,7 @@ class Program:
         Returns:
             the cross-entropy of each sample, and the number of right ones.
         """
-        losses, hits, gradients = self._run("gradients", inputs, labels, weights, size)
+        losses, hits, gradients = self._run(_gradients, inputs, labels, weights, size)
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             if parameter.grad is None:
                 parameter.grad = gradient
@@ -74,6 +93,8 @@ class Program:
         self, features: Tensor, labels: Tensor, order: Tensor, size: int, optimizer: Optimizer
     ) -> tuple[list[Tensor], Tensor]:
         """Take a step of the optimiser on the mean cross-entropy of each batch of ``size`` of these samples in this ``order``.
+
+        Every ``.grad`` is the gradient of the last batch then.
 
         Args:
             features: as the model sees them, images with the channels last in shape [N, H, W, C].
@@ -90,47 +111,55 @@ class Program:
         if isinstance(optimizer, SGD):
             rule = optimizer.momentum, optimizer.nesterov, optimizer.weight_decay
             velocities, fresh = optimizer.velocities()
-        found: tuple[list[Tensor], Tensor] = self._run(
-            "descend", features, labels, order, size, group["lr"], *rule, velocities, fresh
+        seen, hits, gradients = self._run(
+            _descend, features, labels, order, size, group["lr"], *rule, velocities, fresh
         )
-        return found
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        return seen, hits
 
-    def _run(self, name: str, *given: Any) -> Any:
+    def _run(self, function: Callable[..., Any], *given: Any) -> Any:
         """Without autograd, and without TorchScript's own rewritings, which would change bits from the second call on."""
-        with torch.no_grad(), torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+        compiled = _without_python().get(function)
+        plainly = torch.jit.optimized_execution(False) if compiled else nullcontext()  # type: ignore[attr-defined]
+        with torch.no_grad(), plainly:
             try:
-                return getattr(self._steps, name)(*given)
+                return (compiled or function)(self._layers, self._values, *given)
             except RuntimeError as error:
-                getattr(self._written, name)(*given)  # what is wrong with the inputs, Python says in its own words
-                raise RuntimeError(str(error).splitlines()[-1]) from None
+                function(
+                    self._layers, self._values, *given
+                )  # what is wrong with the inputs, Python says in its own words
+                raise RuntimeError(" ".join(str(error).splitlines()[-1:])) from None
 
 
 def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
-    """The steps of this network, if it is a row of plain layers on a CPU of which all parameters learn and which nobody looks into.
+    """The steps of this network, if it is a row of plain layers on a CPU of which all parameters learn and on which nobody looks.
 
     Args:
         module: the network.
         shape: of one sample.
     """
-    if any(map(_watched, module.modules())):
-        return None
     parameters = list(module.parameters())
-    if any(parameter.device.type != "cpu" or not parameter.requires_grad for parameter in parameters):
+    if any(parameter.device.type != "cpu" for parameter in parameters):
         return None
     numbers = {id(parameter): i for i, parameter in enumerate(parameters)}
     layers: list[Layer] = []
     used: list[int] = []
     flat = len(shape) == 1
     for part in _row(module):
-        own = {name: numbers[id(p)] for name, p in part.named_parameters(recurse=False)}
-        layer = _layer(part, own, flat)
+        own = {name: NONE if value is None else numbers[id(value)] for name, value in part._parameters.items()}
+        layer = None if part._buffers else _layer(part, own, flat)
         if layer is None:
             return None
         layers.append(layer._replace(back=bool(used)))
-        used += own.values()
+        used += [number for number in (layer.weight, layer.bias) if number != NONE]
         flat = flat or layer.kind == "flatten"
-    # every parameter has one place, and outputs are [B, K]
-    return Program(layers, parameters) if flat and used and sorted(used) == list(range(len(parameters))) else None
+    if not (
+        flat and used and sorted(used) == list(range(len(parameters)))
+    ):  # outputs [B, K], each parameter in one place
+        return None
+    program = Program(module, layers, parameters)
+    return program if program.holds() else None
 
 
 def _row(module: nn.Module) -> Iterator[nn.Module]:
@@ -142,107 +171,98 @@ def _row(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _layer(part: nn.Module, own: dict[str, int], flat: bool) -> Layer | None:
-    """The layer with these parameters, None if :class:`_Steps` has none like it. ``flat``: it is given [B, d], and not images."""
-    bare = BARE._replace(weight=own.get("weight", NONE), bias=own.get("bias", NONE))
-    if type(part) is nn.ReLU:
-        return bare
-    if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
-        return bare._replace(kind="flatten")
-    if isinstance(part, nn.Linear) and flat and (limit := product_limit(part)) is not None:
-        return bare._replace(kind="linear", large=limit)
-    if type(part) is nn.Conv2d and not flat and part.padding_mode == "zeros" and not isinstance(part.padding, str):
-        return bare._replace(kind="convolution", groups=part.groups, **_window(part))
-    if type(part) is nn.MaxPool2d and not flat and not part.return_indices:
-        return bare._replace(kind="pooling", ceil=part.ceil_mode, **_window(part))
+    """The layer with these parameters, None if the program has none like it. ``flat``: it is given [B, d], and not images."""
+    if not own:
+        if type(part) is nn.ReLU:
+            return BARE
+        if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
+            return BARE._replace(kind="flatten")
+        if type(part) is nn.MaxPool2d and not flat and not part.return_indices:
+            return BARE._replace(kind="pooling", ceil=bool(part.ceil_mode), **_window(part))
+    elif set(own) == {"weight", "bias"} and own["weight"] != NONE:
+        bare = BARE._replace(weight=own["weight"], bias=own["bias"])
+        if isinstance(part, nn.Linear) and flat and (limit := product_limit(part)) is not None:
+            return bare._replace(kind="linear", large=limit) if part.in_features > 1 else None
+        if type(part) is nn.Conv2d and not flat and part.padding_mode == "zeros" and not isinstance(part.padding, str):
+            return (
+                bare._replace(kind="convolution", groups=part.groups, **_window(part))
+                if part.weight[0].numel() > 1
+                else None
+            )
     return None
 
 
 def _window(part: nn.Conv2d | nn.MaxPool2d) -> dict[str, Any]:
     sizes = {"kernel": part.kernel_size, "stride": part.stride, "padding": part.padding, "dilation": part.dilation}
-    return {name: [size, size] if isinstance(size, int) else list(size) for name, size in sizes.items()}
-
-
-def _watched(part: nn.Module) -> bool:
-    """Whether the layer is more than its class: somebody looks on, or its forward pass is its own."""
-    hooks = part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
-    return bool(hooks) or "forward" in vars(part) or any(p._backward_hooks for p in part.parameters(recurse=False))
+    return {name: list(size) if isinstance(size, tuple | list) else [int(size)] * 2 for name, size in sizes.items()}
 
 
 # --- the program, in TorchScript -------------------------------------------------------------------------------------------
 
 
-class _Steps(nn.Module):
-    layers: list[Layer]
-    values: list[Tensor]
+def _descend(
+    layers: list[Layer], values: list[Tensor], features: Tensor, labels: Tensor, order: Tensor, size: int,
+    lr: float, momentum: float, nesterov: bool, weight_decay: float, velocities: list[Tensor], fresh: bool,
+) -> tuple[list[Tensor], Tensor, list[Tensor]]:  # fmt: skip
+    """See :class:`Program`."""
+    seen: list[Tensor] = []
+    right = torch.zeros([], dtype=torch.int64)
+    gradients: list[Tensor] = []
+    for start in range(0, len(order), size):
+        batch = order[start : start + size]
+        inputs = features.index_select(0, batch)
+        if inputs.dim() == 4:
+            inputs = inputs.permute(0, 3, 1, 2)
+        losses, hits, gradients = _gradients(layers, values, inputs, labels.index_select(0, batch), None, len(batch))
+        if momentum == 0 and weight_decay == 0:
+            torch._foreach_add_(values, gradients, alpha=-lr)
+        else:
+            torch._fused_sgd_(
+                values, gradients, velocities, weight_decay=weight_decay, momentum=momentum, lr=lr,
+                dampening=0.0, nesterov=nesterov, maximize=False, is_first_step=fresh and start == 0,
+            )  # fmt: skip
+        seen.append(losses)
+        right += hits
+    return seen, right, gradients
 
-    def __init__(self, layers: list[Layer], values: list[Tensor]) -> None:
-        super().__init__()
-        self.layers = layers
-        self.values = values
 
-    @torch.jit.export
-    def descend(
-        self, features: Tensor, labels: Tensor, order: Tensor, size: int,
-        lr: float, momentum: float, nesterov: bool, weight_decay: float, velocities: list[Tensor], fresh: bool,
-    ) -> tuple[list[Tensor], Tensor]:  # fmt: skip
-        """See :class:`Program`."""
-        seen: list[Tensor] = []
-        right = torch.zeros([], dtype=torch.int64)
-        for start in range(0, len(order), size):
-            batch = order[start : start + size]
-            inputs = features.index_select(0, batch)
-            if inputs.dim() == 4:
-                inputs = inputs.permute(0, 3, 1, 2)
-            losses, hits, gradients = self.gradients(inputs, labels.index_select(0, batch), None, len(batch))
-            if momentum == 0 and weight_decay == 0:
-                torch._foreach_add_(self.values, gradients, alpha=-lr)
-            else:
-                torch._fused_sgd_(
-                    self.values, gradients, velocities, weight_decay=weight_decay, momentum=momentum, lr=lr,
-                    dampening=0.0, nesterov=nesterov, maximize=False, is_first_step=fresh and start == 0,
-                )  # fmt: skip
-            seen.append(losses)
-            right += hits
-        return seen, right
+def _gradients(
+    layers: list[Layer], values: list[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """See :class:`Program`."""
+    given: list[Tensor] = []  # what each layer is given, and
+    places: list[Tensor] = []  # where the largest in each window of a pooling is
+    x = inputs
+    for layer in layers:
+        given.append(x)
+        if layer.kind == "pooling":
+            x, place = _pooled(layer, x)
+            places.append(place)
+        else:
+            x = _outputs(layer, values, x)
+    scores = torch.log_softmax(x, 1)
+    losses, total = torch.ops.aten.nll_loss_forward(scores, labels, None, 0, -100)
+    hits = (x.argmax(1) == labels).sum()
 
-    @torch.jit.export
-    def gradients(
-        self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int
-    ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """See :class:`Program`."""
-        given: list[Tensor] = []  # what each layer is given, and
-        places: list[Tensor] = []  # where the largest in each window of a pooling is
-        x = inputs
-        for layer in self.layers:
-            given.append(x)
-            if layer.kind == "pooling":
-                x, place = _pooled(layer, x)
-                places.append(place)
-            else:
-                x = _outputs(layer, self.values, x)
-        scores = torch.log_softmax(x, 1)
-        losses, total = torch.ops.aten.nll_loss_forward(scores, labels, None, 0, -100)
-        hits = (x.argmax(1) == labels).sum()
-
-        slopes = torch.full_like(losses, 1 / size)
-        if weights is not None:
-            slopes = slopes * weights
-        delta = torch.ops.aten.nll_loss_backward(slopes, scores, labels, None, 0, -100, total)
-        delta = torch.ops.aten._log_softmax_backward_data(delta, scores, 1, scores.dtype)
-        gradients = list(self.values)
-        for i in range(len(self.layers) - 1, -1, -1):
-            layer, x = self.layers[i], given.pop()
-            if layer.kind == "pooling":
-                delta = _unpooled(layer, x, places.pop(), delta)
-            elif layer.kind == "relu":
-                delta = torch.ops.aten.threshold_backward(delta, x, 0)
-            elif layer.kind == "flatten":
-                delta = delta.view(x.size())
-            else:
-                delta = _learned(layer, self.values, x, delta, gradients)
-            if not layer.back:
-                break
-        return losses, hits, gradients
+    slopes = torch.full_like(losses, 1 / size)
+    if weights is not None:
+        slopes = (torch.full_like(losses * weights, 1 / size) * weights).to(losses.dtype)
+    delta = torch.ops.aten.nll_loss_backward(slopes, scores, labels, None, 0, -100, total)
+    delta = torch.ops.aten._log_softmax_backward_data(delta, scores, 1, scores.dtype)
+    gradients = list(values)  # every one is replaced
+    for i in range(len(layers) - 1, -1, -1):
+        layer, x = layers[i], given.pop()
+        if layer.kind == "pooling":
+            delta = _unpooled(layer, x, places.pop(), delta)
+        elif layer.kind == "relu":
+            delta = torch.ops.aten.threshold_backward(delta, x, 0)
+        elif layer.kind == "flatten":
+            delta = delta.view(x.size())
+        else:
+            delta = _learned(layer, values, x, delta, gradients)
+        if not layer.back:
+            break
+    return losses, hits, gradients
 
 
 def _outputs(layer: Layer, values: list[Tensor], x: Tensor) -> Tensor:
@@ -279,7 +299,7 @@ def _learned(layer: Layer, values: list[Tensor], x: Tensor, delta: Tensor, gradi
 
 
 def _large(layer: Layer, values: list[Tensor], x: Tensor) -> bool:
-    """Whether the layer's products are for oneDNN."""
+    """Whether the layer's products are for oneDNN, as :func:`fedcohort.training.products.quick_products` has it."""
     size = x.numel() * values[layer.weight].size(0)
     return size >= layer.large and x.dtype == torch.float32 and x.is_contiguous()
 
@@ -306,10 +326,15 @@ def _unpooled(layer: Layer, x: Tensor, place: Tensor, delta: Tensor) -> Tensor:
     return found
 
 
-def _without_python(steps: _Steps) -> Any:
+_ONE_AT_A_TIME = Lock()  # warnings are caught for all threads
+
+
+@cache
+def _without_python() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """The functions that PyTorch runs without Python; none where it has no TorchScript."""
     try:
-        with warnings.catch_warnings():
+        with _ONE_AT_A_TIME, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TorchScript is there, and nothing new comes to it
-            return torch.jit.script(steps)
+            return {function: torch.jit.script(function) for function in (_gradients, _descend)}
     except Exception:
-        return steps
+        return {}
