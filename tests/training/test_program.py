@@ -352,8 +352,8 @@ class Looks(FedAvg):
 
 
 def pictures() -> Federation:
-    """Clients of 5, 40, 300 and 1 small images, as bytes."""
-    sizes = [5, 40, 300, 1]
+    """Clients of 5, 40, 300, 1 and no small images, as bytes."""
+    sizes = [5, 40, 300, 1, 0]
     draw = np.random.default_rng(0)
     features = torch.from_numpy(draw.integers(0, 256, (sum(sizes), 3, 8, 8), dtype=np.uint8))
     samples = Samples(features, torch.from_numpy(draw.integers(0, 3, sum(sizes))))
@@ -366,7 +366,7 @@ def trained(
 ) -> list[Any]:
     training = Training(**{"batch_size": 4, "epochs": 3, "lr": 0.05, **settings})
     engine = LocalEngine(federation, model, training, algorithm, 3, 2)
-    clients = np.array(HEALTHY[:4] if federation.num_clients > 4 else [0, 1, 2, 3])
+    clients = np.array([*HEALTHY[:4], 5] if federation.num_clients > 5 else [0, 1, 2, 3, 4])
     told = []
     start = engine.initial_model()
     for t in (1, 2):
@@ -393,7 +393,7 @@ CASES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any], dict[str, Any]]]
     "watched": (Looks, {}, {}),
     "told at the end": (Tells, {}, {}),
     "weighted by one number": (Weighs, {}, {}),
-    "uneven epochs": (FedAvg, {}, {"epochs": np.array([1, 0, 2, 5])}),
+    "uneven epochs": (FedAvg, {}, {"epochs": np.array([1, 0, 2, 5, 3])}),
     "by loss": (FedAvg, {}, {"sampling": "loss"}),
     "by loss, reweighted": (FedAvg, {}, {"sampling": "loss_unbiased"}),
 }

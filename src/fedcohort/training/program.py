@@ -114,7 +114,7 @@ class Program:
         seen, hits, gradients = self._run(
             _descend, features, labels, order, size, group["lr"], *rule, velocities, fresh
         )
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+        for parameter, gradient in zip(self._parameters, gradients, strict=len(order) > 0):
             parameter.grad = gradient
         return seen, hits
 
@@ -177,8 +177,8 @@ def _layer(part: nn.Module, own: dict[str, int], flat: bool) -> Layer | None:
             return BARE
         if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
             return BARE._replace(kind="flatten")
-        if type(part) is nn.MaxPool2d and not flat and not part.return_indices:
-            return BARE._replace(kind="pooling", ceil=bool(part.ceil_mode), **_window(part))
+        if type(part) is nn.MaxPool2d and not flat and not part.return_indices and isinstance(part.ceil_mode, bool):
+            return BARE._replace(kind="pooling", ceil=part.ceil_mode, **_window(part))
     elif set(own) == {"weight", "bias"} and own["weight"] != NONE:
         bare = BARE._replace(weight=own["weight"], bias=own["bias"])
         if isinstance(part, nn.Linear) and flat and (limit := product_limit(part)) is not None:
