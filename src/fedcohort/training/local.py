@@ -154,7 +154,7 @@ class Trainer:
         problem = _Problem(self, model, t, client, received or {}, memory or {})
         order = rng(self.seed, "batches", t, client)
         changes = None if settings.augment == "none" else rng(self.seed, "augment", t, client)
-        size = settings.batch_size or len(data)
+        size = settings.batch_size or max(1, len(data))
         seen: list[Tensor] = []  # cross-entropy of every sample in every step
         right = torch.zeros((), dtype=torch.int64)  # of the last epoch
         first_visits: Indices = np.arange(len(data))
@@ -327,6 +327,8 @@ class _Problem:
 
         ``reweighted``: in gradients of batches of them, the loss of sample j counts 1/(n·prob_j), so that their mean is the gradient.
         """
+        if not self.num_samples:
+            return np.arange(0)
         shares, labels = self.trained_probabilities()
         losses = -np.log(np.maximum(shares[np.arange(len(labels)), labels], 1e-12))
         total, n = losses.sum(), len(labels)
