@@ -1,6 +1,7 @@
 """Steps as one program: the bits of autograd and of the optimisers, with and without Python, and for nobody it is not made for."""
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -301,6 +302,17 @@ def test_it_holds_until_somebody_looks_on() -> None:
 def test_any_kind_of_window() -> None:
     module = nn.Sequential(nn.MaxPool2d(np.int64(2)), nn.Flatten(), nn.Linear(16, 3))  # type: ignore[arg-type]
     assert program_of(module, (1, 8, 8)) is not None
+
+
+def test_warnings_are_left_alone() -> None:
+    """What was shown once is shown again whenever somebody has caught warnings meanwhile."""
+    program._without_python.cache_clear()
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            warnings.warn("once", UserWarning, stacklevel=1)
+            assert len(program._without_python()) == 2
+    assert [str(warning.message) for warning in shown].count("once") == 1
 
 
 @pytest.mark.parametrize("labels", [[0, 9], [0, 1]], ids=["label", "width"])

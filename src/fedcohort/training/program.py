@@ -8,11 +8,9 @@ take the steps of an epoch in one call, the others a gradient in one. Where PyTo
 """
 
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import cache
-from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
@@ -126,9 +124,8 @@ class Program:
             try:
                 return (compiled or function)(self._layers, self._values, *given)
             except RuntimeError as error:
-                function(
-                    self._layers, self._values, *given
-                )  # what is wrong with the inputs, Python says in its own words
+                # what is wrong with the inputs, Python says in its own words
+                function(self._layers, self._values, *given)
                 raise RuntimeError(" ".join(str(error).splitlines()[-1:])) from None
 
 
@@ -154,10 +151,8 @@ def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
         layers.append(layer._replace(back=bool(used)))
         used += [number for number in (layer.weight, layer.bias) if number != NONE]
         flat = flat or layer.kind == "flatten"
-    if not (
-        flat and used and sorted(used) == list(range(len(parameters)))
-    ):  # outputs [B, K], each parameter in one place
-        return None
+    if not flat or not used or sorted(used) != list(range(len(parameters))):
+        return None  # outputs are not [B, K], or a parameter has not its one place
     program = Program(module, layers, parameters)
     return program if program.holds() else None
 
@@ -326,15 +321,11 @@ def _unpooled(layer: Layer, x: Tensor, place: Tensor, delta: Tensor) -> Tensor:
     return found
 
 
-_ONE_AT_A_TIME = Lock()  # warnings are caught for all threads
-
-
 @cache
 def _without_python() -> dict[Callable[..., Any], Callable[..., Any]]:
     """The functions that PyTorch runs without Python; none where it has no TorchScript."""
     try:
-        with _ONE_AT_A_TIME, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # TorchScript is there, and nothing new comes to it
-            return {function: torch.jit.script(function) for function in (_gradients, _descend)}
+        # its warning that nothing new comes to it is not caught: whoever catches warnings has shown again what was shown once
+        return {function: torch.jit.script(function) for function in (_gradients, _descend)}
     except Exception:
         return {}
