@@ -232,6 +232,12 @@ def with_more() -> nn.Module:
     return nn.Sequential(layer)
 
 
+def scaled() -> nn.Module:
+    layer = nn.Module()
+    layer.weight, layer.bias = nn.Parameter(torch.ones(())), nn.Parameter(torch.ones(()))
+    return nn.Sequential(nn.Linear(7, 4), layer)
+
+
 def replaced() -> nn.Module:
     module = nn.Linear(7, 4)
     module.forward = lambda input: 2 * nn.Linear.forward(module, input)  # type: ignore[method-assign]
@@ -253,6 +259,7 @@ OTHERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "a parameter more": ((7,), with_more),
     "products of one number": ((1,), lambda: nn.Linear(1, 4)),
     "kernels of one number": ((1, 8, 8), lambda: nn.Sequential(nn.Conv2d(1, 4, 1), nn.Flatten())),
+    "a weight of one number": ((7,), scaled),
     "nothing that learns": ((7,), lambda: nn.Sequential(nn.ReLU())),
     "nothing": ((7,), nn.Sequential),
     "images all through": (IMAGES, lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())),

@@ -176,14 +176,12 @@ def _layer(part: nn.Module, own: dict[str, int], flat: bool) -> Layer | None:
             return BARE._replace(kind="pooling", ceil=part.ceil_mode, **_window(part))
     elif set(own) == {"weight", "bias"} and own["weight"] != NONE:
         bare = BARE._replace(weight=own["weight"], bias=own["bias"])
+        if math.prod(part.get_parameter("weight").shape[1:]) == 1:
+            return None  # autograd takes products of single numbers another way
         if isinstance(part, nn.Linear) and flat and (limit := product_limit(part)) is not None:
-            return bare._replace(kind="linear", large=limit) if part.in_features > 1 else None
+            return bare._replace(kind="linear", large=limit)
         if type(part) is nn.Conv2d and not flat and part.padding_mode == "zeros" and not isinstance(part.padding, str):
-            return (
-                bare._replace(kind="convolution", groups=part.groups, **_window(part))
-                if part.weight[0].numel() > 1
-                else None
-            )
+            return bare._replace(kind="convolution", groups=part.groups, **_window(part))
     return None
 
 
