@@ -40,7 +40,7 @@ AT_ONCE = 2**22
 """Numbers in the features of a client, at most, that are made ready for the model in one go; those of more are, batch by batch."""
 
 STRETCH = 2**20
-"""Numbers in the features of the batches, at most, that are made ready in one go where a program goes through such a client's epoch."""
+"""Numbers in the features of the batches of such a client, at most, that are made ready in one go for a program."""
 
 NO_STEP = "it made no step: it has no batch that this model can be trained on"
 """Why a client has no result that was given no work, or nothing to work on."""
