@@ -89,7 +89,7 @@ def describe_partition() -> Measured:
 
 def refuse_partition() -> Measured:
     """A partition that cannot be made: how long until the message that says what would work."""
-    from fedcohort.errors import UsageError
+    from fedcohort.core.errors import UsageError
 
     labels, _ = inputs()
     rule = PARTITIONS.find("dirichlet_class", "name")()

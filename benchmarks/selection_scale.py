@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.arrays import Indices, Values
-from fedcohort.errors import UsageError
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import Census, Outcome, Question, Round, Selector, choose
-from fedcohort.streams import rng
+from fedcohort.core.streams import rng
 
 LIMIT_S, LIMIT_BYTES = 0.25, 400
 BANDIT_LIMIT_S = 1.0

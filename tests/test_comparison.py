@@ -11,7 +11,7 @@ from rich.console import Console
 
 import fedcohort
 from fedcohort import comparison, measures, show
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from tests.experiments import UCB, small
 

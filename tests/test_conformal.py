@@ -24,7 +24,7 @@ from fedcohort.conformal import (
     right_scores,
     scores,
 )
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 
 NAN = float("nan")
 KINDS: list[Score] = ["s1", "s2", "s3"]

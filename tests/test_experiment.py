@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fedcohort.algorithms import ALGORITHMS
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment, load
-from fedcohort.parameters import describe
+from fedcohort.core.parameters import describe
 
 QUICKSTART = Path(__file__).parents[1] / "experiments" / "quickstart.toml"
 
@@ -180,7 +180,7 @@ def test_a_sweep_is_a_grid_over_every_row() -> None:
 def test_a_strategy_from_a_users_own_file(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from fedcohort.selection.base import Cohort, Selector\n"
-        "from fedcohort.parameters import parameters\n"
+        "from fedcohort.core.parameters import parameters\n"
         "@parameters\n"
         "class First(Selector):\n"
         "    '''The first k.'''\n"
@@ -199,7 +199,7 @@ def test_a_strategy_from_a_users_own_file(tmp_path: Path) -> None:
 
 def test_a_file_that_is_also_imported_keeps_its_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "twice.py").write_text(
-        "from fedcohort.algorithms.fedavg import FedAvg\nfrom fedcohort.parameters import parameters\n"
+        "from fedcohort.algorithms.fedavg import FedAvg\nfrom fedcohort.core.parameters import parameters\n"
         '@parameters\nclass Twice(FedAvg):\n    depth: int = 3\n    """How deep."""\n'
     )
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -8,7 +8,7 @@ import pytest
 
 import fedcohort
 from fedcohort import jobs
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.datasets import load
 from tests.experiments import small
 from tests.golden.test_same_bits import record

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedcohort import measures
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.measures import (
     accuracy,
     best_accuracy,

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from fedcohort import show
 from fedcohort.cli import cli
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.profiling import Profile, Size, _Memory, _precision, _Watch, profile, recommend
 from fedcohort.report.charts.profiles import profiles
 from fedcohort.report.export import composed, draw

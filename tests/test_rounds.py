@@ -153,7 +153,7 @@ def test_strategies_that_ask_nothing_cost_nothing(name: str) -> None:
 
 def test_the_reported_losses_are_those_of_an_independent_loop() -> None:
     """Loss over steps, squared loss of the first pass, running accuracy of the last epoch, by a plain loop over the same batches."""
-    from fedcohort.streams import rng
+    from fedcohort.core.streams import rng
 
     with a_game(selection={"name": "all"}, training={"epochs": 2, "batch_size": 10, "lr": 0.1}) as game:
         start = {name: value.clone() for name, value in game.model.items()}

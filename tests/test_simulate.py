@@ -14,7 +14,7 @@ import fedcohort
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.comparison import read
 from fedcohort.engines.base import ClientError
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.selection.base import Cohort, Round, Selector
 from fedcohort.selection.ucb import UCB
 from tests.experiments import small
@@ -170,7 +170,7 @@ def test_nothing_is_pickled(tmp_path: Path) -> None:
 
 
 STRATEGY = """
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Cohort, Selector
 
 @parameters
@@ -275,7 +275,7 @@ def test_own_files_travel_with_the_run(tmp_path: Path) -> None:
 _OWN = '''
 from typing import ClassVar
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Cohort, Round, Selector
 
 

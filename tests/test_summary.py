@@ -12,7 +12,7 @@ import fedcohort
 from fedcohort import measures
 from fedcohort.conformal import coverage_range
 from fedcohort.coverage import conformal
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.simulate import Given, prepare
 from tests.experiments import UCB, cell, small

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedcohort.cli import cli
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.trackers import tracker
 

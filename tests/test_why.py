@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fedcohort
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import Cohort, Round

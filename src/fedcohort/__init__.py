@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedcohort.comparison import Comparison, compare
-    from fedcohort.errors import UsageError
+    from fedcohort.core.errors import UsageError
     from fedcohort.experiment import Experiment
     from fedcohort.experiment import load as load_experiment
     from fedcohort.federation.datasets import Dataset, from_arrays
@@ -26,7 +26,7 @@ _HOMES = {
     "Dataset": "federation.datasets:Dataset",
     "Experiment": "experiment:Experiment",
     "Run": "record:Run",
-    "UsageError": "errors:UsageError",
+    "UsageError": "core.errors:UsageError",
     "compare": "comparison:compare",
     "from_arrays": "federation.datasets:from_arrays",
     "load_dataset": "federation.datasets:load",

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedcohort.algorithms.base import LARGE, Algorithm, Members, ModelState, Update, is_finite
-from fedcohort.arrays import Indices, Values, nth_highest
+from fedcohort.core.arrays import Indices, Values, nth_highest
 from fedcohort.record import KEPT, ClientRow, LedgerRow, Reasons
 from fedcohort.selection.base import Cohort, Outcome, Question, Why
 from fedcohort.training.forward import Evaluation

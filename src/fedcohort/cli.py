@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fedcohort.errors import UsageError, nearest
+from fedcohort.core.errors import UsageError, nearest
 from fedcohort.report.commands import figures, live, page_name, profile, report
 
 if TYPE_CHECKING:
     from fedcohort.comparison import Comparison
     from fedcohort.experiment import Cell, Experiment
-    from fedcohort.plugins import Table
+    from fedcohort.core.plugins import Table
     from fedcohort.simulate import Progress
 
 __all__ = ["cli", "main"]
@@ -387,7 +387,7 @@ def strategies(name: str | None, as_json: bool) -> None:
     """
     from fedcohort import show
     from fedcohort.experiment import Algorithm, Choice, Selection
-    from fedcohort.plugins import from_file, is_file_name
+    from fedcohort.core.plugins import from_file, is_file_name
 
     choices = sorted(Choice.__subclasses__(), key=lambda choice: (choice is not Selection, choice is not Algorithm))
     sections = {choice.table.kind: _entries(choice.table, name) for choice in choices}
@@ -553,7 +553,7 @@ def _entry(name: str, found: Any) -> dict[str, Any]:
     import dataclasses
     import inspect
 
-    from fedcohort.parameters import describe
+    from fedcohort.core.parameters import describe
 
     card = getattr(found, "card", None)
     return {

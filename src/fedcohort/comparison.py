@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcohort import measures
-from fedcohort.arrays import Values
-from fedcohort.errors import UsageError
+from fedcohort.core.arrays import Values
+from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.federation.datasets import Dataset
-from fedcohort.plugins import short_name
+from fedcohort.core.plugins import short_name
 from fedcohort.record import Run, open_run
 from fedcohort.simulate import Given, Progress, run_cell
 

@@ -25,8 +25,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcohort.arrays import Values
-from fedcohort.errors import UsageError
+from fedcohort.core.arrays import Values
+from fedcohort.core.errors import UsageError
 
 __all__ = [
     "K1", "K2", "B", "Overflow", "PredictionSets", "Score", "calibrate", "coverage_quantiles", "coverage_range", "judge",

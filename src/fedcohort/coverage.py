@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.conformal import PredictionSets, calibrate, coverage_quantiles, coverage_range, judge, prediction_sets
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.simulate import Given, federate
 
@@ -43,7 +43,7 @@ def predict(run: Run, given: Given) -> tuple[Predictions, Predictions]:
 
     from fedcohort.engines.local import build_module
     from fedcohort.models import as_model
-    from fedcohort.threads import one_thread
+    from fedcohort.core.threads import one_thread
     from fedcohort.training.forward import probabilities
     from fedcohort.training.local import DTYPES
 

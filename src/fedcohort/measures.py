@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcohort import streams
-from fedcohort.errors import UsageError
+from fedcohort.core import streams
+from fedcohort.core.errors import UsageError
 
 __all__ = [
     "EarlyStop", "JainReference", "PairedInterval", "Participation", "accuracy", "best_accuracy",

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from annotated_types import Ge
 
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Table, short_name
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Table, short_name
 
 __all__ = ["MODELS", "CnnA", "CnnB", "CnnStrided", "Logistic", "Mlp", "Model", "ResNet18", "as_model"]
 

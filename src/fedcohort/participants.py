@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcohort.arrays import Values
-from fedcohort.errors import UsageError
+from fedcohort.core.arrays import Values
+from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort import measures
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 
 __all__ = ["Profile", "Recommendation", "Size", "profile"]
@@ -231,7 +231,7 @@ def _in_a_fresh_process(order: dict[str, Any]) -> Size:
     if done.returncode:
         words = done.stderr.strip().splitlines()
         raise UsageError(
-            words[-1].removeprefix("fedcohort.errors.UsageError: ") if words else "the measuring process ended early"
+            words[-1].removeprefix("fedcohort.core.errors.UsageError: ") if words else "the measuring process ended early"
         )
     return Size(**json.loads(done.stdout.splitlines()[-1]))
 

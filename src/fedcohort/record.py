@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedcohort.arrays import Indices, Values
-from fedcohort.errors import UsageError, nearest
-from fedcohort.states import CorruptState, load_state, save_state
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.states import CorruptState, load_state, save_state
 
 if TYPE_CHECKING:
     import pandas as pd

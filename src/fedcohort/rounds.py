@@ -13,9 +13,9 @@ import numpy as np
 
 from fedcohort.accounts import Ledger, Stopwatch, Tally, decisions, num_bytes
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update, is_finite
-from fedcohort.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.engines.base import Engine
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.systems import Clock
 from fedcohort.record import Portrait, Reasons, RoundRow
 from fedcohort.selection.base import (
@@ -29,7 +29,7 @@ from fedcohort.selection.base import (
     Speed,
     choose,
 )
-from fedcohort.streams import rng
+from fedcohort.core.streams import rng
 
 __all__ = ["Game", "play_round"]
 

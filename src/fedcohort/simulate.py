@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell, Experiment, Systems
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait, RoundRow, Run, Saved, Writer
@@ -205,7 +205,7 @@ def _play(
     round is committed as soon as that is done."""
     from fedcohort.rounds import play_round
     from fedcohort.selection.base import LocalAccuracy
-    from fedcohort.threads import one_thread
+    from fedcohort.core.threads import one_thread
 
     experiment, measures = cell.experiment, cell.experiment.measures
     question, every = LocalAccuracy(held_out=experiment.federation.holdout > 0), measures.clients_every

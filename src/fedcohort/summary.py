@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcohort import measures
-from fedcohort.arrays import Values
-from fedcohort.errors import UsageError
+from fedcohort.core.arrays import Values
+from fedcohort.core.errors import UsageError
 from fedcohort.measures import JainReference, Participation
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from fedcohort.errors import UsageError, nearest
+from fedcohort.core.errors import UsageError, nearest
 from fedcohort.experiment import Cell
 from fedcohort.record import RoundRow
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcohort.errors import UsageError
-from fedcohort.parameters import describe
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import describe
 from fedcohort.record import KEPT, Run
 
 if TYPE_CHECKING:

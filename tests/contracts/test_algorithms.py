@@ -11,8 +11,8 @@ from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, T
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.local import Training
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Card
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
 from fedcohort.testing import check_algorithm
 from fedcohort.testing.base import ControlVariates
 

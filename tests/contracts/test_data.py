@@ -8,7 +8,7 @@ import pytest
 from fedcohort.experiment import Partition
 from fedcohort.federation.partition import DirichletClass, Iid, Indices, Rule
 from fedcohort.models import MODELS
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.testing import check_model, check_partition
 
 RULES: dict[str, Callable[[], Rule]] = {

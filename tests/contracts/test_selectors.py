@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from fedcohort.parameters import make, parameters
+from fedcohort.core.parameters import make, parameters
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import Card, Census, Cohort, LocalLoss, Outcome, Round, Selector, Why
 from fedcohort.selection.cluster_survey import ClusterSurvey

@@ -24,7 +24,7 @@ def rounds(device: str, strategy: str, algorithm: str, again: bool, model: Any, 
     import fedcohort.engines.device as devices
     from fedcohort.engines.device import moved
     from fedcohort.simulate import Given, prepare
-    from fedcohort.states import pack, unpack
+    from fedcohort.core.states import pack, unpack
     from tests.experiments import cell
     from tests.matrix.worlds import hard, play
 

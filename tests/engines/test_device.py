@@ -15,7 +15,7 @@ from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.scaffold import Scaffold
 from fedcohort.engines import device
 from fedcohort.engines.local import LocalEngine
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.models import CnnA, Mlp
 from fedcohort.selection.base import Cohort
 from fedcohort.testing.base import HEALTHY, small_federation

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.availability import Always, Availability, Bernoulli, Diurnal, Markov, Trace
 
 MANY = 100_000

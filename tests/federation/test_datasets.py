@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.federation import datasets as module
 from fedcohort.federation.datasets import NAMES, Dataset, from_arrays, load, part
 from fedcohort.federation.federation import gather

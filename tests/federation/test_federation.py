@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.federation import datasets
 from fedcohort.federation.datasets import Dataset, from_arrays, load
 from fedcohort.federation.featureshift import Gauss

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.datasets import Dataset, from_arrays
 from fedcohort.federation.public import choose_public, take_away
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import fedcohort
 from fedcohort.algorithms.base import Update
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.availability import Bernoulli, Trace
 from fedcohort.federation.latency import LogNormalBandwidth, ShiftedExponential
 from fedcohort.federation.systems import Clock
@@ -503,7 +503,7 @@ def test_laws_are_plug_ins(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import numpy as np\n"
         "from fedcohort.federation.availability import Availability\n"
-        "from fedcohort.parameters import parameters\n"
+        "from fedcohort.core.parameters import parameters\n"
         "@parameters\n"
         "class First(Availability):\n"
         "    count: int = 4\n"

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fedcohort.training
-from fedcohort import streams
+from fedcohort.core import streams
 from fedcohort.algorithms.base import Update
 from fedcohort.rounds import play_round
 from tests.experiments import UCB

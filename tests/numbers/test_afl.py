@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcohort.parameters import make
+from fedcohort.core.parameters import make
 from fedcohort.selection.active import ActiveFL
 from fedcohort.selection.base import LocalLoss, Question
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why

@@ -14,7 +14,7 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedsgd import FedSGD
 from fedcohort.algorithms.local import Training
 from fedcohort.engines.local import LocalEngine
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.federation import datasets
 from fedcohort.federation.federation import gather
 from fedcohort.federation.partition import DirichletClass, Iid, Rule, partition

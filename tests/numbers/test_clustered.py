@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.selection.base import Indices, Selector, Values, choose
 from fedcohort.selection.bins import Pieces
 from fedcohort.selection.clustered_similarity import ClusteredSimilarity, dissimilarities

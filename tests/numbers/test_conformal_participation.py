@@ -11,9 +11,9 @@ import torch
 
 from fedcohort.conformal import prediction_sets, probability_at
 from fedcohort.engines.local import build_module
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.models import Mlp
-from fedcohort.parameters import make
+from fedcohort.core.parameters import make
 from fedcohort.record import RoundRow
 from fedcohort.rounds import Game, play_round
 from fedcohort.selection import STRATEGIES

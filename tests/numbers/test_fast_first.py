@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedcohort
-from fedcohort.parameters import make
+from fedcohort.core.parameters import make
 from fedcohort.selection.base import Cohort, Question, Speed, choose
 from fedcohort.selection.cs_ucb import CSUCB
 from fedcohort.selection.eiffel import Eiffel

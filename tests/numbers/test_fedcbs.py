@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.selection.fedcbs import FedCBS, imbalance, imbalance_with
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 

@@ -9,9 +9,9 @@ import torch
 from scipy import stats
 from scipy.linalg import subspace_angles
 
-from fedcohort.arrays import Indices, Values
-from fedcohort.errors import UsageError
-from fedcohort.parameters import make
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
 from fedcohort.selection.base import LocalLoss, LossChange, Question, Round, choose
 from fedcohort.selection.fedcor import Dense, FedCor, LowRank, _dense, _kernel, _low_rank, covariance, fit, greedy

@@ -17,10 +17,10 @@ from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.server import ServerTools
 from fedcohort.engines.local import LocalEngine
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.models import Mlp
 from fedcohort.selection.base import Cohort
-from fedcohort.streams import rng
+from fedcohort.core.streams import rng
 from fedcohort.testing.base import everybody, server_tools, small_federation
 from fedcohort.training.local import state_of
 from tests.experiments import small

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from scipy.optimize import minimize
 
-from fedcohort.errors import UsageError
-from fedcohort.parameters import make
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import make
 from fedcohort.selection.base import GradientNorm, Question, Speed
 from fedcohort.selection.draws import raj
 from fedcohort.selection.feel import FEEL, scheduling

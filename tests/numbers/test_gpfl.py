@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fedcohort
-from fedcohort.errors import UsageError
-from fedcohort.parameters import make
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import make
 from fedcohort.selection.gpfl import GPFL
 from tests.experiments import small
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcohort.errors import UsageError
-from fedcohort.parameters import make
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import make
 from fedcohort.selection.base import Question, Speed
 from fedcohort.selection.haccs import HACCS
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why

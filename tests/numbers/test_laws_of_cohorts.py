@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcohort.parameters import make
+from fedcohort.core.parameters import make
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import Cohort, Indices, Question, Round, Selector, Values
 from tests.selection.fakes import a_census, a_round, an_outcome

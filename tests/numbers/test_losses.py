@@ -20,10 +20,10 @@ from fedcohort.algorithms.losses import (
     SymmetricLearning,
 )
 from fedcohort.engines.local import LocalEngine
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.models import Mlp
 from fedcohort.selection.base import Cohort
-from fedcohort.streams import rng
+from fedcohort.core.streams import rng
 from fedcohort.testing.base import small_federation
 from tests.experiments import small
 

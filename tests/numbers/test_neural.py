@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from fedcohort.arrays import Values
+from fedcohort.core.arrays import Values
 from fedcohort.selection.bandit import Turn
 from fedcohort.selection.base import Round, choose
 from fedcohort.selection.neural import Network, Neural

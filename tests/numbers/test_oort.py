@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcohort.parameters import make
+from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
 from fedcohort.selection.base import Question, Speed, choose
 from fedcohort.selection.oort import Oort

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcohort.errors import UsageError
-from fedcohort.parameters import make
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import make
 from fedcohort.selection.base import LocalLoss, Question, Selector, choose
 from fedcohort.selection.power_of_choice import (
     CommunicationPowerOfChoice,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort.parameters import make
+from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
 from fedcohort.selection.base import Cohort
 from fedcohort.selection.pyramidfl import PyramidFL

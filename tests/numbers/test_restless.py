@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcohort.arrays import Values
+from fedcohort.core.arrays import Values
 from fedcohort.selection.bandit import Head, Linear, Turn, gamma, posterior
 from fedcohort.selection.base import Round, choose
 from fedcohort.selection.contexts import ELEMENTS

@@ -19,8 +19,8 @@ from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import SymmetricLearning
 from fedcohort.algorithms.rhfl import RHFL, confidence, pull
 from fedcohort.algorithms.server import ServerTools
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Cohort
 from fedcohort.simulate import Given
 from fedcohort.testing.base import bits

@@ -23,8 +23,8 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedavgm import FedAvgM
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.fedyogi import FedYogi
-from fedcohort.errors import UsageError
-from fedcohort.parameters import make
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
 from fedcohort.testing.base import bits
 from tests.experiments import small

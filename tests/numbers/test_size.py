@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.selection.base import LocalLoss, Question, choose
 from fedcohort.selection.draws import raj, shares
 from fedcohort.selection.loss_proportional import LossProportional

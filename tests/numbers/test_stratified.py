@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.selection.base import choose
 from fedcohort.selection.cluster_survey import ClusterSurvey
 from fedcohort.selection.draws import shares

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from mabwiser.mab import MAB, LearningPolicy
 
-from fedcohort.parameters import make
+from fedcohort.core.parameters import make
 from fedcohort.selection.base import Round, Selector, choose
 from fedcohort.selection.ucb import UCB
-from fedcohort.streams import rng as stream
+from fedcohort.core.streams import rng as stream
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 

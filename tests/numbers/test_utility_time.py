@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from fedcohort.errors import UsageError
-from fedcohort.parameters import make
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import make
 from fedcohort.selection.base import choose
 from fedcohort.selection.utility_time import UtilityTime
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why

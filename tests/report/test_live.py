@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import fedcohort
 from fedcohort.cli import cli
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.report.gather import find_runs
 from fedcohort.report.live import Live, serve
 from tests.experiments import small

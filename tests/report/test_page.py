@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import fedcohort
 from fedcohort import measures
 from fedcohort.cli import cli
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.report.gather import find_runs, gather
 from fedcohort.report.look import PAGE, paper

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import fedcohort
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.record import RoundRow, Run
 from fedcohort.simulate import Interrupted
-from fedcohort.states import pack
+from fedcohort.core.states import pack
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 from tests.records import seal_again

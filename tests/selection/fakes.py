@@ -19,7 +19,7 @@ from fedcohort.selection.base import (
     Values,
     Why,
 )
-from fedcohort.streams import rng as stream
+from fedcohort.core.streams import rng as stream
 
 
 def a_census(

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedcohort.arrays import MANY
-from fedcohort.errors import UsageError
-from fedcohort.parameters import describe, make
+from fedcohort.core.arrays import MANY
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import describe, make
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import (
     Cohort,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.simulate import Given, run_cell
 from fedcohort.training.augment import FAR, Changes
 from tests.experiments import cell, small

@@ -10,10 +10,10 @@ import torch
 
 from fedcohort.algorithms.local import Training
 from fedcohort.engines.local import LocalEngine
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.models import Mlp
 from fedcohort.selection.base import Cohort
-from fedcohort.states import pack, unpack
+from fedcohort.core.states import pack, unpack
 from fedcohort.testing.base import ControlVariates, bits, everybody, small_federation
 from fedcohort.training import memories as module
 from fedcohort.training.memories import Memories, Memory

@@ -10,7 +10,7 @@ import pytest
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.engines.local import LocalEngine
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.models import Mlp
 from fedcohort.selection.base import Cohort, Context
 from fedcohort.testing.base import HEALTHY, bits, small_federation
@@ -64,7 +64,7 @@ def test_without_a_criterion_only_the_last_epoch_is_looked_at() -> None:
 OWN_RULE = '''
 """Stop when the loss of an epoch is hardly below that of the epoch before."""
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.training.stopping import Progress, StoppingRule
 
 

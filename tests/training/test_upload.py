@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fedcohort.algorithms.base import Update
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.rounds import play_round
 from fedcohort.selection.base import Card, Cohort, Outcome, Round, Selector, Speed, Why
 from fedcohort.simulate import Given

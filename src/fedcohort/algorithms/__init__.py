@@ -1,7 +1,7 @@
 """Federated algorithms, one file each, client half and server half. :data:`ALGORITHMS` and
 :data:`LOSSES` say where each name comes from."""
 
-from fedcohort.plugins import Table
+from fedcohort.core.plugins import Table
 
 __all__ = ["ALGORITHMS", "LOSSES"]
 

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.server import ServerTools
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Card
-from fedcohort.threads import aside
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
+from fedcohort.core.threads import aside
 
 __all__ = [
     "LARGE",

@@ -9,8 +9,8 @@ client with all samples, and the record counts one model down and up a round; wh
 from typing import ClassVar
 
 from fedcohort.algorithms.base import Algorithm
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Card
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
 
 __all__ = ["Centralised"]
 

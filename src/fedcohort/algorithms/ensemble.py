@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 from fedcohort.algorithms.base import Members, ModelState, RunningMean, Tensors, Update, WeightMode
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 
 __all__ = ["Ensemble", "Member", "all_alike", "average", "check_weights"]
 

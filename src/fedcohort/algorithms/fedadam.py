@@ -19,8 +19,8 @@ from annotated_types import Ge, Gt, Lt
 
 from fedcohort.algorithms.adaptive import adaptive_move, decayed, difference, moved
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Tensors
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Card
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
 
 __all__ = ["FedAdam"]
 

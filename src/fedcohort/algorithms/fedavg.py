@@ -12,8 +12,8 @@ McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentra
 from typing import ClassVar
 
 from fedcohort.algorithms.base import Algorithm
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Card
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
 
 __all__ = ["FedAvg"]
 

@@ -29,9 +29,9 @@ from torch import Tensor
 
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, RunningMean, Tensors, Update
 from fedcohort.algorithms.server import ServerTools
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Card
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
 
 __all__ = ["FedBiO", "reweighed"]
 

@@ -30,9 +30,9 @@ from torch.nn import functional
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update
 from fedcohort.algorithms.ensemble import Ensemble, Member, all_alike, average, check_weights
 from fedcohort.algorithms.server import ServerTools
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Card
-from fedcohort.threads import one_thread
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
+from fedcohort.core.threads import one_thread
 
 __all__ = ["FedDF", "distillation_loss", "targets"]
 

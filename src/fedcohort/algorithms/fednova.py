@@ -27,8 +27,8 @@ from fedcohort.algorithms.adaptive import difference, moved
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, RunningMean, Tensors, Update, blend
 from fedcohort.algorithms.fedprox import pull_back
 from fedcohort.algorithms.local import Training
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Card
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
 
 __all__ = ["FedNova", "effective_steps"]
 

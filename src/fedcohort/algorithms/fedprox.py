@@ -25,10 +25,10 @@ from annotated_types import Ge
 
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, Tensors
 from fedcohort.algorithms.server import ServerTools
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Card
-from fedcohort.threads import one_thread
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
+from fedcohort.core.threads import one_thread
 
 __all__ = ["FedProx", "pull_back"]
 

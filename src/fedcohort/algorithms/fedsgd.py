@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from fedcohort.algorithms.base import Algorithm
 from fedcohort.algorithms.local import Training
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Card
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
 
 __all__ = ["FedSGD"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from fedcohort.parameters import make, parameters
+from fedcohort.core.parameters import make, parameters
 
 if TYPE_CHECKING:
     from fedcohort.algorithms.losses import Loss

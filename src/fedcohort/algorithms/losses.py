@@ -19,7 +19,7 @@ from annotated_types import Ge, Lt
 from torch import Tensor
 from torch.nn import functional
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 
 __all__ = ["CrossEntropy", "DoubleSoftmax", "Loss", "Robust", "SymmetricCrossEntropy", "SymmetricLearning"]
 

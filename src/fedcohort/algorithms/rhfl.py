@@ -33,10 +33,10 @@ from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, T
 from fedcohort.algorithms.ensemble import Ensemble, Member, average, check_weights
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.server import ServerTools
-from fedcohort.arrays import Values
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Card
-from fedcohort.threads import one_thread
+from fedcohort.core.arrays import Values
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
+from fedcohort.core.threads import one_thread
 
 __all__ = ["RHFL", "confidence", "pull"]
 

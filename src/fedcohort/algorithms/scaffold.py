@@ -39,8 +39,8 @@ from fedcohort.algorithms.base import (
     per_client,
 )
 from fedcohort.algorithms.local import Training
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Card
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
 
 __all__ = ["Scaffold"]
 

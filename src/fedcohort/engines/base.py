@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from fedcohort.algorithms.base import Algorithm, ModelState, Update
-from fedcohort.arrays import Indices, Values
-from fedcohort.errors import UsageError
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
 from fedcohort.selection.base import Cohort, Question
 from fedcohort.training.forward import Evaluation
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 
 __all__ = ["Arithmetic", "arithmetic", "in_bfloat16", "moved", "pick_device"]
 

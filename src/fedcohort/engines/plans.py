@@ -24,7 +24,7 @@ import torch
 
 from fedcohort.algorithms.base import Algorithm, ModelState
 from fedcohort.algorithms.local import Training
-from fedcohort.arrays import Indices
+from fedcohort.core.arrays import Indices
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.local import LocalEngine, Plan, build_module, threads_for
 from fedcohort.federation.datasets import cache_folder

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from fedcohort.arrays import Values
+from fedcohort.core.arrays import Values
 
 __all__ = ["in_order"]
 

@@ -20,10 +20,10 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
-from fedcohort.arrays import Indices
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
-from fedcohort.streams import rng
+from fedcohort.core.arrays import Indices
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
+from fedcohort.core.streams import rng
 
 __all__ = ["Always", "Availability", "Bernoulli", "Diurnal", "Markov", "Trace"]
 

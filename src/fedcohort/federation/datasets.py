@@ -23,8 +23,8 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from platformdirs import user_cache_dir
 
-from fedcohort.errors import UsageError, nearest
-from fedcohort.streams import rng
+from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.streams import rng
 
 __all__ = ["NAMES", "Dataset", "cache_folder", "from_arrays", "load"]
 

@@ -18,10 +18,10 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
-from fedcohort import streams
-from fedcohort.arrays import Indices, Values
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
+from fedcohort.core import streams
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 
 __all__ = [
     "BrightnessContrast", "DeadPixels", "FeatureShift", "Gauss", "NoFeatureShift", "Rotate", "Space", "in_words",

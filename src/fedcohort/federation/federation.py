@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcohort.arrays import Indices
-from fedcohort.errors import UsageError
+from fedcohort.core.arrays import Indices
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.featureshift import FeatureShift, NoFeatureShift, Space, shift_features, shift_test
 from fedcohort.federation.labelnoise import LabelNoise, Noise, NoLabelNoise, corrupt
 from fedcohort.federation.partition import Partition
-from fedcohort.streams import rng
+from fedcohort.core.streams import rng
 
 __all__ = ["Federation", "Samples", "gather", "split_locally"]
 

@@ -24,10 +24,10 @@ import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
-from fedcohort import streams
-from fedcohort.arrays import Indices, Values
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
+from fedcohort.core import streams
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 
 __all__ = ["Beta", "Constant", "LabelNoise", "NoLabelNoise", "Noise", "SomeClients", "corrupt", "flip_matrix"]
 

@@ -16,9 +16,9 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
-from fedcohort.arrays import Indices, Values
-from fedcohort.parameters import parameters
-from fedcohort.streams import rng
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.parameters import parameters
+from fedcohort.core.streams import rng
 
 __all__ = ["Latency", "LogNormalBandwidth", "Network", "Share", "ShiftedExponential"]
 

@@ -18,9 +18,9 @@ from typing import Protocol
 
 import numpy as np
 
-from fedcohort import streams
-from fedcohort.arrays import Indices, Values
-from fedcohort.errors import UsageError
+from fedcohort.core import streams
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.partitions.dirichlet_class import DirichletClass
 from fedcohort.federation.partitions.iid import Iid
 from fedcohort.federation.partitions.pools import grouped

@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcohort.arrays import Indices
-from fedcohort.errors import UsageError
+from fedcohort.core.arrays import Indices
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.datasets import Dataset, from_arrays
-from fedcohort.streams import rng
+from fedcohort.core.streams import rng
 
 __all__ = ["PublicSet", "choose_public", "samples_alone", "take_away"]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcohort.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.federation.federation import Federation
 from fedcohort.federation.partition import Partition, PartitionReport, describe
 from fedcohort.federation.systems import Clock

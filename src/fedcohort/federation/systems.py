@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcohort.arrays import Indices, Values
-from fedcohort.errors import UsageError
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.availability import Always, Availability
 from fedcohort.federation.latency import Latency, Network, Share, ShiftedExponential
-from fedcohort.streams import rng
+from fedcohort.core.streams import rng
 
 if TYPE_CHECKING:
     from fedcohort.algorithms.base import Update

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 
 __all__ = ["figures", "live", "page_name", "profile", "report"]
 
@@ -95,7 +95,7 @@ def figures(
     RUN is as for `fedcohort report`, or a JSON file that `fedcohort profile --json` wrote, for the charts of batch sizes. Files have
     the width of one or two columns, dashes and symbols besides colours, black letters.
     """
-    from fedcohort.errors import nearest
+    from fedcohort.core.errors import nearest
     from fedcohort.report.export import export
     from fedcohort.report.gather import find_runs, gather
     from fedcohort.report.look import paper

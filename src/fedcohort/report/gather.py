@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcohort.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.comparison import Comparison, Row, side_by_side
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.record import Portrait, Run
 from fedcohort.report.look import short
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort import show
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.report.charts import accuracy as accuracies
 from fedcohort.report.charts import cost as costs
 from fedcohort.report.charts import participation, reasons, studies

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedcohort import show
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.report.charts.federation import Clients, federation
 from fedcohort.report.look import PAGE, short
 from fedcohort.report.page import gallery

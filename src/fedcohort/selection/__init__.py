@@ -1,6 +1,6 @@
 """Client selection strategies, one file each. :data:`STRATEGIES` says where each name comes from; nothing registers itself."""
 
-from fedcohort.plugins import Table
+from fedcohort.core.plugins import Table
 
 __all__ = ["STRATEGIES"]
 

@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Le, Lt
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import (
     Card,
     Census,

@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from fedcohort.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values
 
 __all__ = [
     "Head", "Judgement", "Linear", "State", "Turn", "draw", "factor", "gamma", "gamma_theory", "linear_terms", "posterior",

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.arrays import MANY, Indices, Values, nth_highest
-from fedcohort.errors import UsageError
-from fedcohort.plugins import Card
+from fedcohort.core.arrays import MANY, Indices, Values, nth_highest
+from fedcohort.core.errors import UsageError
+from fedcohort.core.plugins import Card
 
 __all__ = [
     "QUESTIONS", "Card", "Census", "Cohort", "Context", "GradientNorm", "Indices", "LocalAccuracy", "LocalLoss", "LossChange",

@@ -26,8 +26,8 @@ import numpy as np
 from annotated_types import Gt
 from numpy.typing import NDArray
 
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values
 from fedcohort.selection.bins import Pieces, draw, pour
 from fedcohort.selection.draws import everybody

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Round, Selector
 from fedcohort.selection.bins import Pieces, draw, pour
 from fedcohort.selection.draws import everybody

@@ -38,8 +38,8 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
 from fedcohort import conformal
-from fedcohort.errors import UsageError
-from fedcohort.parameters import make, parameters
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import make, parameters
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, U, Values, Why, choose
 

@@ -21,8 +21,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Lt
 
-from fedcohort.arrays import Indices, Values
-from fedcohort.parameters import parameters
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.bandit import Head, Judgement, State, Turn
 from fedcohort.selection.base import Census, Cohort, Context, Outcome, Round, Selector, Why
 

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Gt
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, Why
 
 __all__ = ["CSUCB"]

@@ -24,8 +24,8 @@ import numpy as np
 from annotated_types import Ge, Gt
 from scipy.spatial.distance import cdist
 
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
 from fedcohort.selection.memory import check_memory
 

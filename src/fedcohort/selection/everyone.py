@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Cohort, Round, Selector, Why
 
 __all__ = ["All"]

@@ -21,8 +21,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt
 
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
 from fedcohort.selection.draws import everybody
 

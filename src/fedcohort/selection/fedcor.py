@@ -34,11 +34,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
-from fedcohort.arrays import Indices, Values
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, LocalLoss, LossChange, Outcome, Round, Selector, Why, top
-from fedcohort.threads import one_thread
+from fedcohort.core.threads import one_thread
 
 if TYPE_CHECKING:
     import torch

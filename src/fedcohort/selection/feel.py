@@ -26,7 +26,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Gt, Le
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, GradientNorm, Outcome, Round, Selector, Speed, Values, Why
 from fedcohort.selection.draws import everybody, raj, shares, successive
 

@@ -33,8 +33,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
-from fedcohort.arrays import Indices
-from fedcohort.parameters import parameters
+from fedcohort.core.arrays import Indices
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.bandit import Head, Linear, gamma, gamma_theory
 from fedcohort.selection.base import Card, Cohort, Context, Outcome, Round, Why
 from fedcohort.selection.contexts import ContextBandit

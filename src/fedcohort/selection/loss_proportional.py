@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Cohort, LocalLoss, Round, Selector, Values, Why
 from fedcohort.selection.draws import everybody, raj, shares, successive
 

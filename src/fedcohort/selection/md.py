@@ -12,7 +12,7 @@ Data", 2019, arXiv:1907.02189; named and compared in Fraboni et al. 2021, arXiv:
 
 from typing import ClassVar
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Cohort, Round, Selector, Why
 from fedcohort.selection.draws import everybody, repeated, shares
 

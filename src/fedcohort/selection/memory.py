@@ -1,6 +1,6 @@
 """How much memory a strategy may take that keeps something of the updates of all clients, and the polite refusal above that."""
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 
 __all__ = ["check_memory"]
 

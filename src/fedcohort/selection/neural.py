@@ -24,8 +24,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt
 
-from fedcohort.arrays import Indices, Values
-from fedcohort.parameters import parameters
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.bandit import Head, Judgement, State, Turn
 from fedcohort.selection.base import Card, Context
 from fedcohort.selection.contexts import ContextBandit

@@ -26,7 +26,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Cohort, Round, Selector, UpdateNorm, Values, Why
 from fedcohort.selection.draws import everybody, proportional, shares
 

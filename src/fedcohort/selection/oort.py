@@ -36,8 +36,8 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
-from fedcohort.arrays import nth_highest, nth_lowest
-from fedcohort.parameters import parameters
+from fedcohort.core.arrays import nth_highest, nth_lowest
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Speed, Values, Why
 from fedcohort.selection.speed import ask_speed, nobody_said, times
 

@@ -29,8 +29,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
-from fedcohort.arrays import Indices, Values
-from fedcohort.parameters import parameters
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.bandit import Head, Judgement, State, Turn, linear_terms, posterior
 from fedcohort.selection.base import Card, Context
 from fedcohort.selection.contexts import ContextBandit

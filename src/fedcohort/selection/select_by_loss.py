@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Cohort, LocalLoss, Round, Selector
 from fedcohort.selection.power_of_choice import highest_loss, pool_size
 

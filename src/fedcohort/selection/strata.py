@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.selection.base import Census, Indices, Round, Values
 
 __all__ = ["TRAITS", "Trait", "check_given", "strata", "strata_by_speed"]

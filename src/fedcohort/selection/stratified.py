@@ -28,7 +28,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
 from fedcohort.selection.draws import everybody, proportional, shares, systematic
 from fedcohort.selection.strata import Trait, check_given, strata, strata_by_speed

@@ -25,8 +25,8 @@ import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, LocalAccuracy, Round, Selector, Speed, Values, Why
 from fedcohort.selection.speed import ask_speed, nobody_said, times
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Le
 
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, Why
 
 __all__ = ["UCB"]

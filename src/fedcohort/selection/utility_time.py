@@ -16,8 +16,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge
 
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why, top
 from fedcohort.selection.speed import by_size
 

@@ -17,7 +17,7 @@ from fedcohort.engines.base import Engine
 from fedcohort.engines.local import LocalEngine, build_module
 from fedcohort.models import Mlp
 from fedcohort.selection.base import Cohort
-from fedcohort.states import pack, unpack
+from fedcohort.core.states import pack, unpack
 from fedcohort.testing.base import (
     HEALTHY,
     bits,

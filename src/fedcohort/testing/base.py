@@ -14,10 +14,10 @@ from fedcohort.algorithms.server import ServerTools
 from fedcohort.engines.local import build_module
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
-from fedcohort.parameters import describe, parameters
-from fedcohort.plugins import Card
-from fedcohort.states import pack
-from fedcohort.streams import rng
+from fedcohort.core.parameters import describe, parameters
+from fedcohort.core.plugins import Card
+from fedcohort.core.states import pack
+from fedcohort.core.streams import rng
 
 __all__ = [
     "BROKEN", "HEALTHY", "HELD_OUT", "NAN", "SIZES", "ControlVariates", "bits", "check_card", "check_described", "check_model_state",

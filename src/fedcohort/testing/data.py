@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from fedcohort.engines.local import build_module
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.federation import Samples
 from fedcohort.federation.partition import Rule, describe, partition
 from fedcohort.models import Model
-from fedcohort.streams import rng
+from fedcohort.core.streams import rng
 from fedcohort.testing.base import bits, check_described, during, require, small_federation
 
 __all__ = ["check_model", "check_partition"]

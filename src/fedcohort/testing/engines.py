@@ -17,13 +17,13 @@ from fedcohort.algorithms.base import Algorithm, ModelState, Problem, Tensors, U
 from fedcohort.algorithms.local import Training
 from fedcohort.engines.base import ClientError, Engine
 from fedcohort.engines.local import LocalEngine
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model
-from fedcohort.parameters import parameters
-from fedcohort.plugins import Card
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
 from fedcohort.selection.base import Cohort, Context, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
-from fedcohort.states import pack, unpack
+from fedcohort.core.states import pack, unpack
 from fedcohort.testing.base import (
     BROKEN,
     HEALTHY,

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.selection.base import Census, Cohort, Outcome, Question, Round, Selector, Why, choose
 from fedcohort.selection.everyone import All
-from fedcohort.states import pack, unpack
-from fedcohort.streams import rng
+from fedcohort.core.states import pack, unpack
+from fedcohort.core.streams import rng
 from fedcohort.testing.base import check_card, check_described, during, require
 
 __all__ = ["check_selector"]

@@ -13,8 +13,8 @@ from contextlib import suppress
 import torch
 from torch import Tensor, nn
 
-from fedcohort.errors import UsageError
-from fedcohort.streams import torch_seeded
+from fedcohort.core.errors import UsageError
+from fedcohort.core.streams import torch_seeded
 
 __all__ = ["draws_at_random"]
 

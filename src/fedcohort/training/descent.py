@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms.base import ModelState, Tensors
-from fedcohort.arrays import Indices
+from fedcohort.core.arrays import Indices
 from fedcohort.training.networks import Chain, Linear, Slope, outputs
 from fedcohort.training.products import linear
 

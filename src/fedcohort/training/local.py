@@ -17,9 +17,9 @@ from torch.nn import functional
 from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update, takes_plain_steps
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy
-from fedcohort.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.federation.federation import Federation, Samples
-from fedcohort.streams import integer, rng, torch_seeded
+from fedcohort.core.streams import integer, rng, torch_seeded
 from fedcohort.training.augment import Changes, check_images
 from fedcohort.training.chance import draws_at_random
 from fedcohort.training.forward import probabilities

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms.base import Tensors
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 
 __all__ = ["LIMIT", "Memories", "Memory"]
 

@@ -24,10 +24,10 @@ from torch.nn import functional
 from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update, per_client, takes_plain_steps
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy, Loss
-from fedcohort.arrays import Indices
-from fedcohort.errors import UsageError
+from fedcohort.core.arrays import Indices
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.federation import Federation
-from fedcohort.streams import rngs
+from fedcohort.core.streams import rngs
 from fedcohort.training.buffers import Buffers
 from fedcohort.training.descent import Descent, Extent, Models, Samples, Visits, Weights, few_samples
 from fedcohort.training.local import CHUNK, DTYPES, NO_STEP, sent, state_of

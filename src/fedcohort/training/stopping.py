@@ -15,10 +15,10 @@ import numpy as np
 from annotated_types import Ge, Gt, Lt
 
 from fedcohort import conformal
-from fedcohort.arrays import Indices, Values
-from fedcohort.errors import UsageError
-from fedcohort.parameters import make, parameters
-from fedcohort.plugins import Table
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import make, parameters
+from fedcohort.core.plugins import Table
 
 __all__ = ["RULES", "ConformalRule", "Progress", "StoppingRule", "build_rule"]
 

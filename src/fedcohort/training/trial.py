@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedcohort.algorithms.base import ModelState, Tensors, Update
-from fedcohort.arrays import Values
+from fedcohort.core.arrays import Values
 from fedcohort.training.local import Trainer
 
 __all__ = ["norm_of_update", "update_norm"]

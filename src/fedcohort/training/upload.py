@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from fedcohort.algorithms.base import ModelState, Update
-from fedcohort.streams import rng
+from fedcohort.core.streams import rng
 
 __all__ = ["partly"]
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.partition import describe, partition
 from fedcohort.federation.partitions.dominant_class import DominantClass
 

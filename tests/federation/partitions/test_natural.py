@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.federation import datasets
 from fedcohort.federation.partition import Iid, describe, partition
 from fedcohort.federation.partitions.dominant_class import DominantClass

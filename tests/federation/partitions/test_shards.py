@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedcohort.errors import UsageError
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.partition import describe, partition
 from fedcohort.federation.partitions.shards import Shards
 

@@ -1,6 +1,6 @@
 """Partitions, one file a rule. :data:`PARTITIONS` says where each name comes from; nothing registers itself."""
 
-from fedcohort.plugins import Table
+from fedcohort.core.plugins import Table
 
 __all__ = ["PARTITIONS"]
 

@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt
 
-from fedcohort.arrays import Indices
+from fedcohort.core.arrays import Indices
 from fedcohort.federation.partitions.pools import cut, dirichlet_logs, shares_of, shuffled_by_class
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 
 __all__ = ["DirichletClass"]
 

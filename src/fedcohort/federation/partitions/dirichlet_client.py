@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge, Gt
 
-from fedcohort.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.federation.partitions.pools import deal, dirichlet_logs, random_sizes, shares_of, shuffled_by_class
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 
 __all__ = ["DirichletClient"]
 

@@ -5,11 +5,11 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
-from fedcohort.arrays import Indices
-from fedcohort.errors import UsageError
+from fedcohort.core.arrays import Indices
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.partitions.natural import by_writer
 from fedcohort.federation.partitions.pools import deal, grouped
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 
 __all__ = ["DominantClass"]
 

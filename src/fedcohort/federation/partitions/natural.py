@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge
 
-from fedcohort.arrays import Indices
-from fedcohort.errors import UsageError
-from fedcohort.parameters import parameters
+from fedcohort.core.arrays import Indices
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 
 __all__ = ["Natural", "by_writer"]
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedcohort.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values
 
 __all__ = ["cut", "deal", "dirichlet", "dirichlet_logs", "grouped", "random_sizes", "shares_of", "shuffled_by_class"]
 

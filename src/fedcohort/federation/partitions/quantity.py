@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge, Gt
 
-from fedcohort.arrays import Indices
+from fedcohort.core.arrays import Indices
 from fedcohort.federation.partitions.pools import random_sizes
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 
 __all__ = ["Quantity"]
 

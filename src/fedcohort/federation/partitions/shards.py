@@ -5,10 +5,10 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge
 
-from fedcohort.arrays import Indices
-from fedcohort.errors import UsageError
+from fedcohort.core.arrays import Indices
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.partitions.pools import grouped
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 
 __all__ = ["Shards"]
 

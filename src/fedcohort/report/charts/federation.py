@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.arrays import Indices
+from fedcohort.core.arrays import Indices
 from fedcohort.record import Portrait
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.look import Look, short, tick

@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.arrays import Values
+from fedcohort.core.arrays import Values
 from fedcohort.report.gather import POINTS, Reading, blocks
 from fedcohort.report.look import Look, tick
 

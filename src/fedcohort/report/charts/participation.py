@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort import measures, streams
-from fedcohort.arrays import Values
+from fedcohort.core.arrays import Values
 from fedcohort.report.charts import lines
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.figure import Figure, Panel, View

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
 
-from fedcohort.errors import UsageError, nearest
+from fedcohort.core.errors import UsageError, nearest
 
 __all__ = ["Card", "Table", "from_file", "is_file_name", "short_name"]
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from fedcohort.states import CorruptState, load_state, pack, save_state, unpack
+from fedcohort.core.states import CorruptState, load_state, pack, save_state, unpack
 
 FORMATS = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -119,7 +119,7 @@ _LARGE = """
 import resource, sys, threading
 from pathlib import Path
 import torch
-from fedcohort.states import load_state, save_state
+from fedcohort.core.states import load_state, save_state
 from fedcohort.training.memories import Memories
 
 def anonymous():

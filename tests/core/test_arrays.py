@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedcohort.arrays import SAMPLE, Values, nth_highest, nth_lowest
+from fedcohort.core.arrays import SAMPLE, Values, nth_highest, nth_lowest
 
 N = 5 * SAMPLE + 3
 DRAW = np.random.default_rng(0)

@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import ArgsKwargs, ErrorDetails
 
-from fedcohort.errors import UsageError, nearest
+from fedcohort.core.errors import UsageError, nearest
 
 __all__ = ["Parameter", "describe", "explain", "make", "parameters"]
 

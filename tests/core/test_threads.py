@@ -16,10 +16,10 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Model
-from fedcohort.parameters import parameters
+from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Cohort
 from fedcohort.testing.base import HEALTHY, small_federation
-from fedcohort.threads import aside, one_thread_each
+from fedcohort.core.threads import aside, one_thread_each
 
 
 @pytest.fixture
