@@ -16,12 +16,12 @@ from works import Work
 from fedcohort.algorithms.base import Members
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
+from fedcohort.core.threads import one_thread
 from fedcohort.engines.local import LocalEngine
 from fedcohort.engines.plans import choose_plan
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import as_model
 from fedcohort.selection.base import Cohort
-from fedcohort.core.threads import one_thread
 
 
 def federation(work: Work) -> Federation:

@@ -22,14 +22,14 @@ from typing import Any, get_args
 from fedcohort import experiment as schema
 from fedcohort.algorithms import ALGORITHMS, LOSSES
 from fedcohort.algorithms.base import Algorithm, Problem, WeightMode
-from fedcohort.engines.base import Engine
 from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import Parameter, describe
+from fedcohort.core.plugins import Card, Table
+from fedcohort.engines.base import Engine
 from fedcohort.federation.datasets import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
 from fedcohort.pairings import GIVEN, check
-from fedcohort.core.parameters import Parameter, describe
-from fedcohort.core.plugins import Card, Table
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import QUESTIONS, Census, Cohort, Outcome, Round, Selector, Why
 from fedcohort.training.stopping import RULES, Progress

@@ -9,8 +9,8 @@ import pytest
 
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.core.errors import UsageError
-from fedcohort.experiment import Experiment, load
 from fedcohort.core.parameters import describe
+from fedcohort.experiment import Experiment, load
 
 QUICKSTART = Path(__file__).parents[1] / "experiments" / "quickstart.toml"
 

@@ -14,8 +14,8 @@ from torch import nn
 from fedcohort.algorithms.base import Members
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
-from fedcohort.engines.local import LocalEngine
 from fedcohort.core.errors import UsageError
+from fedcohort.engines.local import LocalEngine
 from fedcohort.experiment import Experiment
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather

@@ -13,8 +13,8 @@ from torch import nn
 import fedcohort
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.comparison import read
-from fedcohort.engines.base import ClientError
 from fedcohort.core.errors import UsageError
+from fedcohort.engines.base import ClientError
 from fedcohort.selection.base import Cohort, Round, Selector
 from fedcohort.selection.ucb import UCB
 from tests.experiments import small

@@ -10,9 +10,9 @@ import torch
 
 import fedcohort
 from fedcohort import measures
-from fedcohort.conformal import coverage_range
-from fedcohort.coverage import conformal
 from fedcohort.core.errors import UsageError
+from fedcohort.coverage import conformal
+from fedcohort.measures.conformal import coverage_range
 from fedcohort.record import Run
 from fedcohort.simulate import Given, prepare
 from tests.experiments import UCB, cell, small

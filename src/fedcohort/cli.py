@@ -14,8 +14,8 @@ from fedcohort.report.commands import figures, live, page_name, profile, report
 
 if TYPE_CHECKING:
     from fedcohort.comparison import Comparison
-    from fedcohort.experiment import Cell, Experiment
     from fedcohort.core.plugins import Table
+    from fedcohort.experiment import Cell, Experiment
     from fedcohort.simulate import Progress
 
 __all__ = ["cli", "main"]
@@ -386,8 +386,8 @@ def strategies(name: str | None, as_json: bool) -> None:
     called NAME where one is given, which may be of your own, 'path/to/file.py:Class'.
     """
     from fedcohort import show
-    from fedcohort.experiment import Algorithm, Choice, Selection
     from fedcohort.core.plugins import from_file, is_file_name
+    from fedcohort.experiment import Algorithm, Choice, Selection
 
     choices = sorted(Choice.__subclasses__(), key=lambda choice: (choice is not Selection, choice is not Algorithm))
     sections = {choice.table.kind: _entries(choice.table, name) for choice in choices}

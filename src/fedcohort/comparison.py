@@ -12,9 +12,9 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.plugins import short_name
 from fedcohort.experiment import Experiment
 from fedcohort.federation.datasets import Dataset
-from fedcohort.core.plugins import short_name
 from fedcohort.record import Run, open_run
 from fedcohort.simulate import Given, Progress, run_cell
 

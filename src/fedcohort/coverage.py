@@ -5,8 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.conformal import PredictionSets, calibrate, coverage_quantiles, coverage_range, judge, prediction_sets
 from fedcohort.core.errors import UsageError
+from fedcohort.measures.conformal import (
+    PredictionSets,
+    calibrate,
+    coverage_quantiles,
+    coverage_range,
+    judge,
+    prediction_sets,
+)
 from fedcohort.record import Run
 from fedcohort.simulate import Given, federate
 
@@ -41,9 +48,9 @@ def predict(run: Run, given: Given) -> tuple[Predictions, Predictions]:
     """
     from safetensors.torch import load_file
 
+    from fedcohort.core.threads import one_thread
     from fedcohort.engines.local import build_module
     from fedcohort.models import as_model
-    from fedcohort.core.threads import one_thread
     from fedcohort.training.forward import probabilities
     from fedcohort.training.local import DTYPES
 

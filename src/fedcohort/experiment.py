@@ -20,10 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedcohort.algorithms import ALGORITHMS, LOSSES
 from fedcohort.algorithms.local import Training
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.federation.partitions import PARTITIONS
-from fedcohort.models import MODELS
 from fedcohort.core.parameters import explain, make
 from fedcohort.core.plugins import Table, is_file_name, short_name
+from fedcohort.federation.partitions import PARTITIONS
+from fedcohort.models import MODELS
 from fedcohort.selection import STRATEGIES
 
 __all__ = ["Cell", "Choice", "Experiment", "Variant", "load"]

@@ -231,7 +231,9 @@ def _in_a_fresh_process(order: dict[str, Any]) -> Size:
     if done.returncode:
         words = done.stderr.strip().splitlines()
         raise UsageError(
-            words[-1].removeprefix("fedcohort.core.errors.UsageError: ") if words else "the measuring process ended early"
+            words[-1].removeprefix("fedcohort.core.errors.UsageError: ")
+            if words
+            else "the measuring process ended early"
         )
     return Size(**json.loads(done.stdout.splitlines()[-1]))
 

@@ -14,8 +14,9 @@ import numpy as np
 from fedcohort.accounts import Ledger, Stopwatch, Tally, decisions, num_bytes
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update, is_finite
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.engines.base import Engine
 from fedcohort.core.errors import UsageError
+from fedcohort.core.streams import rng
+from fedcohort.engines.base import Engine
 from fedcohort.federation.systems import Clock
 from fedcohort.record import Portrait, Reasons, RoundRow
 from fedcohort.selection.base import (
@@ -29,7 +30,6 @@ from fedcohort.selection.base import (
     Speed,
     choose,
 )
-from fedcohort.core.streams import rng
 
 __all__ = ["Game", "play_round"]
 

@@ -203,9 +203,9 @@ def _play(
 ) -> None:
     """All rounds. What of a round's model is measured for the record alone is measured beside the training of the next round, and the
     round is committed as soon as that is done."""
+    from fedcohort.core.threads import one_thread
     from fedcohort.rounds import play_round
     from fedcohort.selection.base import LocalAccuracy
-    from fedcohort.core.threads import one_thread
 
     experiment, measures = cell.experiment, cell.experiment.measures
     question, every = LocalAccuracy(held_out=experiment.federation.holdout > 0), measures.clients_every

@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
+from fedcohort.core.parameters import parameters
 from fedcohort.experiment import Partition
 from fedcohort.federation.partition import DirichletClass, Iid, Indices, Rule
 from fedcohort.models import MODELS
-from fedcohort.core.parameters import parameters
 from fedcohort.testing import check_model, check_partition
 
 RULES: dict[str, Callable[[], Rule]] = {

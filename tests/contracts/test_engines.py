@@ -15,6 +15,7 @@ from fedcohort.algorithms.base import Algorithm, ModelState, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.states import pack, unpack
 from fedcohort.engines.base import ClientError, Later
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Logistic
@@ -22,7 +23,6 @@ from fedcohort.record import RoundRow
 from fedcohort.rounds import Game, play_round
 from fedcohort.selection.base import Cohort, Question
 from fedcohort.simulate import Given
-from fedcohort.core.states import pack, unpack
 from fedcohort.testing import check_engine
 from fedcohort.testing.base import BROKEN, HEALTHY, ControlVariates, bits, small_federation
 from fedcohort.training.forward import Evaluation

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from fedcohort.core.parameters import make, parameters
+from fedcohort.core.streams import rng
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import Card, Census, Cohort, Outcome, Question, Round, Selector, Values, Why, choose
-from fedcohort.core.streams import rng
 from tests.contracts.test_selectors import SETTINGS
 
 M, K, CLASSES, ROUNDS = 12, 3, 3, 8

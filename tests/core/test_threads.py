@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
+from fedcohort.core.parameters import parameters
+from fedcohort.core.threads import aside, one_thread_each
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Model
-from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Cohort
 from fedcohort.testing.base import HEALTHY, small_federation
-from fedcohort.core.threads import aside, one_thread_each
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from tests.engines import pretend
 def rounds(device: str, strategy: str, algorithm: str, again: bool, model: Any, **values: Any) -> Any:
     """Three rounds on ``device``, what they came to; ``again``: the last one after a checkpoint."""
     import fedcohort.engines.device as devices
+    from fedcohort.core.states import pack, unpack
     from fedcohort.engines.device import moved
     from fedcohort.simulate import Given, prepare
-    from fedcohort.core.states import pack, unpack
     from tests.experiments import cell
     from tests.matrix.worlds import hard, play
 

@@ -23,13 +23,13 @@ import torch
 from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.parameters import make
+from fedcohort.core.states import pack, unpack
 from fedcohort.engines.base import ClientError, Later
 from fedcohort.engines.local import LocalEngine, build_module
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
-from fedcohort.core.parameters import make
 from fedcohort.selection.base import Cohort, Question
-from fedcohort.core.states import pack, unpack
 from fedcohort.training.forward import Evaluation, answer
 from fedcohort.training.local import Trainer
 from fedcohort.training.stopping import build_rule

@@ -13,9 +13,9 @@ import fedcohort
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.core.errors import UsageError
 from fedcohort.engines import device
 from fedcohort.engines.local import LocalEngine
-from fedcohort.core.errors import UsageError
 from fedcohort.models import CnnA, Mlp
 from fedcohort.selection.base import Cohort
 from fedcohort.testing.base import HEALTHY, small_federation

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 from fedcohort.experiment import Experiment
 from fedcohort.federation import featureshift
 from fedcohort.federation.datasets import Dataset, from_arrays, load
@@ -24,7 +25,6 @@ from fedcohort.federation.featureshift import (
 )
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
-from fedcohort.core.parameters import parameters
 
 RULES: list[FeatureShift] = [Gauss(sigma=0.3), Rotate(), BrightnessContrast(), DeadPixels(share=0.2)]
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import make, parameters
+from fedcohort.core.streams import rng
 from fedcohort.experiment import Experiment
 from fedcohort.federation import labelnoise
 from fedcohort.federation.datasets import from_arrays, load
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.labelnoise import Beta, Constant, LabelNoise, NoLabelNoise, SomeClients, corrupt, flip_matrix
 from fedcohort.federation.partition import DirichletClass, Iid, partition
-from fedcohort.core.parameters import make, parameters
-from fedcohort.core.streams import rng
 
 TRUCK, CAR, BIRD, PLANE, DEER, HORSE, CAT, DOG = 9, 1, 2, 0, 4, 7, 3, 5
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import make, parameters
 from fedcohort.federation.partition import DirichletClass, Iid, Partition, Rule, describe, effective_alpha, partition
 from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.federation.partitions.dirichlet_client import DirichletClient
@@ -20,7 +21,6 @@ from fedcohort.federation.partitions.natural import Natural
 from fedcohort.federation.partitions.quantity import Quantity
 from fedcohort.federation.partitions.random_fractions import RandomFractions
 from fedcohort.federation.partitions.shards import Shards
-from fedcohort.core.parameters import make, parameters
 
 BALANCED_10 = np.arange(50_000) % 10  # the class sizes of CIFAR-10
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 import fedcohort
 from fedcohort.algorithms.base import Algorithm
 from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 from fedcohort.experiment import Experiment
 from fedcohort.federation.datasets import from_arrays, load
 from fedcohort.federation.featureshift import Gauss
 from fedcohort.federation.federation import Federation, gather, split_locally
 from fedcohort.federation.labelnoise import Constant
 from fedcohort.federation.partition import DirichletClass, Iid, partition
-from fedcohort.core.parameters import parameters
 from fedcohort.selection.base import Census, Cohort, LocalLoss, Outcome, Round
 from fedcohort.selection.uniform import Uniform
 from fedcohort.simulate import Given

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import fedcohort.training
-from fedcohort.core import streams
 from fedcohort.algorithms.base import Update
+from fedcohort.core import streams
 from fedcohort.rounds import play_round
 from tests.experiments import UCB
 from tests.games import a_game

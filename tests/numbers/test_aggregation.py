@@ -13,8 +13,8 @@ from fedcohort.algorithms.base import Algorithm, Members, ModelState, RunningMea
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedsgd import FedSGD
 from fedcohort.algorithms.local import Training
-from fedcohort.engines.local import LocalEngine
 from fedcohort.core.errors import UsageError
+from fedcohort.engines.local import LocalEngine
 from fedcohort.federation import datasets
 from fedcohort.federation.federation import gather
 from fedcohort.federation.partition import DirichletClass, Iid, Rule, partition

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedcohort.conformal import prediction_sets, probability_at
-from fedcohort.engines.local import build_module
 from fedcohort.core.errors import UsageError
-from fedcohort.models import Mlp
 from fedcohort.core.parameters import make
+from fedcohort.engines.local import build_module
+from fedcohort.measures.conformal import prediction_sets, probability_at
+from fedcohort.models import Mlp
 from fedcohort.record import RoundRow
 from fedcohort.rounds import Game, play_round
 from fedcohort.selection import STRATEGIES

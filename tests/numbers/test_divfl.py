@@ -11,9 +11,9 @@ from scipy.spatial.distance import cdist
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
+from fedcohort.core.streams import rng
 from fedcohort.selection.base import choose
 from fedcohort.selection.divfl import DivFL, facility_location
-from fedcohort.core.streams import rng
 from tests.experiments import small
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 

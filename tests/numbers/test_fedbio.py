@@ -18,8 +18,10 @@ from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, T
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedbio import LIMIT, FedBiO, reweighed
 from fedcohort.algorithms.local import Training
-from fedcohort.engines.local import LocalEngine
 from fedcohort.core.errors import UsageError
+from fedcohort.core.streams import rng
+from fedcohort.core.threads import one_thread
+from fedcohort.engines.local import LocalEngine
 from fedcohort.experiment import Experiment
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
@@ -27,9 +29,7 @@ from fedcohort.federation.partition import Iid, partition
 from fedcohort.models import Logistic, as_model
 from fedcohort.selection.base import Cohort
 from fedcohort.simulate import Given
-from fedcohort.core.streams import rng
 from fedcohort.testing.base import bits
-from fedcohort.core.threads import one_thread
 from tests.experiments import small
 from tests.games import a_game
 from tests.golden.test_same_bits import record

@@ -17,8 +17,8 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.feddf import FedDF, distillation_loss, targets
 from fedcohort.algorithms.server import ServerTools
 from fedcohort.core.errors import UsageError
-from fedcohort.experiment import Experiment
 from fedcohort.core.streams import rng
+from fedcohort.experiment import Experiment
 from fedcohort.testing.base import bits
 from tests.experiments import small
 from tests.golden.test_same_bits import record

@@ -16,11 +16,11 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.server import ServerTools
-from fedcohort.engines.local import LocalEngine
 from fedcohort.core.errors import UsageError
+from fedcohort.core.streams import rng
+from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection.base import Cohort
-from fedcohort.core.streams import rng
 from fedcohort.testing.base import everybody, server_tools, small_federation
 from fedcohort.training.local import state_of
 from tests.experiments import small

@@ -10,8 +10,8 @@ import pytest
 from mabwiser.mab import MAB, LearningPolicy
 from scipy import stats
 
-from fedcohort.measures import regret
 from fedcohort.core.parameters import make
+from fedcohort.measures import regret
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.bandit import Linear, Turn, draw, factor, gamma, gamma_theory, posterior, widths
 from fedcohort.selection.base import Cohort, Context, Indices, Outcome, Question, Round, Values, choose

@@ -19,11 +19,11 @@ from fedcohort.algorithms.losses import (
     SymmetricCrossEntropy,
     SymmetricLearning,
 )
-from fedcohort.engines.local import LocalEngine
 from fedcohort.core.errors import UsageError
+from fedcohort.core.streams import rng
+from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection.base import Cohort
-from fedcohort.core.streams import rng
 from fedcohort.testing.base import small_federation
 from tests.experiments import small
 

@@ -17,12 +17,12 @@ from fedcohort.algorithms.base import Members, ModelState, Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.core.streams import rng
 from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Mlp
 from fedcohort.rounds import Game, play_round
 from fedcohort.selection.base import Cohort
-from fedcohort.core.streams import rng
 from fedcohort.testing.base import bits, everybody, small_federation
 from tests.experiments import small
 from tests.games import a_game

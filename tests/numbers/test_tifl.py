@@ -9,9 +9,9 @@ from scipy import stats
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
+from fedcohort.core.streams import rng
 from fedcohort.selection.base import LocalAccuracy, Question, Speed
 from fedcohort.selection.tifl import TiFL, by_accuracy
-from fedcohort.core.streams import rng
 from tests.selection.fakes import a_census, a_round, the_why
 
 SPEEDS = np.stack([np.arange(10.0, 0.0, -1.0), np.zeros(10)], axis=1)  # client 9 is the fastest

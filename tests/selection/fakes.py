@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fedcohort.core.streams import rng as stream
 from fedcohort.selection.base import (
     Census,
     Cohort,
@@ -19,7 +20,6 @@ from fedcohort.selection.base import (
     Values,
     Why,
 )
-from fedcohort.core.streams import rng as stream
 
 
 def a_census(

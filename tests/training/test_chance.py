@@ -16,10 +16,10 @@ import fedcohort
 from fedcohort.algorithms.base import Algorithm, Problem, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
-from fedcohort.engines.local import LocalEngine
 from fedcohort.core.errors import UsageError
-from fedcohort.models import Model, as_model
 from fedcohort.core.parameters import parameters
+from fedcohort.engines.local import LocalEngine
+from fedcohort.models import Model, as_model
 from fedcohort.selection.base import Cohort
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training.chance import TRIES, draws_at_random

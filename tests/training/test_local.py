@@ -14,12 +14,12 @@ from torch.nn import functional
 from fedcohort.algorithms.base import Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
-from fedcohort.engines.local import LocalEngine
 from fedcohort.core.errors import UsageError
+from fedcohort.core.streams import rng
+from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model
 from fedcohort.selection.base import Cohort
-from fedcohort.core.streams import rng
 from fedcohort.testing.base import SIZES, bits, small_federation
 from fedcohort.training.local import CHUNK
 from tests.experiments import small

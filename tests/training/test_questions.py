@@ -8,13 +8,13 @@ import torch
 from torch.nn import functional
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.states import pack
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Mlp
 from fedcohort.rounds import play_round
 from fedcohort.selection.base import Cohort, GradientNorm, LocalLoss, UpdateNorm
 from fedcohort.selection.draws import proportional
 from fedcohort.selection.ocs import approximate
-from fedcohort.core.states import pack
 from fedcohort.testing.base import bits
 from fedcohort.training.forward import answer, answers
 from fedcohort.training.trial import norm_of_update

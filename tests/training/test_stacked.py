@@ -25,12 +25,12 @@ from fedcohort.algorithms.base import Algorithm, Problem, RunningMean, Tensors, 
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.local import Training
+from fedcohort.core.states import pack
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local import LocalEngine, _cut
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Logistic, Mlp, Model, ResNet18, as_model
 from fedcohort.selection.base import Cohort
-from fedcohort.core.states import pack
 from fedcohort.testing import check_algorithm
 from fedcohort.testing.algorithms import compare_updates
 from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation

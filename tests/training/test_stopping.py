@@ -9,8 +9,8 @@ import pytest
 
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
-from fedcohort.engines.local import LocalEngine
 from fedcohort.core.errors import UsageError
+from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection.base import Cohort, Context
 from fedcohort.testing.base import HEALTHY, bits, small_federation

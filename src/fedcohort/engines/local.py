@@ -26,6 +26,8 @@ from torch import nn
 from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.streams import integer, torch_seeded
+from fedcohort.core.threads import one_thread, one_thread_each
 from fedcohort.engines import device
 from fedcohort.engines.base import ClientError, Later, check_split
 from fedcohort.engines.device import Arithmetic
@@ -33,8 +35,6 @@ from fedcohort.engines.window import in_order
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection.base import Cohort, Question
-from fedcohort.core.streams import integer, torch_seeded
-from fedcohort.core.threads import one_thread, one_thread_each
 from fedcohort.training.forward import Evaluation, answer, answers, blocks, evaluate_block, sum_up
 from fedcohort.training.local import DTYPES, Trainer, state_of
 from fedcohort.training.memories import Memories, Memory

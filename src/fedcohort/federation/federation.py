@@ -18,11 +18,11 @@ from torch import Tensor
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
+from fedcohort.core.streams import rng
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.featureshift import FeatureShift, NoFeatureShift, Space, shift_features, shift_test
 from fedcohort.federation.labelnoise import LabelNoise, Noise, NoLabelNoise, corrupt
 from fedcohort.federation.partition import Partition
-from fedcohort.core.streams import rng
 
 __all__ = ["Federation", "Samples", "gather", "split_locally"]
 

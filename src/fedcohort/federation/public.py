@@ -16,8 +16,8 @@ from torch import Tensor
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.datasets import Dataset, from_arrays
 from fedcohort.core.streams import rng
+from fedcohort.federation.datasets import Dataset, from_arrays
 
 __all__ = ["PublicSet", "choose_public", "samples_alone", "take_away"]
 

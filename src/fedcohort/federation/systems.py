@@ -21,9 +21,9 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.streams import rng
 from fedcohort.federation.availability import Always, Availability
 from fedcohort.federation.latency import Latency, Network, Share, ShiftedExponential
-from fedcohort.core.streams import rng
 
 if TYPE_CHECKING:
     from fedcohort.algorithms.base import Update

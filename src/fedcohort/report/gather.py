@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcohort.core.arrays import Indices, Values
 from fedcohort.comparison import Comparison, Row, side_by_side
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Portrait, Run
 from fedcohort.report.look import short

@@ -9,7 +9,7 @@ epochs. After each it works out the conformal quantile q̂_i of its n_c held-out
 
 R_t = the clients that are done; w^{t+1} = Σ_{R_t} N_i w_i / Σ_{R_t} N_j. The others send q̂_i and no model, and forget what they
 learned. Under rule rank nobody stops early, and the k clients with the smallest finite q̂ are R_t. The scores are those of
-:mod:`fedcohort.conformal`. A client without held-out samples never takes part.
+:mod:`fedcohort.measures.conformal`. A client without held-out samples never takes part.
 
 In simulated time a client takes as long as the epochs that it used, and its upload, whether it then takes part or not.
 
@@ -37,9 +37,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
-from fedcohort import conformal
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make, parameters
+from fedcohort.measures import conformal
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, U, Values, Why, choose
 

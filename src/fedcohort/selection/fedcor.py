@@ -37,8 +37,8 @@ from annotated_types import Ge, Gt, Le
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, LocalLoss, LossChange, Outcome, Round, Selector, Why, top
 from fedcohort.core.threads import one_thread
+from fedcohort.selection.base import Card, Census, Cohort, LocalLoss, LossChange, Outcome, Round, Selector, Why, top
 
 if TYPE_CHECKING:
     import torch

@@ -13,11 +13,11 @@ import torch
 
 from fedcohort.algorithms.base import Algorithm, ModelState, Update
 from fedcohort.algorithms.local import Training
+from fedcohort.core.states import pack, unpack
 from fedcohort.engines.base import Engine
 from fedcohort.engines.local import LocalEngine, build_module
 from fedcohort.models import Mlp
 from fedcohort.selection.base import Cohort
-from fedcohort.core.states import pack, unpack
 from fedcohort.testing.base import (
     HEALTHY,
     bits,

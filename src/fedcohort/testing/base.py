@@ -11,13 +11,13 @@ import torch
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, RunningMean, Tensors, Update, WeightMode
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.server import ServerTools
-from fedcohort.engines.local import build_module
-from fedcohort.federation.federation import Federation, Samples
-from fedcohort.models import Model
 from fedcohort.core.parameters import describe, parameters
 from fedcohort.core.plugins import Card
 from fedcohort.core.states import pack
 from fedcohort.core.streams import rng
+from fedcohort.engines.local import build_module
+from fedcohort.federation.federation import Federation, Samples
+from fedcohort.models import Model
 
 __all__ = [
     "BROKEN", "HEALTHY", "HELD_OUT", "NAN", "SIZES", "ControlVariates", "bits", "check_card", "check_described", "check_model_state",

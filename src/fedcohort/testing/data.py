@@ -6,12 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from fedcohort.engines.local import build_module
 from fedcohort.core.errors import UsageError
+from fedcohort.core.streams import rng
+from fedcohort.engines.local import build_module
 from fedcohort.federation.federation import Samples
 from fedcohort.federation.partition import Rule, describe, partition
 from fedcohort.models import Model
-from fedcohort.core.streams import rng
 from fedcohort.testing.base import bits, check_described, during, require, small_federation
 
 __all__ = ["check_model", "check_partition"]

@@ -15,15 +15,15 @@ import numpy as np
 
 from fedcohort.algorithms.base import Algorithm, ModelState, Problem, Tensors, Update, is_finite
 from fedcohort.algorithms.local import Training
-from fedcohort.engines.base import ClientError, Engine
-from fedcohort.engines.local import LocalEngine
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.federation import Federation
-from fedcohort.models import Mlp, Model
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
-from fedcohort.selection.base import Cohort, Context, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
 from fedcohort.core.states import pack, unpack
+from fedcohort.engines.base import ClientError, Engine
+from fedcohort.engines.local import LocalEngine
+from fedcohort.federation.federation import Federation
+from fedcohort.models import Mlp, Model
+from fedcohort.selection.base import Cohort, Context, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
 from fedcohort.testing.base import (
     BROKEN,
     HEALTHY,

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.selection.base import Census, Cohort, Outcome, Question, Round, Selector, Why, choose
-from fedcohort.selection.everyone import All
 from fedcohort.core.states import pack, unpack
 from fedcohort.core.streams import rng
+from fedcohort.selection.base import Census, Cohort, Outcome, Question, Round, Selector, Why, choose
+from fedcohort.selection.everyone import All
 from fedcohort.testing.base import check_card, check_described, during, require
 
 __all__ = ["check_selector"]

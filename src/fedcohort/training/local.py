@@ -18,8 +18,8 @@ from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update, ta
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.federation.federation import Federation, Samples
 from fedcohort.core.streams import integer, rng, torch_seeded
+from fedcohort.federation.federation import Federation, Samples
 from fedcohort.training.augment import Changes, check_images
 from fedcohort.training.chance import draws_at_random
 from fedcohort.training.forward import probabilities

@@ -26,8 +26,8 @@ from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy, Loss
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.federation import Federation
 from fedcohort.core.streams import rngs
+from fedcohort.federation.federation import Federation
 from fedcohort.training.buffers import Buffers
 from fedcohort.training.descent import Descent, Extent, Models, Samples, Visits, Weights, few_samples
 from fedcohort.training.local import CHUNK, DTYPES, NO_STEP, sent, state_of

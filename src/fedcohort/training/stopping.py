@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from fedcohort import conformal
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make, parameters
 from fedcohort.core.plugins import Table
+from fedcohort.measures import conformal
 
 __all__ = ["RULES", "ConformalRule", "Progress", "StoppingRule", "build_rule"]
 

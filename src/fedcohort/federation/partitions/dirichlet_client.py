@@ -9,8 +9,8 @@ import numpy as np
 from annotated_types import Ge, Gt
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.federation.partitions.pools import deal, dirichlet_logs, random_sizes, shares_of, shuffled_by_class
 from fedcohort.core.parameters import parameters
+from fedcohort.federation.partitions.pools import deal, dirichlet_logs, random_sizes, shares_of, shuffled_by_class
 
 __all__ = ["DirichletClient"]
 

@@ -7,9 +7,9 @@ from annotated_types import Ge, Gt, Le
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
 from fedcohort.federation.partitions.natural import by_writer
 from fedcohort.federation.partitions.pools import deal, grouped
-from fedcohort.core.parameters import parameters
 
 __all__ = ["DominantClass"]
 

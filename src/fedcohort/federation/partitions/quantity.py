@@ -6,8 +6,8 @@ import numpy as np
 from annotated_types import Ge, Gt
 
 from fedcohort.core.arrays import Indices
-from fedcohort.federation.partitions.pools import random_sizes
 from fedcohort.core.parameters import parameters
+from fedcohort.federation.partitions.pools import random_sizes
 
 __all__ = ["Quantity"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from annotated_types import Ge
 
 from fedcohort.core.arrays import Indices
-from fedcohort.federation.partitions.pools import cut, shuffled_by_class
 from fedcohort.core.parameters import parameters
+from fedcohort.federation.partitions.pools import cut, shuffled_by_class
 
 __all__ = ["RandomFractions"]
 

@@ -7,8 +7,8 @@ from annotated_types import Ge
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.partitions.pools import grouped
 from fedcohort.core.parameters import parameters
+from fedcohort.federation.partitions.pools import grouped
 
 __all__ = ["Shards"]
 

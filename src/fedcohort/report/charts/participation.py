@@ -6,7 +6,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort import measures, streams
+from fedcohort import measures
+from fedcohort.core import streams
 from fedcohort.core.arrays import Values
 from fedcohort.report.charts import lines
 from fedcohort.report.charts.accuracy import seeds_note

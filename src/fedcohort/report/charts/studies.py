@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort import conformal
+from fedcohort.measures import conformal
 from fedcohort.report.charts import lines
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.gather import Story

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort import conformal
-from fedcohort.conformal import (
+from fedcohort.core.errors import UsageError
+from fedcohort.measures import conformal
+from fedcohort.measures.conformal import (
     Score,
     calibrate,
     coverage_quantiles,
@@ -24,7 +25,6 @@ from fedcohort.conformal import (
     right_scores,
     scores,
 )
-from fedcohort.core.errors import UsageError
 
 NAN = float("nan")
 KINDS: list[Score] = ["s1", "s2", "s3"]
@@ -255,7 +255,9 @@ def test_nan_and_rounding_are_no_mistakes(score: Score) -> None:
 
 def test_the_module_stands_alone() -> None:
     """numpy only: it can be used beside any model of any framework."""
-    code = "import sys, fedcohort.conformal; print([m for m in ('scipy', 'torch', 'pandas') if m in sys.modules])"
+    code = (
+        "import sys, fedcohort.measures.conformal; print([m for m in ('scipy', 'torch', 'pandas') if m in sys.modules])"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
     assert conformal.__doc__

@@ -41,6 +41,7 @@ from fedcohort.measures import (
     time_to,
     worst_accuracy,
 )
+from fedcohort.measures.participation import _jain_limit, _squares_by_client, _squares_by_count
 
 NAN, INF = math.nan, math.inf
 COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
@@ -165,8 +166,8 @@ def test_random_selection_has_the_exact_mean_of_squares():
     # E Σ(x − mean)² = rounds · k (1 − k/m), whatever the way of simulating
     m, k, rounds = 40, 7, 25
     expected = (k * rounds) ** 2 / m + rounds * k * (1 - k / m)
-    by_client = measures._squares_by_client(m, k, rounds, 4000, np.random.default_rng(0))
-    by_count = measures._squares_by_count(m, k, rounds, 4000, np.random.default_rng(1))
+    by_client = _squares_by_client(m, k, rounds, 4000, np.random.default_rng(0))
+    by_count = _squares_by_count(m, k, rounds, 4000, np.random.default_rng(1))
     for squares in (by_client, by_count):
         assert squares.mean() == pytest.approx(expected, abs=4.5 * squares.std() / math.sqrt(4000))
     assert stats.ks_2samp(by_client, by_count).pvalue > 1e-4
@@ -188,10 +189,10 @@ def test_random_selection_is_a_function_of_its_seed():
 
 @pytest.mark.parametrize(("m", "k", "rounds"), [(100, 10, 61), (12, 3, 200), (1000, 50, 31), (3550, 355, 31)])
 def test_the_limit_law_of_many_rounds_agrees_with_simulation(m, k, rounds):
-    simulate = measures._squares_by_client if m <= 100 else measures._squares_by_count
+    simulate = _squares_by_client if m <= 100 else measures._squares_by_count
     draws = 3000
     values = (k * rounds) ** 2 / (m * simulate(m, k, rounds, draws, np.random.default_rng(0)))
-    reference = measures._jain_limit(m, k, rounds)
+    reference = _jain_limit(m, k, rounds)
     assert reference.mean == pytest.approx(
         values.mean(), abs=4.5 * values.std() / math.sqrt(draws) + 5e-4 * values.mean()
     )
@@ -203,7 +204,7 @@ def test_the_limit_law_of_many_rounds_agrees_with_simulation(m, k, rounds):
 def test_the_limit_law_has_the_exact_moments_of_the_spread():
     # Q = Σ(x − T/m)²: E Q = n k (m − k)/m, Var Q = 2 n (n − 1) (k (m − k)/m)²/(m − 1)
     m, k, rounds, draws = 9, 4, 5, 40_000
-    spread = measures._squares_by_client(m, k, rounds, draws, np.random.default_rng(0)) - (k * rounds) ** 2 / m
+    spread = _squares_by_client(m, k, rounds, draws, np.random.default_rng(0)) - (k * rounds) ** 2 / m
     assert spread.mean() == pytest.approx(rounds * k * (m - k) / m, rel=0.01)
     assert spread.var() == pytest.approx(2 * rounds * (rounds - 1) * (k * (m - k) / m) ** 2 / (m - 1), rel=0.04)
 

@@ -1,0 +1,42 @@
+"""Measures of runs: accuracy, fairness of selection, time to a target, regret, stability, and intervals over several seeds.
+
+All are plain functions of arrays. Rounds are counted from 1: the first entry of a series belongs to round 1. NaN in an accuracy series
+marks a round in which nothing was measured; such rounds are skipped.
+"""
+
+from fedcohort.measures.accuracy import (
+    EarlyStop,
+    accuracy,
+    best_accuracy,
+    early_stop,
+    final_accuracy,
+    macro_accuracy,
+    overall_accuracy,
+    worst_accuracy,
+)
+from fedcohort.measures.cost import best_batch_size, bytes_to, rounds_to, time_to
+from fedcohort.measures.participation import (
+    JainReference,
+    Participation,
+    binomial,
+    coverage,
+    entropy,
+    gini,
+    jain,
+    jain_random,
+    participation,
+    participation_random,
+    rounds_since,
+    selection_counts,
+)
+from fedcohort.measures.regret import hindsight_regret, regret
+from fedcohort.measures.seeds import PairedInterval, mean_sd, paired_interval
+from fedcohort.measures.stability import forgetting, largest_drop, tail_sd
+
+__all__ = [
+    "EarlyStop", "JainReference", "PairedInterval", "Participation", "accuracy", "best_accuracy",
+    "best_batch_size", "binomial", "bytes_to", "coverage", "early_stop", "entropy",
+    "final_accuracy", "forgetting", "gini", "hindsight_regret", "jain", "jain_random", "largest_drop", "macro_accuracy",
+    "mean_sd", "overall_accuracy", "paired_interval", "participation", "participation_random", "regret",
+    "rounds_since", "rounds_to", "selection_counts", "tail_sd", "time_to", "worst_accuracy",
+]  # fmt: skip

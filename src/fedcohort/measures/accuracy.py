@@ -1,0 +1,116 @@
+"""Accuracy of a model on samples, classes and clients, and the round in which early stopping would have stopped."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedcohort.core.errors import UsageError
+from fedcohort.measures.inputs import Values, as_measured, as_series, same_length
+
+__all__ = [
+    "EarlyStop",
+    "accuracy",
+    "best_accuracy",
+    "early_stop",
+    "final_accuracy",
+    "macro_accuracy",
+    "overall_accuracy",
+    "worst_accuracy",
+]
+
+
+def accuracy(correct: ArrayLike, total: ArrayLike) -> Values:
+    """acc_c = correct_c / total_c, for each class (or client, or round); NaN where there is nothing to count.
+
+    Args:
+        correct: right predictions, whole numbers of any shape.
+        total: predictions, same shape.
+    """
+    right, all_ = np.asarray(correct, np.float64), np.asarray(total, np.float64)
+    if right.shape != all_.shape:
+        raise UsageError(f"correct has the shape {right.shape}, total {all_.shape}; they must be the same")
+    if not ((right >= 0) & (right <= all_)).all():
+        raise UsageError("correct must lie between 0 and total everywhere")
+    shares: Values = np.divide(right, all_, out=np.full(right.shape, np.nan), where=all_ > 0)
+    return shares
+
+
+def overall_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
+    """acc = Σ_c correct_c / Σ_c total_c; NaN without samples."""
+    accuracy(correct, total)  # checks them
+    return float(accuracy([np.sum(correct)], [np.sum(total)])[0])
+
+
+def macro_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
+    """Mean of acc_c over the classes that have samples; NaN if none has."""
+    shares = accuracy(correct, total)
+    defined = shares[~np.isnan(shares)]
+    return float(defined.mean()) if defined.size else math.nan
+
+
+def best_accuracy(series: ArrayLike) -> float:
+    """max_t acc_t."""
+    return float(as_measured(series, "series").max())
+
+
+def final_accuracy(series: ArrayLike) -> float:
+    """acc_t of the last round that was measured."""
+    return float(as_measured(series, "series")[-1])
+
+
+def worst_accuracy(per_client: ArrayLike, share: float = 0.1) -> float:
+    """Mean accuracy of the ⌈share·m⌉ clients that the model serves worst: a federation's fairness in one number.
+
+    Args:
+        per_client: accuracy of each client on its own data [m]; clients with NaN have none and are left out, of m too.
+        share: share of clients that counts as the worst, in (0, 1].
+    """
+    values = as_measured(per_client, "per_client")
+    if not 0 < share <= 1:
+        raise UsageError(f"share = {share}: above 0 and at most 1, such as 0.1")
+    return float(np.sort(values)[: math.ceil(round(share * len(values), 9))].mean())  # 0.1·30 is not 4
+
+
+class EarlyStop(NamedTuple):
+    """The round that early stopping keeps."""
+
+    accuracy: float
+    """Test accuracy at ``round``; NaN if the test set was not measured there."""
+    round: int
+    """Round with the best validation accuracy up to ``stopped``; ties: the first."""
+    stopped: int
+    """Last round that is trained."""
+
+
+def early_stop(validation: ArrayLike, test: ArrayLike, patience: int = 100, min_delta: float = 0.0) -> EarlyStop:
+    """Test accuracy at the round t* = arg max_{t ≤ stopped} val_t: validation chooses, test only reports.
+
+    Training stops ``patience`` rounds after the last improvement. An improvement is a validation accuracy more than ``min_delta``
+    above that of the improvement before it; the first measured round is one. A run that ends earlier stops with its last round. Rounds
+    without a test are passed over.
+
+    Args:
+        validation: validation accuracy of each round [n].
+        test: test accuracy of each round [n].
+        patience: rounds without improvement after which training stops, ≥ 1.
+        min_delta: how much better counts as an improvement, ≥ 0.
+    """
+    val, tested = as_series(validation, "validation"), as_series(test, "test")
+    same_length(val, "validation", tested, "test")
+    as_measured(val, "validation")
+    if patience < 1:
+        raise UsageError(f"patience = {patience}: at least 1 round")
+    if not min_delta >= 0:
+        raise UsageError(f"min_delta = {min_delta}: at least 0")
+    val = np.where(np.isfinite(tested), val, np.nan)
+    reference, improved, stopped = -math.inf, 0, len(val)
+    for t, value in enumerate(val.tolist(), start=1):
+        if value > reference + min_delta:
+            reference, improved = value, t
+        elif improved and t - improved >= patience:
+            stopped = t
+            break
+    best = int(np.nanargmax(val[:stopped]))
+    return EarlyStop(accuracy=float(tested[best]), round=best + 1, stopped=stopped)

@@ -1,0 +1,66 @@
+"""Checks of what callers hand to measures: shapes, lengths, NaN."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcohort.core.errors import UsageError
+
+__all__ = [
+    "Values",
+    "as_counts",
+    "as_measured",
+    "as_rewards",
+    "as_series",
+    "distinct_clients",
+    "same_length",
+]
+
+Values = NDArray[np.float64]
+
+
+def as_series(values: ArrayLike, name: str) -> Values:
+    x = np.asarray(values, np.float64)
+    if x.ndim != 1 or not x.size:
+        raise UsageError(f"{name} has the shape {x.shape}; it must be one-dimensional and not empty")
+    return x
+
+
+def as_measured(values: ArrayLike, name: str) -> Values:
+    x = as_series(values, name)
+    x = x[~np.isnan(x)]
+    if not x.size:
+        raise UsageError(f"{name} is NaN throughout: nothing was measured")
+    return x
+
+
+def as_counts(values: ArrayLike) -> Values:
+    x = as_series(values, "counts")
+    if not ((x >= 0) & np.isfinite(x)).all():
+        raise UsageError("counts must be finite and not negative")
+    return x
+
+
+def same_length(a: Values, a_name: str, b: Values, b_name: str) -> None:
+    if len(a) != len(b):
+        raise UsageError(f"{a_name} has {len(a)} entries, {b_name} {len(b)}; they must have the same number")
+
+
+def as_rewards(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> tuple[Values, list[NDArray[np.int64]]]:
+    """The reward matrix, and the distinct clients of each round."""
+    matrix = np.asarray(rewards, np.float64)
+    if matrix.ndim != 2 or not matrix.size:
+        raise UsageError(f"rewards has the shape {matrix.shape}; it must be [rounds, clients] and not empty")
+    if len(selections) != len(matrix):
+        raise UsageError(f"selections: {len(selections)} rounds, but rewards has {len(matrix)}")
+    return matrix, distinct_clients(selections, matrix.shape[1])
+
+
+def distinct_clients(selections: Sequence[ArrayLike], num_clients: int) -> list[NDArray[np.int64]]:
+    """The distinct clients of each round."""
+    chosen = [np.unique(np.asarray(clients, np.int64)) for clients in selections]
+    for t, clients in enumerate(chosen, start=1):
+        if len(clients) and not (clients[0] >= 0 and clients[-1] < num_clients):
+            raise UsageError(f"selections: round {t} names a client outside 0…{num_clients - 1}")
+    return chosen

@@ -1,0 +1,60 @@
+"""Regret of a sequence of selections."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedcohort.core.errors import UsageError
+from fedcohort.measures.inputs import Values, as_rewards
+
+__all__ = ["hindsight_regret", "regret"]
+
+
+def regret(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> Values:
+    """Cumulative full-information regret R_t = Σ_{s≤t} ρ_s, with ρ_t = Σ (top |S_t| of r_t(1..m)) − Σ_{i∈S_t} r_t(i).
+
+    Args:
+        rewards: reward of every client in every round [n, m]; NaN for those who could not have been selected.
+        selections: the clients of each round S_t, n lists; a client named twice counts once, and an empty round costs nothing.
+
+    Returns:
+        R_t [n]; it never falls.
+    """
+    matrix, chosen = as_rewards(rewards, selections)
+    per_round = np.zeros(len(matrix))
+    for t, (row, clients) in enumerate(zip(matrix, chosen, strict=True)):
+        got = np.sort(row[clients])
+        if np.isnan(got).any():
+            client = clients[np.isnan(row[clients])][0]
+            raise UsageError(f"rewards: client {client} was selected in round {t + 1}, but has no reward there")
+        if len(got):
+            best = np.sort(row[~np.isnan(row)])[-len(got) :]
+            per_round[t] = (best - got).sum()  # pairwise, each ≥ 0: no rounding error below 0
+    return np.cumsum(per_round)
+
+
+def hindsight_regret(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> Values:
+    """Cumulative regret against the fixed set of clients that looks best in hindsight; it needs observed rewards only.
+
+    μ_i is the mean of client i's rewards over the rounds that selected it, and
+    R_t = Σ_{s≤t} (Σ (top |S_s| of μ) − Σ_{i∈S_s} r_s(i)). A client without a reward in a round (NaN: it dropped out) is left out of
+    S_s. R_t can fall, and be negative, when rewards change over time.
+
+    Args:
+        rewards: rewards [n, m]; only those of selected clients are read.
+        selections: the clients of each round S_t, n lists; a client named twice counts once.
+
+    Returns:
+        R_t [n].
+    """
+    matrix, chosen = as_rewards(rewards, selections)
+    observed = np.zeros(matrix.shape, bool)
+    for seen, clients in zip(observed, chosen, strict=True):
+        seen[clients] = True
+    observed &= ~np.isnan(matrix)
+    got = np.where(observed, matrix, 0.0)
+    times = observed.sum(axis=0)
+    means = np.sort((got.sum(axis=0)[times > 0]) / times[times > 0])[::-1]
+    best = np.concatenate([[0.0], np.cumsum(means)])
+    return np.cumsum(best[observed.sum(axis=1)] - got.sum(axis=1))
