@@ -26,10 +26,10 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import Parameter, describe
 from fedcohort.core.plugins import Card, Table
 from fedcohort.engines.base import Engine
+from fedcohort.experiment.pairings import GIVEN, check
 from fedcohort.federation.datasets import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
-from fedcohort.pairings import GIVEN, check
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import QUESTIONS, Census, Cohort, Outcome, Round, Selector, Why
 from fedcohort.training.stopping import RULES, Progress

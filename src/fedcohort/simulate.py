@@ -398,10 +398,10 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
     from fedcohort.engines.device import pick_device
     from fedcohort.engines.local import LocalEngine, build_module
     from fedcohort.engines.plans import choose_plan
+    from fedcohort.experiment.pairings import check
     from fedcohort.federation.pooled import pooled
     from fedcohort.federation.systems import Clock
     from fedcohort.models import as_model
-    from fedcohort.pairings import check
     from fedcohort.rounds import Game
     from fedcohort.selection.base import Census
     from fedcohort.selection.everyone import All

@@ -11,7 +11,7 @@ import fedcohort
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.core.errors import UsageError
 from fedcohort.core.states import pack, unpack
-from fedcohort.pairings import GIVEN
+from fedcohort.experiment.pairings import GIVEN
 from fedcohort.selection import STRATEGIES
 from tests.golden.test_same_bits import record
 from tests.matrix.worlds import clients, hard, in_play, play, told

@@ -12,7 +12,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import describe
 from fedcohort.experiment import Experiment, load
 
-QUICKSTART = Path(__file__).parents[1] / "experiments" / "quickstart.toml"
+QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.toml"
 
 
 def write(tmp_path: Path, text: str) -> Path:

@@ -1,0 +1,64 @@
+"""Read an experiment file."""
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedcohort.core.errors import UsageError
+from fedcohort.experiment.experiment import Experiment
+from fedcohort.experiment.values import anchored, merge, parse_overrides
+
+__all__ = ["load"]
+
+
+def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = False) -> Experiment:
+    """Read an experiment file.
+
+    Args:
+        path: a TOML file.
+        overrides: ``section.key=value`` settings that replace what the base says; values are TOML, or plain words.
+        recorded: the file is a run's own description, see :meth:`Experiment.recorded`.
+
+    Raises:
+        UsageError: the file is missing or not TOML, or something in it is wrong.
+    """
+    file = Path(path)
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{file}: no such experiment file; give the path of a .toml file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{file}: not valid TOML: {error}") from None
+    from fedcohort.federation.datasets import NAMES
+
+    values = anchored(values, file.parent)
+    for row in [values, *(row for row in _list(values.get("variants")) if isinstance(row, Mapping))]:
+        _anchor(row, ("systems", "availability"), "file", file.parent)
+        for section in ("data", "public"):
+            _anchor(row, (section,), "name", file.parent, only=lambda path: path.is_dir() and path.name not in NAMES)
+    values = merge(values, parse_overrides(overrides), where="")
+    return Experiment.recorded(values) if recorded else Experiment(**values)
+
+
+def _anchor(
+    values: Mapping[str, Any],
+    section: tuple[str, ...],
+    key: str,
+    folder: Path,
+    only: Callable[[Path], bool] = lambda path: True,
+) -> None:
+    """Make the path ``values[section][key]``, given from where the experiment file lies, absolute; in place."""
+    inner: Any = values
+    for part in section:
+        inner = inner.get(part) if isinstance(inner, Mapping) else None
+    if isinstance(inner, dict) and isinstance(inner.get(key), str) and inner[key]:
+        path = folder / Path(inner[key]).expanduser()
+        if only(path):
+            inner[key] = str(path.resolve())
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
