@@ -97,12 +97,12 @@ def one_growth(clients: int, strategy: str, rounds: int) -> Any:
     import numpy as np
     import torch
 
-    from fedcohort.accounts import num_bytes
     from fedcohort.engines.local import LocalEngine
     from fedcohort.federation.federation import Federation, Samples
     from fedcohort.federation.systems import Clock
     from fedcohort.models import as_model
     from fedcohort.rounds import Game, play_round
+    from fedcohort.rounds.ledger import num_bytes
     from fedcohort.selection.base import Census
 
     experiment = described("W2", clients, 100, strategy, engine={"plan": "stacked"}, rounds=rounds)

@@ -360,12 +360,12 @@ def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Feder
 
 def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     """The data of an experiment and its federation, client by client, without training anything."""
-    from fedcohort.accounts import num_bytes
     from fedcohort.engines.local import build_module
     from fedcohort.federation.featureshift import Space, in_words
     from fedcohort.federation.survey import survey
     from fedcohort.federation.systems import Clock
     from fedcohort.models import as_model
+    from fedcohort.rounds.ledger import num_bytes
     from fedcohort.training.local import DTYPES, state_of
 
     found, systems, seed = federate(experiment, given), experiment.systems, experiment.seed
@@ -393,7 +393,6 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
 @contextmanager
 def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
     """Everything of one run, ready for its first round: the game, and the fingerprint of its data. Closes the engine at the end."""
-    from fedcohort.accounts import num_bytes
     from fedcohort.algorithms.server import ServerTools
     from fedcohort.engines.device import pick_device
     from fedcohort.engines.local import LocalEngine, build_module
@@ -403,6 +402,7 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
     from fedcohort.federation.systems import Clock
     from fedcohort.models import as_model
     from fedcohort.rounds import Game
+    from fedcohort.rounds.ledger import num_bytes
     from fedcohort.selection.base import Census
     from fedcohort.selection.everyone import All
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedcohort.accounts import Ledger
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.algorithms.base import blend
-from fedcohort.rounds import _answer, play_round
+from fedcohort.rounds import play_round
+from fedcohort.rounds.ledger import Ledger
+from fedcohort.rounds.round import _answer
 from fedcohort.selection.base import LossChange
 from fedcohort.simulate import Given
 from fedcohort.testing.base import bits

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from fedcohort.accounts import KEPT, decisions
+from fedcohort.record import KEPT
+from fedcohort.rounds.reasons import decisions
 from fedcohort.selection.base import Cohort, Why
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.accounts import Ledger, Stopwatch, Tally, decisions, num_bytes
 from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update, is_finite
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
@@ -19,6 +18,9 @@ from fedcohort.core.streams import rng
 from fedcohort.engines.base import Engine
 from fedcohort.federation.systems import Clock
 from fedcohort.record import Portrait, Reasons, RoundRow
+from fedcohort.rounds.ledger import Ledger, Stopwatch, num_bytes
+from fedcohort.rounds.reasons import decisions
+from fedcohort.rounds.tally import Tally
 from fedcohort.selection.base import (
     Cohort,
     LocalAccuracy,
