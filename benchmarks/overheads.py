@@ -138,7 +138,8 @@ def one_growth(clients: int, strategy: str, rounds: int) -> Any:
 def one_million(clients: int) -> Any:
     """From arrays to a game that can begin: one sample for each client."""
     from fedcohort.experiment import Cell
-    from fedcohort.simulate import Given, prepare
+    from fedcohort.runs.given import Given
+    from fedcohort.runs.prepare import prepare
 
     given = Given(data=data((1, 28, 28), clients))
     experiment = Cell("", 0, described("W2", clients, 100)).experiment
@@ -162,8 +163,9 @@ def one_question(name: str, clients: int) -> Any:
     from fedcohort.engines.local import build_module
     from fedcohort.experiment import Cell
     from fedcohort.models import as_model
+    from fedcohort.runs.given import Given
+    from fedcohort.runs.prepare import prepare
     from fedcohort.selection.base import LocalLoss
-    from fedcohort.simulate import Given, prepare
 
     shape = (1, 28, 28) if name == "W2" else (3, 32, 32)
     experiment = described(name, clients, 10, engine={"workers": 1})
@@ -282,7 +284,9 @@ def covered(intervals: list[tuple[float, float]]) -> float:
 def start(args: argparse.Namespace) -> Any:
     """Seconds until a first round can begin."""
     million = alone("one_million", 10**5 if args.quick else 10**6)
-    import_time = timed([sys.executable, "-c", "import fedcohort.simulate, fedcohort.engines.local, pandas"])
+    import_time = timed(
+        [sys.executable, "-c", "import fedcohort.runs.play, fedcohort.runs.prepare, fedcohort.engines.local, pandas"]
+    )
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable,
@@ -324,7 +328,8 @@ def one_memory(plan: str, k: int) -> Any:
     """A perceptron of 45 MB; clients of two samples, one step each."""
     from fedcohort.experiment import Cell
     from fedcohort.rounds import play_round
-    from fedcohort.simulate import Given, prepare
+    from fedcohort.runs.given import Given
+    from fedcohort.runs.prepare import prepare
 
     values = {"model": {"name": "mlp", "hidden": 14_100}, "engine": {"plan": plan}, "rounds": 1}
     experiment = described("W2", 1000, k, **values)
@@ -344,7 +349,8 @@ def one_leak(rounds: int) -> Any:
     """W2, stacked."""
     from fedcohort.experiment import Cell
     from fedcohort.rounds import play_round
-    from fedcohort.simulate import Given, prepare
+    from fedcohort.runs.given import Given
+    from fedcohort.runs.prepare import prepare
 
     experiment = described("W2", 1000, 100, engine={"plan": "stacked"}, rounds=rounds)
     seen = {}

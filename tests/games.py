@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from fedcohort.rounds import Game
-from fedcohort.simulate import Given, prepare
+from fedcohort.runs.given import Given
+from fedcohort.runs.prepare import prepare
 from tests.experiments import cell, small
 
 

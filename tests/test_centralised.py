@@ -12,7 +12,7 @@ from fedcohort.algorithms.centralised import Centralised
 from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.federation.pooled import pooled
-from fedcohort.simulate import Given
+from fedcohort.runs.given import Given
 from tests.experiments import small
 from tests.games import a_game
 

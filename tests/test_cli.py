@@ -652,24 +652,24 @@ def test_unfinished_runs_are_not_compared(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedcohort import simulate
+    from fedcohort.runs import play
 
     def interrupted(*_: Any, **__: Any) -> None:
-        raise simulate.Interrupted("stopped after round 1 of 2; the same command goes on from there")
+        raise play.Interrupted("stopped after round 1 of 2; the same command goes on from there")
 
-    monkeypatch.setattr(simulate, "run_cell", interrupted)
+    monkeypatch.setattr(play, "run_cell", interrupted)
     result = call("run", *SHORT, "--quiet", "--runs", tmp_path)
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == "fedcohort: stopped after round 1 of 2; the same command goes on from there\n"
 
 
 def test_our_own_errors_keep_their_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedcohort import simulate
+    from fedcohort.runs import play
 
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(simulate, "run_cell", broken)
+    monkeypatch.setattr(play, "run_cell", broken)
     with pytest.raises(ZeroDivisionError):
         call("run", *SHORT, "--quiet", "--runs", tmp_path)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedcohort.federation.datasets import Dataset, from_arrays
     from fedcohort.federation.datasets import load as load_dataset
     from fedcohort.record import Run, open_run
-    from fedcohort.simulate import run
+    from fedcohort.runs.play import run
 
 __all__ = [
     "Comparison", "Dataset", "Experiment", "Run", "UsageError", "compare", "from_arrays", "load_dataset", "load_experiment",
@@ -32,7 +32,7 @@ _HOMES = {
     "load_dataset": "federation.datasets:load",
     "load_experiment": "experiment:load",
     "open_run": "record:open_run",
-    "run": "simulate:run",
+    "run": "runs.play:run",
 }
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedcohort.comparison import Comparison
     from fedcohort.core.plugins import Table
     from fedcohort.experiment import Cell, Experiment
-    from fedcohort.simulate import Progress
+    from fedcohort.runs.play import Progress
 
 __all__ = ["cli", "main"]
 
@@ -156,7 +156,9 @@ def run(
 
     from fedcohort import show
     from fedcohort.comparison import result
-    from fedcohort.simulate import Given, find_run, run_cell
+    from fedcohort.runs.find import find_run
+    from fedcohort.runs.given import Given
+    from fedcohort.runs.play import run_cell
 
     label, experiment = _row(_experiment(file, settings), variant)
     cells = [dataclasses.replace(cell, label=label) for cell in experiment.cells()]
@@ -337,7 +339,8 @@ def describe_data(
     FILE is an experiment in TOML; without it the quickstart's federation is shown, under its first seed.
     """
     from fedcohort import show
-    from fedcohort.simulate import Given, look
+    from fedcohort.runs.given import Given
+    from fedcohort.runs.prepare import look
 
     label, experiment = _row(_experiment(file, settings), variant)
     dataset, survey = look(experiment, Given(data_dir=data_dir))
@@ -473,7 +476,7 @@ def _watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None
     import logging
 
     from fedcohort import show
-    from fedcohort.simulate import Interrupted
+    from fedcohort.runs.play import Interrupted
 
     log = logging.getLogger("fedcohort")
     told: logging.Handler = logging.NullHandler()
@@ -512,7 +515,7 @@ def _trackers() -> "Iterator[list[Any]]":
     asked = click.get_current_context().meta.get("fedcohort.track") or ()
     trackers = []
     if asked:
-        from fedcohort.trackers import tracker
+        from fedcohort.runs.trackers import tracker
 
         trackers = [tracker(text) for text in asked]
     try:

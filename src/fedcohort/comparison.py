@@ -16,7 +16,8 @@ from fedcohort.core.plugins import short_name
 from fedcohort.experiment import Experiment
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Run, open_run
-from fedcohort.simulate import Given, Progress, run_cell
+from fedcohort.runs.given import Given
+from fedcohort.runs.play import Progress, run_cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -303,7 +304,7 @@ def compare(
     """
     given = Given(data=data, model=model, data_dir=data_dir, public=public)
     if jobs > 1:
-        from fedcohort.jobs import run_cells
+        from fedcohort.runs.jobs import run_cells
 
         if data is not None or model is not None or public is not None:
             raise UsageError(

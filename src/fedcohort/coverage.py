@@ -15,7 +15,8 @@ from fedcohort.measures.conformal import (
     prediction_sets,
 )
 from fedcohort.record import Run
-from fedcohort.simulate import Given, federate
+from fedcohort.runs.given import Given
+from fedcohort.runs.prepare import federate
 
 if TYPE_CHECKING:
     from fedcohort.federation.federation import Samples

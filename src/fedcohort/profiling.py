@@ -240,8 +240,9 @@ def _in_a_fresh_process(order: dict[str, Any]) -> Size:
 
 def _measure(order: dict[str, Any]) -> Size:
     from fedcohort.rounds import play_round
+    from fedcohort.runs.given import Given
+    from fedcohort.runs.prepare import prepare
     from fedcohort.selection.base import Cohort, LocalAccuracy
-    from fedcohort.simulate import Given, prepare
 
     described = tomllib.loads(order["toml"])
     described["training"]["batch_size"] = order["size"]

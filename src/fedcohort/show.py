@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fedcohort.federation.survey import Survey
     from fedcohort.profiling import Profile
     from fedcohort.record import RoundRow
-    from fedcohort.simulate import Progress as Told
+    from fedcohort.runs.play import Progress as Told
     from fedcohort.summary import Summary
     from fedcohort.why import Explanation
 

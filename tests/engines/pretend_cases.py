@@ -24,7 +24,8 @@ def rounds(device: str, strategy: str, algorithm: str, again: bool, model: Any, 
     import fedcohort.engines.device as devices
     from fedcohort.core.states import pack, unpack
     from fedcohort.engines.device import moved
-    from fedcohort.simulate import Given, prepare
+    from fedcohort.runs.given import Given
+    from fedcohort.runs.prepare import prepare
     from tests.experiments import cell
     from tests.matrix.worlds import hard, play
 

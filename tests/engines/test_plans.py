@@ -143,7 +143,8 @@ def test_a_run_keeps_the_chosen_plan(
 
 
 def test_an_interrupted_run_goes_on_by_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedcohort.simulate import Given, Interrupted, run_cell
+    from fedcohort.runs.given import Given
+    from fedcohort.runs.play import Interrupted, run_cell
     from tests.experiments import cell
 
     monkeypatch.setattr(

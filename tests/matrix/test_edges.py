@@ -14,7 +14,7 @@ from fedcohort.algorithms import ALGORITHMS
 from fedcohort.core.states import pack
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.rounds import Game, play_round
-from fedcohort.simulate import Given
+from fedcohort.runs.given import Given
 from fedcohort.testing.base import bits
 from tests.games import a_game
 from tests.golden.test_same_bits import record

@@ -11,8 +11,8 @@ from fedcohort.algorithms.base import blend
 from fedcohort.rounds import play_round
 from fedcohort.rounds.ledger import Ledger
 from fedcohort.rounds.round import _answer
+from fedcohort.runs.given import Given
 from fedcohort.selection.base import LossChange
-from fedcohort.simulate import Given
 from fedcohort.testing.base import bits
 from tests.games import a_game
 from tests.matrix.test_edges import every_algorithm, kind, learned

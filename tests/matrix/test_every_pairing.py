@@ -24,7 +24,7 @@ REFUSED = {(strategy, "centralised") for strategy in STRATEGIES.builtin if strat
 
 @pytest.fixture
 def made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedcohort.simulate.federate", lambda experiment, *_: clients(experiment.seed))
+    monkeypatch.setattr("fedcohort.runs.prepare.federate", lambda experiment, *_: clients(experiment.seed))
 
 
 @pytest.mark.usefixtures("made_once")

@@ -9,7 +9,8 @@ from typing import Any
 from fedcohort.experiment import Experiment
 from fedcohort.record import RoundRow
 from fedcohort.rounds import Game, play_round
-from fedcohort.simulate import Federated, Given, federate, prepare
+from fedcohort.runs.given import Given
+from fedcohort.runs.prepare import Federated, federate, prepare
 from tests.experiments import cell, small
 
 ALGORITHM_VALUES: dict[str, dict[str, Any]] = {

@@ -27,8 +27,8 @@ from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.models import Logistic, as_model
+from fedcohort.runs.given import Given
 from fedcohort.selection.base import Cohort
-from fedcohort.simulate import Given
 from fedcohort.testing.base import bits
 from tests.experiments import small
 from tests.games import a_game

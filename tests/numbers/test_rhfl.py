@@ -21,8 +21,8 @@ from fedcohort.algorithms.rhfl import RHFL, confidence, pull
 from fedcohort.algorithms.server import ServerTools
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
+from fedcohort.runs.given import Given
 from fedcohort.selection.base import Cohort
-from fedcohort.simulate import Given
 from fedcohort.testing.base import bits
 from tests.experiments import small
 from tests.games import a_game

@@ -19,7 +19,8 @@ from fedcohort.report.gather import find_runs, gather
 from fedcohort.report.live import serve
 from fedcohort.report.page import page as report
 from fedcohort.report.pictures import pictures
-from fedcohort.simulate import Given, look
+from fedcohort.runs.given import Given
+from fedcohort.runs.prepare import look
 from tests.experiments import small
 from tests.report.test_page import hostile
 

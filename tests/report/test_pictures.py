@@ -13,7 +13,8 @@ from fedcohort.report.charts.federation import SAMPLE, SHOWN, Clients, federatio
 from fedcohort.report.figure import Figure
 from fedcohort.report.look import PAGE
 from fedcohort.report.pictures import pictures
-from fedcohort.simulate import Given, look
+from fedcohort.runs.given import Given
+from fedcohort.runs.prepare import look
 from tests.experiments import small
 from tests.report.pages import Page
 

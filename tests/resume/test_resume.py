@@ -15,7 +15,7 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.states import pack
 from fedcohort.record import RoundRow, Run
-from fedcohort.simulate import Interrupted
+from fedcohort.runs.play import Interrupted
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 from tests.records import seal_again

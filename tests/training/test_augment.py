@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fedcohort.core.errors import UsageError
-from fedcohort.simulate import Given, run_cell
+from fedcohort.runs.given import Given
+from fedcohort.runs.play import run_cell
 from fedcohort.training.augment import FAR, Changes
 from tests.experiments import cell, small
 

@@ -11,8 +11,8 @@ from torch import nn
 from fedcohort.algorithms.base import Update
 from fedcohort.core.parameters import parameters
 from fedcohort.rounds import play_round
+from fedcohort.runs.given import Given
 from fedcohort.selection.base import Card, Cohort, Outcome, Round, Selector, Speed, Why
-from fedcohort.simulate import Given
 from fedcohort.training.upload import partly
 from tests.games import a_game
 

@@ -297,7 +297,8 @@ def _begun(path: Path) -> tuple[float, str]:
 
 def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
     from fedcohort.experiment import load
-    from fedcohort.simulate import Given, find_run
+    from fedcohort.runs.find import find_run
+    from fedcohort.runs.given import Given
 
     cells: list[Any] = load(path, settings).cells()
     runs = [find_run(cell, Given(), folder) for cell in cells]

@@ -14,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedcohort.experiment import Cell
-from fedcohort.simulate import Given, find_run, run_cell
+from fedcohort.runs.find import find_run
+from fedcohort.runs.given import Given
+from fedcohort.runs.play import run_cell
 
 __all__ = ["run_cells"]
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import fedcohort
-from fedcohort import jobs
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.datasets import load
+from fedcohort.runs import jobs
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
-from fedcohort.trackers import tracker
+from fedcohort.runs.trackers import tracker
 
 SMALL = ["--set", "rounds=3", "--set", "seeds=1", "-q"]
 
@@ -66,7 +66,7 @@ def test_nothing_is_told_unless_asked(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_tracker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"no such tracker.*'mlflow'"):
         tracker("mlfow:here")
-    monkeypatch.setattr("fedcohort.trackers.find_spec", lambda name: None)
+    monkeypatch.setattr("fedcohort.runs.trackers.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'fedcohort\[tensorboard\]'"):
         tracker("tensorboard:logs")
 

@@ -1,0 +1,67 @@
+"""Where the directory of a run is, or goes."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcohort.core.errors import UsageError
+from fedcohort.experiment import Cell, Experiment
+from fedcohort.record import Run
+
+if TYPE_CHECKING:
+    pass
+from fedcohort.runs.given import Given
+
+__all__ = ["check_same_data", "find_run", "on_device", "run_path", "with_plan"]
+
+
+def on_device(cell: Cell) -> Cell:
+    """The cell on the device that this machine has for it, if it leaves the choice."""
+    if cell.experiment.engine.device != "auto":
+        return cell
+    from fedcohort.engines.device import pick_device
+
+    return replace(cell, experiment=cell.experiment.with_overrides({"engine": {"device": pick_device("auto")}}))
+
+
+def with_plan(cell: Cell, plan: str) -> Cell:
+    """The cell with the plan that was chosen for it, if it leaves the choice; in a run there is no choice left."""
+    if cell.experiment.engine.plan != "auto" or plan == "auto":
+        return cell
+    return replace(cell, experiment=cell.experiment.with_overrides({"engine": {"plan": plan}}))
+
+
+def find_run(cell: Cell, given: Given, runs: str | Path) -> Run | None:
+    """The run directory of a cell, whatever name it was made under; None if there is none yet.
+
+    Where the plan was left to a measurement, a run by any plan is one of this cell: a finished one, if there are two.
+    """
+    folder = Path(runs)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--runs {folder}: is not a directory; give a directory that can be written")
+    cell = on_device(cell)
+    plans = ("threads", "stacked") if cell.experiment.engine.plan == "auto" else (cell.experiment.engine.plan,)
+    found = []
+    for plan in plans:
+        key = with_plan(cell, plan).experiment.key(given.key())
+        paths = [path for path in sorted(folder.glob(f"*-{key}")) if (path / "run.sqlite").exists()]
+        found += [Run(path) for path in paths[:1]]
+    return next((run for run in found if run.finished), found[0] if found else None)
+
+
+def run_path(cell: Cell, given: Given, runs: str | Path) -> Path:
+    """Where a new run of this cell goes: ``<runs>/<name>-<label>-seed<seed>-<hash>``."""
+    words = f"{cell.experiment.name}-{cell.label}-seed{cell.seed}"
+    slug = re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")[:80]
+    return Path(runs) / f"{slug}-{cell.experiment.key(given.key())}"
+
+
+def check_same_data(record: Run, fingerprint: str, experiment: Experiment) -> None:
+    """A run goes on, and is opened again, only with the data that it was begun on."""
+    begun = record.meta["data"]
+    if begun != fingerprint:
+        raise UsageError(
+            f"{record.path}: was begun on other data than {experiment.data.name!r} now gives (fingerprint {begun[:12]}, "
+            f"now {fingerprint[:12]}); delete the directory to start again, or use another --runs directory"
+        )
