@@ -71,7 +71,8 @@ MEASURES = ("late", "tail_sd", "largest_drop", "forgetting")
 def measure(name: str, data: str, seeds: int, data_dir: str | None = None) -> dict[str, dict[str, list[float]]]:
     """Row → measure → one number a seed, all in per cent.
 
-    ``late`` is the mean test accuracy over the last fifth of the rounds; the others are those of :class:`fedcohort.summary.Summary`.
+    ``late`` is the mean test accuracy over the last fifth of the rounds; the other fields are those of
+    :class:`fedcohort.study.summary.Summary`.
     """
     common, rows = STUDIES[name]
     given = None if data == "digits" else first_samples(data, data_dir)

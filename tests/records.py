@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from fedcohort.record import _first_seal, _seal, _sealed_rows
+from fedcohort.record.tables import first_seal, seal_of, sealed_rows
 
 __all__ = ["seal_again"]
 
@@ -10,7 +10,7 @@ __all__ = ["seal_again"]
 def seal_again(database: sqlite3.Connection) -> None:
     """Make the hashes fit what now stands there; rounds that are gone lose theirs."""
     database.execute("DELETE FROM seals WHERE round NOT IN (SELECT round FROM rounds)")
-    before = _first_seal(database)
+    before = first_seal(database)
     for (t,) in database.execute("SELECT round FROM rounds ORDER BY round").fetchall():
-        before = _seal(_sealed_rows(database, t), before)
+        before = seal_of(sealed_rows(database, t), before)
         database.execute("UPDATE seals SET sha256 = ? WHERE round = ?", (before, t))

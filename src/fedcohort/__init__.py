@@ -7,7 +7,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedcohort.comparison import Comparison, compare
     from fedcohort.core.errors import UsageError
     from fedcohort.experiment import Experiment
     from fedcohort.experiment import load as load_experiment
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from fedcohort.federation.datasets import load as load_dataset
     from fedcohort.record import Run, open_run
     from fedcohort.runs.play import run
+    from fedcohort.study.comparison import Comparison, compare
 
 __all__ = [
     "Comparison", "Dataset", "Experiment", "Run", "UsageError", "compare", "from_arrays", "load_dataset", "load_experiment",
@@ -22,12 +22,12 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "Comparison": "comparison:Comparison",
+    "Comparison": "study.comparison:Comparison",
     "Dataset": "federation.datasets:Dataset",
     "Experiment": "experiment:Experiment",
     "Run": "record:Run",
     "UsageError": "core.errors:UsageError",
-    "compare": "comparison:compare",
+    "compare": "study.comparison:compare",
     "from_arrays": "federation.datasets:from_arrays",
     "load_dataset": "federation.datasets:load",
     "load_experiment": "experiment:load",

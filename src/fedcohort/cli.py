@@ -13,10 +13,10 @@ from fedcohort.core.errors import UsageError, nearest
 from fedcohort.report.commands import figures, live, page_name, profile, report
 
 if TYPE_CHECKING:
-    from fedcohort.comparison import Comparison
     from fedcohort.core.plugins import Table
     from fedcohort.experiment import Cell, Experiment
     from fedcohort.runs.play import Progress
+    from fedcohort.study.comparison import Comparison
 
 __all__ = ["cli", "main"]
 
@@ -155,10 +155,10 @@ def run(
     import dataclasses
 
     from fedcohort import show
-    from fedcohort.comparison import result
     from fedcohort.runs.find import find_run
     from fedcohort.runs.given import Given
     from fedcohort.runs.play import run_cell
+    from fedcohort.study.comparison import result
 
     label, experiment = _row(_experiment(file, settings), variant)
     cells = [dataclasses.replace(cell, label=label) for cell in experiment.cells()]
@@ -210,7 +210,7 @@ def compare(
         raise UsageError(
             f"--set {settings[0]!r}: run directories are only read; leave it out, or give an experiment file"
         )
-    from fedcohort.comparison import read
+    from fedcohort.study.comparison import read
 
     _print_comparison(read(folders), as_json)
 
@@ -301,7 +301,7 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
     """
     from fedcohort import show
     from fedcohort.record import open_run
-    from fedcohort.why import explain
+    from fedcohort.study.why import explain
 
     found = explain(open_run(path), round_, client)
     if as_json:
@@ -450,7 +450,7 @@ def _grid(over: Sequence[str]) -> dict[str, Any]:
 
 
 def _compare(experiment: "Experiment", runs: str, data_dir: str | None, jobs: int, quiet: bool, as_json: bool) -> None:
-    from fedcohort.comparison import compare
+    from fedcohort.study.comparison import compare
 
     if jobs > 1 and click.get_current_context().meta.get("fedcohort.track"):
         raise UsageError(f"--jobs {jobs}: trackers are told by one process; leave out --track, or take --jobs 1")

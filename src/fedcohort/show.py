@@ -22,17 +22,17 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from fedcohort.comparison import Comparison, Result
-    from fedcohort.coverage import Conformal
     from fedcohort.experiment import Cell, Choice, Experiment
     from fedcohort.federation.datasets import Dataset
     from fedcohort.federation.partition import PartitionReport
     from fedcohort.federation.survey import Survey
-    from fedcohort.profiling import Profile
     from fedcohort.record import RoundRow
     from fedcohort.runs.play import Progress as Told
-    from fedcohort.summary import Summary
-    from fedcohort.why import Explanation
+    from fedcohort.study.comparison import Comparison, Result
+    from fedcohort.study.coverage import Conformal
+    from fedcohort.study.profiling import Profile
+    from fedcohort.study.summary import Summary
+    from fedcohort.study.why import Explanation
 
 __all__ = [
     "as_json", "as_text", "comparison", "explanation", "federation_facts", "known_data", "partition", "plug_ins", "profile", "results",
@@ -369,7 +369,7 @@ def _beside_chance(one: "Summary", name: str) -> str:
 
 def explanation(found: "Explanation", width: int = WIDE) -> Group:
     """One decision: in words, the candidates, and what was asked."""
-    from fedcohort.why import number
+    from fedcohort.study.why import number
 
     shown = [one for one in found.candidates if found.client in (None, one.client)][:SHOWN_CLIENTS]
     terms = list(dict.fromkeys(name for one in shown for name in one.terms))

@@ -20,7 +20,7 @@ from tests.games import a_game
 from tests.golden.test_same_bits import record
 from tests.matrix.worlds import ALGORITHM_VALUES, HARD, hard
 from tests.resume.test_resume import stop_after
-from tests.test_rounds import poison, status
+from tests.rounds.test_rounds import poison, status
 
 FEDERATED = [name for name in ALGORITHMS.builtin if name != "centralised"]
 """Under centralised training there is one client, who is always there."""

@@ -12,11 +12,11 @@ from torch import nn
 
 import fedcohort
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.comparison import read
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.base import ClientError
 from fedcohort.selection.base import Cohort, Round, Selector
 from fedcohort.selection.ucb import UCB
+from fedcohort.study.comparison import read
 from tests.experiments import small
 from tests.resume.test_resume import rename_data
 

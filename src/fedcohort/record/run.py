@@ -20,7 +20,7 @@ from fedcohort.core.states import CorruptState, load_state
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedcohort.summary import Summary
+    from fedcohort.study.summary import Summary
 from fedcohort.record.rows import Portrait
 from fedcohort.record.tables import (
     FORMAT,
@@ -222,7 +222,7 @@ class Run:
         Raises:
             UsageError: the run has no finished round.
         """
-        from fedcohort.summary import summary
+        from fedcohort.study.summary import summary
 
         return summary(self, target)
 

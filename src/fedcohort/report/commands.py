@@ -108,8 +108,8 @@ def figures(
     rest = [path for path in paths if path not in measured]
     found = list(all_figures(gather(find_runs(rest, runs, settings)), look)) if rest or not measured else []
     if measured:
-        from fedcohort.profiling import Profile
         from fedcohort.report.charts.profiles import profiles
+        from fedcohort.study.profiling import Profile
 
         found += profiles(Profile.load(measured[0]), look)
     keys = [figure.key for figure in found]
@@ -218,8 +218,8 @@ def profile(
     """
     from fedcohort import show
     from fedcohort.experiment import Experiment, load, parse_overrides
-    from fedcohort.profiling import SIZES
-    from fedcohort.profiling import profile as measure
+    from fedcohort.study.profiling import SIZES
+    from fedcohort.study.profiling import profile as measure
 
     experiment = load(file, settings) if file is not None else Experiment().with_overrides(parse_overrides(settings))
     found = measure(

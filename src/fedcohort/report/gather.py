@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcohort.comparison import Comparison, Row, side_by_side
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Portrait, Run
 from fedcohort.report.look import short
+from fedcohort.study.comparison import Comparison, Row, side_by_side
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.look import Look, tick
 
 if TYPE_CHECKING:
-    from fedcohort.profiling import Profile
+    from fedcohort.study.profiling import Profile
 
 __all__ = ["profiles"]
 

@@ -14,7 +14,7 @@ from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import Cohort, Round
 from fedcohort.selection.uniform import Uniform
 from fedcohort.show import as_text, explanation
-from fedcohort.why import Candidate, explain, number
+from fedcohort.study.why import Candidate, explain, number
 from tests.experiments import small
 from tests.test_cli import call, refused
 
@@ -96,7 +96,7 @@ def test_every_strategy_can_be_explained(name: str, tmp_path: Path) -> None:
 
 def test_scores_in_words() -> None:
     def said(score: float, **terms: float) -> str:
-        from fedcohort.why import _made_of
+        from fedcohort.study.why import _made_of
 
         return _made_of(Candidate(0, True, score, 1.0, terms))
 

@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 import fedcohort
-from fedcohort.participants import label_entropy, participants
 from fedcohort.record import Portrait, Run
+from fedcohort.study.participants import label_entropy, participants
 from tests.experiments import small
 
 FEDERATION = {"holdout": 0.2, "label_noise": {"name": "beta"}}

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 import fedcohort
-from fedcohort import comparison, measures, show
+from fedcohort import measures, show
+from fedcohort.study import comparison
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from tests.experiments import UCB, small

@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from fedcohort import show
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
-from fedcohort.profiling import Profile, Size, _Memory, _precision, _Watch, profile, recommend
 from fedcohort.report.charts.profiles import profiles
 from fedcohort.report.export import composed, draw
 from fedcohort.report.look import PAGE, paper
 from fedcohort.report.page import gallery
 from fedcohort.selection.base import Cohort
+from fedcohort.study.profiling import Profile, Size, _Memory, _precision, _Watch, profile, recommend
 from tests.experiments import small
 from tests.games import a_game
 
@@ -166,7 +166,7 @@ class Cuda:
 def test_on_a_gpu_memory_is_the_devices_and_the_clock_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stub of ``torch.cuda``: the peak is forgotten before a client, read after it, and every stamp is taken by a GPU at rest."""
     cuda = Cuda()
-    monkeypatch.setattr("fedcohort.profiling._cuda", lambda: cuda)
+    monkeypatch.setattr("fedcohort.study.profiling._cuda", lambda: cuda)
     memory = _Memory("cuda")
     assert memory.where == "device"
     assert memory.now() == 1_000
@@ -199,7 +199,7 @@ def test_settings_that_cannot_be(values: dict[str, Any], words: str) -> None:
 
 def test_the_command_shows_a_table_json_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Profile("quickstart", 3, SIZES, recommend(SIZES))
-    monkeypatch.setattr("fedcohort.profiling.profile", lambda *_, **__: found)
+    monkeypatch.setattr("fedcohort.study.profiling.profile", lambda *_, **__: found)
     page = tmp_path / "profile.html"
     result = CliRunner().invoke(cli, ["profile", "-o", str(page)])
     assert result.exit_code == 0, result.output

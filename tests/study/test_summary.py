@@ -11,11 +11,11 @@ import torch
 import fedcohort
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
-from fedcohort.coverage import conformal
 from fedcohort.measures.conformal import coverage_range
 from fedcohort.record import Run
 from fedcohort.runs.given import Given
 from fedcohort.runs.prepare import prepare
+from fedcohort.study.coverage import conformal
 from tests.experiments import UCB, cell, small
 from tests.golden.test_same_bits import record
 from tests.resume.test_resume import stop_after

@@ -222,7 +222,7 @@ def _number(value: Any) -> float:
 
 def _in_a_fresh_process(order: dict[str, Any]) -> Size:
     done = subprocess.run(
-        [sys.executable, "-m", "fedcohort.profiling"],
+        [sys.executable, "-m", "fedcohort.study.profiling"],
         input=json.dumps(order),
         capture_output=True,
         text=True,

@@ -1,0 +1,1 @@
+"""Judge runs: comparisons, summaries, reasons, participants, coverage of prediction sets, and device profiles."""
