@@ -154,7 +154,8 @@ def run(
     """
     import dataclasses
 
-    from fedcohort import show
+    from fedcohort.core import words
+    from fedcohort.report import terminal
     from fedcohort.runs.find import find_run
     from fedcohort.runs.given import Given
     from fedcohort.runs.play import run_cell
@@ -172,10 +173,10 @@ def run(
             done.append((result(run_cell(cell, given, runs=runs, progress=progress)), note))
     if as_json:
         rows = [one.to_json() | {"note": note} for one, note in done]
-        click.echo(show.as_json({"name": experiment.name, "label": label, "runs": rows}))
+        click.echo(words.as_json({"name": experiment.name, "label": label, "runs": rows}))
     else:
-        screen = show.screen()
-        screen.print(show.results(label, [one for one, _ in done], screen.width))
+        screen = terminal.screen()
+        screen.print(terminal.results(label, [one for one, _ in done], screen.width))
         for one, note in done:
             click.echo(f"seed {one.seed}: {one.path}" + (f"  ({note})" if note else ""))
 
@@ -271,8 +272,10 @@ def measure(
     """
     from pathlib import Path
 
-    from fedcohort import coverage, show
+    from fedcohort import coverage
+    from fedcohort.core import words
     from fedcohort.record import open_run
+    from fedcohort.report import terminal
 
     runs = [open_run(path) for path in paths]
     found = [run.summary(target) for run in runs]
@@ -281,11 +284,11 @@ def measure(
         rows = [{"path": Path(path), **one.to_json()} for path, one in zip(paths, found, strict=True)]
         for row, one in zip(rows, sets, strict=False):
             row["conformal"] = one.to_json()
-        click.echo(show.as_json(rows))
+        click.echo(words.as_json(rows))
     else:
-        screen = show.screen()
+        screen = terminal.screen()
         names = [f"{run.meta['label']}, seed {run.meta['seed']}" for run in runs]
-        screen.print(show.summaries(names, found, sets, screen.width))
+        screen.print(terminal.summaries(names, found, sets, screen.width))
 
 
 @cli.command()
@@ -299,16 +302,17 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
     The candidates, their scores and what these are made of, what became of the selected, what clients were asked, what that cost and
     what they disclosed. RUN is a run directory, and is only read.
     """
-    from fedcohort import show
+    from fedcohort.core import words
     from fedcohort.record import open_run
+    from fedcohort.report import terminal
     from fedcohort.study.why import explain
 
     found = explain(open_run(path), round_, client)
     if as_json:
-        click.echo(show.as_json(found.to_json()))
+        click.echo(words.as_json(found.to_json()))
     else:
-        screen = show.screen()
-        screen.print(show.explanation(found, screen.width))
+        screen = terminal.screen()
+        screen.print(terminal.explanation(found, screen.width))
 
 
 cli.add_command(report)
@@ -338,17 +342,18 @@ def describe_data(
 
     FILE is an experiment in TOML; without it the quickstart's federation is shown, under its first seed.
     """
-    from fedcohort import show
+    from fedcohort.core import words
+    from fedcohort.report import terminal
     from fedcohort.runs.given import Given
     from fedcohort.runs.prepare import look
 
     label, experiment = _row(_experiment(file, settings), variant)
     dataset, survey = look(experiment, Given(data_dir=data_dir))
     if as_json:
-        click.echo(show.as_json(_partition_json(experiment, dataset, survey, show.quantiles(survey))))
+        click.echo(words.as_json(_partition_json(experiment, dataset, survey, terminal.quantiles(survey))))
     else:
-        screen = show.screen()
-        screen.print(show.partition(experiment, dataset, survey, screen.width))
+        screen = terminal.screen()
+        screen.print(terminal.partition(experiment, dataset, survey, screen.width))
     if output is not None:
         from fedcohort.report.pictures import pictures, write
 
@@ -362,8 +367,9 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     import os
     from pathlib import Path
 
-    from fedcohort import show
+    from fedcohort.core import words
     from fedcohort.federation.datasets import EMBEDDED, SOURCES
+    from fedcohort.report import terminal
 
     mirror = data_dir or os.environ.get("FEDCOHORT_DATA")
     if mirror and not Path(mirror).is_dir():
@@ -374,9 +380,9 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
         where = f"mirror, {local[0]}" if local else "not in a mirror"
         known.append({"name": name, "from": f"Hugging Face Hub, {sources[-1]}", "here": where})
     if as_json:
-        click.echo(show.as_json(known))
+        click.echo(words.as_json(known))
     else:
-        show.screen().print(show.known_data(known))
+        terminal.screen().print(terminal.known_data(known))
 
 
 @cli.command()
@@ -388,9 +394,10 @@ def strategies(name: str | None, as_json: bool) -> None:
     Each with its parameters, defaults, source, status, what it asks of clients, what they disclose and what it costs; only those
     called NAME where one is given, which may be of your own, 'path/to/file.py:Class'.
     """
-    from fedcohort import show
+    from fedcohort.core import words
     from fedcohort.core.plugins import from_file, is_file_name
     from fedcohort.experiment import Algorithm, Choice, Selection
+    from fedcohort.report import terminal
 
     choices = sorted(Choice.__subclasses__(), key=lambda choice: (choice is not Selection, choice is not Algorithm))
     sections = {choice.table.kind: _entries(choice.table, name) for choice in choices}
@@ -406,9 +413,9 @@ def strategies(name: str | None, as_json: bool) -> None:
         known = {known for choice in choices for known in choice.table}
         raise UsageError(f"{name}: nothing has this name; {nearest(str(name), known)}")
     if as_json:
-        click.echo(show.as_json(sections))
+        click.echo(words.as_json(sections))
     else:
-        show.screen().print(show.plug_ins(sections))
+        terminal.screen().print(terminal.plug_ins(sections))
 
 
 # --- what the commands share -------------------------------------------------------------------------------------------------
@@ -460,13 +467,14 @@ def _compare(experiment: "Experiment", runs: str, data_dir: str | None, jobs: in
 
 
 def _print_comparison(compared: "Comparison", as_json: bool) -> None:
-    from fedcohort import show
+    from fedcohort.core import words
+    from fedcohort.report import terminal
 
     if as_json:
-        click.echo(show.as_json(compared.to_json()))
+        click.echo(words.as_json(compared.to_json()))
     else:
-        screen = show.screen()
-        screen.print(show.comparison(compared, screen.width))
+        screen = terminal.screen()
+        screen.print(terminal.comparison(compared, screen.width))
         click.echo(compared.place)
 
 
@@ -475,13 +483,13 @@ def _watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None
     """Show how the runs get on; Ctrl-C ends them with exit code 130."""
     import logging
 
-    from fedcohort import show
+    from fedcohort.report import terminal
     from fedcohort.runs.play import Interrupted
 
     log = logging.getLogger("fedcohort")
     told: logging.Handler = logging.NullHandler()
     try:
-        with _followed(cells), _trackers() as told_too, show.watching(cells, quiet=quiet) as shown:
+        with _followed(cells), _trackers() as told_too, terminal.watching(cells, quiet=quiet) as shown:
             progress = _all_of([*([shown] if shown is not None else []), *told_too])
             if not quiet:
                 told = logging.StreamHandler()  # to the standard error of now, which the bar lets through

@@ -10,10 +10,11 @@ import pytest
 from rich.console import Console
 
 import fedcohort
-from fedcohort import measures, show
-from fedcohort.study import comparison
+from fedcohort import measures
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
+from fedcohort.report import terminal
+from fedcohort.study import comparison
 from tests.experiments import UCB, small
 
 ROWS = [{"label": "UCB", "selection": UCB}, {"label": "everybody [all]", "selection": {"name": "all"}}]
@@ -85,7 +86,7 @@ def test_a_target_that_nobody_reaches(folder: Path, compared: fedcohort.Comparis
     assert high.target == comparison.Target(0.99, "measures.target_accuracy")
     assert high.table["reached"].tolist() == [0, 0, 0]
     assert high.table[["rounds_to_target", "time_to_target", "bytes_to_target"]].isna().all(axis=None)
-    assert "–: no seed reached it" in show.as_text(high)
+    assert "–: no seed reached it" in terminal.as_text(high)
 
 
 def test_finished_runs_are_not_repeated(folder: Path, compared: fedcohort.Comparison) -> None:
@@ -193,21 +194,21 @@ def test_a_run_without_rounds_has_no_result(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
 def test_the_table_fits(compared: fedcohort.Comparison, width: int) -> None:
-    text = show.as_text(compared, width)
+    text = terminal.as_text(compared, width)
     assert max(map(len, text.splitlines())) <= width
     assert "Test accuracy after the last round" in text
     assert "…" not in text
 
 
 def test_wide_terminals_show_everything(compared: fedcohort.Comparison) -> None:
-    text = show.as_text(compared, 140)
+    text = terminal.as_text(compared, 140)
     assert "Wider terminals" not in text
     for heading in ("best", "early", "rounds", "time", "Jain", "bytes", "passes", "wall"):
         assert heading in text
 
 
 def test_narrow_terminals_say_what_they_leave_out(compared: fedcohort.Comparison) -> None:
-    assert "Wider terminals also show: best, early stop" in " ".join(show.as_text(compared, 80).split())
+    assert "Wider terminals also show: best, early stop" in " ".join(terminal.as_text(compared, 80).split())
 
 
 def test_labels_are_not_markup(compared: fedcohort.Comparison) -> None:

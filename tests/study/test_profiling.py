@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fedcohort import show
 from fedcohort.cli import cli
+from fedcohort.core import words
 from fedcohort.core.errors import UsageError
+from fedcohort.report import terminal
 from fedcohort.report.charts.profiles import profiles
 from fedcohort.report.export import composed, draw
 from fedcohort.report.look import PAGE, paper
@@ -209,7 +210,7 @@ def test_the_command_shows_a_table_json_and_a_page(tmp_path: Path, monkeypatch: 
     told = json.loads(CliRunner().invoke(cli, ["profile", "--json"]).output)
     assert [one["batch_size"] for one in told["sizes"]] == [8, 16, 32, 64]
     loose = Profile("quickstart", 3, [dataclasses.replace(SIZES[0], precision=0.2, tight=False)], recommend(SIZES))
-    assert "Not as tight as asked for: 8" in show.as_text(show.profile(loose))
+    assert "Not as tight as asked for: 8" in terminal.as_text(terminal.profile(loose))
 
 
 def test_its_charts_can_be_drawn() -> None:
@@ -228,7 +229,7 @@ def test_a_profile_that_was_written_is_drawn_for_papers(tmp_path: Path) -> None:
     blind = dataclasses.replace(SIZES[0], accuracy=math.nan, precision=math.inf)
     found = Profile("quickstart", 3, [blind, *SIZES[1:]], recommend(SIZES))
     file = tmp_path / "profile.json"
-    file.write_text(show.as_json(found.to_json()), encoding="utf-8")
+    file.write_text(words.as_json(found.to_json()), encoding="utf-8")
     again = Profile.load(file)
     assert math.isnan(again.sizes[0].accuracy)
     assert again.sizes[1:] == found.sizes[1:]
@@ -243,7 +244,7 @@ def test_a_profile_that_was_written_is_drawn_for_papers(tmp_path: Path) -> None:
         "memory-whole.svg",
     ]
     file.write_text('{"sizes": []}', encoding="utf-8")
-    for arguments, words in (([str(file)], "not a profile"), ([str(file), "other.json"], "one profile at a time")):
+    for arguments, message in (([str(file)], "not a profile"), ([str(file), "other.json"], "one profile at a time")):
         result = CliRunner().invoke(cli, ["figures", *arguments])
         assert result.exit_code == 2
-        assert words in result.output
+        assert message in result.output

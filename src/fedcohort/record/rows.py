@@ -4,14 +4,11 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ClientRow", "LedgerRow", "Portrait", "Reasons", "RoundRow", "Saved"]
 

@@ -6,14 +6,11 @@ import math
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedcohort.core.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 from fedcohort.record.rows import RoundRow
 
 __all__ = [

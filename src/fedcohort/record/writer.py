@@ -6,14 +6,11 @@ import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedcohort.core.states import save_state
-
-if TYPE_CHECKING:
-    pass
 from fedcohort.record.rows import Portrait, RoundRow, Saved
 from fedcohort.record.tables import SEALED, as_rows, damaged, file_hash, first_seal, seal_of
 

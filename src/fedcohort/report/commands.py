@@ -216,8 +216,9 @@ def profile(
     FILE is an experiment in TOML; without it the quickstart is measured. Every size is measured in a fresh process: time of a
     mini-batch of each client, samples per second, peak memory, and the accuracy after a few rounds.
     """
-    from fedcohort import show
+    from fedcohort.core import words
     from fedcohort.experiment import Experiment, load, parse_overrides
+    from fedcohort.report import terminal
     from fedcohort.study.profiling import SIZES
     from fedcohort.study.profiling import profile as measure
 
@@ -227,10 +228,10 @@ def profile(
         progress=lambda size: click.echo(f"batch size {size} …", err=True),
     )  # fmt: skip
     if as_json:
-        click.echo(show.as_json(found.to_json()))
+        click.echo(words.as_json(found.to_json()))
     else:
-        screen = show.screen()
-        screen.print(show.profile(found, screen.width))
+        screen = terminal.screen()
+        screen.print(terminal.profile(found, screen.width))
     if output is not None:
         from fedcohort.report.charts.profiles import profiles
         from fedcohort.report.look import PAGE

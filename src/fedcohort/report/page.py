@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort import show
+from fedcohort.core import words
 from fedcohort.core.errors import UsageError
 from fedcohort.report.charts import accuracy as accuracies
 from fedcohort.report.charts import cost as costs
@@ -253,10 +253,10 @@ def headline(story: Story) -> list[str]:
     table = compared.table
     if len(table) == 1:
         row = table.iloc[0]
-        sd = f" ± {show.percent(row['accuracy_sd'])}" if math.isfinite(row["accuracy_sd"]) else ""
+        sd = f" ± {words.percent(row['accuracy_sd'])}" if math.isfinite(row["accuracy_sd"]) else ""
         rounds = max(one.num_rounds for one in story.everything)
         seeds = f" over {int(row['seeds'])} seeds" if row["seeds"] > 1 else ""
-        reached, best_of_all = show.percent(row["accuracy"]), show.percent(row["best_accuracy"])
+        reached, best_of_all = words.percent(row["accuracy"]), words.percent(row["best_accuracy"])
         return [
             f"{row['label']} reached {reached}{sd} % test accuracy in round {rounds}{seeds}; its best round had {best_of_all} %."
         ]
@@ -265,26 +265,26 @@ def headline(story: Story) -> list[str]:
     order = table["accuracy"].to_numpy(np.float64).argsort()[::-1]
     best, second = (compared.rows[int(i)] for i in order[:2])
     results = {label: {one.seed: one.accuracy for one in found} for label, found in compared.results.items()}
-    highest = show.percent(float(table["accuracy"].iloc[int(order[0])]))
-    words = [f"{best.label} has the highest test accuracy after the last round: {highest} %."]
+    highest = words.percent(float(table["accuracy"].iloc[int(order[0])]))
+    sentences = [f"{best.label} has the highest test accuracy after the last round: {highest} %."]
     paired = sorted(set(results[best.label]) & set(results[second.label]))
     if len(paired) < 2:
-        words.append(
+        sentences.append(
             "The two best do not share two seeds: whether the difference is real is not known. Run more seeds."
         )
-        return words
+        return sentences
     mean, low, high = measures.paired_interval(
         [results[best.label][seed] for seed in paired], [results[second.label][seed] for seed in paired]
     )
     lead = (
-        f"It leads {second.label} by {show.signed(mean).lstrip('+')} points (95 % interval {show.signed(low)} "
-        f"to {show.signed(high)}, {len(paired)} paired seeds)"
+        f"It leads {second.label} by {words.signed(mean).lstrip('+')} points (95 % interval {words.signed(low)} "
+        f"to {words.signed(high)}, {len(paired)} paired seeds)"
     )
     if low > 0:
-        words.append(f"{lead}: more than chance explains.")
+        sentences.append(f"{lead}: more than chance explains.")
     else:
-        words.append(f"{lead}: these seeds do not tell the two apart.")
-    return words
+        sentences.append(f"{lead}: these seeds do not tell the two apart.")
+    return sentences
 
 
 def _states(story: Story) -> list[dict[str, Any]]:
@@ -352,41 +352,41 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "verdict": verdict,
                 "seeds": row["seeds"],
                 "status": _status(compared.rows[i].experiment, story.played[i][1][0].meta),
-                "accuracy": Cell(show.percent(row["accuracy"]), row["accuracy"]),
-                "accuracy_sd": Cell(show.percent(row["accuracy_sd"]), row["accuracy_sd"]),
-                "difference": Cell(show.signed(row["difference"]) if i else "–", row["difference"]),
-                "low": Cell(show.signed(low), low),
-                "high": Cell(show.signed(high), high),
-                "best_accuracy": Cell(show.percent(row["best_accuracy"]), row["best_accuracy"]),
-                "early_stop_accuracy": Cell(show.percent(row["early_stop_accuracy"]), row["early_stop_accuracy"]),
+                "accuracy": Cell(words.percent(row["accuracy"]), row["accuracy"]),
+                "accuracy_sd": Cell(words.percent(row["accuracy_sd"]), row["accuracy_sd"]),
+                "difference": Cell(words.signed(row["difference"]) if i else "–", row["difference"]),
+                "low": Cell(words.signed(low), low),
+                "high": Cell(words.signed(high), high),
+                "best_accuracy": Cell(words.percent(row["best_accuracy"]), row["best_accuracy"]),
+                "early_stop_accuracy": Cell(words.percent(row["early_stop_accuracy"]), row["early_stop_accuracy"]),
                 "rounds_to_target": Cell(
-                    show.count(row["rounds_to_target"], 0 if row["rounds_to_target"] % 1 == 0 else 1) + reached,
+                    words.count(row["rounds_to_target"], 0 if row["rounds_to_target"] % 1 == 0 else 1) + reached,
                     row["rounds_to_target"],
                 ),
-                "time_to_target": Cell(show.count(row["time_to_target"]), row["time_to_target"]),
+                "time_to_target": Cell(words.count(row["time_to_target"]), row["time_to_target"]),
                 "bytes_to_target": Cell(_bytes(row["bytes_to_target"]), row["bytes_to_target"]),
                 "bytes": Cell(_bytes(row["bytes"]), row["bytes"]),
-                "client_passes": Cell(show.count(row["client_passes"]), row["client_passes"]),
-                "simulated_time": Cell(show.count(row["simulated_time"]), row["simulated_time"]),
-                "jain": Cell(show.index(row["jain"]), row["jain"]),
-                "jain_random": Cell(show.index(row["jain_random"]), row["jain_random"]),
-                "wall_seconds": Cell(show.duration(row["wall_seconds"]), row["wall_seconds"]),
+                "client_passes": Cell(words.count(row["client_passes"]), row["client_passes"]),
+                "simulated_time": Cell(words.count(row["simulated_time"]), row["simulated_time"]),
+                "jain": Cell(words.index(row["jain"]), row["jain"]),
+                "jain_random": Cell(words.index(row["jain_random"]), row["jain_random"]),
+                "wall_seconds": Cell(words.duration(row["wall_seconds"]), row["wall_seconds"]),
             }
         )
     return rows
 
 
 def _bytes(value: float) -> str:
-    return show.size(value) if math.isfinite(value) else "–"
+    return words.size(value) if math.isfinite(value) else "–"
 
 
 def _status(experiment: Any, meta: Mapping[str, str]) -> list[str]:
     """What is ours rather than published, in words."""
     ours = meta["ours"].splitlines() if "ours" in meta else experiment.ours()
-    words = [f"{name}: our reading or design, not a published method" for name in ours]
+    sentences = [f"{name}: our reading or design, not a published method" for name in ours]
     if (title := meta.get("algorithm", "")).endswith("(ours)"):
-        words.append(f"{title}: its source has no such local optimiser")
-    return words
+        sentences.append(f"{title}: its source has no such local optimiser")
+    return sentences
 
 
 def fairness_rows(story: Story) -> list[dict[str, Any]]:
@@ -403,9 +403,9 @@ def fairness_rows(story: Story) -> list[dict[str, Any]]:
         cells = {}
         for name in ("jain", "gini", "entropy", "coverage"):
             value, fair = (float(np.mean([getattr(p, name) for p in found])) for found in (own, chance))
-            cells[name], cells[f"{name}_random"] = Cell(show.index(value), value), Cell(show.index(fair), fair)
+            cells[name], cells[f"{name}_random"] = Cell(words.index(value), value), Cell(words.index(fair), fair)
         mean = float(np.mean(worst))
-        cells |= {"jain_model": Cell(show.index(used), used), "worst": Cell(show.percent(mean), mean)}
+        cells |= {"jain_model": Cell(words.index(used), used), "worst": Cell(words.percent(mean), mean)}
         rows.append({"label": label, "strategy": strategy, "declined": declined, **cells})
     return rows
 
@@ -431,11 +431,11 @@ def ledger_rows(story: Story) -> list[dict[str, Any]]:
                 "strategy": strategies[row["strategy"]],
                 "kind": row["kind"],
                 "discloses": row["discloses"],
-                "messages": Cell(show.count(row["messages"]), row["messages"]),
-                "bytes_down": Cell(show.size(row["bytes_down"]), row["bytes_down"]),
-                "bytes_up": Cell(show.size(row["bytes_up"]), row["bytes_up"]),
-                "passes": Cell(show.count(row["passes"]), row["passes"]),
-                "seconds": Cell(show.duration(row["seconds"]), row["seconds"]),
+                "messages": Cell(words.count(row["messages"]), row["messages"]),
+                "bytes_down": Cell(words.size(row["bytes_down"]), row["bytes_down"]),
+                "bytes_up": Cell(words.size(row["bytes_up"]), row["bytes_up"]),
+                "passes": Cell(words.count(row["passes"]), row["passes"]),
+                "seconds": Cell(words.duration(row["seconds"]), row["seconds"]),
             }
         )
     return rows

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedcohort import show
+from fedcohort.core import words
 from fedcohort.core.errors import UsageError
+from fedcohort.report import terminal
 from fedcohort.report.charts.federation import Clients, federation
 from fedcohort.report.look import PAGE, short
 from fedcohort.report.page import gallery
@@ -37,7 +38,7 @@ def pictures(experiment: "Experiment", dataset: "Dataset", survey: "Survey", lab
     sentences = [_held(experiment, dataset, survey)]
     return gallery(
         "A federation before any training", title, sentences, federation(clients, PAGE),
-        facts=show.federation_facts(experiment, dataset, survey),
+        facts=terminal.federation_facts(experiment, dataset, survey),
     )  # fmt: skip
 
 
@@ -65,4 +66,4 @@ def write(output: str, text: str, *, quiet: bool = False) -> None:
     except OSError as error:
         raise UsageError(f"--output {file}: cannot be written ({error.strerror}); give another file") from None
     if not quiet:
-        click.echo(f"{file}: {show.size(len(text.encode()))}")
+        click.echo(f"{file}: {words.size(len(text.encode()))}")

@@ -3,14 +3,10 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.record import Run
-
-if TYPE_CHECKING:
-    pass
 from fedcohort.runs.given import Given
 
 __all__ = ["check_same_data", "find_run", "on_device", "run_path", "with_plan"]

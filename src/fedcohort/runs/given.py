@@ -5,12 +5,9 @@ import inspect
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcohort.federation.datasets import Dataset
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["HANDED_OVER", "Given"]
 

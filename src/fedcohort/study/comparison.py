@@ -210,9 +210,9 @@ class Comparison:
         return {"name": self.name, "seeds": self.seeds, "target": asdict(self.target), "rows": summaries}
 
     def __repr__(self) -> str:
-        from fedcohort import show
+        from fedcohort.report import terminal
 
-        return f"{show.as_text(show.comparison(self, 100), 100)}\n{self.place}"
+        return f"{terminal.as_text(terminal.comparison(self, 100), 100)}\n{self.place}"
 
     def _repr_html_(self) -> str:
         from fedcohort.report.gather import gather
@@ -224,9 +224,9 @@ class Comparison:
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
         from rich.text import Text
 
-        from fedcohort import show
+        from fedcohort.report import terminal
 
-        yield show.comparison(self, options.max_width)
+        yield terminal.comparison(self, options.max_width)
         yield Text(self.place, overflow="fold")
 
     def _summary(self, row: Row) -> dict[str, Any]:

@@ -1,0 +1,14 @@
+"""What the terminal shows: tables that choose their columns by width, and the progress of runs."""
+
+from fedcohort.report.terminal.catalogue import plug_ins
+from fedcohort.report.terminal.comparisons import comparison, results, summaries
+from fedcohort.report.terminal.decisions import explanation
+from fedcohort.report.terminal.federations import federation_facts, known_data, partition, quantiles
+from fedcohort.report.terminal.profiles import profile
+from fedcohort.report.terminal.progress import watching
+from fedcohort.report.terminal.tables import as_text, screen
+
+__all__ = [
+    "as_text", "comparison", "explanation", "federation_facts", "known_data", "partition", "plug_ins", "profile", "quantiles",
+    "results", "screen", "summaries", "watching",
+]  # fmt: skip

@@ -1,0 +1,49 @@
+"""Strategies, algorithms and everything else that has a name in an experiment."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from fedcohort.core.words import setting
+
+__all__ = ["plug_ins"]
+
+
+def plug_ins(sections: "Mapping[str, Sequence[Mapping[str, Any]]]") -> Group:
+    """Everything that can be named in an experiment, with its parameters."""
+    parts: list[RenderableType] = []
+    for title, entries in sections.items():
+        parts += [Text(title, style="bold underline"), ""]
+        for entry in entries:
+            parts += [_plug_in(entry), ""]
+    return Group(*parts[:-1])
+
+
+_STATUS = {
+    "paper": "as in its source",
+    "code": "checked against a public implementation",
+    "ours": "our reading or design, not a published method",
+}
+
+
+def _plug_in(entry: Mapping[str, Any]) -> Group:
+    lines: list[RenderableType] = [Text.assemble((entry["name"], "bold cyan"), "  ", entry["summary"])]
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(no_wrap=True)
+    facts.add_column()
+    if "source" in entry:
+        facts.add_row(Text("source", style="dim"), Text(entry["source"]))
+        facts.add_row(Text("status", style="dim"), Text(f"{entry['status']}: {_STATUS[entry['status']]}"))
+        for fact in ("asks", "discloses", "knows", "cost", "needs"):
+            if entry.get(fact):
+                facts.add_row(Text(fact, style="dim"), Text(entry[fact] if fact != "needs" else ", ".join(entry[fact])))
+    for parameter in entry["parameters"]:
+        head = Text.assemble((parameter["name"], "green"), f" = {setting(parameter['default'])}")
+        facts.add_row(head, Text.assemble(parameter["doc"].replace("``", ""), (f"  ({parameter['type']})", "dim")))
+    if facts.row_count:
+        lines.append(Padding(facts, (0, 0, 0, 2)))
+    return Group(*lines)

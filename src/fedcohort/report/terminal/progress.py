@@ -1,0 +1,116 @@
+"""The progress of runs, on standard error."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+if TYPE_CHECKING:
+    from fedcohort.experiment import Cell
+    from fedcohort.record import RoundRow
+    from fedcohort.runs.play import Progress as Told
+from fedcohort.core.words import clock, count, percent
+
+__all__ = ["watching"]
+
+LINES = 40
+"""Progress lines of all runs together, about, where there is no terminal; between 1 and 10 a run."""
+
+
+@contextmanager
+def watching(cells: "Sequence[Cell]", *, quiet: bool) -> "Iterator[Told | None]":
+    """What to call after every round: a bar on a terminal, a few plain lines for each run elsewhere; always on standard error."""
+    if quiet:
+        yield None
+        return
+    console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+    if not sys.stderr.isatty() or console.is_dumb_terminal:
+        yield _Lines(cells)
+        return
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[facts]}", markup=False),
+        console=console,
+        transient=True,
+        expand=True,
+    ) as bar:
+        yield _Bar(cells, bar)
+
+
+class _Course:
+    """How far all runs together are. They are played in the order of ``cells``; those finished before are passed over."""
+
+    def __init__(self, cells: "Sequence[Cell]", clock: Callable[[], float] = time.monotonic) -> None:
+        self._number = {(cell.label, cell.seed): i for i, cell in enumerate(cells)}
+        self._before = np.cumsum([0, *(cell.experiment.rounds for cell in cells)])
+        self._clock, self._first, self._played = clock, math.nan, 0
+        self._accuracy = math.nan
+        self.runs, self.total = len(cells), int(self._before[-1])
+
+    def step(self, cell: "Cell", row: "RoundRow") -> "_Step":
+        """Count one round."""
+        number = self._number[cell.label, cell.seed]
+        self._played += 1
+        now = self._clock()
+        if self._played == 1:
+            self._first = now  # importing and loading, before it, say nothing about the rounds to come
+        if row.round == 1 or math.isfinite(row.test_accuracy):
+            self._accuracy = row.test_accuracy
+        done = int(self._before[number]) + row.round
+        pace = (now - self._first) / (self._played - 1) if self._played > 1 else math.nan
+        return _Step(number + 1, done, self._accuracy, pace * (self.total - done))
+
+
+class _Step(NamedTuple):
+    run: int
+    done: int
+    accuracy: float
+    seconds_left: float
+
+
+class _Bar:
+    def __init__(self, cells: "Sequence[Cell]", bar: Progress) -> None:
+        self._course, self._bar = _Course(cells), bar
+        self._task = bar.add_task("preparing", total=self._course.total, facts="")
+
+    def __call__(self, cell: "Cell", row: "RoundRow") -> None:
+        step = self._course.step(cell, row)
+        wide = self._bar.console.width >= 100
+        room = max(12, self._bar.console.width // 4) if wide else 12
+        label = cell.label if len(cell.label) <= room else f"{cell.label[: room - 1]}…"
+        facts = [
+            f"round {row.round}/{cell.experiment.rounds}",
+            f"test {percent(step.accuracy)} %",
+            f"sim. time {count(row.simulated_time)}" if wide else f"sim {count(row.simulated_time)}",
+            f"{clock(step.seconds_left)} left",
+        ]
+        if wide and self._course.runs > 1:
+            facts.insert(0, f"run {step.run}/{self._course.runs}")
+        self._bar.update(
+            self._task, completed=step.done, description=f"{label}, seed {cell.seed}", facts=" · ".join(facts)
+        )
+
+
+class _Lines:
+    def __init__(self, cells: "Sequence[Cell]") -> None:
+        self._course = _Course(cells)
+        self._per_run = min(max(LINES // len(cells), 1), 10)
+
+    def __call__(self, cell: "Cell", row: "RoundRow") -> None:
+        step, rounds = self._course.step(cell, row), cell.experiment.rounds
+        if row.round % math.ceil(rounds / self._per_run) and row.round != rounds:
+            return
+        print(
+            f"[{step.run}/{self._course.runs}] {cell.label}, seed {cell.seed}: round {row.round} of {rounds}, test accuracy "
+            f"{percent(step.accuracy)} %, simulated time {count(row.simulated_time)}, {clock(step.seconds_left)} left",
+            file=sys.stderr,
+            flush=True,
+        )
