@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_cli import call, process, refused
+from tests.cli.test_cli import call, process, refused
 
 MATRIX = 'federation.label_noise={name="constant",rate=0.2,flip="matrix",matrix='
 TRACE = 'systems.availability={name="trace",file="trace.json"}'

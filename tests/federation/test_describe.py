@@ -18,7 +18,7 @@ from fedcohort.federation.featureshift import (
     Space,
     in_words,
 )
-from tests.test_cli import call, refused
+from tests.cli.test_cli import call, refused
 
 EVERYTHING = """
 rounds = 6

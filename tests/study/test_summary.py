@@ -16,10 +16,10 @@ from fedcohort.record import Run
 from fedcohort.runs.given import Given
 from fedcohort.runs.prepare import prepare
 from fedcohort.study.coverage import conformal
+from tests.cli.test_cli import call, refused
 from tests.experiments import UCB, cell, small
 from tests.golden.test_same_bits import record
 from tests.resume.test_resume import stop_after
-from tests.test_cli import call, refused
 
 SYSTEMS = {"dropout": 0.2, "availability": {"name": "bernoulli", "probability": 0.6}}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fedcohort.report.terminal import as_text, explanation
 
 import fedcohort
 from fedcohort.core.errors import UsageError
@@ -13,10 +14,9 @@ from fedcohort.record import Run
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import Cohort, Round
 from fedcohort.selection.uniform import Uniform
-from fedcohort.show import as_text, explanation
 from fedcohort.study.why import Candidate, explain, number
+from tests.cli.test_cli import call, refused
 from tests.experiments import small
-from tests.test_cli import call, refused
 
 AWAY = {"availability": {"name": "bernoulli", "probability": 0.7}, "dropout": 0.2}
 

@@ -41,7 +41,7 @@ class Clients:
     Attributes:
         seed: of the federation, since every seed draws its own.
         classes: names, cut for charts.
-        facts: as in :class:`fedcohort.record.Portrait`.
+        facts: as in :class:`fedcohort.record.rows.Portrait`.
         whole: whether all clients are known, or only those that were selected at some time.
         deadline: time after which the server waits no longer; None waits for everybody.
     """

@@ -1,4 +1,4 @@
-"""``fedcohort report``, ``figures``, ``live`` and ``profile``: parse, call, print. Everything heavy is imported inside."""
+"""``fedcohort report``, ``figures``, ``live`` and ``profile``: pages and charts, and the measurement of mini-batch sizes."""
 
 import shlex
 import sys
@@ -6,30 +6,10 @@ from pathlib import Path
 
 import click
 
+from fedcohort.cli.options import data_dir_option, json_option, page_name, played_with_option, runs_option, set_option
 from fedcohort.core.errors import UsageError
 
-__all__ = ["figures", "live", "page_name", "profile", "report"]
-
-
-def page_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    """A page's file as it was given, if its name says what it is.
-
-    Raises:
-        UsageError: it promises a picture, or nothing.
-    """
-    if name is not None and Path(name).suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"-o {name}: the page is HTML; give a name that ends in .html")
-    return name
-
-
-_runs = click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of run directories.")
-_set = click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="The --set that an experiment file was run with; repeatable.",
-)
+__all__ = ["figures", "live", "profile", "report"]
 
 
 @click.command()
@@ -43,8 +23,8 @@ _set = click.option(
     callback=page_name,
     help="The page.",
 )
-@_runs
-@_set
+@runs_option
+@played_with_option
 def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, ...]) -> None:
     """Write one page about runs: who won, why, and at what cost.
 
@@ -79,8 +59,8 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
     help="Columns of the paper that a figure spans.",
 )
 @click.option("--only", multiple=True, metavar="NAME", help="Only this figure, such as accuracy; repeatable.")
-@_runs
-@_set
+@runs_option
+@played_with_option
 def figures(
     paths: tuple[str, ...],
     format_: str,
@@ -121,7 +101,7 @@ def figures(
 
 
 @click.command()
-@_runs
+@runs_option
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -187,19 +167,9 @@ def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> N
     help="Interval that is tight enough, as a share.",
 )
 @click.option("--output", "-o", metavar="FILE.html", callback=page_name, help="Also write a page with charts.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Replace a setting, such as model.name=cnn_a; repeatable.",
-)
-@click.option(
-    "--data-dir",
-    metavar="DIR",
-    help="Local mirror of data sets in the layout of the Hugging Face Hub.  [default: $FEDCOHORT_DATA]",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
+@set_option
+@data_dir_option
+@json_option
 def profile(
     file: str | None,
     sizes: tuple[int, ...],

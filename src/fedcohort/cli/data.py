@@ -1,0 +1,126 @@
+"""``fedcohort data``: the data sets, and how they are spread over clients."""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedcohort.cli.options import page_name
+from fedcohort.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from fedcohort.experiment import Experiment
+from fedcohort.cli.options import (
+    data_dir_option,
+    experiment_of,
+    json_option,
+    row_of,
+    set_option,
+    variant_option,
+    with_options,
+)
+
+
+@click.group()
+def data() -> None:
+    """Data sets, and how they are spread over clients."""
+
+
+@data.command("describe")
+@click.argument("file", required=False)
+@click.option("--output", "-o", metavar="FILE.html", callback=page_name, help="Also write a page with pictures.")
+@with_options(variant_option, set_option, data_dir_option, json_option)
+def describe_data(
+    file: str | None,
+    output: str | None,
+    variant: str | None,
+    settings: tuple[str, ...],
+    data_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Show the clients before any training.
+
+    FILE is an experiment in TOML; without it the quickstart's federation is shown, under its first seed.
+    """
+    from fedcohort.core import words
+    from fedcohort.report import terminal
+    from fedcohort.runs.given import Given
+    from fedcohort.runs.prepare import look
+
+    label, experiment = row_of(experiment_of(file, settings), variant)
+    dataset, survey = look(experiment, Given(data_dir=data_dir))
+    if as_json:
+        click.echo(words.as_json(_partition_json(experiment, dataset, survey, terminal.quantiles(survey))))
+    else:
+        screen = terminal.screen()
+        screen.print(terminal.partition(experiment, dataset, survey, screen.width))
+    if output is not None:
+        from fedcohort.report.pictures import pictures, write
+
+        write(output, pictures(experiment, dataset, survey, label), quiet=as_json)
+
+
+@data.command("list")
+@with_options(data_dir_option, json_option)
+def list_data(data_dir: str | None, as_json: bool) -> None:
+    """Show the data sets that have a name."""
+    import os
+    from pathlib import Path
+
+    from fedcohort.core import words
+    from fedcohort.federation.datasets import EMBEDDED, SOURCES
+    from fedcohort.report import terminal
+
+    mirror = data_dir or os.environ.get("FEDCOHORT_DATA")
+    if mirror and not Path(mirror).is_dir():
+        raise UsageError(f"{'--data-dir' if data_dir else 'FEDCOHORT_DATA'} = {mirror!r}: no such folder")
+    known = [{"name": name, "from": "scikit-learn, embedded", "here": "yes"} for name in EMBEDDED]
+    for name, sources in SOURCES.items():
+        local = [source for source in sources if mirror and (Path(mirror) / source).is_dir()]
+        where = f"mirror, {local[0]}" if local else "not in a mirror"
+        known.append({"name": name, "from": f"Hugging Face Hub, {sources[-1]}", "here": where})
+    if as_json:
+        click.echo(words.as_json(known))
+    else:
+        terminal.screen().print(terminal.known_data(known))
+
+
+def _partition_json(
+    experiment: "Experiment", dataset: Any, survey: Any, quantiles: Mapping[str, Any]
+) -> dict[str, Any]:
+    description, report = experiment.to_dict(), survey.report
+    section = description["federation"]["partition"]
+    clients = [
+        {
+            "client": i,
+            "samples": report.sizes[i],
+            "counts": report.counts[i],
+            "classes_held": report.num_classes[i],
+            "largest_class": report.dominant[i] if report.dominant[i] >= 0 else None,
+            "largest_class_share": report.dominant_share[i],
+            "distance": report.distance[i],
+            "held_out": survey.held_out[i],
+            "wrong_labels": survey.wrong_labels[i],
+            "time": survey.time[i],
+            "sending": survey.sending[i],
+            "shift": survey.shift[i] if survey.shift else None,
+            "presence": survey.presence[i],
+        }
+        for i in range(len(report.sizes))
+    ]
+    return {
+        "data": dataset.name,
+        "classes": list(dataset.classes),
+        "train_samples": dataset.num_train,
+        "test_samples": len(dataset.test_labels),
+        "partition": section,
+        "label_noise": description["federation"]["label_noise"],
+        "feature_shift": description["federation"]["feature_shift"],
+        "systems": description["systems"],
+        "dropped": report.dropped,
+        "effective_alpha": "inf" if report.effective_alpha == math.inf else report.effective_alpha,  # null: undefined
+        "seed": experiment.seed,
+        "clients": clients,
+        "quantiles": quantiles,
+    }
