@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from fedcohort import experiment as schema
 from fedcohort.algorithms import ALGORITHMS, LOSSES
 from fedcohort.algorithms.base import Algorithm, Problem, WeightMode
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import Parameter, describe
 from fedcohort.core.plugins import Card, Table
 from fedcohort.engines.base import Engine
+from fedcohort.experiment import sections as schema
 from fedcohort.experiment.pairings import GIVEN, check
 from fedcohort.federation.datasets import NAMES
 from fedcohort.federation.partition import Rule
@@ -35,7 +35,7 @@ from fedcohort.selection.base import QUESTIONS, Census, Cohort, Outcome, Round, 
 from fedcohort.training.stopping import RULES, Progress
 
 DOCS = Path(__file__).parent
-SOURCE = Path(schema.__file__).parent
+SOURCE = Path(schema.__file__).parents[1]
 PAGES = ("experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md")
 STATUS = {
     "paper": "`paper`: as its source says",

@@ -5,7 +5,7 @@ a table, ``(C, H, W)`` for an image. The module returns logits [batch, K].
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
 from annotated_types import Ge
 
@@ -13,7 +13,10 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Table, short_name
 
-__all__ = ["MODELS", "CnnA", "CnnB", "CnnStrided", "Logistic", "Mlp", "Model", "ResNet18", "as_model"]
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["MODELS", "AnyModel", "CnnA", "CnnB", "CnnStrided", "Logistic", "Mlp", "Model", "ResNet18", "as_model"]
 
 
 class Model:
@@ -219,7 +222,11 @@ class _Given(Model):
         return module
 
 
-def as_model(given: Any) -> Model:
+AnyModel: TypeAlias = "Model | type[Model] | nn.Module | Callable[..., nn.Module]"
+"""What Python may hand over as a model: a :class:`Model`, a module, or a function or class that builds a module."""
+
+
+def as_model(given: AnyModel) -> Model:
     """A :class:`Model` from what users hand over: a Model, an ``nn.Module``, or a factory of one.
 
     A factory is called with ``(shape, num_classes)``, or without arguments if it takes none.

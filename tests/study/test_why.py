@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedcohort.report.terminal import as_text, explanation
 
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
+from fedcohort.report.terminal import as_text, explanation
 from fedcohort.selection import STRATEGIES
 from fedcohort.selection.base import Cohort, Round
 from fedcohort.selection.uniform import Uniform

@@ -28,13 +28,14 @@ def measure(
     """
     from pathlib import Path
 
-    from fedcohort import coverage
     from fedcohort.core import words
     from fedcohort.record import open_run
     from fedcohort.report import terminal
+    from fedcohort.study import coverage
+    from fedcohort.study.summary import summary
 
     runs = [open_run(path) for path in paths]
-    found = [run.summary(target) for run in runs]
+    found = [summary(run, target) for run in runs]
     sets = [coverage.conformal(run, conformal, data_dir=data_dir) for run in runs] if conformal is not None else []
     if as_json:
         rows = [{"path": Path(path), **one.to_json()} for path, one in zip(paths, found, strict=True)]

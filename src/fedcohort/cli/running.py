@@ -169,12 +169,13 @@ def _grid(over: Sequence[str]) -> dict[str, Any]:
 
 
 def _compare(experiment: "Experiment", runs: str, data_dir: str | None, jobs: int, quiet: bool, as_json: bool) -> None:
+    from fedcohort.runs.given import Given
     from fedcohort.study.comparison import compare
 
     if jobs > 1 and click.get_current_context().meta.get("fedcohort.track"):
         raise UsageError(f"--jobs {jobs}: trackers are told by one process; leave out --track, or take --jobs 1")
     with watching(experiment.cells(), quiet) as progress:
-        compared = compare(experiment, data_dir=data_dir, runs=runs, progress=progress, jobs=jobs)
+        compared = compare(experiment, Given(data_dir=data_dir), runs=runs, progress=progress, jobs=jobs)
     _print_comparison(compared, as_json)
 
 

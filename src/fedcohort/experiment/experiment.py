@@ -168,6 +168,16 @@ class Experiment(Section):
         """What a table calls this row when nobody named it."""
         return short_name(self.selection.name)
 
+    @property
+    def all_seeds(self) -> range:
+        """The seeds of the repetitions: ``seed``, ``seed + 1``, …"""
+        return range(self.seed, self.seed + self.seeds)
+
+    @property
+    def base(self) -> "Experiment":
+        """This experiment without its variants and its sweep."""
+        return Experiment(**(self.to_dict() | {"variants": [], "sweep": {}}))
+
     def rows(self) -> list[tuple[str, "Experiment"]]:
         """The base and every variant, each for every point of the sweep, with distinct labels."""
         base = self.to_dict() | {"variants": [], "sweep": {}}
@@ -204,11 +214,7 @@ class Experiment(Section):
                 check(row.selection.build(), row.algorithm.build())
             except UsageError as error:
                 raise UsageError(f"row {label!r}: {error}") from None
-        return [
-            Cell(label, seed, row.single(seed))
-            for label, row in self.rows()
-            for seed in range(self.seed, self.seed + self.seeds)
-        ]
+        return [Cell(label, seed, row.single(seed)) for label, row in self.rows() for seed in self.all_seeds]
 
     def key(self, extra: str = "") -> str:
         """Stable hash of what decides the results of one run, 12 hex digits; ``extra`` stands for data and models given in Python."""

@@ -20,7 +20,6 @@ from fedcohort.core.states import CorruptState, load_state
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedcohort.study.summary import Summary
 from fedcohort.record.rows import Portrait
 from fedcohort.record.tables import (
     FORMAT,
@@ -212,31 +211,10 @@ class Run:
         with self._reading() as connection:
             return int(connection.execute("SELECT COALESCE(MAX(round), 0) FROM rounds").fetchone()[0])
 
-    def summary(self, target: float | None = None) -> "Summary":
-        """Every measure that the record gives, in one call: accuracy, cost of a target, fairness beside chance, stability.
-
-        Args:
-            target: the test accuracy that rounds, time and bytes are counted to; by default ``measures.target_accuracy``, or the run's
-                best, rounded down to two decimals.
-
-        Raises:
-            UsageError: the run has no finished round.
-        """
-        from fedcohort.study.summary import summary
-
-        return summary(self, target)
-
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """Rows of any SQL query, for those who look closer; nothing can be written this way."""
         with self._reading() as connection:
             return connection.execute(statement).fetchall()
-
-    def _repr_html_(self) -> str:
-        """The report, in a notebook."""
-        from fedcohort.report.gather import gather
-        from fedcohort.report.page import framed, page
-
-        return framed(page(gather([self])))
 
     def digest(self) -> str:
         """A hash of every result that must not depend on when, where and how fast the run was made: all but wall times."""

@@ -5,11 +5,22 @@ import inspect
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedcohort.federation.datasets import Dataset
 
-__all__ = ["HANDED_OVER", "Given"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from fedcohort.algorithms.base import Algorithm
+    from fedcohort.models import AnyModel
+    from fedcohort.selection.base import Selector
+
+__all__ = ["HANDED_OVER", "Given", "PublicSamples"]
+
+PublicSamples: TypeAlias = "Dataset | NDArray[Any] | Tensor"
+"""A data set whose training part is used, or samples alone [N, ...]."""
 
 HANDED_OVER = "given"
 """The name of public samples that Python hands over."""
@@ -29,17 +40,22 @@ class Given:
     """
 
     data: Dataset | None = None
-    model: Any = None
-    selector: Any = None
-    algorithm: Any = None
+    model: "AnyModel | None" = None
+    selector: "Selector | None" = None
+    algorithm: "Algorithm | None" = None
     data_dir: str | Path | None = None
-    public: Any = None
+    public: "PublicSamples | None" = None
 
     def __post_init__(self) -> None:
         if self.public is not None and not isinstance(self.public, Dataset):
             from fedcohort.federation.public import samples_alone
 
             object.__setattr__(self, "public", samples_alone(self.public))
+
+    @property
+    def public_data(self) -> Dataset | None:
+        """The public samples as a data set; None leaves them to the experiment."""
+        return self.public if isinstance(self.public, Dataset) else None
 
     def key(self) -> str:
         """What of this decides the results, for the run's hash."""
@@ -49,8 +65,8 @@ class Given:
         if self.model is not None:
             parts.append(_identity(self.model))
         parts += [_identity(part) for part in (self.selector, self.algorithm) if part is not None]
-        if self.public is not None:
-            parts.append(f"public {self.public.fingerprint}")
+        if self.public_data is not None:
+            parts.append(f"public {self.public_data.fingerprint}")
         return "|".join(parts)
 
     def names(self) -> str:
@@ -58,13 +74,18 @@ class Given:
         kinds = ("data", "model", "selector", "algorithm", "public")
         return ", ".join(name for name in kinds if getattr(self, name) is not None)
 
+    def classes(self) -> dict[str, str]:
+        """The classes of a strategy and an algorithm that were handed over, for the record."""
+        handed = {"given selector": self.selector, "given algorithm": self.algorithm}
+        return {name: type(part).__name__ for name, part in handed.items() if part is not None}
+
     def note(self) -> str:
         """What was handed over in Python, as comments for the head of the resolved experiment file."""
         given = {name: getattr(self, name) for name in self.names().split(", ") if name}
         if self.data is not None:
             given["data"] = f"{self.data.name}, {self.data.fingerprint[:12]}"
-        if self.public is not None:
-            given["public"] = f"{self.public.name}, {self.public.fingerprint[:12]}"
+        if self.public_data is not None:
+            given["public"] = f"{self.public_data.name}, {self.public_data.fingerprint[:12]}"
         lines = [f"# {name}: handed over in Python: {' '.join(str(value).split())}\n" for name, value in given.items()]
         return "".join(lines)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.experiment import Cell, Experiment
-from fedcohort.federation.datasets import Dataset
 from fedcohort.record import RoundRow, Run, Saved, Writer
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ from fedcohort.runs.find import check_same_data, find_run, on_device, run_path, 
 from fedcohort.runs.given import Given
 from fedcohort.runs.prepare import fingerprint_of, prepare
 
-__all__ = ["Interrupted", "Progress", "run", "run_cell"]
+__all__ = ["Interrupted", "Progress", "run_cell"]
 
 Progress = Callable[[Cell, RoundRow], None]
 """Called after every committed round, in the thread that plays; the next round may be training already."""
@@ -31,40 +30,13 @@ class Interrupted(Exception):  # noqa: N818 - nothing went wrong
     """Ctrl-C: the round was finished and recorded; the message says how to go on."""
 
 
-def run(
-    experiment: Experiment | None = None,
-    *,
-    data: Dataset | None = None,
-    model: Any = None,
-    selector: Any = None,
-    algorithm: Any = None,
-    data_dir: str | Path | None = None,
-    public: Any = None,
-    runs: str | Path = "runs",
-    progress: Progress | None = None,
-) -> Run:
-    """Run the base of an experiment under its first seed, or go on where it was interrupted; a finished run is opened, not repeated.
-
-    Args:
-        experiment: what to run; the quickstart by default.
-        data, model, selector, algorithm: objects in place of the experiment's names, see :class:`Given`.
-        data_dir: a local mirror of data sets in Hub layout.
-        public: the server's public samples, see :class:`Given`.
-        runs: folder of run directories.
-        progress: called after every round.
+def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: Progress | None = None) -> Run:
+    """Run one cell of an experiment, or continue where it was interrupted; a finished run is opened, not repeated.
 
     Raises:
         UsageError: something in the description, the data or the run directory cannot be used.
-        Interrupted: Ctrl-C; everything up to the last finished round is kept.
+        Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
-    experiment = experiment or Experiment()
-    label = experiment.label if selector is None else type(selector).__name__
-    cell = Cell(label, experiment.seed, experiment.single(experiment.seed))
-    return run_cell(cell, Given(data, model, selector, algorithm, data_dir, public), runs=runs, progress=progress)
-
-
-def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: Progress | None = None) -> Run:
-    """Run one cell of an experiment; see :func:`run`."""
     cell = on_device(cell)
     done = find_run(cell, given, runs)
     if done is not None:
@@ -87,12 +59,13 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
             "key": experiment.key(given.key()),
             "row": experiment.single(0).key(given.key()),
             "public": experiment.public.words
-            if given.public is None
-            else f"proxy: {given.public.name}, labels discarded",
+            if given.public_data is None
+            else f"proxy: {given.public_data.name}, labels discarded",
             "given": given.names(),
             "algorithm": game.algorithm.title(experiment.training),
             "plan": game.engine.plan,
             "ours": "\n".join(experiment.ours()),
+            **given.classes(),
         }
         description, files = _with_own_files(experiment)
         record = Run.create(path, given.note() + description, meta | {"data": fingerprint, **_versions()}, files=files)

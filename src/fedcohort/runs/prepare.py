@@ -46,8 +46,8 @@ def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet
     )
 
     def proxy(name: str) -> Dataset:
-        if isinstance(given.public, Dataset):
-            return given.public
+        if given.public_data is not None:
+            return given.public_data
         if name == HANDED_OVER:
             raise UsageError(
                 f"public.name = {HANDED_OVER!r}: nothing was handed over; use fedcohort.run(…, public=…), 'holdout' or a data set"

@@ -1,8 +1,8 @@
 """Several strategies on the same federations: run what is missing, then say who did better, by how much, and at what cost."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,15 +13,16 @@ from fedcohort import measures
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.plugins import short_name
-from fedcohort.experiment import Experiment
-from fedcohort.federation.datasets import Dataset
+from fedcohort.experiment import Cell, Experiment
 from fedcohort.record import Run, open_run
 from fedcohort.runs.given import Given
 from fedcohort.runs.play import Progress, run_cell
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console, ConsoleOptions, RenderableType
+
+    from fedcohort.algorithms.base import Algorithm
+    from fedcohort.selection.base import Selector
 
 __all__ = ["Comparison", "Result", "Row", "Target", "compare", "read", "result", "side_by_side"]
 
@@ -113,7 +114,7 @@ class Row:
 
     label: str
     experiment: Experiment
-    runs: dict[int, Run]
+    runs: Mapping[int, Run]
 
 
 @dataclass(frozen=True)
@@ -209,34 +210,14 @@ class Comparison:
             summary["runs"] = [one.to_json() for one in self.results[row.label]]
         return {"name": self.name, "seeds": self.seeds, "target": asdict(self.target), "rows": summaries}
 
-    def __repr__(self) -> str:
-        from fedcohort.report import terminal
-
-        return f"{terminal.as_text(terminal.comparison(self, 100), 100)}\n{self.place}"
-
-    def _repr_html_(self) -> str:
-        from fedcohort.report.gather import gather
-        from fedcohort.report.page import framed, page
-
-        runs = [row.runs[seed] for row in self.rows for seed in sorted(row.runs)]
-        return framed(page(gather(runs, self.name)))
-
-    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
-        from rich.text import Text
-
-        from fedcohort.report import terminal
-
-        yield terminal.comparison(self, options.max_width)
-        yield Text(self.place, overflow="fold")
-
     def _summary(self, row: Row) -> dict[str, Any]:
         results = self.results[row.label]
         accuracy, sd = measures.mean_sd([one.accuracy for one in results])
         values = {name: float(np.mean([getattr(one, name) for one in results])) for name in _AVERAGED}
         return {
             "label": row.label,
-            "selection": short_name(row.experiment.selection.name),
-            "algorithm": short_name(row.experiment.algorithm.name),
+            "selection": _named(row, "selector") or short_name(row.experiment.selection.name),
+            "algorithm": _named(row, "algorithm") or short_name(row.experiment.algorithm.name),
             "seeds": len(results),
             "accuracy": accuracy,
             "accuracy_sd": sd,
@@ -279,42 +260,89 @@ _AVERAGED = tuple(field.name for field in fields(Result) if field.name not in ("
 
 def compare(
     experiment: Experiment,
+    given: Given,
     *,
-    data: Dataset | None = None,
-    model: Any = None,
-    data_dir: str | Path | None = None,
-    public: Any = None,
+    selector: "Selector | Mapping[str, Selector] | None" = None,
+    algorithm: "Algorithm | Mapping[str, Algorithm] | None" = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
     jobs: int = 1,
 ) -> Comparison:
-    """Run every row of an experiment under every seed, as far as that was not done before, and set the rows side by side.
-
-    Args:
-        experiment: its base is the first row, its variants (for every point of its sweep) are the others.
-        data, model, public: objects in place of the experiment's names, as for :func:`fedcohort.run`.
-        data_dir: a local mirror of data sets in Hub layout.
-        runs: folder of run directories.
-        progress: called after every round; not by several jobs.
-        jobs: runs at the same time, each in a process of its own with its share of the cores.
-
-    Raises:
-        UsageError: something in the description, the data or a run directory cannot be used.
-        Interrupted: Ctrl-C; everything up to the last finished round is kept.
-    """
-    given = Given(data=data, model=model, data_dir=data_dir, public=public)
+    """Run every row of an experiment under every seed, as far as that was not done before; see :func:`fedcohort.compare`."""
+    rows = _given_rows(experiment, given, selector, algorithm)
     if jobs > 1:
         from fedcohort.runs.jobs import run_cells
 
-        if data is not None or model is not None or public is not None:
+        if any(row.given.names() for row in rows):
             raise UsageError(
                 f"jobs = {jobs}: objects from Python stay in their process; use 1, or names in the experiment"
             )
-        run_cells(experiment.cells(), data_dir, runs, jobs)
-    found: dict[str, dict[int, Run]] = {}
-    for cell in experiment.cells():
-        found.setdefault(cell.label, {})[cell.seed] = run_cell(cell, given, runs=runs, progress=progress)
-    return Comparison(experiment.name, tuple(Row(label, row, found[label]) for label, row in experiment.rows()))
+        run_cells(experiment.cells(), given.data_dir, runs, jobs)
+    compared = []
+    for row in rows:
+        _check_pairing(row)
+    for row in rows:
+        cells = [Cell(row.label, seed, row.experiment.single(seed)) for seed in experiment.all_seeds]
+        played = {cell.seed: run_cell(cell, row.given, runs=runs, progress=progress) for cell in cells}
+        compared.append(Row(row.label, row.experiment, played))
+    return Comparison(experiment.name, tuple(compared))
+
+
+@dataclass(frozen=True)
+class _GivenRow:
+    """A row of an experiment, and the objects from Python that take part in it."""
+
+    label: str
+    experiment: Experiment
+    given: Given
+
+
+def _check_pairing(row: _GivenRow) -> None:
+    """Refuse a strategy and an algorithm that do not go together, before anything is run."""
+    from fedcohort.experiment.pairings import check
+
+    selector, algorithm = row.given.selector, row.given.algorithm
+    try:
+        check(
+            row.experiment.selection.build() if selector is None else selector,
+            row.experiment.algorithm.build() if algorithm is None else algorithm,
+        )
+    except UsageError as error:
+        raise UsageError(f"row {row.label!r}: {error}") from None
+
+
+def _given_rows(
+    experiment: Experiment,
+    given: Given,
+    selector: "Selector | Mapping[str, Selector] | None",
+    algorithm: "Algorithm | Mapping[str, Algorithm] | None",
+) -> list[_GivenRow]:
+    """The rows of an experiment with the objects that each plays with, then the rows that dictionaries of objects add."""
+    one_selector = None if isinstance(selector, Mapping) else selector
+    one_algorithm = None if isinstance(algorithm, Mapping) else algorithm
+    points = math.prod(len(choices) for choices in experiment.sweep.values())
+    rows = []
+    for i, (label, row) in enumerate(experiment.rows()):
+        own = experiment.variants[i // points - 1].overrides if i >= points else {}  # the base comes first
+        taken = replace(
+            given,
+            selector=None if "selection" in own else one_selector,
+            algorithm=None if "algorithm" in own else one_algorithm,
+        )
+        name = type(one_selector).__name__ if taken.selector is not None and i < points else ""
+        rows.append(_GivenRow(label.replace(experiment.label, name, 1) if name else label, row, taken))
+    base = experiment.base
+    if isinstance(selector, Mapping):
+        added = replace(given, algorithm=one_algorithm)
+        rows += [_GivenRow(label, base, replace(added, selector=one)) for label, one in selector.items()]
+    if isinstance(algorithm, Mapping):
+        added = replace(given, selector=one_selector)
+        rows += [_GivenRow(label, base, replace(added, algorithm=one)) for label, one in algorithm.items()]
+    labels = [row.label for row in rows]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UsageError(f"label {label!r}: two rows have it; give every row of the comparison a label of its own")
+    return rows
 
 
 def read(paths: Iterable[str | Path]) -> Comparison:
@@ -345,18 +373,17 @@ def side_by_side(runs: Iterable[Run]) -> tuple[Row, ...]:
     Raises:
         UsageError: two are the same run, or there is none.
     """
-    rows: dict[tuple[str, str], Row] = {}
+    by_row: dict[tuple[str, str], dict[int, Run]] = {}
     for run in runs:
-        meta, experiment = run.meta, run.described
-        row = rows.setdefault((meta["label"], meta["row"]), Row(meta["label"], experiment, {}))
-        before = row.runs.setdefault(experiment.seed, run)
+        meta, seed = run.meta, run.described.seed
+        before = by_row.setdefault((meta["label"], meta["row"]), {}).setdefault(seed, run)
         if before is not run:
             raise UsageError(
-                f"{run.path}: the same run as {before.path}, {row.label!r} under seed {experiment.seed}; give one"
+                f"{run.path}: the same run as {before.path}, {meta['label']!r} under seed {seed}; give one"
             )
-    if not rows:
+    if not by_row:
         raise UsageError("no run directories to compare; give at least one")
-    return _distinct(list(rows.values()))
+    return _distinct([Row(label, next(iter(own.values())).described, own) for (label, _), own in by_row.items()])
 
 
 def _distinct(rows: list[Row]) -> tuple[Row, ...]:
@@ -367,6 +394,11 @@ def _distinct(rows: list[Row]) -> tuple[Row, ...]:
         f"{label} ({named[: i + 1].count(label)})" if named.count(label) > 1 else label for i, label in enumerate(named)
     ]
     return tuple(Row(label, row.experiment, row.runs) for label, row in zip(numbered, rows, strict=True))
+
+
+def _named(row: Row, part: str) -> str:
+    """The class of a strategy or algorithm that Python handed over; empty if the experiment names it."""
+    return next(iter(row.runs.values())).meta.get(f"given {part}", "")
 
 
 def _array(column: "pd.Series[Any]") -> Values:

@@ -1,0 +1,215 @@
+"""What Python users hold: runs and comparisons that show themselves, and the functions that make and open them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcohort import record
+from fedcohort.experiment import Cell, Experiment
+from fedcohort.federation.datasets import Dataset
+from fedcohort.runs.given import Given, PublicSamples
+from fedcohort.runs.play import Progress, run_cell
+from fedcohort.study import comparison as rows_of_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console, ConsoleOptions, RenderableType
+
+    from fedcohort.algorithms.base import Algorithm
+    from fedcohort.models import AnyModel
+    from fedcohort.selection.base import Selector
+    from fedcohort.study.summary import Summary
+
+__all__ = ["Comparison", "Row", "Run", "compare", "open_run", "run", "run_seeds"]
+
+
+class Run(record.Run):
+    """One run directory, open for reading. Displaying it in a notebook shows its report.
+
+    Attributes:
+        path: the directory.
+    """
+
+    def summary(self, target: float | None = None) -> "Summary":
+        """Every measure that the record gives, in one call: accuracy, cost of a target, fairness beside chance, stability.
+
+        Args:
+            target: the test accuracy that rounds, time and bytes are counted to; by default ``measures.target_accuracy``, or the run's
+                best, rounded down to two decimals.
+
+        Raises:
+            UsageError: the run has no finished round.
+        """
+        from fedcohort.study.summary import summary
+
+        return summary(self, target)
+
+    def _repr_html_(self) -> str:
+        """The report, in a notebook."""
+        from fedcohort.report.gather import gather
+        from fedcohort.report.page import framed, page
+
+        return framed(page(gather([self])))
+
+
+@dataclass(frozen=True)
+class Row(rows_of_runs.Row):
+    """One strategy of a comparison: its label, the experiment it ran, and its runs by seed."""
+
+    runs: Mapping[int, Run]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(rows_of_runs.Comparison):
+    """Rows of finished runs, side by side. Printing it shows the table; ``.table`` and ``.rounds`` are DataFrames.
+
+    Attributes:
+        name: name of the experiment.
+        rows: one row for each strategy, in the order of the experiment; differences are taken to the first row.
+    """
+
+    rows: tuple[Row, ...]
+
+    def __repr__(self) -> str:
+        from fedcohort.report import terminal
+
+        return f"{terminal.as_text(terminal.comparison(self, 100), 100)}\n{self.place}"
+
+    def _repr_html_(self) -> str:
+        from fedcohort.report.gather import gather
+        from fedcohort.report.page import framed, page
+
+        runs = [row.runs[seed] for row in self.rows for seed in sorted(row.runs)]
+        return framed(page(gather(runs, self.name)))
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
+        from rich.text import Text
+
+        from fedcohort.report import terminal
+
+        yield terminal.comparison(self, options.max_width)
+        yield Text(self.place, overflow="fold")
+
+
+def run(
+    experiment: Experiment | None = None,
+    *,
+    seed: int | None = None,
+    data: Dataset | None = None,
+    model: "AnyModel | None" = None,
+    selector: "Selector | None" = None,
+    algorithm: "Algorithm | None" = None,
+    data_dir: str | Path | None = None,
+    public: "PublicSamples | None" = None,
+    runs: str | Path = "runs",
+    progress: Progress | None = None,
+) -> Run:
+    """Run the base of an experiment under one seed, and return that run.
+
+    A run that was interrupted continues after its last finished round. A finished run is opened, not repeated. To run all seeds of the
+    experiment, use :func:`run_seeds`; to run its variants as well, use :func:`compare`.
+
+    Args:
+        experiment: what to run; the quickstart by default.
+        seed: the seed of this run; ``experiment.seed`` by default. The setting ``experiment.seeds`` has no effect here.
+        data: a data set in place of ``experiment.data``.
+        model: a model in place of ``experiment.model``: a ``torch.nn.Module``, or a function that builds one.
+        selector: a strategy in place of ``experiment.selection``. The run gets a copy; ``experiment.selection.k`` still applies.
+        algorithm: an algorithm in place of ``experiment.algorithm``. The run gets a copy.
+        data_dir: a local mirror of data sets in the layout of the Hugging Face Hub.
+        public: the server's public samples: a data set whose training part is used, or samples alone [N, ...]; see ``[public]``.
+        runs: folder of run directories.
+        progress: called after every round with the cell of the experiment and the row of the record.
+
+    Raises:
+        UsageError: something in the description, the data or the run directory cannot be used.
+        Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
+    """
+    experiment = experiment or Experiment()
+    given = Given(data, model, selector, algorithm, data_dir, public)
+    return _run(experiment, experiment.seed if seed is None else seed, given, runs, progress)
+
+
+def run_seeds(
+    experiment: Experiment | None = None,
+    *,
+    data: Dataset | None = None,
+    model: "AnyModel | None" = None,
+    selector: "Selector | None" = None,
+    algorithm: "Algorithm | None" = None,
+    data_dir: str | Path | None = None,
+    public: "PublicSamples | None" = None,
+    runs: str | Path = "runs",
+    progress: Progress | None = None,
+) -> list[Run]:
+    """Run the base of an experiment under all its seeds, as ``fedcohort run`` does, and return one run for each.
+
+    There are ``experiment.seeds`` seeds: ``experiment.seed``, ``experiment.seed + 1``, … All arguments are those of :func:`run`.
+
+    Raises:
+        UsageError: something in the description, the data or a run directory cannot be used.
+        Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
+    """
+    experiment = experiment or Experiment()
+    given = Given(data, model, selector, algorithm, data_dir, public)
+    return [_run(experiment, seed, given, runs, progress) for seed in experiment.all_seeds]
+
+
+def _run(experiment: Experiment, seed: int, given: Given, runs: str | Path, progress: Progress | None) -> Run:
+    label = experiment.label if given.selector is None else type(given.selector).__name__
+    return Run(run_cell(Cell(label, seed, experiment.single(seed)), given, runs=runs, progress=progress).path)
+
+
+def compare(
+    experiment: Experiment,
+    *,
+    data: Dataset | None = None,
+    model: "AnyModel | None" = None,
+    selector: "Selector | Mapping[str, Selector] | None" = None,
+    algorithm: "Algorithm | Mapping[str, Algorithm] | None" = None,
+    data_dir: str | Path | None = None,
+    public: "PublicSamples | None" = None,
+    runs: str | Path = "runs",
+    progress: Progress | None = None,
+    jobs: int = 1,
+) -> Comparison:
+    """Run every row of an experiment under every seed, and set the rows side by side. Finished runs are not repeated.
+
+    Args:
+        experiment: its base is the first row, its variants (for every point of its sweep) are the others.
+        data: a data set in place of ``experiment.data``, for all rows.
+        model: a model in place of ``experiment.model``, for all rows; see :func:`run`.
+        selector: a strategy in place of the base's: it plays the base row and every variant that does not set ``selection``. Or a
+            dictionary from labels to strategies: each adds a row that differs from the base in the strategy alone.
+        algorithm: the same for algorithms.
+        data_dir: a local mirror of data sets in the layout of the Hugging Face Hub.
+        public: the server's public samples, for all rows; see :func:`run`.
+        runs: folder of run directories.
+        progress: called after every round; not available with several jobs.
+        jobs: runs that are played at the same time, each in a process of its own with its share of the cores.
+
+    Raises:
+        UsageError: something in the description, the data or a run directory cannot be used.
+        Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
+    """
+    given = Given(data=data, model=model, data_dir=data_dir, public=public)
+    compared = rows_of_runs.compare(
+        experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs
+    )
+    rows = (
+        Row(row.label, row.experiment, {seed: Run(run.path) for seed, run in row.runs.items()}) for row in compared.rows
+    )
+    return Comparison(compared.name, tuple(rows))
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run directory for reading: ``.rounds``, ``.clients``, ``.decisions``, ``.ledger`` are DataFrames.
+
+    Raises:
+        UsageError: there is no run, it is of another version, or something in it is damaged.
+    """
+    opened = Run(path)
+    opened.verify()
+    return opened

@@ -1,0 +1,28 @@
+"""Names that a package offers but imports only when they are used, so that importing the package stays light."""
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["lazy_names"]
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The ``__getattr__`` and ``__dir__`` of a package whose names are imported at first use (PEP 562).
+
+    Args:
+        package: name of the package.
+        homes: name → ``"module:attribute"``, the module relative to the package.
+    """
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, _, attribute = homes[name].partition(":")
+        return getattr(importlib.import_module(f"{package}.{module}"), attribute)
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return get, names
