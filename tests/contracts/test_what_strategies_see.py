@@ -12,10 +12,10 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import make, parameters
 from fedcohort.core.streams import rng
-from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Card, Census, Cohort, Outcome, Question, Round, Selector, Values, Why, choose
+from fedcohort.selection import STRATEGIES, Card, Census, Cohort, Outcome, Question, Round, Selector, Why, choose
 from tests.contracts.test_selectors import SETTINGS
 
 M, K, CLASSES, ROUNDS = 12, 3, 3, 8
@@ -30,7 +30,7 @@ class Reply:
 
 
 ALLOWED: dict[type, set[str]] = {
-    cls: {field.name for field in dataclasses.fields(cls)}
+    cls: {field.name for field in dataclasses.fields(cls) if not field.name.startswith("_")}
     | {
         name
         for name, value in vars(cls).items()
@@ -224,6 +224,16 @@ class ReadsTheModel(Fine):
         self.seen = outcome.model  # type: ignore[attr-defined]
 
 
+class ReadsReportsForFree(Fine):
+    def observe(self, outcome: Outcome) -> None:
+        self.seen = outcome.reports  # type: ignore[attr-defined]
+
+
+class ReadsThePrivateReports(Fine):
+    def observe(self, outcome: Outcome) -> None:
+        self.seen = outcome._reports
+
+
 class ReadsTheData(Fine):
     def setup(self, census: Census) -> None:
         self.labels = census.labels  # type: ignore[attr-defined]
@@ -267,6 +277,8 @@ class DrawsByItself(Fine):
         (ReadsTheEngine, r"reads Round\.engine"),
         (ReadsTheAsker, r"reads Round\.__dict__"),
         (ReadsTheModel, r"reads Outcome\.model"),
+        (ReadsReportsForFree, r"reads Outcome\.reports"),
+        (ReadsThePrivateReports, r"reads Outcome\._reports"),
         (ReadsTheData, r"reads Census\.labels"),
         (Writes, r"writes accuracy"),
         (AdmitsByTheModel, r"reads Reply\.state"),

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.selection.base import Indices, Selector, Values, choose
+from fedcohort.selection import Selector, choose
 from fedcohort.selection.bins import Pieces
 from fedcohort.selection.clustered_similarity import ClusteredSimilarity, dissimilarities
 from fedcohort.selection.clustered_size import ClusteredSize

@@ -12,7 +12,7 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.core.streams import rng
-from fedcohort.selection.base import choose
+from fedcohort.selection import choose
 from fedcohort.selection.divfl import DivFL, facility_location
 from tests.experiments import small
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why

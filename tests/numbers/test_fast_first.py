@@ -8,7 +8,7 @@ import pytest
 
 import fedcohort
 from fedcohort.core.parameters import make
-from fedcohort.selection.base import Cohort, Question, Speed, choose
+from fedcohort.selection import Cohort, Question, Speed, choose
 from fedcohort.selection.cs_ucb import CSUCB
 from fedcohort.selection.eiffel import Eiffel
 from fedcohort.selection.fedcs import FedCS

@@ -13,7 +13,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
-from fedcohort.selection.base import LocalLoss, LossChange, Question, Round, choose
+from fedcohort.selection import LocalLoss, LossChange, Question, Round, choose
 from fedcohort.selection.fedcor import Dense, FedCor, LowRank, _dense, _kernel, _low_rank, covariance, fit, greedy
 from tests.games import a_game
 from tests.selection.fakes import a_census, an_outcome, the_why

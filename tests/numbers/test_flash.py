@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,11 @@ import pytest
 from mabwiser.mab import MAB, LearningPolicy
 from scipy import stats
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import make
 from fedcohort.measures import regret
-from fedcohort.selection import STRATEGIES
+from fedcohort.selection import STRATEGIES, Cohort, Context, Outcome, Question, Round, choose
 from fedcohort.selection.bandit import Linear, Turn, draw, factor, gamma, gamma_theory, posterior, widths
-from fedcohort.selection.base import Cohort, Context, Indices, Outcome, Question, Round, Values, choose
 from fedcohort.selection.contexts import ELEMENTS, ContextBandit
 from fedcohort.selection.flash import Flash, FlashLinUCB, FlashPrinted
 from tests.selection.fakes import a_census, an_outcome, the_why
@@ -427,8 +426,7 @@ def test_losses_of_the_local_models_give_contexts_rewards_and_credit_at_once() -
         stage.times = stage.times.copy()
         stage.times[i] = TIMES[i]
         reports = {"training_loss": local[i, 0], "held_out_loss": local[i, 1]}
-        outcome = an_outcome(cohort, t=t, reports=reports)
-        stage.selector.observe(replace(outcome, durations=TIMES[i]))
+        stage.selector.observe(an_outcome(cohort, t=t, reports=reports, durations=TIMES[i]))
         return cohort
 
     def nobody_is_asked(question: Question, clients: Indices) -> Values:

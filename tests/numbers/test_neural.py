@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 
 from fedcohort.core.arrays import Values
+from fedcohort.selection import Round, choose
 from fedcohort.selection.bandit import Turn
-from fedcohort.selection.base import Round, choose
 from fedcohort.selection.neural import Network, Neural
 from tests.selection.fakes import a_census, an_outcome, the_why
 

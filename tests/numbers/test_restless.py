@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedcohort.core.arrays import Values
+from fedcohort.selection import Round, choose
 from fedcohort.selection.bandit import Head, Linear, Turn, gamma, posterior
-from fedcohort.selection.base import Round, choose
 from fedcohort.selection.contexts import ELEMENTS
 from fedcohort.selection.restless import HiddenMarkov, Restless
 from tests.selection.fakes import a_census, an_outcome, the_why

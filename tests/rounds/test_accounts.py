@@ -7,7 +7,7 @@ import pytest
 
 from fedcohort.record import KEPT
 from fedcohort.rounds.reasons import decisions
-from fedcohort.selection.base import Cohort, Why
+from fedcohort.selection import Cohort, Why
 
 
 def by_sorting(cohort: Cohort) -> list[int]:

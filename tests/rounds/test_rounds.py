@@ -11,7 +11,7 @@ import torch
 from fedcohort.algorithms.base import Update, is_finite
 from fedcohort.record import ClientRow, RoundRow
 from fedcohort.rounds import Game, play_round
-from fedcohort.selection.base import Outcome
+from fedcohort.selection import Outcome
 from tests.games import a_game
 
 MLP_PARAMETERS = 64 * 64 + 64 + 64 * 10 + 10
@@ -51,7 +51,7 @@ def test_a_diverged_client_is_dropped_and_recorded_and_the_run_goes_on(value: fl
 
 def _mean_without(game: Game, left_out: set[int]) -> dict[str, torch.Tensor]:
     """The round's average over the other clients, by hand in numpy float64."""
-    from fedcohort.selection.base import Cohort
+    from fedcohort.selection import Cohort
 
     updates = [
         u for u in game.engine.train(game.model, 1, Cohort(np.arange(12)), game.algorithm) if u.client not in left_out

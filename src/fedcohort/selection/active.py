@@ -20,18 +20,12 @@ import numpy as np
 from annotated_types import Ge, Le, Lt
 
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import (
-    Card,
-    Census,
-    Cohort,
-    LocalLoss,
-    Outcome,
-    Round,
-    Selector,
-    Why,
-    best,
-    rank_losses,
-)
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.questions import LocalLoss
+from fedcohort.selection.ranking import best, rank_losses
+from fedcohort.selection.selector import Selector
 
 __all__ = ["ActiveFL"]
 
@@ -88,7 +82,7 @@ class ActiveFL(Selector):
 
     def observe(self, outcome: Outcome) -> None:
         """New valuations of those who took part."""
-        losses = outcome.report("loss")
+        losses = outcome.billed_report("loss")
         came = outcome.trained & np.isfinite(losses)
         clients = outcome.cohort.clients[came]
         self.valuation[clients] = np.sqrt(self.census.num_samples[clients]) * losses[came]

@@ -19,8 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcohort.selection.base import Cohort, Indices, Round, Values, Why
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import shares
+from fedcohort.selection.inputs import Round
 
 __all__ = ["Pieces", "draw", "pour"]
 

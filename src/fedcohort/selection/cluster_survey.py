@@ -18,9 +18,14 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt
 
+from fedcohort.core.arrays import Indices
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, Round, Selector, Why
-from fedcohort.selection.draws import everybody, successive
+from fedcohort.core.plugins import Card
+from fedcohort.selection.all_available import all_available
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.draws import successive
+from fedcohort.selection.inputs import Census, Round
+from fedcohort.selection.selector import Selector
 from fedcohort.selection.strata import Trait, check_given, strata, strata_by_speed
 from fedcohort.selection.stratified import members
 
@@ -63,7 +68,7 @@ class ClusterSurvey(Selector):
     def select(self, round: Round) -> Cohort:
         """Draw groups, then members."""
         if round.k >= len(round.available):
-            return everybody(round, self.census.num_samples)
+            return all_available(round, self.census.num_samples)
         group = self._groups(round)
         room = np.bincount(group)
         there = np.flatnonzero(room)  # groups with available clients

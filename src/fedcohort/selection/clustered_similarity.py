@@ -26,12 +26,16 @@ import numpy as np
 from annotated_types import Gt
 from numpy.typing import NDArray
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values
+from fedcohort.core.plugins import Card
+from fedcohort.selection.all_available import all_available
 from fedcohort.selection.bins import Pieces, draw, pour
-from fedcohort.selection.draws import everybody
+from fedcohort.selection.cohort import Cohort
+from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.memory import check_memory
+from fedcohort.selection.selector import Selector
 
 __all__ = ["LIMIT", "ClusteredSimilarity", "dissimilarities"]
 
@@ -83,7 +87,7 @@ class ClusteredSimilarity(Selector):
     def select(self, round: Round) -> Cohort:
         """Cluster, pour, and draw one client from each bin."""
         if round.k >= len(round.available):
-            return everybody(round, self.census.num_samples)
+            return all_available(round, self.census.num_samples)
         num_samples = self.census.num_samples
         if len(self.updates) == 0:
             order = np.argsort(-num_samples, kind="stable")
@@ -98,7 +102,7 @@ class ClusteredSimilarity(Selector):
 
     def observe(self, outcome: Outcome) -> None:
         """Keep the update of every client that came back, and compare it with the others'."""
-        updates = outcome.report("update")
+        updates = outcome.billed_report("update")
         came = np.flatnonzero(outcome.trained)
         if updates.ndim != 2 or len(came) == 0:
             return

@@ -12,9 +12,12 @@ from typing import ClassVar
 import numpy as np
 
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Round, Selector
+from fedcohort.core.plugins import Card
+from fedcohort.selection.all_available import all_available
 from fedcohort.selection.bins import Pieces, draw, pour
-from fedcohort.selection.draws import everybody
+from fedcohort.selection.cohort import Cohort
+from fedcohort.selection.inputs import Census, Round
+from fedcohort.selection.selector import Selector
 
 __all__ = ["ClusteredSize"]
 
@@ -39,7 +42,7 @@ class ClusteredSize(Selector):
     def select(self, round: Round) -> Cohort:
         """Pour, and draw one client from each bin."""
         if round.k >= len(round.available):
-            return everybody(round, self.census.num_samples)
+            return all_available(round, self.census.num_samples)
         return draw(
             self.bins(round.k), round, self.census.num_samples, f"one client from each of {round.k} bins by size"
         )

@@ -37,11 +37,15 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make, parameters
+from fedcohort.core.plugins import Card
 from fedcohort.measures import conformal
 from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, U, Values, Why, choose
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.selector import Selector, UpdateT, choose
 
 __all__ = ["Conformal"]
 
@@ -188,7 +192,7 @@ class Conformal(Selector):
             alpha = alpha if self.alpha_end is None else alpha + (self.alpha_end - alpha) * u
         return theta, alpha
 
-    def admit(self, updates: Iterable[U]) -> Iterator[U]:
+    def admit(self, updates: Iterable[UpdateT]) -> Iterator[UpdateT]:
         """Clients that are done; under rule rank, and if nobody is done, those with the smallest q̂. Holds back no more than these."""
         arrived = self.stacked.admit(updates)
         if self.rule == "rank":
@@ -230,7 +234,7 @@ class Conformal(Selector):
     def _errors(self, outcome: Outcome) -> float:
         """err_t."""
         sizes = self.census.num_samples[outcome.cohort.clients[outcome.admitted]]
-        quantiles = outcome.report("q_hat")[outcome.admitted]
+        quantiles = outcome.billed_report("q_hat")[outcome.admitted]
         mean = np.average(np.where(np.isnan(quantiles), np.inf, quantiles), weights=sizes)
         right = np.exp(-outcome.validation_losses)
         scores = conformal.scores(right, self.score, k1=self.k1, k2=self.k2, b=self.b)

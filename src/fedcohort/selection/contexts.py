@@ -24,7 +24,10 @@ from annotated_types import Ge, Lt
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
 from fedcohort.selection.bandit import Head, Judgement, State, Turn
-from fedcohort.selection.base import Census, Cohort, Context, Outcome, Round, Selector, Why
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.questions import Context
+from fedcohort.selection.selector import Selector
 
 __all__ = ["ELEMENTS", "ContextBandit"]
 

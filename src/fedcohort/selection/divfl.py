@@ -24,10 +24,14 @@ import numpy as np
 from annotated_types import Ge, Gt
 from scipy.spatial.distance import cdist
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.memory import check_memory
+from fedcohort.selection.selector import Selector
 
 __all__ = ["LIMIT", "MOST", "DivFL"]
 
@@ -107,7 +111,7 @@ class DivFL(Selector):
 
     def observe(self, outcome: Outcome) -> None:
         """Keep the updates that came in, and their distances to all others."""
-        rows = outcome.report("update")
+        rows = outcome.billed_report("update")
         if rows.ndim != 2:  # nobody sent one
             return
         came = outcome.trained & np.isfinite(rows).all(axis=1)

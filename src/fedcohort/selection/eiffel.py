@@ -15,8 +15,12 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, Values, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.selector import Selector
 from fedcohort.selection.speed import by_size
 
 __all__ = ["Eiffel"]
@@ -61,7 +65,7 @@ class Eiffel(Selector):
 
     def observe(self, outcome: Outcome) -> None:
         """Keep the losses that came in; everybody who was selected is young again."""
-        losses = outcome.report("loss")
+        losses = outcome.billed_report("loss")
         came = outcome.trained & np.isfinite(losses)
         self.last_loss[outcome.cohort.clients[came]] = losses[came]
         self.last_round[outcome.cohort.clients] = outcome.t

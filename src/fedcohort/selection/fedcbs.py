@@ -21,10 +21,14 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
-from fedcohort.selection.draws import everybody
+from fedcohort.core.plugins import Card
+from fedcohort.selection.all_available import all_available
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.selector import Selector
 
 __all__ = ["FedCBS", "imbalance", "imbalance_with"]
 
@@ -62,7 +66,7 @@ class FedCBS(Selector):
         assert histogram is not None  # setup saw to it
         i = round.available
         if round.k >= len(i):
-            return everybody(round, self.census.num_samples)
+            return all_available(round, self.census.num_samples)
         counts, norms = histogram[i].astype(np.float64), self.norms[i]
         sizes = counts.sum(axis=1)
         together, left = np.zeros(counts.shape[1]), np.ones(len(i), dtype=bool)

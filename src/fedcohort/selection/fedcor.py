@@ -37,8 +37,13 @@ from annotated_types import Ge, Gt, Le
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
 from fedcohort.core.threads import one_thread
-from fedcohort.selection.base import Card, Census, Cohort, LocalLoss, LossChange, Outcome, Round, Selector, Why, top
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.questions import LocalLoss, LossChange
+from fedcohort.selection.ranking import top
+from fedcohort.selection.selector import Selector
 
 if TYPE_CHECKING:
     import torch

@@ -18,8 +18,13 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Cohort, Round, Selector, Speed, Values, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Round
+from fedcohort.selection.questions import Speed
+from fedcohort.selection.selector import Selector
 
 __all__ = ["FedCS"]
 

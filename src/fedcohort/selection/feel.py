@@ -26,9 +26,15 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Gt, Le
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, GradientNorm, Outcome, Round, Selector, Speed, Values, Why
-from fedcohort.selection.draws import everybody, raj, shares, successive
+from fedcohort.core.plugins import Card
+from fedcohort.selection.all_available import all_available
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.draws import raj, shares, successive
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.questions import GradientNorm, Speed
+from fedcohort.selection.selector import Selector
 
 __all__ = ["FEEL", "scheduling"]
 
@@ -65,7 +71,7 @@ class FEEL(Selector):
         """Ask, solve, draw."""
         i, k = round.available, round.k
         if k >= len(i):
-            return everybody(round, self.census.num_samples)
+            return all_available(round, self.census.num_samples)
         p = shares(self.census.num_samples[i])
         norms = self._norms(round)
         times = self._times(round)
@@ -83,7 +89,7 @@ class FEEL(Selector):
     def observe(self, outcome: Outcome) -> None:
         """Norm per step of every client that came back."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            latest = outcome.report("update_norm") / outcome.report("steps")
+            latest = outcome.billed_report("update_norm") / outcome.billed_report("steps")
         seen = outcome.trained & np.isfinite(latest)
         self.last_norm[outcome.cohort.clients[seen]] = latest[seen]
 

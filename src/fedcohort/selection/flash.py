@@ -35,10 +35,13 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
 from fedcohort.selection.bandit import Head, Linear, gamma, gamma_theory
-from fedcohort.selection.base import Card, Cohort, Context, Outcome, Round, Why
+from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.contexts import ContextBandit
+from fedcohort.selection.inputs import Outcome, Round
 from fedcohort.selection.neural import Network
+from fedcohort.selection.questions import Context
 from fedcohort.selection.restless import HiddenMarkov
 
 __all__ = ["Flash", "FlashLinUCB", "FlashPrinted"]
@@ -151,7 +154,7 @@ class Flash(ContextBandit):
 
     def _hear_participants(self, outcome: Outcome) -> Indices:
         """Contexts and rewards of the participants, from what they sent with their update; those who sent it and were admitted."""
-        answers = np.stack([outcome.report("training_loss"), outcome.report("held_out_loss")], axis=1)
+        answers = np.stack([outcome.billed_report("training_loss"), outcome.billed_report("held_out_loss")], axis=1)
         there = outcome.trained & np.isfinite(outcome.durations)
         clients = outcome.cohort.clients[there]
         self.hear(clients, answers[there], self.in_units(outcome.durations[there]))

@@ -26,9 +26,10 @@ from annotated_types import Ge, Gt
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
 from fedcohort.selection.bandit import Head, Judgement, State, Turn
-from fedcohort.selection.base import Card, Context
 from fedcohort.selection.contexts import ContextBandit
+from fedcohort.selection.questions import Context
 
 __all__ = ["Network", "Neural"]
 
