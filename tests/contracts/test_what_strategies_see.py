@@ -184,7 +184,7 @@ def test_nothing_else_is_read(name: str, values: dict[str, Any], monkeypatch: py
         ("fedcor", {"warmup": 2, "interval": 2, "first_steps": 5, "steps": 2, "kernel": "se"}, "largest expected fall"),
         ("restless", {"exploration": 0.0}, "highest expected reward"),
         ("ucb", {"initial_rounds": 2, "epsilon": 0.0}, "highest UCB"),
-        ("divfl", {}, "[0-2] without an update, [1-3] that stand for"),
+        ("divfl", {}, "[0-2] without an update, [1-3] that represent"),
         ("rizk", {}, "successive draws by size × norm"),
     ],
 )

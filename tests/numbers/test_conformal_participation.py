@@ -313,7 +313,7 @@ def test_on_top_of_another_strategy_the_same_clients_train(name: str) -> None:
         assert two.epochs is not None
         assert (two.epochs == 40).all()
         assert two.inclusion is None
-        assert the_why(two).note.startswith(the_why(one).note + "; takes part: ")
+        assert the_why(two).note.startswith(the_why(one).note + "; admitted if ")
         for selector, cohort in ((alone, one), (stacked, two)):
             outcome = an_outcome(
                 cohort,
