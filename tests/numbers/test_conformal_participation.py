@@ -346,7 +346,7 @@ def test_a_base_with_parameters() -> None:
         ({"base": {"d": 3}}, "selection.base = {'d': 3}: name another strategy"),
         ({"base": "powdd"}, "selection.base = 'powdd': no such strategy; did you mean 'powd'"),
         ({"base": {"name": "powd", "e": 3}}, "selection.base.e"),
-        ({"schedule": "linear"}, "selection.schedule = 'linear': where to"),
+        ({"schedule": "linear"}, "selection.schedule = 'linear': it needs an end"),
         ({"controller": True, "rule": "rank"}, "selection.controller = true"),
         ({"controller": True, "theta_end": 0.1, "schedule": "linear"}, "selection.controller = true"),
         ({"adaptive_alpha": True, "alpha_end": 0.1, "schedule": "linear"}, "selection.adaptive_alpha = true"),
