@@ -25,6 +25,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import Parameter, describe
 from fedcohort.core.plugins import Card, Table
 from fedcohort.engines.base import Engine
+from fedcohort.experiment import Experiment
 from fedcohort.experiment import sections as schema
 from fedcohort.experiment.pairings import GIVEN, check
 from fedcohort.federation.datasets import NAMES
@@ -100,7 +101,7 @@ def explained(docstring: str) -> str:
 
 def section(name: str) -> str:
     """The keys of a section, and what can be plugged into it."""
-    found = schema.Experiment.model_fields[name].annotation
+    found = Experiment.model_fields[name].annotation
     assert isinstance(found, type)
     if issubclass(found, schema.Choice):
         return f"{plugs(found.table, '###')}" if found is schema.Model else _linked(found)
@@ -140,7 +141,7 @@ def plugs(names: Table, heading: str) -> str:
 
 def top_level() -> str:
     """The keys that stand before the first section."""
-    return table(row for row in describe(schema.Experiment) if row.name not in (*SECTIONS, "variants", "sweep"))
+    return table(row for row in describe(Experiment) if row.name not in (*SECTIONS, "variants", "sweep"))
 
 
 def sections() -> str:
@@ -158,7 +159,7 @@ def _says(cls: type) -> str:
 
 SECTIONS = {
     name: _says(field.annotation)
-    for name, field in schema.Experiment.model_fields.items()
+    for name, field in Experiment.model_fields.items()
     if inspect.isclass(field.annotation) and hasattr(field.annotation, "__pydantic_fields__")
 }
 
@@ -317,7 +318,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "other sections": other_sections,
     "datasets": lambda: ", ".join(f"`{name}`" for name in NAMES),
     "losses": lambda: plugs(LOSSES, "####"),
-    "complete": lambda: f"```toml\n{schema.Experiment().to_toml().strip()}\n```",
+    "complete": lambda: f"```toml\n{Experiment().to_toml().strip()}\n```",
     "strategy overview": lambda: overview(STRATEGIES),
     "strategies": lambda: catalogue(STRATEGIES),
     "algorithm overview": lambda: overview(ALGORITHMS),
