@@ -1,12 +1,20 @@
 # Every target makes what it needs; `make help` lists them.
-PYTHON ?= python3
 GPU_PYTHON ?= python3
 QUICK ?=
 WORKS ?= W1 W1b64 W2 W3 W4
 VENV := .venv
-BIN := $(VENV)/bin
 TORCH := torch==2.13.0
-PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+# Windows names the interpreter and the folder of an environment's programs differently.
+ifeq ($(OS),Windows_NT)
+PYTHON ?= python
+SCRIPTS := Scripts
+else
+PYTHON ?= python3
+SCRIPTS := bin
+endif
+BIN := $(VENV)/$(SCRIPTS)
+PIP := -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow lint format docs check clean bench bench-peers bench-gpu
@@ -52,15 +60,17 @@ check: lint test ## what to run before a commit that matters
 $(VENV)/.torch:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "FedCohort needs Python 3.11 or newer: make PYTHON=/path/to/python3"; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { echo "could not make $(VENV); on Debian: apt-get install python3-venv"; exit 2; }
-	@$(PIP) install $(TORCH)
+	@$(BIN)/python $(PIP) install $(TORCH)
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml constraints.txt
-	@$(PIP) install -c constraints.txt -e .
+	@$(BIN)/python $(PIP) install -c constraints.txt -e .
 	@touch $@
 
+# pip reads dependency groups since version 25.1
 $(VENV)/.dev: $(VENV)/.installed
-	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@$(BIN)/python $(PIP) install -c constraints.txt 'pip>=25.1'
+	@$(BIN)/python $(PIP) install -c constraints.txt -e . --group dev
 	@touch $@
 
 clean: ## remove the environment and caches, not the runs
