@@ -17,7 +17,7 @@ BIN := $(VENV)/$(SCRIPTS)
 PIP := -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format docs check clean bench bench-peers bench-gpu
+.PHONY: help demo test test-slow lint complexity format docs check clean bench bench-peers bench-gpu
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ lint: $(VENV)/.dev ## ruff, format check, strict types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+complexity: $(VENV)/.dev ## list the functions whose cognitive complexity is above 15
+	@$(BIN)/complexipy --failed --plain
 
 format: $(VENV)/.dev ## format, and mend what ruff can mend
 	@$(BIN)/ruff format .
@@ -74,4 +77,4 @@ $(VENV)/.dev: $(VENV)/.installed
 	@touch $@
 
 clean: ## remove the environment and caches, not the runs
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build dist
+	rm -rf $(VENV) .complexipy_cache .mypy_cache .ruff_cache .pytest_cache build dist
