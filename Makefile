@@ -17,7 +17,7 @@ BIN := $(VENV)/$(SCRIPTS)
 PIP := -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint complexity format docs check clean bench bench-peers bench-gpu
+.PHONY: help demo test test-slow lint types complexity format docs docs-check hooks check clean bench bench-peers bench-gpu
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ lint: $(VENV)/.dev ## ruff, format check, strict types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+types: $(VENV)/.dev ## strict types alone
+	@$(BIN)/mypy
+
 complexity: $(VENV)/.dev ## list the functions whose cognitive complexity is above 15
 	@$(BIN)/complexipy --failed --plain
 
@@ -45,6 +48,12 @@ format: $(VENV)/.dev ## format, and mend what ruff can mend
 
 docs: $(VENV)/.installed ## write the generated parts of the pages anew
 	@$(BIN)/python docs/generate.py
+
+docs-check: $(VENV)/.installed ## name the pages whose generated parts are out of date
+	@$(BIN)/python docs/generate.py --check
+
+hooks: $(VENV)/.dev ## run the quick checks before every commit in this clone
+	@$(BIN)/pre-commit install
 
 bench: $(VENV)/.installed ## FedCohort's plans against a bare loop, growth and overhead; on a quiet machine (QUICK=--quick for a look)
 	@$(BIN)/python benchmarks/bench.py $(QUICK)
