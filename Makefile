@@ -15,9 +15,10 @@ SCRIPTS := bin
 endif
 BIN := $(VENV)/$(SCRIPTS)
 PIP := -m pip --disable-pip-version-check -q
+TRIAL := build/dist-check/venv/$(SCRIPTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types complexity format docs docs-check hooks check clean bench bench-peers bench-gpu
+.PHONY: help demo test test-slow lint types complexity format docs docs-check hooks check dist clean bench bench-peers bench-gpu
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -67,6 +68,18 @@ bench-gpu: ## W1 to W4 on a GPU with the Python that is there: nothing is instal
 	@PYTHONPATH=src $(GPU_PYTHON) benchmarks/bench.py --device cuda --works $(WORKS) --seconds 200 --limit 120 --out build/bench-gpu.json $(QUICK)
 
 check: lint test ## what to run before a commit that matters
+
+dist: $(VENV)/.dev ## build the sdist and the wheel, check them, and try the wheel in an environment of its own
+	rm -rf dist build/dist-check
+	@$(BIN)/python -m build
+	@$(BIN)/twine check --strict dist/*
+	@$(PYTHON) -m venv build/dist-check/venv
+	@$(TRIAL)/python $(PIP) install $(TORCH)
+	@$(TRIAL)/python $(PIP) install -c constraints.txt dist/*.whl
+	@mkdir build/dist-check/empty
+	@cp experiments/quickstart.toml build/dist-check/empty
+	@cd build/dist-check/empty && PYTHONPATH= ../venv/$(SCRIPTS)/fedcohort --version
+	@cd build/dist-check/empty && PYTHONPATH= ../venv/$(SCRIPTS)/fedcohort compare quickstart.toml --quiet
 
 # torch first, on its own: a later range that it satisfies then installs nothing more
 $(VENV)/.torch:
