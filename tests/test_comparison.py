@@ -154,12 +154,12 @@ def test_updates_and_diverged_updates_are_counted(tmp_path: Path) -> None:
     """Failed, late and declined clients were selected, too, but their updates did not diverge."""
     first = [ClientRow(0, "admitted"), ClientRow(1, "diverged"), ClientRow(2, "failed"), ClientRow(3, "failed")]
     second = [ClientRow(4, "diverged"), ClientRow(5, "late"), ClientRow(6, "late"), ClientRow(7, "late")]
-    third = [ClientRow(8, "declined"), ClientRow(9, "admitted")]
+    third = [ClientRow(8, "declined"), ClientRow(9, "admitted"), ClientRow(10, "failed"), ClientRow(11, "admitted")]
     run = written(tmp_path / "a", [played(1, first), played(2, second), played(3, third)])
     found = comparison.result(run)
-    assert (found.updates, found.diverged) == (10, 2)
+    assert (found.updates, found.diverged) == (12, 2)
     table = comparison.Comparison("a", (row("a", run, written(tmp_path / "b", [played(1, [0])])),)).table
-    assert table[["updates", "diverged"]].to_numpy().tolist() == [[5.5, 1.0]]
+    assert table[["updates", "diverged"]].to_numpy().tolist() == [[6.5, 1.0]]
 
 
 def test_rows_with_diverged_updates_have_no_say_in_the_target_unless_all_have(tmp_path: Path) -> None:
