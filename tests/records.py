@@ -42,10 +42,10 @@ def played(t: int, clients: Sequence[int] | Sequence[ClientRow] = (), **values: 
 
 
 def written(
-    path: Path, rounds: Sequence[RoundRow], *, label: str = "uniform", portrait: Portrait | None = None, **values: Any
+    path: Path, rows: Sequence[RoundRow], /, *, label: str = "uniform", portrait: Portrait | None = None, **values: Any
 ) -> Run:
-    """A run of ``small(**values)`` under its first seed whose record holds these rounds; it is not finished."""
-    experiment = small(**{"rounds": len(rounds), **values}).single(values.get("seed", 0))
+    """A run of ``small(**values)`` under its first seed whose record holds these rows; it is not finished."""
+    experiment = small(**{"rounds": len(rows), **values}).single(values.get("seed", 0))
     meta = {
         "label": label,
         "row": label,
@@ -58,6 +58,6 @@ def written(
     with run.writing() as writer:
         if portrait is not None:
             writer.describe(portrait)
-        for row in rounds:
+        for row in rows:
             writer.record(row)
     return run
