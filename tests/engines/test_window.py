@@ -57,6 +57,7 @@ def test_one_thread_is_kept_for_the_main_work_which_does_not_wait_for_the_rest()
     with ThreadPoolExecutor(3) as pool:
         stream = in_order(pool, work, np.ones(4), 3, 10, beside)
         assert [next(stream) for _ in range(4)] == [0, 1, 2, 3]
+        pool.submit(lambda: None).result(timeout=60)  # the third thread has nothing left to do
         with news:
             over = True
             news.notify_all()
