@@ -246,15 +246,32 @@ def formatted(code: str) -> str:
     return subprocess.run(command, input=code, capture_output=True, text=True, check=True).stdout.strip()
 
 
+PACKAGES = (
+    "core", "measures", "algorithms", "models", "federation", "selection", "experiment", "training", "engines", "record", "rounds",
+    "runs", "study", "report", "testing", "api", "cli",
+)  # fmt: skip
+"""Packages and modules at the top of the source, each below those that it imports."""
+
+
 def rooms() -> str:
-    """Every module, with the first sentence of its docstring."""
-    lines = ["| module | what it is |", "|---|---|"]
-    for path in sorted(SOURCE.rglob("*.py"), key=lambda path: (path.parent != SOURCE, path)):
-        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        if said and not path.name.startswith("__"):
-            name = path.relative_to(SOURCE).as_posix()
-            lines.append(f"| `{name}` | {first_sentence(said).partition('. ')[0].rstrip('.')} |")
-    return "\n".join(lines)
+    """Every package with what it does, and its modules with the first sentence of their docstrings."""
+    parts = []
+    for package in PACKAGES:
+        folder, file = SOURCE / package, SOURCE / f"{package}.py"
+        parts.append(
+            f"**`{file.name if file.exists() else package}`**: {_says(file if file.exists() else folder / '__init__.py')}."
+        )
+        modules = sorted(path for path in folder.rglob("*.py") if path.name != "__init__.py" and _says(path))
+        if modules:
+            rows = [f"| `{path.relative_to(folder).as_posix()}` | {_says(path)} |" for path in modules]
+            parts.append("\n".join(["| module | what it does |", "|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+def _says(path: Path) -> str:
+    """The first sentence of a module's docstring, without its period."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return first_sentence(text).partition(". ")[0].rstrip(".")
 
 
 def questions() -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+import fedcohort
 from tests.docs.pages import ROOT, read
 
 FORMS = sorted(path for path in ROOT.glob(".github/ISSUE_TEMPLATE/*.yml") if path.name != "config.yml")
@@ -40,7 +41,7 @@ def test_the_citation_has_what_the_format_requires() -> None:
 
 def test_the_citation_agrees_with_the_package() -> None:
     citation = yaml.safe_load(read(ROOT / "CITATION.cff"))
-    assert citation["version"] == project()["version"]
+    assert citation["version"] == fedcohort.__version__
     assert citation["license"] == project()["license"]
     assert citation["keywords"] == project()["keywords"]
 
@@ -48,7 +49,7 @@ def test_the_citation_agrees_with_the_package() -> None:
 def test_the_changelog_begins_with_the_version_of_the_package() -> None:
     newest = re.search(r"^## (\S+), ", read(ROOT / "CHANGELOG.md"), re.MULTILINE)
     assert newest is not None
-    assert newest[1] == project()["version"]
+    assert newest[1] == fedcohort.__version__
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
