@@ -22,7 +22,7 @@ from fedcohort.models import Logistic
 from fedcohort.record import RoundRow
 from fedcohort.rounds import Game, play_round
 from fedcohort.runs.given import Given
-from fedcohort.selection.base import Cohort, Question
+from fedcohort.selection import Cohort, Question
 from fedcohort.testing import check_engine
 from fedcohort.testing.base import BROKEN, HEALTHY, ControlVariates, bits, small_federation
 from fedcohort.training.forward import Evaluation

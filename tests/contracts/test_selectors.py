@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedcohort.core.parameters import make, parameters
-from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Card, Census, Cohort, LocalLoss, Outcome, Round, Selector, Why
+from fedcohort.selection import STRATEGIES, Card, Census, Cohort, LocalLoss, Outcome, Round, Selector, Why
 from fedcohort.selection.cluster_survey import ClusterSurvey
 from fedcohort.selection.size import BySize
 from fedcohort.selection.stratified import Stratified

@@ -14,7 +14,7 @@ import fedcohort
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.base import ClientError
-from fedcohort.selection.base import Cohort, Round, Selector
+from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.ucb import UCB
 from fedcohort.study.comparison import read
 from tests.experiments import small
@@ -170,8 +170,7 @@ def test_nothing_is_pickled(tmp_path: Path) -> None:
 
 
 STRATEGY = """
-from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Cohort, Selector
+from fedcohort.selection import Cohort, Selector, parameters
 
 @parameters
 class Mine(Selector):
@@ -275,8 +274,7 @@ def test_own_files_travel_with_the_run(tmp_path: Path) -> None:
 _OWN = '''
 from typing import ClassVar
 
-from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Cohort, Round, Selector
+from fedcohort.selection import Card, Cohort, Round, Selector, parameters
 
 
 @parameters

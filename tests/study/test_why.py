@@ -12,8 +12,7 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.record import ClientRow, Portrait, Run
 from fedcohort.report.terminal import as_text, explanation
-from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Cohort, Round
+from fedcohort.selection import STRATEGIES, Cohort, Round
 from fedcohort.selection.uniform import Uniform
 from fedcohort.study.why import Candidate, explain, number
 from tests.cli.test_cli import call, refused

@@ -90,7 +90,7 @@ def _play(
     round is committed as soon as that is done."""
     from fedcohort.core.threads import one_thread
     from fedcohort.rounds import play_round
-    from fedcohort.selection.base import LocalAccuracy
+    from fedcohort.selection import LocalAccuracy
 
     experiment, measures = cell.experiment, cell.experiment.measures
     question, every = LocalAccuracy(held_out=experiment.federation.holdout > 0), measures.clients_every

@@ -17,7 +17,7 @@ from fedcohort.core.states import pack, unpack
 from fedcohort.engines.base import Engine
 from fedcohort.engines.local import LocalEngine, build_module
 from fedcohort.models import Mlp
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import (
     HEALTHY,
     bits,

@@ -8,7 +8,7 @@ import numpy as np
 from fedcohort.algorithms.base import ModelState
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.base import Engine
-from fedcohort.selection.base import Cohort, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
+from fedcohort.selection import Cohort, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
 from fedcohort.testing.base import (
     HEALTHY,
     ControlVariates,

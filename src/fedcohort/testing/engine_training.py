@@ -14,7 +14,7 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.core.states import pack, unpack
 from fedcohort.engines.base import ClientError, Engine
-from fedcohort.selection.base import Cohort, LocalLoss
+from fedcohort.selection import Cohort, LocalLoss
 from fedcohort.testing.base import (
     BROKEN,
     HEALTHY,

@@ -15,7 +15,7 @@ from fedcohort.engines.base import Engine
 from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model
-from fedcohort.selection.base import Cohort, Context, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
+from fedcohort.selection import Cohort, Context, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
 from fedcohort.testing.base import (
     HEALTHY,
     ControlVariates,

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.states import pack, unpack
 from fedcohort.core.streams import rng
-from fedcohort.selection.base import Census, Cohort, Outcome, Question, Round, Selector, Why, choose
-from fedcohort.selection.everyone import All
+from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, Why, choose
+from fedcohort.selection.all_available import All
 from fedcohort.testing.base import check_card, check_described, during, require
 
 __all__ = ["check_selector"]
@@ -149,11 +149,7 @@ def _play(selector: Selector, world: World, rounds: Iterable[int], told: bool = 
         _check_why(cohort, available, where)
         silent = asked and "nothing" in (selector.card.asks, selector.card.discloses)
         require(not silent, f"{where}: the strategy asks clients, but its card says that it asks or discloses nothing")
-        outcome = _outcome(selector, world, t, cohort, where)
-        if "validation" not in selector.needs and not told:
-            nothing = np.zeros(0)
-            outcome = replace(outcome, accuracy=math.nan, class_accuracy=nothing, validation_losses=nothing)
-        selector.observe(outcome)
+        selector.observe(_outcome(selector, world, t, cohort, where, told or "validation" in selector.needs))
         picks.append(cohort.clients.tolist())
     return picks
 
@@ -191,7 +187,8 @@ class _Reply:
         self.report = report
 
 
-def _outcome(selector: Selector, world: World, t: int, cohort: Cohort, where: str) -> Outcome:
+def _outcome(selector: Selector, world: World, t: int, cohort: Cohort, where: str, validation: bool) -> Outcome:
+    """The result of a round, with validation measures or without."""
     n = len(cohort)
     trained = np.array([not world.fails(int(client)) for client in cohort.clients], dtype=bool)
     draw = rng(0, "contract-outcome", t)
@@ -220,9 +217,9 @@ def _outcome(selector: Selector, world: World, t: int, cohort: Cohort, where: st
         reports={name: _frozen(values) for name, values in reports.items()},
         durations=_frozen(np.full(n, 5.0) if world.alike else draw.uniform(1, 9, n)),
         duration=9.0,
-        accuracy=accuracy,
-        class_accuracy=_frozen(np.array([accuracy, accuracy / 2, np.nan])),
-        validation_losses=_frozen(np.full(5, accuracy)),
+        accuracy=accuracy if validation else math.nan,
+        class_accuracy=_frozen(np.array([accuracy, accuracy / 2, np.nan] if validation else [])),
+        validation_losses=_frozen(np.full(5 if validation else 0, accuracy)),
     )
 
 

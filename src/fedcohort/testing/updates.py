@@ -10,7 +10,7 @@ import numpy as np
 from fedcohort.algorithms.base import ModelState, Update
 from fedcohort.core.states import pack
 from fedcohort.engines.base import Engine
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import (
     ControlVariates,
 )
