@@ -82,6 +82,32 @@ def no_waiting(plan: str, model: Any) -> None:
     assert len(waits[0]) == len(waits[1]), waits
 
 
+def arithmetic_is_put_back() -> None:
+    """An engine on a device sets torch's switches while it is open, and close, also twice, leaves them as they were."""
+    from fedcohort.algorithms.fedavg import FedAvg
+    from fedcohort.algorithms.local import Training
+    from fedcohort.engines.local import LocalEngine
+    from fedcohort.models import Mlp
+    from fedcohort.testing.base import small_federation
+
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+
+    def now() -> tuple[bool, bool, bool]:
+        return matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
+
+    people = small_federation(trouble=False).to("pretend:0")
+    before = now()
+    for kind, wanted in (("exact", (False, False, True)), ("tf32", (True, True, False))):
+        engine = LocalEngine(people, Mlp(hidden=5), Training(), FedAvg(), 0, 1, arithmetic=kind)  # type: ignore[arg-type]
+        assert now() == wanted != before, kind
+        engine.close()
+        assert now() == before, f"{kind}: {now()} after close, {before} before the engine was made"
+        matmul.allow_tf32 = not before[0]  # set by the program meanwhile
+        engine.close()
+        assert now()[0] is not before[0], "a second close changed what was set after the first"
+        matmul.allow_tf32 = before[0]
+
+
 def refusals() -> None:
     """The device is not what a CPU is."""
     there, ways = torch.ones(3, 3).to("pretend:0"), {}
@@ -106,6 +132,7 @@ def cases() -> dict[str, Callable[[], None]]:
     stacks = {"engine": {"plan": "stacked", "workers": 2}}
     return {
         "what is refused": refusals,
+        "arithmetic": arithmetic_is_put_back,
         "a trained answer, gone on with": partial(agrees, "ocs", "scaffold", again=True),
         "stacks of images": partial(agrees, "uniform", "fedavg", model=images, **stacks),
         "steps of stacks": partial(no_waiting, "stacked", images),

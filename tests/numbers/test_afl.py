@@ -68,6 +68,15 @@ def test_how_many_are_drawn_by_valuation(k: int, alpha3: float, by_value: int) -
     assert why.note.startswith(f"{by_value} by valuation")
 
 
+def test_the_share_left_out_is_of_the_available_clients() -> None:
+    """Four of eight clients are available: α₁ = ½ leaves out two of them, and the other two are drawn ∝ exp(v)."""
+    selector = ready([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], 1, alpha1=0.5, alpha2=1.0, alpha3=0.0)
+    why = the_why(selector.select(a_round(1, [0, 1, 2, 3], m=8, t=2)))
+    p = math.exp(3) / (math.exp(3) + math.exp(4))
+    assert why.terms["probability"] == pytest.approx([0, 0, p, 1 - p])
+    assert why.note == "1 by valuation among 2, 0 at random"
+
+
 def test_fewer_are_left_out_when_too_few_would_remain() -> None:
     selector = ready([5.0, 4, 3, 2, 1], 4, alpha3=0.0)  # ⌊.75·5⌋ = 3 would leave 2 for 4 draws
     for seed in range(20):

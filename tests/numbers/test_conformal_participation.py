@@ -1,6 +1,7 @@
 """Conformal participation (S19): worked numbers, the equivalence of its scores in whole runs, and every extension by hand."""
 
 import math
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -225,6 +226,26 @@ def test_who_is_admitted() -> None:
     assert admitted(rank, {2: far, 1: done, 0: {}, 3: almost}) == [1, 3]
 
 
+def test_updates_that_were_held_back_are_let_go_of_once_a_client_is_done() -> None:
+    """Under on_empty = best two updates are held back at most, and none as soon as one client has met the rule."""
+    reports = [{"done": 0.0, "q_hat": quantile} for quantile in (0.9, 0.8, 0.7, 0.2, 0.6, 0.5, 0.4)]
+    reports[3]["done"] = 1.0
+    sent: list[weakref.ref[Reply]] = []
+    held: list[list[int]] = []
+
+    def reply(client: int, report: dict[str, float]) -> Reply:
+        held.append([one.client for found in sent if (one := found()) is not None])
+        made = Reply(client, report)
+        sent.append(weakref.ref(made))
+        return made
+
+    selector = ready(on_empty="best", best=2)
+    stream = (reply(client, report) for client, report in enumerate(reports))
+    assert [one.client for one in selector.admit(stream)] == [3]
+    assert held[:4] == [[], [0], [0, 1], [1, 2]]  # the two smallest quantiles so far
+    assert held[4:] == [[3], [3, 4], [3, 5]]  # the admitted update, which the caller has, and the latest
+
+
 def test_ties_of_quantiles_are_broken_at_random() -> None:
     counts = np.zeros(4)
     for seed in range(400):
@@ -280,6 +301,15 @@ def test_adaptive_alpha_by_hand() -> None:
     assert selector.at(2)[1] == pytest.approx(0.17)  # no participants: alpha stays
     selector.observe(became([True, False, False, False], [math.nan] * 4))
     assert selector.at(2)[1] == pytest.approx(0.17 + 0.1 * 0.2)  # an infinite quantile covers everything
+
+
+def test_the_mean_quantile_of_adaptive_alpha_is_weighted_by_samples() -> None:
+    """Clients 0 and 2 have 1 and 3 samples: (1·0.2 + 3·0.4)/4 = 0.35 covers f = 0.68, which 0.3, their plain mean, would miss."""
+    selector = ready(adaptive_alpha=True, alpha_cp=0.2, alpha_gain=0.1)
+    cohort = selector.select(a_round(2, 4))
+    told = an_outcome(cohort, admitted=[True, False, True, False], reports={"q_hat": [0.2, 0.9, 0.4, math.nan]})
+    selector.observe(replace(told, validation_losses=-np.log([0.9, 0.68, 0.6, 0.1])))
+    assert selector.at(2)[1] == pytest.approx(0.2 + 0.1 * (0.2 - 0.5))  # two of the four samples are missed
 
 
 # --- on top of other strategies ------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedcohort.selection import STRATEGIES, Cohort, Context, Outcome, Question, 
 from fedcohort.selection.bandit import Candidates, Linear, draw, factor, gamma, gamma_theory, posterior, widths
 from fedcohort.selection.contexts import ELEMENTS, ContextBandit
 from fedcohort.selection.flash import Flash, FlashLinUCB, FlashPrinted
-from tests.selection.fakes import a_census, an_outcome, the_why
+from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 RNG = np.random.default_rng
 X = np.array([[1.0, 0.5], [0.8, 1.0], [0.5, 0.2]])
@@ -196,7 +197,13 @@ class Stage:
         self.asked: list[tuple[int, list[int]]] = []
         self.questions: list[Question] = []
 
-    def play(self, t: int, available: Sequence[int] = (0, 1, 2), trained: Sequence[int] = (0, 1, 2)) -> Cohort:
+    def play(
+        self,
+        t: int,
+        available: Sequence[int] = (0, 1, 2),
+        trained: Sequence[int] = (0, 1, 2),
+        admitted: Sequence[int] = (0, 1, 2),
+    ) -> Cohort:
         def ask(question: Question, clients: Indices) -> Values:
             self.questions.append(question)
             self.asked.append((t, clients.tolist()))
@@ -206,7 +213,8 @@ class Stage:
         ids = np.array(available)
         cohort = choose(self.selector, Round(t, min(self.k, len(ids)), ids, RNG(t), 0.0, self.times.copy(), ask))
         back = np.isin(cohort.clients, trained)
-        outcome: Outcome = an_outcome(cohort, t=t, trained=back.tolist())
+        entered = back & np.isin(cohort.clients, admitted)
+        outcome: Outcome = an_outcome(cohort, t=t, trained=back.tolist(), admitted=entered.tolist())
         self.times[cohort.clients[back]] = TIMES[cohort.clients[back]]
         self.selector.observe(outcome)
         return cohort
@@ -276,6 +284,31 @@ def test_a_failed_client_is_not_rewarded() -> None:
         stage.play(3, trained=[])
         assert stage.selector.learned is not None
         assert not stage.selector.learned["b"].any()
+
+
+def test_causal_credit_is_given_to_admitted_clients_only() -> None:
+    """All three train in round 1, and client 1 is declined: of the rewards 1, 1 and 0.05, the first and the last are learned."""
+    stage = Stage(head="greedy")
+    stage.play(1, admitted=[0, 2])
+    stage.play(2)
+    x = np.array([[1, 1, 0.5, 0], [1, 1, 2, 0]])
+    state = stage.selector.learned
+    assert state is not None
+    np.testing.assert_allclose(state["V"], np.eye(4) + x.T @ x)
+    np.testing.assert_allclose(state["b"], x.T @ np.array([1.0, 0.05]))
+
+
+def test_printed_credit_is_given_to_admitted_clients_only() -> None:
+    """All three train in round 2, and one is admitted: V grows by the context of that client alone."""
+    for admitted in ([0], [1], [2]):
+        stage = Stage(name="flash_printed", head="greedy", k=3)
+        stage.play(1)
+        stage.play(2, admitted=admitted)
+        (i,) = admitted
+        x, state = stage.selector.context[i], stage.selector.learned
+        assert state is not None
+        np.testing.assert_allclose(state["V"], np.eye(4) + np.outer(x, x))
+        np.testing.assert_allclose(state["b"], x * np.array([0.5, 1.0, 0.1])[i] / TIMES[i])
 
 
 def test_a_client_that_was_away_keeps_its_context_and_is_rewarded_for_the_whole_time() -> None:
@@ -444,6 +477,24 @@ def test_losses_of_the_local_models_give_contexts_rewards_and_credit_at_once() -
     assert x == pytest.approx([*(LOSSES[1, i] / LOSSES[0, i]), TIMES[i] / 20, 0])
     np.testing.assert_allclose(state["V"], np.eye(4) + np.outer(x, x))
     np.testing.assert_allclose(state["b"], x)
+
+
+def test_losses_of_local_models_give_credit_to_admitted_clients_only() -> None:
+    """All three train in both rounds. In round 2 client 1 is declined: its context is kept, and nothing is learned from it."""
+    stage = Stage(eval_point="local", head="greedy", k=3)
+    for t, admitted in ((1, [True] * 3), (2, [True, False, True])):
+        cohort = choose(stage.selector, a_round(3, 3, t=t, durations=stage.times))
+        reports = {"training_loss": LOSSES[t - 1, :, 0], "held_out_loss": LOSSES[t - 1, :, 1]}
+        in_order = replace(cohort, clients=np.arange(3))
+        stage.selector.observe(an_outcome(in_order, t=t, admitted=admitted, reports=reports, durations=TIMES))
+        stage.times = TIMES
+    rewards = np.array([1.0, 1.0, 0.05])  # 0.5/0.5, 1/1, 0.1/2 relative to the largest
+    np.testing.assert_allclose(stage.selector.reward, rewards)
+    np.testing.assert_allclose(stage.selector.context, [[0.75, 0.5, 0.5, 0], [0.75, 1, 1, 0], [1.1, 0.8, 2, 0]])
+    x, state = stage.selector.context[[0, 2]], stage.selector.learned
+    assert state is not None
+    np.testing.assert_allclose(state["V"], np.eye(4) + x.T @ x)
+    np.testing.assert_allclose(state["b"], x.T @ rewards[[0, 2]])
 
 
 # --- what the presets are for ------------------------------------------------------------------------------------------------

@@ -50,6 +50,15 @@ def test_weights_by_hand() -> None:
     )
 
 
+def test_losses_are_kept_of_clients_whose_update_came_back() -> None:
+    """Clients 2 and 4 fail in round 2: the squared losses stay 1 and 9, and the highest counts where none is known."""
+    selector = ready(rho=0.0)
+    selector.observe(an_outcome([0, 2], reports={"loss": [1.0, 3.0]}))
+    selector.observe(an_outcome([2, 4], t=2, trained=[False, False], reports={"loss": [50.0, 70.0]}))
+    share = the_why(selector.select(a_round(2, 5, t=3, speeds=SPEEDS))).terms["share of loss"]
+    assert share == pytest.approx(np.array([1, 1, 9, 9, 9]) / 19)
+
+
 def test_seats_in_order_go_to_the_fastest_and_round_again() -> None:
     selector = ready(5, deterministic=1.0, rho=1.0)
     for seed in range(10):

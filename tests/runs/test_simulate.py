@@ -1,6 +1,6 @@
 """Running from Python: own data, own models, own strategies; the record as DataFrames."""
 
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -364,15 +364,17 @@ def test_a_round_is_committed_while_the_next_one_trains(
     from fedcohort.training.local import Trainer
     from fedcohort.training.stacked import Stack
 
-    committed: list[int] = []
+    committed = [0]
     seen: dict[int, list[int]] = {}
+    news = threading.Condition()
 
     def slow(kind: Any) -> None:
         train = kind.train
 
         def after_a_while(self: Any, model: Any, t: int, *args: Any, **values: Any) -> Any:
-            time.sleep(0.3)
-            seen.setdefault(t, []).append(max(committed, default=0))
+            with news:
+                news.wait_for(lambda: committed[-1] >= t - 1, timeout=20)
+                seen.setdefault(t, []).append(committed[-1])
             return train(self, model, t, *args, **values)
 
         monkeypatch.setattr(kind, "train", after_a_while)
@@ -380,6 +382,12 @@ def test_a_round_is_committed_while_the_next_one_trains(
     slow(Trainer)
     slow(Stack)
     experiment = small(rounds=3).with_overrides({"engine": {"plan": plan, "workers": 2}})
-    fedcohort.run(experiment, runs=tmp_path, progress=lambda _, row: committed.append(row.round))
-    assert committed == [1, 2, 3]
+
+    def progress(cell: Any, row: Any) -> None:
+        with news:
+            committed.append(row.round)
+            news.notify_all()
+
+    fedcohort.run(experiment, runs=tmp_path, progress=progress)
+    assert committed == [0, 1, 2, 3]
     assert all(max(seen[t]) == t - 1 for t in (1, 2, 3))

@@ -266,6 +266,33 @@ def test_choose_takes_all_when_k_or_fewer_are_available() -> None:
     assert choose(Fixed([4]), a_round(1, [1, 4])).clients.tolist() == [4]
 
 
+def test_clients_that_choose_adds_are_certain_to_take_part() -> None:
+    """All of k or fewer available clients train, so each is included with probability 1, whatever the strategy had said."""
+
+    class Chance(Selector):
+        def select(self, round: Round) -> Cohort:
+            return Cohort(np.array([4]), inclusion=np.array([0.25]), sampling="loss")
+
+    filled = choose(Chance(), a_round(3, [1, 4]))
+    assert filled.clients.tolist() == [1, 4]
+    assert filled.inclusion is not None
+    assert filled.inclusion.tolist() == [1.0, 1.0]
+    assert filled.sampling == "loss"
+    enough = choose(Chance(), a_round(1, [1, 4]))
+    assert enough.inclusion is not None
+    assert (enough.clients.tolist(), enough.inclusion.tolist()) == ([4], [0.25])
+    assert choose(Fixed([4]), a_round(3, [1, 4])).inclusion is None
+
+
+@pytest.mark.parametrize(("clients", "k"), [([1], 2), ([0, 1, 2], 2), ([], 1), ([0, 1, 2, 3], 3)])
+def test_choose_refuses_a_cohort_of_the_wrong_size(clients: list[int], k: int) -> None:
+    message = rf"Fixed\.select returned {len(clients)} clients instead of {k} in round 1"
+    with pytest.raises(UsageError, match=message):
+        choose(Fixed(clients), a_round(k, 4))
+    assert choose(FixedSize(clients), a_round(k, 4)).clients.tolist() == clients
+    assert choose(Fixed(list(range(k))), a_round(k, 4)).clients.tolist() == list(range(k))
+
+
 def test_choose_refuses_repeats_and_strangers() -> None:
     with pytest.raises(UsageError, match=r"Fixed.select returned a client twice in round 1"):
         choose(Fixed([1, 1]), a_round(2, [0, 1, 2]))

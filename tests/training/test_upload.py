@@ -50,6 +50,15 @@ def test_every_tensor_is_sent_with_its_probability() -> None:
             assert abs(count - 2000 * share) < 6 * (2000 * share * (1 - share)) ** 0.5
 
 
+def test_what_a_client_sends_is_drawn_anew_in_every_round() -> None:
+    """One client over 2,000 rounds with 4 tensors: binomial counts, as over clients."""
+    model = {name: torch.zeros(2) for name in "abcd"}
+    parts = [partly(an_update(model), model, frozenset(model), 0.3, 0, t).sent for t in range(1, 2001)]
+    for name in model:
+        count = sum(name in (part or ()) for part in parts)
+        assert abs(count - 2000 * 0.3) < 6 * (2000 * 0.3 * 0.7) ** 0.5
+
+
 def test_what_is_left_out_is_not_there_and_batch_statistics_stay_together() -> None:
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
     model = {name: value.clone() for name, value in module.state_dict().items()}
