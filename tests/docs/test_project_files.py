@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+import fedcohort
 from tests.docs.pages import ROOT, read
 
 FORMS = sorted(path for path in ROOT.glob(".github/ISSUE_TEMPLATE/*.yml") if path.name != "config.yml")
@@ -43,6 +44,10 @@ def test_the_citation_agrees_with_the_package() -> None:
     assert citation["version"] == project()["version"]
     assert citation["license"] == project()["license"]
     assert citation["keywords"] == project()["keywords"]
+
+
+def test_the_package_says_its_version() -> None:
+    assert fedcohort.__version__ == project()["version"]
 
 
 def test_the_changelog_begins_with_the_version_of_the_package() -> None:
