@@ -31,8 +31,7 @@ from fedcohort.experiment.pairings import GIVEN, check
 from fedcohort.federation.datasets import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
-from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import QUESTIONS, Census, Cohort, Outcome, Round, Selector, Why
+from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, Round, Selector, Why
 from fedcohort.training.stopping import RULES, Progress
 
 DOCS = Path(__file__).parent
@@ -216,7 +215,7 @@ def _card(card: Card) -> str:
 def attributes(cls: type) -> str:
     """The section ``Attributes:`` of a docstring, as a table."""
     text = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2]
-    entries = re.findall(r"^    (\w[\w, ]*): ((?:.*\n?)(?:^      +.*\n?)*)", text, re.MULTILINE)
+    entries = re.findall(r"^    (\w[\w, ()]*): ((?:.*\n?)(?:^      +.*\n?)*)", text, re.MULTILINE)
     lines = [f"| `{cls.__name__}` | |", "|---|---|"]
     lines += [f"| `{name}` | {prose(' '.join(words.split()))} |" for name, words in entries]
     return "\n".join(lines)

@@ -67,7 +67,7 @@ def no_waiting(plan: str, model: Any) -> None:
     from fedcohort.engines.local import LocalEngine
     from fedcohort.federation.federation import Federation, Samples
     from fedcohort.models import as_model
-    from fedcohort.selection.base import Cohort
+    from fedcohort.selection import Cohort
 
     m, n = 4, 12
     samples = Samples(torch.randn(m * n, 1, 8, 8), torch.arange(m * n) % 3)

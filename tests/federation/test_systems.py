@@ -419,7 +419,7 @@ def test_strategies_are_told_what_the_server_knows() -> None:
                 values.flags.writeable for values in (round.durations, round.compute_times, round.upload_times)
             )
             seen.extend([round.compute_times + round.upload_times, round.durations.copy()])
-            return fedcohort.selection.base.Cohort(round.available)
+            return fedcohort.selection.Cohort(round.available)
 
         game.selector.select = select  # type: ignore[method-assign]
         play_round(game, 2, test=False)

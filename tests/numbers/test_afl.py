@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from fedcohort.core.parameters import make
+from fedcohort.selection import LocalLoss, Question
 from fedcohort.selection.active import ActiveFL
-from fedcohort.selection.base import LocalLoss, Question
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 

@@ -20,7 +20,7 @@ from fedcohort.federation import datasets
 from fedcohort.federation.federation import gather
 from fedcohort.federation.partition import DirichletClass, Iid, Rule, partition
 from fedcohort.models import Logistic, Mlp, Model
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 
 
 def model(*values: float, dtype: torch.dtype = torch.float64) -> ModelState:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.engines.local import build_module
@@ -17,8 +18,7 @@ from fedcohort.measures.conformal import prediction_sets, probability_at
 from fedcohort.models import Mlp
 from fedcohort.record import RoundRow
 from fedcohort.rounds import Game, play_round
-from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Cohort, Indices, Question, Selector, Values, choose
+from fedcohort.selection import STRATEGIES, Cohort, Outcome, Question, Selector, choose
 from fedcohort.selection.conformal import Conformal
 from fedcohort.testing.base import bits
 from fedcohort.training.forward import probabilities
@@ -127,13 +127,18 @@ def test_nobody_qualifies() -> None:
         play_round(game, 1, test=False)
 
 
+def reports_of(outcome: Outcome) -> set[str]:
+    """Names of the reports that at least one client sent."""
+    return {name for name in ("q_hat", "test_set_size") if np.isfinite(outcome.billed_report(name)).any()}
+
+
 def test_sets_on_the_test_set_are_measured_for_every_client_at_nobodys_cost() -> None:
     """Of the model that each client ended with, at its own quantile, whether it takes part or not; everything else stays the same."""
     told: list[Any] = []
     with conformal_game(selection={**SELECTION, "test_set": True}) as game, conformal_game() as plain:
         admit, observe = game.selector.admit, game.selector.observe
         game.selector.admit = lambda updates: admit(told.append(u.report) or u for u in updates)
-        game.selector.observe = lambda outcome: told.append(outcome.reports) or observe(outcome)
+        game.selector.observe = lambda outcome: told.append(reports_of(outcome)) or observe(outcome)
         start = {name: value.clone() for name, value in game.model.items()}
         row, other = play_round(game, 1, test=False), play_round(plain, 1, test=False)
         stop = {"rule": "conformal", "score": "s1", "alpha": 0.3, "theta": 0.25, "set_size": None}
@@ -338,7 +343,7 @@ def test_on_top_of_another_strategy_the_same_clients_train(name: str) -> None:
         assert two.epochs is not None
         assert (two.epochs == 40).all()
         assert two.inclusion is None
-        assert the_why(two).note.startswith(the_why(one).note + "; takes part: ")
+        assert the_why(two).note.startswith(the_why(one).note + "; admitted if ")
         for selector, cohort in ((alone, one), (stacked, two)):
             outcome = an_outcome(
                 cohort,

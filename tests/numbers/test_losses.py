@@ -23,7 +23,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp, Model
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import small_federation
 from tests.experiments import small
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
-from fedcohort.selection.base import Question, Speed, choose
+from fedcohort.selection import Question, Speed, choose
 from fedcohort.selection.oort import Oort
 from tests.games import a_game
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why

@@ -22,7 +22,7 @@ from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Mlp
 from fedcohort.rounds import Game, play_round
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits, everybody, small_federation
 from tests.experiments import small
 from tests.games import a_game

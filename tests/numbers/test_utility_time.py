@@ -8,7 +8,7 @@ import pytest
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
-from fedcohort.selection.base import choose
+from fedcohort.selection import choose
 from fedcohort.selection.utility_time import UtilityTime
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 

@@ -12,7 +12,7 @@ from fedcohort.record import KEPT, LedgerRow, RoundRow
 from fedcohort.rounds import play_round
 from fedcohort.rounds.ledger import num_bytes
 from fedcohort.rounds.reasons import decisions
-from fedcohort.selection.base import Cohort, Why
+from fedcohort.selection import Cohort, Why
 from tests.games import a_game
 
 

@@ -13,7 +13,7 @@ from fedcohort.core.parameters import parameters
 from fedcohort.record import ClientRow, RoundRow
 from fedcohort.rounds import Game, play_round
 from fedcohort.runs.given import Given
-from fedcohort.selection.base import Card, Cohort, Outcome, Round, Selector, Why
+from fedcohort.selection import Card, Cohort, Outcome, Round, Selector, Why
 from tests.games import a_game
 
 MLP_PARAMETERS = 64 * 64 + 64 + 64 * 10 + 10

@@ -19,7 +19,7 @@ from fedcohort.core.streams import rng
 from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import SIZES, bits, small_federation
 from fedcohort.training.local import CHUNK
 from tests.experiments import small

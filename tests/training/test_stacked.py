@@ -30,7 +30,7 @@ from fedcohort.engines.base import ClientError
 from fedcohort.engines.local import LocalEngine, _cut
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Logistic, Mlp, Model, ResNet18, as_model
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing import check_algorithm
 from fedcohort.testing.algorithms import compare_updates
 from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation

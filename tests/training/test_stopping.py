@@ -12,7 +12,7 @@ from fedcohort.algorithms.local import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp
-from fedcohort.selection.base import Cohort, Context
+from fedcohort.selection import Cohort, Context
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training.stopping import ConformalRule, LossesRule, Progress, build_rule
 

@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 from fedcohort.algorithms.base import Update
-from fedcohort.core.parameters import parameters
 from fedcohort.rounds import play_round
 from fedcohort.runs.given import Given
-from fedcohort.selection.base import Card, Cohort, Outcome, Round, Selector, Speed, Why
+from fedcohort.selection import Card, Cohort, Outcome, Round, Selector, Speed, Why, parameters
 from fedcohort.training.upload import partly
 from tests.games import a_game
 
@@ -34,7 +33,7 @@ class Sharing(Selector):
         return Cohort(clients, share=np.full(len(clients), self.share), unsent=self.unsent, why=why)
 
     def observe(self, outcome: Outcome) -> None:
-        self.norms = outcome.report("update_norm")
+        self.norms = outcome.billed_report("update_norm")
 
 
 def an_update(model: dict[str, torch.Tensor], client: int = 0) -> Update:
