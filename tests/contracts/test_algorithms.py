@@ -6,8 +6,7 @@ from typing import Any, ClassVar, get_args
 
 import pytest
 
-from fedcohort.algorithms import ALGORITHMS
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, Tensors, Update, WeightMode
+from fedcohort.algorithms import ALGORITHMS, Algorithm, Members, ModelState, Problem, Tensors, Update, WeightMode
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.local import Training

@@ -169,7 +169,7 @@ def test_a_trace_can_repeat(text: str, suffix: str, tmp_path: Path) -> None:
         ("round,client\n", "csv", "has no rounds"),
         ("", "csv", "is empty; its first line should be round,client"),
         ("{", "json", "Expecting property name"),
-        ("{}", "json", "it should be a list with one list of client ids for each round"),
+        ("{}", "json", "it should be a list with one list of client ids per round"),
         ("[0, 1]", "json", "round 1 is 0; it should be a list"),
         ("[[0.5]]", "json", r"round 1 is \[0\.5\]"),
         ("[[true]]", "json", r"round 1 is \[True\]"),

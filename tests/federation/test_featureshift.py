@@ -12,7 +12,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.experiment import Experiment
 from fedcohort.federation import featureshift
-from fedcohort.federation.datasets import Dataset, from_arrays, load
+from fedcohort.federation.datasets import Dataset, from_arrays
 from fedcohort.federation.featureshift import (
     BrightnessContrast,
     DeadPixels,
@@ -24,6 +24,7 @@ from fedcohort.federation.featureshift import (
     shift_features,
 )
 from fedcohort.federation.federation import Federation, gather
+from fedcohort.federation.loading import load
 from fedcohort.federation.partition import Iid, partition
 
 RULES: list[FeatureShift] = [Gauss(sigma=0.3), Rotate(), BrightnessContrast(), DeadPixels(share=0.2)]

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms import fedbio
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, Tensors, Update
+from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, Tensors, Update, fedbio
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedbio import LIMIT, FedBiO, reweighed
 from fedcohort.algorithms.local import Training
@@ -218,7 +217,7 @@ def minimum(losses: SampleLosses, start: Tensors, lam: Tensor, rho: float, steps
 
 
 def test_hypergradient_of_a_classifier_equals_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fedbio, "REACH", 1e-4)  # no noise to drown in, in double precision
+    monkeypatch.setattr(fedbio, "DISTANCE", 1e-4)  # no noise to drown in, in double precision
     losses, held_out, start = softmax_regression()
     rho, h = 0.2, 1e-4
     lam = torch.linspace(-1, 1, 8, dtype=torch.float64)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedcohort.algorithms.base import Update
+from fedcohort.algorithms import Update
 from fedcohort.core.parameters import parameters
 from fedcohort.rounds import play_round
 from fedcohort.runs.given import Given

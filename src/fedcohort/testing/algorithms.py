@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Update
+from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.core.states import pack, unpack
 from fedcohort.engines.base import Engine
@@ -40,7 +40,7 @@ MODEL = Mlp(hidden=4)
 
 
 def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) -> None:
-    """An algorithm holds the contract of :class:`fedcohort.algorithms.base.Algorithm`.
+    """An algorithm holds the contract of :class:`fedcohort.algorithms.Algorithm`.
 
     A round without updates changes nothing (R10); a round in which nobody learned anything leaves the model as it is; inputs are not
     changed; updates are not hoarded unless it ``keeps_models``; resumed from its saved state it goes on to the same bits; where its

@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Problem, Tensors, Update, is_finite
+from fedcohort.algorithms import Algorithm, ModelState, Problem, Tensors, Update
 from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
