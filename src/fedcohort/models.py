@@ -16,7 +16,19 @@ from fedcohort.core.plugins import Table, short_name
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["MODELS", "AnyModel", "CnnA", "CnnB", "CnnStrided", "Logistic", "Mlp", "Model", "ResNet18", "as_model"]
+__all__ = [
+    "MODELS",
+    "AnyModel",
+    "CnnA",
+    "CnnB",
+    "CnnStrided",
+    "Logistic",
+    "Mlp",
+    "Model",
+    "ResNet18",
+    "as_model",
+    "parameters",
+]
 
 
 class Model:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.availability import Always, Availability, Bernoulli, Diurnal, Markov, Trace
+from fedcohort.federation import Availability
+from fedcohort.federation.availability import Always, Bernoulli, Diurnal, Markov, Trace
 
 MANY = 100_000
 LAWS: list[Availability] = [

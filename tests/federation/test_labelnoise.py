@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.parameters import make, parameters
+from fedcohort.core.parameters import make
 from fedcohort.core.streams import rng
 from fedcohort.experiment import Experiment
-from fedcohort.federation import labelnoise
+from fedcohort.federation import LabelNoise, labelnoise, parameters
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
-from fedcohort.federation.labelnoise import Beta, Constant, LabelNoise, NoLabelNoise, SomeClients, corrupt, flip_matrix
+from fedcohort.federation.labelnoise import Beta, Constant, NoLabelNoise, SomeClients, corrupt, flip_matrix
 from fedcohort.federation.loading import load
 from fedcohort.federation.partition import DirichletClass, Iid, partition
 

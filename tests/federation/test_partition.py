@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.parameters import make, parameters
-from fedcohort.federation.partition import DirichletClass, Iid, Partition, Rule, describe, effective_alpha, partition
+from fedcohort.core.parameters import make
+from fedcohort.federation import Rule, parameters
+from fedcohort.federation.partition import DirichletClass, Iid, Partition, describe, effective_alpha, partition
 from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.federation.partitions.dirichlet_client import DirichletClient
 from fedcohort.federation.partitions.dominant_class import DominantClass

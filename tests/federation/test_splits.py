@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcohort
-from fedcohort.algorithms import Algorithm
+from fedcohort.algorithms import Algorithm, parameters
 from fedcohort.core.errors import UsageError
-from fedcohort.core.parameters import parameters
 from fedcohort.experiment import Experiment
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.featureshift import Gauss

@@ -503,8 +503,7 @@ def test_a_trace_shorter_than_the_run_is_found_before_the_first_round(tmp_path: 
 def test_laws_are_plug_ins(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import numpy as np\n"
-        "from fedcohort.federation.availability import Availability\n"
-        "from fedcohort.core.parameters import parameters\n"
+        "from fedcohort.federation import Availability, parameters\n"
         "@parameters\n"
         "class First(Availability):\n"
         "    count: int = 4\n"

@@ -99,7 +99,7 @@ def hypergradient(algorithm: FedBiO, problem: OneClient, steps: int) -> Tensor:
     """∂/∂λ_j = −κσ'(λ_j)/N·⟨∇ℓ_j, u⟩, with what the algorithm's own steps find."""
     u = solve_for_u(algorithm, problem, steps)
     lam: Tensor = problem.notes["lambda"]
-    slopes, _ = algorithm._along(problem, u, algorithm._weights(lam))
+    slopes, _ = algorithm._differences(problem, u, algorithm._weights(lam))
     assert slopes is not None
     sigma = torch.sigmoid(lam)
     return -algorithm.kappa * sigma * (1 - sigma) * slopes / len(lam)
@@ -154,7 +154,7 @@ def test_the_outlier_is_removed() -> None:
     problem = three(0.0)
     for _ in range(1500):
         u, lam = algorithm._state(problem)
-        slopes, _ = algorithm._along(problem, u, algorithm._weights(lam))
+        slopes, _ = algorithm._differences(problem, u, algorithm._weights(lam))
         algorithm.backward(problem)
         if slopes is not None:
             sigma = torch.sigmoid(lam)

@@ -13,14 +13,13 @@ from torch import nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms import Members, ModelState, Update
+from fedcohort.algorithms import Members, ModelState, Update, parameters
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import SymmetricLearning
 from fedcohort.algorithms.rhfl import RHFL, alignment_gradient, confidence
 from fedcohort.algorithms.server import ServerTools
 from fedcohort.core.errors import UsageError
-from fedcohort.core.parameters import parameters
 from fedcohort.runs.given import Given
 from fedcohort.selection.base import Cohort
 from fedcohort.testing.base import bits

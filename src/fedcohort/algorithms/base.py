@@ -40,13 +40,13 @@ class Algorithm:
     server_lr: Annotated[float, Gt(0), Le(1)] = 1.0
     """Server damping s: the new model is (1 − s)·old + s·merged."""
     max_weight: Annotated[float, Gt(0)] | None = None
-    """Largest weight of an update; for scaled, unbiased and cohort, whose weights can be large. The record notes the largest."""
+    """Largest weight of an update, for modes with large weights (scaled, unbiased, cohort). The record notes the largest weight."""
 
     card: ClassVar[Card]
     needs: ClassVar[frozenset[str]] = frozenset()
     """What the algorithm requires: ``holdout``, ``public``."""
     keeps_models: ClassVar[bool] = False
-    """True for algorithms whose server half needs all admitted models at the same time."""
+    """True for algorithms with a server half that needs all admitted models at the same time."""
     corrects: ClassVar[bool] = False
     """True for algorithms that change gradients; :meth:`correct` is not called otherwise."""
     stacks: ClassVar[bool] = False

@@ -64,7 +64,7 @@ def all_identical(models: Sequence[ClientModel]) -> bool:
 
 
 def check_weights(weights: WeightMode, algorithm: str) -> None:
-    """Check that the weight mode suits an ensemble, whose average needs weights that sum to 1.
+    """Check that the weight mode suits an ensemble: weights must sum to 1.
 
     Raises:
         UsageError: the weights of this mode do not sum to 1.

@@ -81,8 +81,8 @@ def shares_of(logs: Values, scale: float) -> Values:
     relative = np.minimum(logs - logs.max(axis=-1, keepdims=True), 0.0)
     with np.errstate(over="ignore"):  # −∞ is the correct logarithm of a share that is too small
         shares = np.exp(relative / scale)
-    normalised: Values = shares / shares.sum(axis=-1, keepdims=True)
-    return normalised
+    normalized: Values = shares / shares.sum(axis=-1, keepdims=True)
+    return normalized
 
 
 def dirichlet(alpha: float, size: int, rng: np.random.Generator) -> Values:
