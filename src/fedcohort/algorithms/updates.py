@@ -71,7 +71,7 @@ class Update:
         steps: number of optimizer steps H_i.
         state: trained model w_i; empty after a failure. A model in a :attr:`group` is computed at the first read.
         extra: what the algorithm sends beside the model, name → tensors.
-        report: numbers for the server, see :class:`fedcohort.selection.base.Outcome`.
+        report: numbers for the server, see :class:`fedcohort.selection.Outcome`.
         passes: cost of the training in forward passes over the client's training data; a gradient counts as three.
         work: work done, divided by the nominal work (the experiment's epochs); 1 unless a strategy changed it.
         sent: names of the tensors that were sent; None means all.
