@@ -13,7 +13,7 @@ from nets import build
 from protocol import arguments, serve
 from works import Work
 
-from fedcohort.algorithms.base import Members
+from fedcohort.algorithms import Members
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.core.threads import one_thread

@@ -19,8 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from fedcohort.algorithms import ALGORITHMS, LOSSES
-from fedcohort.algorithms.base import Algorithm, Problem, WeightMode
+from fedcohort.algorithms import ALGORITHMS, LOSSES, Algorithm, Problem, WeightMode
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import Parameter, describe
 from fedcohort.core.plugins import Card, Table
@@ -28,7 +27,7 @@ from fedcohort.engines.base import Engine
 from fedcohort.experiment import Experiment
 from fedcohort.experiment import sections as schema
 from fedcohort.experiment.pairings import GIVEN, check
-from fedcohort.federation.datasets import NAMES
+from fedcohort.federation.loading import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
 from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, Round, Selector, Why
