@@ -36,7 +36,8 @@ from fedcohort.testing.algorithms import compare_updates
 from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation
 from fedcohort.training.descent import Models, Visits, few_samples
 from fedcohort.training.networks import Chain, Vectorised, network_of
-from fedcohort.training.stacked import Stack, _Group
+from fedcohort.training.stack import Stack
+from fedcohort.training.stack.group import Group
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 
@@ -124,7 +125,7 @@ def test_the_first_layer_through_samples_and_as_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr("fedcohort.training.stacked.few_samples", lambda *_: asked.append(few) or few)
+    monkeypatch.setattr("fedcohort.training.stack.setup.few_samples", lambda *_: asked.append(few) or few)
     compare({"momentum": momentum, "batch_size": batch_size, "lr": 0.3}, model)
     assert asked
 
@@ -332,7 +333,7 @@ def test_out_of_memory_makes_the_stack_smaller_and_says_so_once(monkeypatch: pyt
 
 def test_what_did_not_fit_is_gone_before_less_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the garbage collector, too; and a library of CUDA that finds too little memory has words of its own."""
-    step, failed, left = _Group._step, [], []
+    step, failed, left = Group._step, [], []
 
     def scarce(self: Any, number: int) -> None:
         left.extend(group() for group in failed)
@@ -341,7 +342,7 @@ def test_what_did_not_fit_is_gone_before_less_is_tried(monkeypatch: pytest.Monke
             raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
         step(self, number)
 
-    monkeypatch.setattr(_Group, "_step", scarce)
+    monkeypatch.setattr(Group, "_step", scarce)
     engine = LocalEngine(
         small_federation([12] * 8, trouble=False), Mlp(hidden=5), Training(), FedAvg(), 3, 1, plan="stacked"
     )
@@ -474,7 +475,7 @@ def test_the_mean_of_identical_models_is_that_model_exactly() -> None:
 
 
 def test_a_layer_without_a_bias_is_all_there_is(compare: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedcohort.training.stacked.few_samples", lambda *_: True)
+    monkeypatch.setattr("fedcohort.training.stack.setup.few_samples", lambda *_: True)
     lone = as_model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3, bias=False)))
     compare({"momentum": 0.9}, lone)
     module = lone.build((6,), 3)

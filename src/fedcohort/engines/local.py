@@ -36,9 +36,10 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection.base import Cohort, Question
 from fedcohort.training.forward import Evaluation, answer, answers, blocks, evaluate_block, sum_up
-from fedcohort.training.local import DTYPES, Trainer, state_of
+from fedcohort.training.local import Trainer
 from fedcohort.training.memories import Memories, Memory
-from fedcohort.training.stacked import Stack, cannot_stack
+from fedcohort.training.shared import DTYPES, state_of
+from fedcohort.training.stack import Stack, cannot_stack
 from fedcohort.training.stopping import build_rule
 from fedcohort.training.trial import update_norm
 from fedcohort.training.upload import partly

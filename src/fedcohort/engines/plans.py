@@ -31,8 +31,8 @@ from fedcohort.federation.datasets import cache_folder
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection.base import Cohort
-from fedcohort.training.local import DTYPES
-from fedcohort.training.stacked import cannot_stack
+from fedcohort.training.shared import DTYPES
+from fedcohort.training.stack import cannot_stack
 
 __all__ = ["CLEARLY", "Choice", "choose_plan"]
 
