@@ -27,7 +27,8 @@ from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.local import Training
 from fedcohort.core.states import pack
 from fedcohort.engines.base import ClientError
-from fedcohort.engines.local import LocalEngine, _cut
+from fedcohort.engines.cutting import neighbors_of_equal_cost
+from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Logistic, Mlp, Model, ResNet18, as_model
 from fedcohort.selection.base import Cohort
@@ -391,10 +392,10 @@ def test_the_number_of_threads_does_not_matter(algorithm: str, tmp_path: Path) -
     most=st.integers(1, 9),
 )
 def test_a_cohort_is_cut_into_neighbours_of_about_equal_cost(costs: list[float], parts: int, most: int) -> None:
-    groups = _cut(np.array(costs), parts, most)
+    groups = neighbors_of_equal_cost(np.array(costs), parts, most)
     assert [i for group in groups for i in range(group.start, group.stop)] == list(range(len(costs)))
     assert all(1 <= group.stop - group.start <= most for group in groups)
-    whole = [sum(costs[group]) for group in _cut(np.array(costs), parts, 100)]
+    whole = [sum(costs[group]) for group in neighbors_of_equal_cost(np.array(costs), parts, 100)]
     assert max(whole, default=0.0) <= sum(costs) / parts + max(costs, default=0.0)
 
 
