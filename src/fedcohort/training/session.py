@@ -18,7 +18,7 @@ from fedcohort.training.stopping import Progress, StoppingRule
 __all__ = ["Session"]
 
 MORE_WORK_BY_LOSS = 4 / 3
-"""Work of an epoch whose samples are drawn by their loss: one forward pass more beside every forward and backward pass."""
+"""Work of an epoch whose samples are drawn by their loss: every forward and backward pass has one more forward pass beside it."""
 
 
 class Session:

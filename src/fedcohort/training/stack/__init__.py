@@ -1,6 +1,6 @@
 """Local training of stacks of clients: every parameter has a leading client axis, and one call advances all clients by a step.
 
-Whatever the loop does to one client (the algorithm's hooks, clipping, the optimizer) is done here to all clients of a stack at once.
+What the loop does to one client (the algorithm's hooks, clipping, the optimizer) is done here to all clients of a stack at once.
 Except for clipping, which has its own code for stacks, these operations are elementwise. How gradients are computed is the subject of
 :mod:`fedcohort.training.networks`. Where nothing reads them and the optimizer is plain or momentum SGD, a chain of linear layers takes
 its steps without computing them separately (:mod:`fedcohort.training.descent`).

@@ -110,12 +110,12 @@ class StackProblem:
     @property
     def rng(self) -> np.random.Generator:
         """Not available: every client has a generator of its own."""
-        raise NotImplementedError("an algorithm that draws random numbers on the client says stacks = False")
+        raise NotImplementedError("an algorithm that draws random numbers on the client must set stacks = False")
 
     @property
     def held_out(self) -> tuple[Tensor, Tensor]:
         """Not available: held-out parts have different sizes."""
-        raise NotImplementedError("an algorithm that looks at held-out samples says stacks = False")
+        raise NotImplementedError("an algorithm that uses held-out samples must set stacks = False")
 
     def backward(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """See :class:`Problem`; cross-entropies are [clients, B], 0 where padded, and correct predictions [clients]."""
@@ -132,11 +132,11 @@ class StackProblem:
 
     def losses_and_gradient(self, at: Tensors, weights: Tensor | None = None) -> tuple[Tensor, Tensors]:
         """Not implemented for stacks: no algorithm that stacks needs it."""
-        raise NotImplementedError("an algorithm that looks at losses elsewhere says stacks = False")
+        raise NotImplementedError("an algorithm that computes losses at other parameters must set stacks = False")
 
     def cross_entropy_gradient(self, features: Tensor, labels: Tensor) -> Tensors:
         """Not implemented for stacks: no algorithm that stacks needs it."""
-        raise NotImplementedError("an algorithm that looks at other samples says stacks = False")
+        raise NotImplementedError("an algorithm that computes gradients on other samples must set stacks = False")
 
     def received_loss(self) -> Tensor:
         """See :class:`Problem`; float64 [clients]."""
