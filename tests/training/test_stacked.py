@@ -64,7 +64,8 @@ def compare() -> Iterator[Callable[..., None]]:
             engines.callback(one.close)
             engines.callback(other.close)
             assert other.plan == "stacked"
-            other.group, other.stacks = group, 1
+            assert other.groups is not None
+            other.groups.limit, other.stacks = group, 1
             cohort = Cohort(np.array(HEALTHY), epochs=np.array([2, 1, 3, 2, 0, 2, 1]))
             start = one.initial_model()
             for t in (1, 2):

@@ -14,7 +14,7 @@ import queue
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -29,15 +29,10 @@ from fedcohort.core.streams import integer, torch_seeded
 from fedcohort.core.threads import one_thread, one_thread_each
 from fedcohort.engines import device
 from fedcohort.engines.base import Later, check_split, naming_client
-from fedcohort.engines.cutting import (
-    CARRIED,
-    largest_stack,
-    neighbors_of_equal_cost,
-    out_of_memory,
-    question_pieces,
-)
+from fedcohort.engines.cutting import neighbors_of_equal_cost, question_pieces
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.evaluation import EvaluationPiece, PendingEvaluation
+from fedcohort.engines.groups import GroupTrainer
 from fedcohort.engines.questions import forward_answers, trial_answers
 from fedcohort.engines.window import in_order
 from fedcohort.federation.federation import Federation, Samples
@@ -96,7 +91,7 @@ class LocalEngine:
     Attributes:
         plan: how clients are trained.
         draws: whether the model draws random numbers in training; threads then take turns in its forward passes.
-        group: maximum number of clients in one stack; None means as many as fit.
+        groups: trains clients in stacks; None for the other plans.
         stacks: minimum number of stacks per round if the cohort has enough clients: one per core, whatever the number of threads.
         meanwhile: see :class:`Engine`.
     """
@@ -134,16 +129,16 @@ class LocalEngine:
         self.plan: Plan = plan
         self.meanwhile: Callable[[], bool] = lambda: False
         self._beside: deque[Callable[[], None]] = deque()
-        self._stack: Stack | None = None
+        self.groups: GroupTrainer | None = None
         if plan == "stacked":
             module = self._module().to(dtype=DTYPES[training.precision])
             reason = cannot_stack(module, federation, algorithm, training)
             if reason is None:
-                self._stack = Stack(federation, module, training, algorithm, seed)
+                stack = Stack(federation, module, training, algorithm, seed)
+                self.groups = GroupTrainer(stack, self._model_bytes, self.memories)
             else:
                 warnings.warn(f"engine.plan = 'stacked': {reason}; clients are trained by threads", stacklevel=2)
                 self.plan = "threads"
-        self.group: int | None = None
         self.stacks = max(2, len(os.sched_getaffinity(0))) if on_cpu else 1
         self._restore = device.arithmetic(arithmetic) if not on_cpu else lambda: None
         self._pool = one_thread_each(self.workers, "client")
@@ -161,10 +156,10 @@ class LocalEngine:
         """See :class:`Engine`. At most a window of finished updates waits to be taken, so memory does not grow with the cohort."""
         received: dict[str, Tensors] = device.moved(algorithm.broadcast(), self.device)
         by_losses = cohort.stop is not None or cohort.sampling != "shuffled"  # each client's steps depend on its losses
-        if self._stack is None or by_losses:
+        if self.groups is None or by_losses:
             trained = self._train_threads(model, t, cohort, received)
         else:
-            trained = self._train_stacked(self._stack, model, t, cohort, received)
+            trained = self._train_stacked(self.groups, model, t, cohort, received)
         if cohort.share is None:
             yield from trained
             return
@@ -192,15 +187,15 @@ class LocalEngine:
         yield from self._in_order(work, self._costs(cohort), self._window(), beside=True)
 
     def _train_stacked(
-        self, stack: Stack, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
+        self, trainer: GroupTrainer, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
     ) -> Iterator[Update]:
         """As :meth:`train`. Stacks depend only on the cohort and the machine, so that any number of threads gives the same bits."""
         this_round = self.memories.begin()
         costs = self._costs(cohort)
-        groups = neighbors_of_equal_cost(costs, self.stacks, self._largest_stack(stack, cohort))
+        groups = neighbors_of_equal_cost(costs, self.stacks, trainer.largest(cohort))
 
         def work(position: int) -> list[Update]:
-            results = self._train_stack(stack, model, t, cohort, received, groups[position])
+            results = trainer.train(model, t, cohort, received, groups[position])
             for update, memory in results:
                 if memory:
                     self.memories.propose(this_round, update.client, memory)
@@ -210,47 +205,6 @@ class LocalEngine:
         window = max(self.workers + 1, self._window(size) // size)
         for updates in self._in_order(work, np.array([costs[group].sum() for group in groups]), window, beside=True):
             yield from updates
-
-    def _train_stack(
-        self, stack: Stack, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors], group: slice
-    ) -> list[tuple[Update, dict[str, Tensors]]]:
-        """Train a group of the cohort in one stack, or in smaller ones if that fails.
-
-        This is a method because a closure that calls itself would keep the model until the garbage collector runs.
-        """
-        clients = cohort.clients[group].tolist()
-        epochs = None if cohort.epochs is None else cohort.epochs[group].tolist()
-        memories = [self._memory(client) for client in clients]
-        try:
-            with naming_client(clients[0]) if len(clients) == 1 else nullcontext():
-                return stack.train(model, t, clients, epochs=epochs, received=received, memories=memories)
-        except Exception as error:
-            if len(clients) == 1:
-                raise
-            # a smaller stack may fit into memory; after any other error, stacks of one client show which client caused it
-            smaller = self._shrunk(len(clients)) if out_of_memory(error) else 1
-        starts = range(group.start, group.stop, smaller)
-        parts = [slice(start, min(start + smaller, group.stop)) for start in starts]
-        return [pair for part in parts for pair in self._train_stack(stack, model, t, cohort, received, part)]
-
-    def _largest_stack(self, stack: Stack, cohort: Cohort) -> int:
-        """Maximum number of clients in one stack."""
-        if self.group is not None:
-            return self.group
-        if self.device.type == "cpu" and stack.carries(cohort.clients, cohort.epochs, CARRIED):
-            return CARRIED
-        return largest_stack(self.device, self._model_bytes)
-
-    def _shrunk(self, clients: int) -> int:
-        """From now on, train half as many clients in a stack; warns once for each size."""
-        smaller = max(1, clients // 2)
-        if self.group is None or smaller < self.group:
-            self.group = smaller
-            warnings.warn(
-                f"a stack of {clients} clients does not fit into memory; from now on, stacks have {smaller}",
-                stacklevel=2,
-            )
-        return smaller
 
     def commit(self, admitted: Iterable[int]) -> None:
         """See :class:`Engine`."""
