@@ -7,7 +7,7 @@ from fedcohort.algorithms.base import ModelState, Tensors, Update
 from fedcohort.engines.base import naming_client
 from fedcohort.engines.cutting import CARRIED, largest_stack, out_of_memory
 from fedcohort.engines.device import moved
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.training.memories import Memories
 from fedcohort.training.stack import Stack
 

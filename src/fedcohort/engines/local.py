@@ -37,7 +37,7 @@ from fedcohort.engines.questions import forward_answers, trial_answers
 from fedcohort.engines.window import in_order
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
-from fedcohort.selection.base import Cohort, Question
+from fedcohort.selection import Cohort, Question
 from fedcohort.training.forward import Evaluation, blocks, evaluate_block
 from fedcohort.training.local import Trainer
 from fedcohort.training.memories import Memories, Memory

@@ -6,7 +6,7 @@ from contextlib import suppress
 from fedcohort.algorithms.base import ModelState, Tensors
 from fedcohort.core.arrays import Values
 from fedcohort.engines.base import naming_client
-from fedcohort.selection.base import Question
+from fedcohort.selection import Question
 from fedcohort.training.forward import answer, answers
 from fedcohort.training.local import Trainer
 from fedcohort.training.memories import Memory

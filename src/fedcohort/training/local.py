@@ -38,7 +38,7 @@ class Trainer(LocalSetup):
             t: round, from 1.
             client: id.
             epochs: replaces the experiment's number of epochs.
-            sampling: how an epoch's samples are drawn, see :class:`fedcohort.selection.base.Cohort`.
+            sampling: how an epoch's samples are drawn, see :class:`fedcohort.selection.Cohort`.
             stop: may end the training after fewer epochs.
             received: what the algorithm broadcast beside the model.
             memory: what the algorithm kept for this client.

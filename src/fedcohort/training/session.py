@@ -28,7 +28,7 @@ class Session:
         setup: the model and the settings.
         problem: the client's local problem.
         epochs: maximum number of epochs.
-        sampling: how an epoch's samples are drawn, see :class:`fedcohort.selection.base.Cohort`.
+        sampling: how an epoch's samples are drawn, see :class:`fedcohort.selection.Cohort`.
     """
 
     def __init__(self, setup: LocalSetup, problem: ClientProblem, epochs: int, sampling: str) -> None:
