@@ -55,6 +55,6 @@ def _lead(compared: Comparison, best: str, second: str) -> str:
     clear = "clear" if low > 0 else "not clear"
     verb, points = ("leads", lead.lstrip("+")) if mean >= 0 or math.isnan(mean) else ("differs from", lead)
     return (
-        f"It {verb} {second} by {points} points (95% interval {words.signed(low)} to {words.signed(high)}, {len(paired)} "
+        f"It {verb} {second} by {points} percentage points (95% interval {words.signed(low)} to {words.signed(high)}, {len(paired)} "
         f"paired seeds). The difference is {clear} with these seeds."
     )

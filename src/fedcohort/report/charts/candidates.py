@@ -45,7 +45,7 @@ def candidates(number: int, reading: Reading, frame: pd.DataFrame, terms: list[s
     about_blocks = f" A cell is the mean over {tall} clients × {wide} rounds." if wide * tall > 1 else ""
     about_dots = " A dot is a client that was selected." if wide * tall == 1 else ""
     note = (
-        f"Shade: rank among the candidates of the round; the darkest is the highest.{about_dots}{about_blocks} "
+        f"Shade: rank among the candidates of the round; full color is the highest.{about_dots}{about_blocks} "
         f"Seed {reading.seed}."
     )
     return Figure(f"map-{number}", "Scores of all candidates by round", note, views, data)

@@ -148,7 +148,7 @@ def class_accuracy(story: Story, look: Look) -> Figure | None:
         height = min(300, max(120, 16 * len(classes)))
         panels.append(Panel(sized(_class_chart(label, reading, classes, look), look, height), label, strategy=label))
     seldom = any(reading.experiment.measures.evaluate_every > 1 for _, reading in measured)
-    note = f"An empty cell is 0%, a full one 100% of the class's test samples. Seed {measured[0][1].seed}."
+    note = f"Shade: test accuracy of the class; an empty cell is 0%, full color is 100%. Seed {measured[0][1].seed}."
     note += " A cell covers the rounds since the last test." if seldom else ""
     data = {"class_accuracy": pd.concat(frames, ignore_index=True)}
     return Figure("class-accuracy", "Accuracy of each class", note, [View("classes", panels)], data)

@@ -184,5 +184,5 @@ def _clients(profile: "Profile", order: list[str], look: Look) -> Figure:
         cells = alt.Chart(alt.NamedData(name="profile_clients")).mark_rect(color=look.heat)
         chart = cells.encode(x, alt.Y("size:N", sort=order, title="batch size"), opacity=shade, tooltip=tooltip)
         views.append(View(title, [Panel(sized(chart, look, 32 * len(order), 18 * len(order)))]))
-    note = "Darker cells are higher values. Clients were measured one at a time, on one thread."
+    note = "Full color is the highest value. Clients were measured one at a time, on one thread."
     return Figure("profile-clients", "Single clients", note, views, {"profile_clients": frame})

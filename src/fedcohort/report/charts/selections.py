@@ -47,7 +47,7 @@ def _legend(frame: pd.DataFrame, many: bool) -> str:
     """Sentences about what the marks mean."""
     if many:
         return "Bars: number of clients that were selected so many times. Dashed line: uniform chance."
-    text = "Gray: the range that contains 90% of the clients under uniform chance. Dashed line: its mean."
+    text = "Gray: the range that contains 90% of the clients under uniform chance. Dashed line: the mean."
     if (frame["used"] < frame["times"]).any():
         text += " Pale part of a bar: rounds in which the client's update did not enter the model."
     return text

@@ -46,15 +46,9 @@ async function draw(place) {
   const width = place.clientWidth || place.closest(".view").clientWidth || 600;
   const has = name => JSON.stringify(spec).includes(`"name":"${name}"`);
   const labelled = has("named");
-  const named_ = labelled && width >= NARROW;
-  if (labelled && !named_) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
-  let right = 6;
-  if (named_) {
-    const names = Object.entries(spec.datasets).filter(([n]) => n.endsWith("_ends")).flatMap(([, rows]) => rows.map(row => row.name.length));
-    right = 14 + 7 * Math.max(...names, 1);
-  }
+  if (labelled && width < NARROW) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
   fold(spec, width);
-  spec.padding = {left: 2, top: 8, bottom: 2, right: Math.min(right, width / 3)};
+  spec.padding = {left: 2, top: 8, bottom: 2, right: 6}; // "fit-x" makes room for the names at the ends of lines
   const container = spec.width === "container";
   if (container) spec.autosize = {type: "fit-x", contains: "padding"};
   const before = state.views.get(key);

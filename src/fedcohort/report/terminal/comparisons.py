@@ -148,7 +148,7 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
         table,
         "",
         *dimmed(
-            "Accuracies are in %, on the test set. Local accuracy: of the last round's clients, on their training data during training.",
+            "Accuracies are in %, on the test set. Local accuracy: of the last round's clients on their own data during training.",
             "Jain: Jain's index of how often clients were selected; 1 is even. Jain of chance: its mean under uniform selection.",
         ),
     )
@@ -210,7 +210,7 @@ def summaries(
         table,
         "",
         *dimmed(
-            "Accuracies, standard deviation, drop and forgetting are in %. Chance: uniform selection of as many clients in each round.",
+            "Accuracies, standard deviation, drop and forgetting are in %. Chance: uniform selection of as many clients in a round.",
             ""
             if any(math.isfinite(one.client_accuracy) for one in runs)
             else "The accuracy of all clients was not measured. To measure it after every round, set measures.clients_every = 1.",
