@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.streams import rng as stream
-from fedcohort.selection.base import (
+from fedcohort.selection import (
     Census,
     Cohort,
     GradientNorm,
-    Indices,
     LocalAccuracy,
     LocalLoss,
     Outcome,
@@ -17,7 +17,6 @@ from fedcohort.selection.base import (
     Round,
     Speed,
     UpdateNorm,
-    Values,
     Why,
 )
 

@@ -2,14 +2,14 @@
 
 from fedcohort.algorithms.base import LARGE, Algorithm
 from fedcohort.core.errors import UsageError
-from fedcohort.selection.base import Selector
-from fedcohort.selection.everyone import All
+from fedcohort.selection import Selector
+from fedcohort.selection.all_available import All
 from fedcohort.selection.uniform import Uniform
 
 __all__ = ["GIVEN", "check"]
 
 GIVEN = {"unbiased": "inclusion", "cohort": "weights"}
-"""Weight modes that live on what the strategy says of its cohort: see :attr:`fedcohort.selection.base.Selector.gives`."""
+"""Weight modes that live on what the strategy says of its cohort: see :attr:`fedcohort.selection.Selector.gives`."""
 
 
 def check(selector: Selector, algorithm: Algorithm) -> None:

@@ -39,7 +39,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
     values = {
         "story": story,
         "title": story.name,
-        "sections": sections(story, by_section),
+        "sections": sections(by_section),
         "strategies": strategies(story),
         "headline": headline(story),
         "states": unfinished(story),

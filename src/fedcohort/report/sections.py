@@ -29,37 +29,34 @@ class Section:
 
     Attributes:
         key: id of the section in the page.
-        question: its heading.
+        heading: its heading.
         parts: its figures.
         empty: what the page says if there is nothing to show.
     """
 
     key: str
-    question: str
+    heading: str
     parts: Sequence[Part]
     empty: str = ""
 
 
 HEADINGS = {
-    "result": ("Which strategy performs best?", "No round has been played yet."),
-    "federation": ("What does the federation look like?", "The runs have not recorded their clients yet."),
-    "participation": ("Which clients took part, and was it fair?", "No round has been played yet."),
+    "result": ("Result", "No round has been played yet."),
+    "federation": ("Federation", "The runs have not recorded their clients yet."),
+    "participation": ("Participation and fairness", "No round has been played yet."),
     "reasons": (
-        "Why were these clients selected?",
+        "Reasons",
         "None of these strategies scores its candidates: all clients had the same chance, or all clients took part.",
     ),
-    "cost": ("What did it cost?", "No round has been played yet."),
-    "how": ("How can the runs be repeated?", ""),
+    "cost": ("Cost", "No round has been played yet."),
+    "how": ("Reproduction", ""),
 }
 """Heading of each section, and what it says if there is nothing to show."""
 
 
-def sections(story: Story, by_section: Mapping[str, Sequence[Part]]) -> list[Section]:
+def sections(by_section: Mapping[str, Sequence[Part]]) -> list[Section]:
     """All sections of the report, with the figures of :func:`parts`."""
-    headings = dict(HEADINGS)
-    if len(story.rows) == 1:
-        headings["result"] = ("Result", headings["result"][1])
-    return [Section(key, heading, by_section.get(key, ()), empty) for key, (heading, empty) in headings.items()]
+    return [Section(key, heading, by_section.get(key, ()), empty) for key, (heading, empty) in HEADINGS.items()]
 
 
 def parts(story: Story, look: Look = PAGE) -> dict[str, list[Part]]:

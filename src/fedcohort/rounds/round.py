@@ -21,17 +21,7 @@ from fedcohort.record import Portrait, Reasons, RoundRow
 from fedcohort.rounds.ledger import Ledger, Stopwatch, num_bytes
 from fedcohort.rounds.reasons import decisions
 from fedcohort.rounds.tally import Tally
-from fedcohort.selection.base import (
-    Cohort,
-    LocalAccuracy,
-    LocalLoss,
-    LossChange,
-    Question,
-    Round,
-    Selector,
-    Speed,
-    choose,
-)
+from fedcohort.selection import Cohort, LocalAccuracy, LocalLoss, LossChange, Question, Round, Selector, Speed, choose
 
 __all__ = ["Game", "play_round"]
 

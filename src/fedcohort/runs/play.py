@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.record import RoundRow, Run, Saved, Writer
 
@@ -90,7 +90,7 @@ def _play(
     round is committed as soon as that is done."""
     from fedcohort.core.threads import one_thread
     from fedcohort.rounds import play_round
-    from fedcohort.selection.base import LocalAccuracy
+    from fedcohort.selection import LocalAccuracy
 
     experiment, measures = cell.experiment, cell.experiment.measures
     question, every = LocalAccuracy(held_out=experiment.federation.holdout > 0), measures.clients_every
@@ -193,7 +193,7 @@ def _versions() -> dict[str, str]:
     import torch
 
     return {
-        "fedcohort": version("fedcohort"),
+        "fedcohort": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,

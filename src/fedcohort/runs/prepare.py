@@ -149,8 +149,8 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
     from fedcohort.models import as_model
     from fedcohort.rounds import Game
     from fedcohort.rounds.ledger import num_bytes
-    from fedcohort.selection.base import Census
-    from fedcohort.selection.everyone import All
+    from fedcohort.selection import Census
+    from fedcohort.selection.all_available import All
 
     seed, found = experiment.seed, federate(experiment, given, pick_device(experiment.engine.device))
     federation, public = found.federation, found.public

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fedcohort.algorithms.base import Algorithm
-    from fedcohort.selection.base import Selector
+    from fedcohort.selection import Selector
 
 __all__ = ["Comparison", "Result", "Row", "Target", "compare", "read", "result", "side_by_side"]
 

@@ -242,7 +242,7 @@ def _measure(order: dict[str, Any]) -> Size:
     from fedcohort.rounds import play_round
     from fedcohort.runs.given import Given
     from fedcohort.runs.prepare import prepare
-    from fedcohort.selection.base import Cohort, LocalAccuracy
+    from fedcohort.selection import Cohort, LocalAccuracy
 
     described = tomllib.loads(order["toml"])
     described["training"]["batch_size"] = order["size"]
