@@ -67,18 +67,18 @@ def _table(profile: "Profile") -> pd.DataFrame:
     """A row for each batch size; times in milliseconds, memory in MB."""
     frame = pd.DataFrame(
         {
-            "size": [str(one.batch_size) for one in profile.sizes],
-            "ms": [1e3 * one.batch_seconds for one in profile.sizes],
-            "sd": [1e3 * one.batch_seconds_sd for one in profile.sizes],
-            "throughput": [one.samples_per_second for one in profile.sizes],
-            "slow": [one.samples_per_second * (1 - min(one.precision, 1)) for one in profile.sizes],
-            "fast": [one.samples_per_second * (1 + min(one.precision, 1)) for one in profile.sizes],
-            "memory": [one.memory / MB for one in profile.sizes],
-            "memory_mean": [np.mean([row["memory"] for row in one.clients]) / MB for one in profile.sizes],
-            "memory_sd": [one.memory_sd / MB for one in profile.sizes],
-            "before": [one.memory_before / MB for one in profile.sizes],
-            "accuracy": [one.accuracy for one in profile.sizes],
-            "client_accuracy": [one.client_accuracy for one in profile.sizes],
+            "size": [str(batch.batch_size) for batch in profile.sizes],
+            "ms": [1e3 * batch.batch_seconds for batch in profile.sizes],
+            "sd": [1e3 * batch.batch_seconds_sd for batch in profile.sizes],
+            "throughput": [batch.samples_per_second for batch in profile.sizes],
+            "slow": [batch.samples_per_second * (1 - min(batch.precision, 1)) for batch in profile.sizes],
+            "fast": [batch.samples_per_second * (1 + min(batch.precision, 1)) for batch in profile.sizes],
+            "memory": [batch.memory / MB for batch in profile.sizes],
+            "memory_mean": [np.mean([row["memory"] for row in batch.clients]) / MB for batch in profile.sizes],
+            "memory_sd": [batch.memory_sd / MB for batch in profile.sizes],
+            "before": [batch.memory_before / MB for batch in profile.sizes],
+            "accuracy": [batch.accuracy for batch in profile.sizes],
+            "client_accuracy": [batch.client_accuracy for batch in profile.sizes],
         }
     )
     spread = frame["memory_sd"].fillna(0)
@@ -156,15 +156,15 @@ def _clients(profile: "Profile", order: list[str], look: Look) -> Figure:
     """Clients × batch sizes: one view for each measurement."""
     rows = [
         {
-            "size": str(one.batch_size),
+            "size": str(batch.batch_size),
             "client": str(int(row["client"])),
             "ms": 1e3 * row["batch_seconds"],
             "throughput": row["samples_per_second"],
             "memory": row["memory"] / MB,
             "accuracy": row["accuracy"],
         }
-        for one in profile.sizes
-        for row in one.clients
+        for batch in profile.sizes
+        for row in batch.clients
     ]
     formats = {"ms": _milliseconds, "throughput": words.count, "memory": _megabytes, "accuracy": _one_digit}
     frame = with_texts(pd.DataFrame(rows), formats)

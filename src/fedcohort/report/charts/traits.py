@@ -108,7 +108,7 @@ def noise(clients: Clients, look: Look) -> Figure | None:
     )
     chart, frame, about = bars.draw(clients, wrong, look)
     note = (
-        f"Share of labels that label noise changed, seed {clients.seed}: {words.count(np.count_nonzero(wrong))} of "
+        f"Share of labels that label noise changed, seed {clients.seed}: {words.count(int(np.count_nonzero(wrong)))} of "
         f"{words.count(clients.number)} clients have wrong labels, up to {words.share(float(wrong.max()))}.{about}"
     )
     view = View("noise", [Panel(sized(chart, look, HEIGHT, paper_height(HEIGHT)))])

@@ -129,19 +129,19 @@ def _listed(numbers: Sequence[int]) -> str:
 def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
     """The results of a row, one line for each seed."""
     columns = [
-        Column("seed", [str(one.seed) for one in runs]),
-        Column("final\naccuracy", [percent(one.accuracy) for one in runs]),
-        Column("best\naccuracy", [percent(one.best_accuracy) for one in runs]),
-        Column("early\nstop", [percent(one.early_stop_accuracy) for one in runs], 1),
-        Column("local\naccuracy", [percent(one.local_accuracy) for one in runs]),
-        Column("Jain", [index(one.jain) for one in runs]),
-        Column("Jain of\nchance", [index(one.jain_random) for one in runs]),
-        Column("simulated\ntime", [count(one.simulated_time) for one in runs]),
-        Column("bytes", [size(one.bytes) for one in runs], 2),
-        Column("wall\ntime", [duration(one.wall_seconds) for one in runs]),
+        Column("seed", [str(run.seed) for run in runs]),
+        Column("final\naccuracy", [percent(run.accuracy) for run in runs]),
+        Column("best\naccuracy", [percent(run.best_accuracy) for run in runs]),
+        Column("early\nstop", [percent(run.early_stop_accuracy) for run in runs], 1),
+        Column("local\naccuracy", [percent(run.local_accuracy) for run in runs]),
+        Column("Jain", [index(run.jain) for run in runs]),
+        Column("Jain of\nchance", [index(run.jain_random) for run in runs]),
+        Column("simulated\ntime", [count(run.simulated_time) for run in runs]),
+        Column("bytes", [size(run.bytes) for run in runs], 2),
+        Column("wall\ntime", [duration(run.wall_seconds) for run in runs]),
     ]
     table, _ = fitting_table(columns, width)
-    rounds = sorted({one.rounds for one in runs})
+    rounds = sorted({run.rounds for run in runs})
     return Group(
         Text.assemble((label, "bold"), f", {_listed(rounds)} rounds"),
         "",
@@ -159,22 +159,22 @@ def summaries(
 ) -> Group:
     """All measures of runs: one line for each measure, one column for each run."""
     rows: list[tuple[str, Callable[[Summary], str]]] = [
-        ("test accuracy, last round", lambda one: percent(one.accuracy)),
-        ("  mean over classes", lambda one: percent(one.macro_accuracy)),
-        ("  best round", lambda one: percent(one.best_accuracy)),
-        ("  at best validation accuracy", lambda one: percent(one.early_stop_accuracy)),
-        ("local accuracy of the last round's clients", lambda one: percent(one.local_accuracy)),
-        ("accuracy of all clients", lambda one: percent(one.client_accuracy)),
-        ("  of the worst-served tenth", lambda one: percent(one.worst_client_accuracy)),
-        ("target accuracy", lambda one: percent(one.target)),
-        ("  rounds to it", lambda one: words.rounds(one.rounds_to_target)),
-        ("  simulated time to it", lambda one: count(one.time_to_target)),
-        ("  bytes to it", lambda one: size(one.bytes_to_target)),
-        ("rounds", lambda one: count(one.rounds)),
-        ("simulated time", lambda one: count(one.simulated_time)),
-        ("bytes", lambda one: size(one.bytes)),
-        ("client passes", lambda one: count(one.client_passes)),
-        ("wall time", lambda one: duration(one.wall_seconds["total"])),
+        ("test accuracy, last round", lambda run: percent(run.accuracy)),
+        ("  mean over classes", lambda run: percent(run.macro_accuracy)),
+        ("  best round", lambda run: percent(run.best_accuracy)),
+        ("  at best validation accuracy", lambda run: percent(run.early_stop_accuracy)),
+        ("local accuracy of the last round's clients", lambda run: percent(run.local_accuracy)),
+        ("accuracy of all clients", lambda run: percent(run.client_accuracy)),
+        ("  of the worst-served tenth", lambda run: percent(run.worst_client_accuracy)),
+        ("target accuracy", lambda run: percent(run.target)),
+        ("  rounds to it", lambda run: words.rounds(run.rounds_to_target)),
+        ("  simulated time to it", lambda run: count(run.time_to_target)),
+        ("  bytes to it", lambda run: size(run.bytes_to_target)),
+        ("rounds", lambda run: count(run.rounds)),
+        ("simulated time", lambda run: count(run.simulated_time)),
+        ("bytes", lambda run: size(run.bytes)),
+        ("client passes", lambda run: count(run.client_passes)),
+        ("wall time", lambda run: duration(run.wall_seconds["total"])),
         *(
             (f"{name} of selections (chance)", partial(_beside_chance, name=field))
             for name, field in (
@@ -186,22 +186,22 @@ def summaries(
         ),
         (
             "  Jain's index under chance, 5% to 95%",
-            lambda one: f"{index(one.jain_random.q05)} to {index(one.jain_random.q95)}",
+            lambda run: f"{index(run.jain_random.q05)} to {index(run.jain_random.q95)}",
         ),
-        ("Jain's index of admitted updates", lambda one: index(one.admitted.jain)),
-        ("standard deviation over the last fifth of the rounds", lambda one: percent(one.tail_sd, 2)),
-        ("largest drop in a round", lambda one: percent(one.largest_drop)),
-        ("forgetting", lambda one: percent(one.forgetting)),
+        ("Jain's index of admitted updates", lambda run: index(run.admitted.jain)),
+        ("standard deviation over the last fifth of the rounds", lambda run: percent(run.tail_sd, 2)),
+        ("largest drop in a round", lambda run: percent(run.largest_drop)),
+        ("forgetting", lambda run: percent(run.forgetting)),
     ]
-    cells = [[text_of(one) for _, text_of in rows] for one in runs]
+    cells = [[text_of(run) for _, text_of in rows] for run in runs]
     heads = [name for name, _ in rows]
     if sets:
         heads += ["coverage of prediction sets", "  expected on average", "  of one calibration, 5% to 95%"]
         heads += ["  mean size", "  empty"]
-        for column, one in zip(cells, sets, strict=True):
-            ranges = [f"{percent(low)} to {percent(high)}" for low, high in (one.expected, one.likely)]
-            column += [percent(one.sets.coverage), *ranges]
-            column += [count(one.sets.size, 2), percent(one.sets.empty)]
+        for column, conformal in zip(cells, sets, strict=True):
+            ranges = [f"{percent(low)} to {percent(high)}" for low, high in (conformal.expected, conformal.likely)]
+            column += [percent(conformal.sets.coverage), *ranges]
+            column += [count(conformal.sets.size, 2), percent(conformal.sets.empty)]
     columns = [Column("measure", heads, left=True)]
     for i, (name, column) in enumerate(zip(names, cells, strict=True)):
         columns.append(Column(name, column, len(cells) - i if i else None))
@@ -212,12 +212,15 @@ def summaries(
         *dimmed(
             "Accuracies, standard deviation, drop and forgetting are in %. Chance: uniform selection of as many clients in a round.",
             ""
-            if any(math.isfinite(one.client_accuracy) for one in runs)
+            if any(math.isfinite(run.client_accuracy) for run in runs)
             else "The accuracy of all clients was not measured. To measure it after every round, set measures.clients_every = 1.",
+            "∞: the run did not reach the target accuracy."
+            if any(math.isinf(run.rounds_to_target) for run in runs)
+            else "",
             about_hidden(hidden),
         ),
     )
 
 
-def _beside_chance(one: "Summary", name: str) -> str:
-    return f"{index(getattr(one.selected, name))} ({index(getattr(one.selected_random, name))})"
+def _beside_chance(run: "Summary", name: str) -> str:
+    return f"{index(getattr(run.selected, name))} ({index(getattr(run.selected_random, name))})"

@@ -17,27 +17,29 @@ __all__ = ["explanation"]
 
 def explanation(decision: "Explanation", width: int = WIDE) -> Group:
     """One decision: in words, its candidates, and the exchanges with clients."""
-    shown = [one for one in decision.candidates if decision.client in (None, one.client)][:SHOWN_CLIENTS]
-    terms = list(dict.fromkeys(name for one in shown for name in one.terms))
-    reports = list(dict.fromkeys(name for one in shown for name in one.outcome))
+    shown = [candidate for candidate in decision.candidates if decision.client in (None, candidate.client)][
+        :SHOWN_CLIENTS
+    ]
+    terms = list(dict.fromkeys(name for candidate in shown for name in candidate.terms))
+    reports = list(dict.fromkeys(name for candidate in shown for name in candidate.outcome))
     heads = {"num_samples": "samples", "duration": "time", "weight": "weight %"}
     columns = [
-        Column("client", [str(one.client) for one in shown]),
-        Column("selected", ["yes" if one.selected else "–" for one in shown]),
-        Column("score", [number(one.score) for one in shown]),
+        Column("client", [str(candidate.client) for candidate in shown]),
+        Column("selected", ["yes" if candidate.selected else "–" for candidate in shown]),
+        Column("score", [number(candidate.score) for candidate in shown]),
         *(
-            Column(name, [number(one.terms.get(name, math.nan)) for one in shown], 50 - i)
+            Column(name, [number(candidate.terms.get(name, math.nan)) for candidate in shown], 50 - i)
             for i, name in enumerate(terms)
         ),
-        Column("outcome", [one.status for one in shown], 60, left=True),
+        Column("outcome", [candidate.status for candidate in shown], 60, left=True),
         *(
             Column(
                 heads.get(name, name),
                 [
-                    percent(one.outcome.get(name, math.nan))
+                    percent(candidate.outcome.get(name, math.nan))
                     if name == "weight"
-                    else number(one.outcome.get(name, math.nan))
-                    for one in shown
+                    else number(candidate.outcome.get(name, math.nan))
+                    for candidate in shown
                 ],
                 30 - i,
             )
@@ -66,10 +68,10 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
 
 def _exchanges(decision: "Explanation") -> list[Column]:
     return [
-        Column("exchange", [one.kind for one in decision.asked], left=True),
-        Column("messages", [count(one.messages) for one in decision.asked]),
-        Column("down", [size(one.bytes_down) for one in decision.asked], 2),
-        Column("up", [size(one.bytes_up) for one in decision.asked], 3),
-        Column("passes", [count(one.passes, 1) for one in decision.asked], 1),
-        Column("what a client discloses", [one.discloses for one in decision.asked], left=True, widest=60),
+        Column("exchange", [exchange.kind for exchange in decision.asked], left=True),
+        Column("messages", [count(exchange.messages) for exchange in decision.asked]),
+        Column("down", [size(exchange.bytes_down) for exchange in decision.asked], 2),
+        Column("up", [size(exchange.bytes_up) for exchange in decision.asked], 3),
+        Column("passes", [count(exchange.passes, 1) for exchange in decision.asked], 1),
+        Column("what a client discloses", [exchange.discloses for exchange in decision.asked], left=True, widest=60),
     ]

@@ -240,9 +240,9 @@ def _quantiles(survey: "Survey") -> Table:
 def known_data(known: Sequence[Mapping[str, str]]) -> Group:
     """The data sets that experiments can name, and where they come from."""
     columns = [
-        Column("name", [Text(one["name"], style="bold") for one in known], left=True),
-        Column("source", [one["from"] for one in known], left=True),
-        Column("local copy", [one["here"] for one in known], left=True),
+        Column("name", [Text(entry["name"], style="bold") for entry in known], left=True),
+        Column("source", [entry["from"] for entry in known], left=True),
+        Column("local copy", [entry["here"] for entry in known], left=True),
     ]
     return Group(
         plain_table(columns),
