@@ -79,8 +79,9 @@ def speed(clients: Clients, look: Look) -> Figure | None:
     )
     if clients.deadline is not None:
         late = int((time[known] > clients.deadline).sum())
+        need = "needs" if late == 1 else "need"
         note += (
-            f" {words.count(late)} of {words.count(int(known.sum()))} clients need longer than the deadline, "
+            f" {words.count(late)} of {words.count(int(known.sum()))} clients {need} longer than the deadline, "
             f"{words.number(clients.deadline)}."
         )
         data["deadline_key"] = pd.DataFrame({"deadline": [clients.deadline], "words": ["deadline"]})
@@ -91,10 +92,12 @@ def speed(clients: Clients, look: Look) -> Figure | None:
 
 def _deadline(title: str, look: Look) -> list[Any]:
     base = alt.Chart(alt.NamedData(name="deadline_key")).encode(alt.Y("deadline:Q", title=title))
-    name = base.mark_text(align="left", baseline="bottom", dx=2, dy=-2)
+    place: dict[str, Any] = {"align": "left", "baseline": "bottom", "dx": 2, "dy": -2}
+    text = {"x": alt.value(0), "text": alt.Text("words:N")}
     return [
         base.mark_rule(color=look.ink, strokeDash=[5, 3]),
-        name.encode(x=alt.value(0), text=alt.Text("words:N")),
+        base.mark_text(**place, stroke=look.ground, strokeWidth=3).encode(**text),  # a halo: the name is above bars
+        base.mark_text(**place).encode(**text),
     ]
 
 

@@ -124,7 +124,8 @@ def _waiting(experiment: "Experiment", survey: "Survey") -> Iterator[tuple[str, 
     if systems.deadline is not None:
         with_data = survey.time[survey.report.sizes > 0]
         late = int((with_data > systems.deadline).sum())
-        text = f"{count(late)} of {count(len(with_data))} clients need longer for nominal work in round 1"
+        need = "needs" if late == 1 else "need"
+        text = f"{count(late)} of {count(len(with_data))} clients {need} longer for nominal work in round 1"
         yield "Deadline", " ", f"{number(systems.deadline)}: {text}"
     if systems.overcommit > 1:
         yield (
