@@ -80,7 +80,7 @@ def scripts() -> str:
     """
     import vl_convert
 
-    from fedcohort.federation.datasets import cache_folder
+    from fedcohort.federation.cache import cache_folder
 
     cached = None
     with suppress(UsageError, OSError):
