@@ -195,7 +195,7 @@ def test_a_client_is_blacklisted_when_it_was_selected_more_often_than_the_limit(
     cohort = selector.select(a_round(9, 10, t=30))
     assert sorted(cohort.clients.tolist()) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert the_why(cohort).note.startswith("9 by utility, 0 exploring")
-    assert "to fill up" not in the_why(cohort).note
+    assert "from the blacklist" not in the_why(cohort).note
 
 
 def test_the_blacklist_is_lifted_when_others_are_not_enough() -> None:
@@ -204,7 +204,7 @@ def test_the_blacklist_is_lifted_when_others_are_not_enough() -> None:
     cohort = selector.select(a_round(9, 10, t=30))
     assert set(range(3, 10)) < set(cohort.clients.tolist())
     assert len(cohort) == 9
-    assert the_why(cohort).note.endswith("2 to fill up")
+    assert the_why(cohort).note.endswith("2 from the blacklist")
 
 
 # --- feedback ----------------------------------------------------------------------------------------------------------------

@@ -207,7 +207,7 @@ def test_clients_never_heard_of_come_first_and_keep_that_rank_when_they_fail() -
     selector.observe(an_outcome([0, 1, 2], trained=[True, True, False], reports={"loss": [5.0, 7.0, math.nan]}))
     cohort = selector.select(a_round(2, 4))
     assert set(cohort.clients.tolist()) == {2, 3}
-    assert the_why(cohort).note.endswith("2 never heard of")
+    assert the_why(cohort).note.endswith("2 without a report")
     assert selector.select(a_round(3, 4)).clients.tolist()[2] == 1
 
 

@@ -110,7 +110,7 @@ def test_those_who_say_nothing_come_last() -> None:
     clients = selector.select(a_round(7, 10, speeds=speeds)).clients
     assert set(clients[:6].tolist()) == {4, 5, 6, 7, 8, 9}
     nobody = ready(2).select(a_round(2, 10, speeds=np.full((10, 2), np.nan)))
-    assert the_why(nobody).note == "random: nobody says how fast it is"
+    assert the_why(nobody).note == "random: no client reported its speed"
 
 
 @pytest.mark.parametrize("given", [[1.0, 2.0], [0.0, 0.0, 0.0]])

@@ -98,7 +98,7 @@ def test_when_nobody_available_has_the_class_the_cohort_is_random() -> None:
     selector = ready(accuracy=(0.9, 0.5, 0.1))  # only client 2 has class 2
     cohorts = [selector.select(a_round(1, [0, 1], m=3, t=t)) for t in range(1, 51)]
     assert {cohort.clients.tolist()[0] for cohort in cohorts} == {0, 1}
-    assert {the_why(cohort).note for cohort in cohorts} == {"random: nobody has what classes [2] need"}
+    assert {the_why(cohort).note for cohort in cohorts} == {"random: no utility for the weakest classes [2]"}
 
 
 def test_clients_without_utility_fill_up_at_random() -> None:
