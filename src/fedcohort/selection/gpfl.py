@@ -1,4 +1,4 @@
-"""GPFL: clients whose updates point along the global update, with a bonus for clients that were rarely selected.
+"""GPFL: clients with updates that point along the global update, and a bonus for clients that were rarely selected.
 
     c_i = ⟨d_i, g⟩/‖g‖,   d_i ← μ·d_i + (1 − μ)·Δ_i  when client i takes part (d_i = Δ_i the first time)
     score_i = n·softmax(c_i/σ_c) + a·decay^(t−1)·√(2 ln t/n_i);   S_t = the top k
