@@ -22,7 +22,7 @@ from torch import Tensor
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.server import ServerTools
 from fedcohort.core.errors import UsageError
-from fedcohort.core.parameters import parameters
+from fedcohort.core.parameters import NotInKey, parameters
 from fedcohort.core.plugins import Card
 from fedcohort.core.threads import aside
 
@@ -374,7 +374,7 @@ class Algorithm:
     reproduce it)."""
     server_lr: Annotated[float, Gt(0), Le(1)] = 1.0
     """Server damping s: the new model is (1 − s)·old + s·merged."""
-    max_weight: Annotated[float, Gt(0)] | None = None
+    max_weight: Annotated[Annotated[float, Gt(0)] | None, NotInKey((None,))] = None
     """No update weighs more than this; for scaled, unbiased and cohort, whose weights can be large. The record notes the largest."""
 
     card: ClassVar[Card]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from fedcohort.core.parameters import make, parameters
+from fedcohort.core.parameters import NotInKey, make, parameters
 
 if TYPE_CHECKING:
     from fedcohort.algorithms.losses import Loss
@@ -40,7 +40,7 @@ class Training:
     """Factor of the schedules exponential and step."""
     lr_every: Annotated[int, Ge(1)] = 100
     """Rounds between two steps of schedule step; rounds until schedule cosine reaches 0."""
-    augment: Literal["none", "flip", "flip_shift"] = "none"
+    augment: Annotated[Literal["none", "flip", "flip_shift"], NotInKey(("none",))] = "none"
     """Training images are changed at random in every pass: mirrored left to right, or also shifted by up to 4 pixels. What clients are
     asked, and every evaluation, is about the images as they are."""
     clip_norm: Annotated[float, Ge(0)] = 0.0

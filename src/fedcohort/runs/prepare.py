@@ -157,7 +157,7 @@ def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
     selector = copy.deepcopy(given.selector) if given.selector is not None else experiment.selection.build()
     algorithm = copy.deepcopy(given.algorithm) if given.algorithm is not None else experiment.algorithm.build()
     for part in (selector, algorithm):
-        experiment.meet(part.needs - ({"public"} if given.public is not None else set()), type(part).__name__)
+        experiment.check_needs(part.needs - ({"public"} if given.public is not None else set()), type(part).__name__)
     check(selector, algorithm)
     systems, k = experiment.systems, experiment.selection.k
     if algorithm.pools:
