@@ -17,7 +17,7 @@ from rich.cells import cell_len
 import fedcohort
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.cli import cli
-from fedcohort.record import Run
+from fedcohort.record import Run, writing
 from fedcohort.selection import STRATEGIES
 
 HEAVY = ("torch", "numpy", "pandas", "scipy", "pydantic", "rich", "sklearn", "datasets")
@@ -639,7 +639,7 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
 
 def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
     path = stopped(tmp_path)
-    with Run(path).writing():
+    with writing(Run(path)):
         refused(process("run", *SHORT, "--quiet", "--runs", tmp_path), str(path), "another process is writing this run")
     assert call("run", *SHORT, "--quiet", "--runs", tmp_path).exit_code == 0
 

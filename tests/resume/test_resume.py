@@ -166,8 +166,8 @@ def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
 
 _HOLD = """
 import sys
-from fedcohort.record import Run
-with Run(sys.argv[1]).writing():
+from fedcohort.record import Run, writing
+with writing(Run(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -12,7 +12,7 @@ from rich.console import Console
 import fedcohort
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
-from fedcohort.record import Run
+from fedcohort.record import create_run
 from fedcohort.report import terminal
 from fedcohort.study import comparison
 from tests.experiments import UCB, small
@@ -184,7 +184,7 @@ def test_nothing_to_read_is_refused() -> None:
 
 
 def test_a_run_without_rounds_has_no_result(tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "empty", small().to_toml(), {"label": "uniform", "data": ""})
+    run = create_run(tmp_path / "empty", small().to_toml(), {"label": "uniform", "data": ""})
     with pytest.raises(UsageError, match="no finished round"):
         comparison.result(run)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.experiment import Cell, Experiment
-from fedcohort.record import RoundRow, Run, Saved, Writer
+from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, writing
 
 if TYPE_CHECKING:
     from fedcohort.engines.base import Later
@@ -68,9 +68,9 @@ def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: P
             **given.classes(),
         }
         description, files = _with_own_files(experiment)
-        record = Run.create(path, given.note() + description, meta | {"data": fingerprint, **_versions()}, files=files)
+        record = create_run(path, given.note() + description, meta | {"data": fingerprint, **_versions()}, files=files)
         check_same_data(record, fingerprint, experiment)
-        with record.writing() as writer, _finish_the_round() as stop:
+        with writing(record) as writer, _finish_the_round() as stop:
             if not record.portrait.facts:
                 writer.describe(game.portrait())
             saved = record.checkpoint()
