@@ -655,12 +655,12 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path: Path, monkeypatch:
     from fedcohort.runs import play
 
     def interrupted(*_: Any, **__: Any) -> None:
-        raise play.Interrupted("stopped after round 1 of 2; the same command goes on from there")
+        raise play.Interrupted("stopped after round 1 of 2; the same command resumes it")
 
     monkeypatch.setattr(play, "run_cell", interrupted)
     result = call("run", *SHORT, "--quiet", "--runs", tmp_path)
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr == "fedcohort: stopped after round 1 of 2; the same command goes on from there\n"
+    assert result.stderr == "fedcohort: stopped after round 1 of 2; the same command resumes it\n"
 
 
 def test_our_own_errors_keep_their_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def _separated(choice: type[Choice], given: Mapping[str, Any]) -> tuple[dict[str
     own = {key: value for key, value in given.items() if key in choice.model_fields and key != "parameters"}
     parameters = {key: value for key, value in given.items() if key not in own and key != "parameters"}
     nested = given.get("parameters")
-    return own, parameters | nested if isinstance(nested, Mapping) else parameters
+    return own, {**parameters, **nested} if isinstance(nested, Mapping) else parameters
 
 
 def _all_parameters(
@@ -119,7 +119,7 @@ def _all_parameters(
     if parameters and declared is None:
         raise UsageError(f"{where}.{min(parameters)}: {name!r} takes no parameters; a class with @parameters has them")
     try:
-        instance = make(plugin, parameters, where)
+        instance: Any = make(plugin, parameters, where)
     except UsageError as error:
         fields = [*(f for f in choice.model_fields if f != "parameters"), *(declared or ())]
         unknown = next((key for key in parameters if key not in fields), None)

@@ -249,7 +249,7 @@ def _measure(order: dict[str, Any]) -> Size:
     described["engine"] |= {"plan": "loop", "workers": 1}
     experiment = Experiment(**described)
     with prepare(experiment, Given(data_dir=order["data_dir"])) as (game, _):
-        memory = _Memory(game.engine.device.type)
+        memory = _Memory(game.device.type)
         memory_before = memory.now()
         peaks: dict[int, float] = {}
         clients = _spread(np.flatnonzero(game.clock.num_samples > 0))
