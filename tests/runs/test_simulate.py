@@ -16,7 +16,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.engines.base import ClientError
 from fedcohort.selection.base import Cohort, Round, Selector
 from fedcohort.selection.ucb import UCB
-from fedcohort.study.comparison import read
+from fedcohort.study.side_by_side import read
 from tests.experiments import small
 from tests.resume.test_resume import rename_data
 

@@ -14,7 +14,9 @@ from fedcohort import measures
 from fedcohort.core.errors import UsageError
 from fedcohort.record import create_run
 from fedcohort.report import terminal
-from fedcohort.study import comparison
+from fedcohort.study.comparison import Target
+from fedcohort.study.results import result
+from fedcohort.study.side_by_side import read
 from tests.experiments import UCB, small
 
 ROWS = [{"label": "UCB", "selection": UCB}, {"label": "everybody [all]", "selection": {"name": "all"}}]
@@ -83,7 +85,7 @@ def test_a_target_that_nobody_reaches(folder: Path, compared: fedcohort.Comparis
     high = fedcohort.compare(
         small(rounds=4, seeds=2, variants=ROWS, measures={"target_accuracy": 0.99}), runs=folder, progress=refuse
     )
-    assert high.target == comparison.Target(0.99, "measures.target_accuracy")
+    assert high.target == Target(0.99, "measures.target_accuracy")
     assert high.table["reached"].tolist() == [0, 0, 0]
     assert high.table[["rounds_to_target", "time_to_target", "bytes_to_target"]].isna().all(axis=None)
     assert "–: no seed reached it" in terminal.as_text(high)
@@ -120,8 +122,8 @@ def test_rounds_have_one_line_each(compared: fedcohort.Comparison) -> None:
 
 def test_without_a_validation_set_there_is_no_early_stop(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1, data={"validation": 0.0}), runs=tmp_path)
-    assert math.isnan(comparison.result(run).early_stop_accuracy)
-    assert comparison.result(run).to_json()["early_stop_accuracy"] is None
+    assert math.isnan(result(run).early_stop_accuracy)
+    assert result(run).to_json()["early_stop_accuracy"] is None
 
 
 def test_json_has_no_nan(folder: Path, compared: fedcohort.Comparison) -> None:
@@ -136,9 +138,9 @@ def test_json_has_no_nan(folder: Path, compared: fedcohort.Comparison) -> None:
 
 def test_directories_are_sorted_into_rows(compared: fedcohort.Comparison) -> None:
     paths = [run.path for row in compared.rows for run in row.runs.values()]
-    read = comparison.read(paths[::-1])
-    assert [row.label for row in read.rows] == ["everybody [all]", "UCB", "uniform"]
-    back = read.table.set_index("label").drop(columns=["difference", "difference_low", "difference_high"])
+    back_again = read(paths[::-1])
+    assert [row.label for row in back_again.rows] == ["everybody [all]", "UCB", "uniform"]
+    back = back_again.table.set_index("label").drop(columns=["difference", "difference_low", "difference_high"])
     there = compared.table.set_index("label")[back.columns]
     assert back.loc[there.index].equals(there)
 
@@ -148,7 +150,7 @@ def test_equal_labels_are_told_apart(tmp_path: Path) -> None:
     for name, k in (("few", 2), ("many", 4), ("many", 5)):
         run = fedcohort.run(small(name=name, rounds=1, selection={"k": k}), runs=tmp_path)
         paths.append(run.path)
-    labels = [row.label for row in comparison.read(paths).rows]
+    labels = [row.label for row in read(paths).rows]
     assert labels == ["few: uniform", "many: uniform (1)", "many: uniform (2)"]
 
 
@@ -157,14 +159,14 @@ def test_rows_without_a_common_seed_have_no_difference(tmp_path: Path) -> None:
         fedcohort.run(small(rounds=1, seed=seed, selection=name), runs=tmp_path)
         for seed, name in ((0, "uniform"), (1, "all"))
     ]
-    table = comparison.read([run.path for run in runs]).table
+    table = read([run.path for run in runs]).table
     assert table["difference"].isna().tolist() == [False, True]
 
 
 def test_the_same_run_twice_is_refused(compared: fedcohort.Comparison) -> None:
     path = compared.rows[0].runs[0].path
     with pytest.raises(UsageError, match="'uniform' under seed 0; give one"):
-        comparison.read([path, path])
+        read([path, path])
 
 
 def test_unfinished_runs_are_refused(tmp_path: Path) -> None:
@@ -175,18 +177,18 @@ def test_unfinished_runs_are_refused(tmp_path: Path) -> None:
         fedcohort.run(small(), runs=tmp_path, progress=stop)
     (path,) = tmp_path.iterdir()
     with pytest.raises(UsageError, match="stopped after round 1 of 6; finish it first, with `fedcohort run"):
-        comparison.read([path])
+        read([path])
 
 
 def test_nothing_to_read_is_refused() -> None:
     with pytest.raises(UsageError, match="at least one"):
-        comparison.read([])
+        read([])
 
 
 def test_a_run_without_rounds_has_no_result(tmp_path: Path) -> None:
     run = create_run(tmp_path / "empty", small().to_toml(), {"label": "uniform", "data": ""})
     with pytest.raises(UsageError, match="no finished round"):
-        comparison.result(run)
+        result(run)
 
 
 # --- how it looks ------------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def run(
     from fedcohort.runs.find import find_run
     from fedcohort.runs.given import Given
     from fedcohort.runs.play import run_cell
-    from fedcohort.study.comparison import result
+    from fedcohort.study.results import result
 
     label, experiment = row_of(experiment_of(file, settings), variant)
     cells = [dataclasses.replace(cell, label=label) for cell in experiment.cells()]
@@ -109,7 +109,7 @@ def compare(
         raise UsageError(
             f"--set {settings[0]!r}: run directories are only read; leave it out, or give an experiment file"
         )
-    from fedcohort.study.comparison import read
+    from fedcohort.study.side_by_side import read
 
     _print_comparison(read(folders), as_json)
 
@@ -170,7 +170,7 @@ def _grid(over: Sequence[str]) -> dict[str, Any]:
 
 def _compare(experiment: "Experiment", runs: str, data_dir: str | None, jobs: int, quiet: bool, as_json: bool) -> None:
     from fedcohort.runs.given import Given
-    from fedcohort.study.comparison import compare
+    from fedcohort.study.compare import compare
 
     if jobs > 1 and click.get_current_context().meta.get("fedcohort.track"):
         raise UsageError(f"--jobs {jobs}: trackers are told by one process; leave out --track, or take --jobs 1")

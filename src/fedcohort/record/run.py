@@ -266,7 +266,7 @@ def open_run(path: str | Path) -> Run:
     """Open a run directory for reading: ``.rounds``, ``.clients``, ``.decisions``, ``.ledger`` are DataFrames.
 
     Raises:
-        UsageError: there is no run, it is of another version, or something in it is damaged.
+        UsageError: there is no run, it was written in another format, or something in it was changed or damaged.
     """
     run = Run(path)
     run.verify()
