@@ -346,7 +346,7 @@ def test_public_samples_for_an_algorithm_that_python_hands_over(tmp_path: Path) 
 def test_public_samples_that_were_not_handed_over_or_do_not_fit(tmp_path: Path) -> None:
     experiment = small(rounds=2, algorithm="feddf", public={"name": "given"})
     with pytest.raises(
-        UsageError, match=r"public\.name = 'given': nothing was handed over; use fedcohort\.run\(…, public"
+        UsageError, match=r"public\.name = 'given': no samples were given; use fedcohort\.run\(…, public"
     ):
         fedcohort.run(experiment, runs=tmp_path)
     with pytest.raises(

@@ -198,7 +198,7 @@ def test_prediction_sets_of_a_finished_run(tmp_path: Path) -> None:
 
 
 def test_prediction_sets_need_a_finished_run_with_a_validation_set(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^data\.validation = 0: there is nothing to calibrate on"):
+    with pytest.raises(UsageError, match=r"^data\.validation = 0: there are no samples to calibrate on"):
         conformal(fedcohort.run(small(rounds=1, data={"validation": 0}), runs=tmp_path / "none"))
     with pytest.raises(KeyboardInterrupt):
         fedcohort.run(small(), runs=tmp_path / "broken", progress=stop_after(2))

@@ -201,5 +201,5 @@ def test_nobody_available(tmp_path: Path) -> None:
     found = explain(run, 1)
     assert found.words()[0] == "Empty round: no client available."
     assert as_text(explanation(found))
-    with pytest.raises(UsageError, match="was not available in round 1; nobody was"):
+    with pytest.raises(UsageError, match="was not available in round 1; no client was"):
         explain(run, 1, 0)

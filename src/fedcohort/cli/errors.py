@@ -1,17 +1,14 @@
-"""How a command ends without a traceback."""
+"""Errors that end a command without a traceback."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Stopped", "Wrong"]
 
 
 class Wrong(click.ClickException):
-    """What users can get wrong: one line on standard error."""
+    """An error in the command or its input: one line on standard error, and exit code 2."""
 
     exit_code = 2
 
@@ -20,7 +17,7 @@ class Wrong(click.ClickException):
 
 
 class Stopped(click.ClickException):
-    """Ctrl-C, which nobody got wrong."""
+    """The command was interrupted with Ctrl-C: one line on standard error, and exit code 130."""
 
     exit_code = 130
 

@@ -2,7 +2,7 @@
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -156,5 +156,5 @@ class Measured:
         return counts
 
 
-def _array(column: "pd.Series[float]") -> Values:
+def _array(column: "pd.Series[Any]") -> Values:
     return column.to_numpy(np.float64)
