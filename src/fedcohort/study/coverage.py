@@ -113,7 +113,7 @@ def conformal(
     data: Dataset | None = None,
     model: "AnyModel | None" = None,
     data_dir: str | Path | None = None,
-    public: PublicSamples | None = None,
+    public: "PublicSamples | None" = None,
 ) -> Conformal:
     """Split conformal prediction with a finished run's model, calibrated on the server's validation set and measured on its test set.
 
