@@ -150,6 +150,23 @@ def test_run_a_variant(done: Path) -> None:
     assert {run["note"] for run in said["runs"]} == {"was finished already"}
 
 
+def test_run_one_seed(done: Path, tmp_path: Path) -> None:
+    file, runs = done / "tiny.toml", done / "runs"
+    [known] = json.loads(call("run", file, "--seed", 1, "--runs", runs, "--json").stdout)["runs"]
+    assert (known["seed"], known["note"]) == (1, "was finished already")
+    result = call("run", file, "--variant", "UCB", "--seed", 7, "--runs", tmp_path, "--json")
+    [other] = json.loads(result.stdout)["runs"]
+    assert (other["seed"], Run(other["path"]).meta["label"]) == (7, "UCB")
+    assert len(list(tmp_path.iterdir())) == 1
+    experiment = fedcohort.load_experiment(file, ["selection.name=ucb"])
+    assert fedcohort.run(experiment, seed=7, runs=tmp_path).path == Path(other["path"])  # as in Python
+
+
+@pytest.mark.parametrize("seed", ["-1", "1.5", "x"])
+def test_a_bad_seed_is_refused(seed: str) -> None:
+    refused(call("run", "--seed", seed), "--seed")
+
+
 def test_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     def stop(cell: Any, row: Any) -> None:
         if row.round == 2:

@@ -58,8 +58,8 @@ def jain_random(num_clients: int, k: int, rounds: int, *, draws: int = 2_000, se
     selections (kn ≤ 300 and ≤ 4m) that J takes few values. For other cases, the limit for many rounds is used, in a millisecond: with
     T = Σx = kn, J = 1/(1 + m·Q/T²), and the spread Q = Σ(x − T/m)² has exactly the mean n·k(m − k)/m and the variance
     2n(n − 1)·k²(m − k)²/(m²(m − 1)). In the limit, Q is a multiple of χ² with m − 1 degrees of freedom; it is approximated by the
-    Gamma distribution with these moments. Compared with simulation, the mean of J differs by less than 0.1% and its quantiles by less than
-    0.5% (measured for 12 to a million clients and 31 to 600 rounds), which is also the error of 2,000 draws.
+    Gamma distribution with these moments. Compared with simulation, the mean of J differs by less than 0.1% and its quantiles by
+    less than 0.5% (measured for 12 to a million clients and 31 to 600 rounds), which is also the error of 2,000 draws.
     """
     if num_clients < 1 or k < 1 or rounds < 0 or draws < 1:
         raise UsageError(
