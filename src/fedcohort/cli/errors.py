@@ -1,6 +1,6 @@
 """Errors that end a command without a traceback."""
 
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -12,7 +12,7 @@ class Wrong(click.ClickException):
 
     exit_code = 2
 
-    def show(self, file: Any = None) -> None:
+    def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"fedcohort: error: {self.message}", err=True)
 
 
@@ -21,5 +21,5 @@ class Stopped(click.ClickException):
 
     exit_code = 130
 
-    def show(self, file: Any = None) -> None:
+    def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"fedcohort: {self.message}", err=True)

@@ -1,7 +1,7 @@
 """The schema of an experiment file: its sections, with their settings, limits and defaults."""
 
 import copy
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,6 +12,11 @@ from fedcohort.core.plugins import Table
 from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.models import MODELS
 from fedcohort.selection import STRATEGIES
+
+if TYPE_CHECKING:
+    from fedcohort import models
+    from fedcohort.algorithms import base
+    from fedcohort.selection.base import Selector
 
 __all__ = [
     "Algorithm",
@@ -109,6 +114,11 @@ class Model(Choice):
     table: ClassVar[Table] = MODELS
     name: str = "mlp"
 
+    def build(self) -> "models.Model":
+        """A new instance."""
+        model: models.Model = super().build()
+        return model
+
 
 class Loss(Choice):
     """The loss that clients minimize."""
@@ -123,6 +133,11 @@ class Algorithm(Choice):
     table: ClassVar[Table] = ALGORITHMS
     name: str = "fedavg"
 
+    def build(self) -> "base.Algorithm":
+        """A new instance."""
+        algorithm: base.Algorithm = super().build()
+        return algorithm
+
 
 class Selection(Choice):
     """Which clients are selected."""
@@ -131,6 +146,11 @@ class Selection(Choice):
     name: str = "uniform"
     k: Annotated[int, Ge(1)] = 3
     """Clients to select per round; capped at the number of clients unless set."""
+
+    def build(self) -> "Selector":
+        """A new instance."""
+        selector: Selector = super().build()
+        return selector
 
 
 class Data(Section):
