@@ -28,7 +28,7 @@ from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.models import CnnA
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 
 CLIENTS = 4
 

@@ -21,7 +21,7 @@ from fedcohort.engines.local import LocalEngine
 from fedcohort.engines.plans import choose_plan
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import as_model
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 
 
 def federation(work: Work) -> Federation:

@@ -103,7 +103,7 @@ def one_growth(clients: int, strategy: str, rounds: int) -> Any:
     from fedcohort.models import as_model
     from fedcohort.rounds import Game, play_round
     from fedcohort.rounds.ledger import num_bytes
-    from fedcohort.selection.base import Census
+    from fedcohort.selection import Census
 
     experiment = described("W2", clients, 100, strategy, engine={"plan": "stacked"}, rounds=rounds)
     begin = time.perf_counter()
@@ -165,7 +165,7 @@ def one_question(name: str, clients: int) -> Any:
     from fedcohort.models import as_model
     from fedcohort.runs.given import Given
     from fedcohort.runs.prepare import prepare
-    from fedcohort.selection.base import LocalLoss
+    from fedcohort.selection import LocalLoss
 
     shape = (1, 28, 28) if name == "W2" else (3, 32, 32)
     experiment = described(name, clients, 10, engine={"workers": 1})

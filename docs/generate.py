@@ -25,13 +25,13 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import Parameter, describe
 from fedcohort.core.plugins import Card, Table
 from fedcohort.engines.base import Engine
+from fedcohort.experiment import Experiment
 from fedcohort.experiment import sections as schema
 from fedcohort.experiment.pairings import GIVEN, check
 from fedcohort.federation.datasets import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
-from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import QUESTIONS, Census, Cohort, Outcome, Round, Selector, Why
+from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, Round, Selector, Why
 from fedcohort.training.stopping import RULES, Progress
 
 DOCS = Path(__file__).parent
@@ -100,7 +100,7 @@ def explained(docstring: str) -> str:
 
 def section(name: str) -> str:
     """The keys of a section, and what can be plugged into it."""
-    found = schema.Experiment.model_fields[name].annotation
+    found = Experiment.model_fields[name].annotation
     assert isinstance(found, type)
     if issubclass(found, schema.Choice):
         return f"{plugs(found.table, '###')}" if found is schema.Model else _linked(found)
@@ -140,7 +140,7 @@ def plugs(names: Table, heading: str) -> str:
 
 def top_level() -> str:
     """The keys that stand before the first section."""
-    return table(row for row in describe(schema.Experiment) if row.name not in (*SECTIONS, "variants", "sweep"))
+    return table(row for row in describe(Experiment) if row.name not in (*SECTIONS, "variants", "sweep"))
 
 
 def sections() -> str:
@@ -158,7 +158,7 @@ def _says(cls: type) -> str:
 
 SECTIONS = {
     name: _says(field.annotation)
-    for name, field in schema.Experiment.model_fields.items()
+    for name, field in Experiment.model_fields.items()
     if inspect.isclass(field.annotation) and hasattr(field.annotation, "__pydantic_fields__")
 }
 
@@ -211,7 +211,7 @@ def _card(card: Card) -> str:
 def attributes(cls: type) -> str:
     """The ``Attributes:`` of a docstring as a table."""
     text = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2]
-    entries = re.findall(r"^    (\w[\w, ]*): ((?:.*\n?)(?:^      +.*\n?)*)", text, re.MULTILINE)
+    entries = re.findall(r"^    (\w[\w, ()]*): ((?:.*\n?)(?:^      +.*\n?)*)", text, re.MULTILINE)
     lines = [f"| `{cls.__name__}` | |", "|---|---|"]
     lines += [f"| `{name}` | {prose(' '.join(words.split()))} |" for name, words in entries]
     return "\n".join(lines)
@@ -245,15 +245,32 @@ def formatted(code: str) -> str:
     return subprocess.run(command, input=code, capture_output=True, text=True, check=True).stdout.strip()
 
 
+PACKAGES = (
+    "core", "measures", "algorithms", "models", "federation", "selection", "experiment", "training", "engines", "record", "rounds",
+    "runs", "study", "report", "testing", "api", "cli",
+)  # fmt: skip
+"""Packages and modules at the top of the source, each below those that it imports."""
+
+
 def rooms() -> str:
-    """Every module, with the first sentence of its docstring."""
-    lines = ["| module | what it is |", "|---|---|"]
-    for path in sorted(SOURCE.rglob("*.py"), key=lambda path: (path.parent != SOURCE, path)):
-        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        if said and not path.name.startswith("__"):
-            name = path.relative_to(SOURCE).as_posix()
-            lines.append(f"| `{name}` | {first_sentence(said).partition('. ')[0].rstrip('.')} |")
-    return "\n".join(lines)
+    """Every package with what it does, and its modules with the first sentence of their docstrings."""
+    parts = []
+    for package in PACKAGES:
+        folder, file = SOURCE / package, SOURCE / f"{package}.py"
+        parts.append(
+            f"**`{file.name if file.exists() else package}`**: {_says(file if file.exists() else folder / '__init__.py')}."
+        )
+        modules = sorted(path for path in folder.rglob("*.py") if path.name != "__init__.py" and _says(path))
+        if modules:
+            rows = [f"| `{path.relative_to(folder).as_posix()}` | {_says(path)} |" for path in modules]
+            parts.append("\n".join(["| module | what it does |", "|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+def _says(path: Path) -> str:
+    """The first sentence of a module's docstring, without its period."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return first_sentence(text).partition(". ")[0].rstrip(".")
 
 
 def questions() -> str:
@@ -317,7 +334,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "other sections": other_sections,
     "datasets": lambda: ", ".join(f"`{name}`" for name in NAMES),
     "losses": lambda: plugs(LOSSES, "####"),
-    "complete": lambda: f"```toml\n{schema.Experiment().to_toml().strip()}\n```",
+    "complete": lambda: f"```toml\n{Experiment().to_toml().strip()}\n```",
     "strategy overview": lambda: overview(STRATEGIES),
     "strategies": lambda: catalogue(STRATEGIES),
     "algorithm overview": lambda: overview(ALGORITHMS),

@@ -1,10 +1,16 @@
-"""Records that are changed by hand in tests, and sealed again as if they had been written so."""
+"""Records written or changed by hand in tests, with hashes as if a run had written them so."""
 
+import math
 import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, Run
 from fedcohort.record.tables import first_seal, seal_of, sealed_rows
+from tests.experiments import small
 
-__all__ = ["seal_again"]
+__all__ = ["exchange", "played", "seal_again", "written"]
 
 
 def seal_again(database: sqlite3.Connection) -> None:
@@ -14,3 +20,45 @@ def seal_again(database: sqlite3.Connection) -> None:
     for (t,) in database.execute("SELECT round FROM rounds ORDER BY round").fetchall():
         before = seal_of(sealed_rows(database, t), before)
         database.execute("UPDATE seals SET sha256 = ? WHERE round = ?", (before, t))
+
+
+def exchange(bytes_down: int, bytes_up: int, kind: str = "training") -> LedgerRow:
+    """What one kind of exchange cost."""
+    return LedgerRow(kind, 2, bytes_down, bytes_up, 1.0, 0.5, "its update")
+
+
+def played(t: int, clients: Sequence[int] | Sequence[ClientRow] = (), **values: Any) -> RoundRow:
+    """Round ``t`` of a record: the selected ``clients``, all admitted unless their rows say otherwise, and any other ``values``.
+
+    By default a round takes one unit of simulated time, the test accuracy is 0.5, and nothing was exchanged.
+    """
+    rows = [one if isinstance(one, ClientRow) else ClientRow(one, "admitted") for one in clients]
+    usual: dict[str, Any] = {
+        "available": 12, "selected": len(rows), "trained": len(rows), "simulated_time": float(t), "round_time": 1.0,
+        "admitted": sum(row.status == "admitted" for row in rows), "steps": 0, "local_accuracy": math.nan,
+        "train_loss": math.nan, "note": "", "decisions": [], "ledger": [], "test_accuracy": 0.5, "class_accuracy": [0.5],
+        "wall": dict.fromkeys(("selection", "training", "aggregation", "evaluation", "recording", "total"), 0.0),
+    }  # fmt: skip
+    return RoundRow(round=t, clients=rows, **(usual | values))
+
+
+def written(
+    path: Path, rows: Sequence[RoundRow], /, *, label: str = "uniform", portrait: Portrait | None = None, **values: Any
+) -> Run:
+    """A run of ``small(**values)`` under its first seed whose record holds these rows; it is not finished."""
+    experiment = small(**{"rounds": len(rows), **values}).single(values.get("seed", 0))
+    meta = {
+        "label": label,
+        "row": label,
+        "name": experiment.name,
+        "seed": str(experiment.seed),
+        "data": "",
+        "given": "",
+    }
+    run = Run.create(path, experiment.to_toml(), meta)
+    with run.writing() as writer:
+        if portrait is not None:
+            writer.describe(portrait)
+        for row in rows:
+            writer.record(row)
+    return run

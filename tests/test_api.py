@@ -9,7 +9,7 @@ import fedcohort
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.core.errors import UsageError
-from fedcohort.selection.base import Cohort, Round, Selector
+from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.selection.ucb import UCB
 from fedcohort.selection.uniform import Uniform

@@ -21,7 +21,7 @@ from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.models import MODELS, CnnA, CnnB, CnnStrided, Mlp, Model, ResNet18
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 
 RESNETS: list[Model] = [ResNet18(), ResNet18(norm="batch")]
 

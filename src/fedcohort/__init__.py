@@ -6,6 +6,7 @@ Names are imported at their first use, so that ``import fedcohort`` is fast.
 from typing import TYPE_CHECKING
 
 from fedcohort.core.lazy import lazy_names
+from fedcohort.core.version import __version__
 
 if TYPE_CHECKING:
     from fedcohort.api import Comparison, Run, compare, open_run, run, run_seeds
@@ -19,8 +20,6 @@ __all__ = [
     "Comparison", "Dataset", "Experiment", "Run", "UsageError", "__version__", "compare", "from_arrays", "load_dataset",
     "load_experiment", "open_run", "run", "run_seeds",
 ]  # fmt: skip
-
-__version__ = "0.1.0"
 
 __getattr__, __dir__ = lazy_names(
     __name__,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fedcohort.algorithms.base import Algorithm
     from fedcohort.models import AnyModel
-    from fedcohort.selection.base import Selector
+    from fedcohort.selection import Selector
     from fedcohort.study.summary import Summary
 
 __all__ = ["Comparison", "Row", "Run", "compare", "open_run", "run", "run_seeds"]

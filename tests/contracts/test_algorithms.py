@@ -105,15 +105,15 @@ class Nameless(FedAvg):
 @pytest.mark.parametrize(
     ("algorithm", "complaint"),
     [
-        (Hoarder, "say keeps_models"),
-        (Vandal, "changed the model or the updates"),
-        (Counting, r"nobody was admitted, but its state changed \(R10\)"),
+        (Hoarder, "set keeps_models"),
+        (Vandal, "changed the given model or updates"),
+        (Counting, r"no update was admitted, but the state changed \(R10\)"),
         (Forgetful, "resumed after round 2"),
-        (Leaning, r"what clients need travels in broadcast\(\)"),
-        (Drifting, "every client sent the model back"),
+        (Leaning, r"broadcast\(\) must send everything that clients need"),
+        (Drifting, "every client sent back the received model"),
         (Widening, "is torch.float64"),
         (Careless, "use dataclasses.replace"),
-        (Unsaid, "Unsaid.mu: write a sentence"),
+        (Unsaid, "Unsaid.mu: write a docstring"),
         (Nameless, "card.source: is empty"),
     ],
 )
@@ -135,5 +135,5 @@ def test_the_check_notices_a_mean_in_single_precision() -> None:
         def end(self, fold: Any, model: ModelState, members: Members) -> ModelState:
             return {name: (value / fold[0]).to(model[name].dtype) for name, value in fold[1].items()}
 
-    with pytest.raises(AssertionError, match=r"sent the model back|identical models"):
+    with pytest.raises(AssertionError, match=r"sent back the received model|identical models"):
         check_algorithm(Sloppy, averages=True)

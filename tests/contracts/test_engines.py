@@ -22,7 +22,7 @@ from fedcohort.models import Logistic
 from fedcohort.record import RoundRow
 from fedcohort.rounds import Game, play_round
 from fedcohort.runs.given import Given
-from fedcohort.selection.base import Cohort, Question
+from fedcohort.selection import Cohort, Question
 from fedcohort.testing import check_engine
 from fedcohort.testing.base import BROKEN, HEALTHY, ControlVariates, bits, small_federation
 from fedcohort.training.forward import Evaluation
@@ -151,15 +151,15 @@ class OnceOnly(LocalEngine):
     ("engine", "complaint"),
     [
         (Eager, "150 of 150 clients were trained before the second update"),
-        (Backwards, "updates: not the bits of the local engine"),
-        (Generous, "updates: not the bits of the local engine"),
+        (Backwards, "updates: differs from the local engine"),
+        (Generous, "updates: differs from the local engine"),
         (Forgetful, "a memory was lost or changed"),
         (Anonymous, "answer: client 9 raises an error, but RuntimeError came out"),
-        (Leaky, "not the bits of the local engine"),
-        (Worn, "test: not the bits of the local engine"),
-        (Confused, "evaluate_beside: not the result of evaluate"),
-        (Hasty, "meanwhile: called by another thread than who takes the updates"),
-        (NeverDone, "evaluate_beside: gave its result and says that it is not done"),
+        (Leaky, "differs from the local engine"),
+        (Worn, "test: differs from the local engine"),
+        (Confused, "evaluate_beside: differs from evaluate"),
+        (Hasty, "meanwhile: called by a thread other than the one that reads the updates"),
+        (NeverDone, "evaluate_beside: gave its result, but says that it is not done"),
         (OnceOnly, "raised RuntimeError: closed already"),
     ],
 )

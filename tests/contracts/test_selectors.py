@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedcohort.core.parameters import make, parameters
-from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Card, Census, Cohort, LocalLoss, Outcome, Round, Selector, Why
+from fedcohort.selection import STRATEGIES, Card, Census, Cohort, LocalLoss, Outcome, Round, Selector, Why
 from fedcohort.selection.cluster_survey import ClusterSurvey
 from fedcohort.selection.size import BySize
 from fedcohort.selection.stratified import Stratified
@@ -238,7 +237,7 @@ class Nameless(Fine):
         (Forgetful, "resumed after round 6"),
         (Reckless, "not available"),
         (TooFew, "returned 2 clients instead of 3"),
-        (Global, "say why"),
+        (Global, "has no reasons"),
         (Stubborn, "draw from round.rng only"),
         (Vandal, "read-only"),
         (Unreadable, "saving and loading its state: raised TypeError"),
@@ -246,8 +245,8 @@ class Nameless(Fine):
         (Undeclared, "learns from validation"),
         (Intruder, "'_Reply' object has no attribute 'state'"),
         (Crooked, "one float for each of"),
-        (Boaster, "gives \\['weights'\\], but its cohort has none"),
-        (Silent, "Silent.width: write a sentence"),
+        (Boaster, "gives has \\['weights'\\], but the cohort has no such values"),
+        (Silent, "Silent.width: write a docstring"),
         (Nameless, "card.source: is empty"),
     ],
 )

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import make, parameters
 from fedcohort.core.streams import rng
-from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Card, Census, Cohort, Outcome, Question, Round, Selector, Values, Why, choose
+from fedcohort.selection import STRATEGIES, Card, Census, Cohort, Outcome, Question, Round, Selector, Why, choose
 from tests.contracts.test_selectors import SETTINGS
 
 M, K, CLASSES, ROUNDS = 12, 3, 3, 8
@@ -30,7 +30,7 @@ class Reply:
 
 
 ALLOWED: dict[type, set[str]] = {
-    cls: {field.name for field in dataclasses.fields(cls)}
+    cls: {field.name for field in dataclasses.fields(cls) if not field.name.startswith("_")}
     | {
         name
         for name, value in vars(cls).items()
@@ -184,7 +184,7 @@ def test_nothing_else_is_read(name: str, values: dict[str, Any], monkeypatch: py
         ("fedcor", {"warmup": 2, "interval": 2, "first_steps": 5, "steps": 2, "kernel": "se"}, "largest expected fall"),
         ("restless", {"exploration": 0.0}, "highest expected reward"),
         ("ucb", {"initial_rounds": 2, "epsilon": 0.0}, "highest UCB"),
-        ("divfl", {}, "[0-2] without an update, [1-3] that stand for"),
+        ("divfl", {}, "[0-2] without an update, [1-3] that represent"),
         ("rizk", {}, "successive draws by size × norm"),
     ],
 )
@@ -222,6 +222,16 @@ class ReadsTheAsker(Fine):
 class ReadsTheModel(Fine):
     def observe(self, outcome: Outcome) -> None:
         self.seen = outcome.model  # type: ignore[attr-defined]
+
+
+class ReadsReportsForFree(Fine):
+    def observe(self, outcome: Outcome) -> None:
+        self.seen = outcome.reports  # type: ignore[attr-defined]
+
+
+class ReadsThePrivateReports(Fine):
+    def observe(self, outcome: Outcome) -> None:
+        self.seen = outcome._reports
 
 
 class ReadsTheData(Fine):
@@ -267,6 +277,8 @@ class DrawsByItself(Fine):
         (ReadsTheEngine, r"reads Round\.engine"),
         (ReadsTheAsker, r"reads Round\.__dict__"),
         (ReadsTheModel, r"reads Outcome\.model"),
+        (ReadsReportsForFree, r"reads Outcome\.reports"),
+        (ReadsThePrivateReports, r"reads Outcome\._reports"),
         (ReadsTheData, r"reads Census\.labels"),
         (Writes, r"writes accuracy"),
         (AdmitsByTheModel, r"reads Reply\.state"),

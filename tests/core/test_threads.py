@@ -18,7 +18,7 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.threads import aside, one_thread_each
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Model
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, small_federation
 
 

@@ -67,7 +67,7 @@ def no_waiting(plan: str, model: Any) -> None:
     from fedcohort.engines.local import LocalEngine
     from fedcohort.federation.federation import Federation, Samples
     from fedcohort.models import as_model
-    from fedcohort.selection.base import Cohort
+    from fedcohort.selection import Cohort
 
     m, n = 4, 12
     samples = Samples(torch.randn(m * n, 1, 8, 8), torch.arange(m * n) % 3)
@@ -80,6 +80,32 @@ def no_waiting(plan: str, model: Any) -> None:
         waits.append(pretend.GPU.waited(lambda: list(engine.train(start, 1, Cohort(np.arange(m)), FedAvg()))))  # noqa: B023
         engine.close()
     assert len(waits[0]) == len(waits[1]), waits
+
+
+def arithmetic_is_put_back() -> None:
+    """An engine on a device sets torch's switches while it is open, and close, also twice, leaves them as they were."""
+    from fedcohort.algorithms.fedavg import FedAvg
+    from fedcohort.algorithms.local import Training
+    from fedcohort.engines.local import LocalEngine
+    from fedcohort.models import Mlp
+    from fedcohort.testing.base import small_federation
+
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+
+    def now() -> tuple[bool, bool, bool]:
+        return matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
+
+    people = small_federation(trouble=False).to("pretend:0")
+    before = now()
+    for kind, wanted in (("exact", (False, False, True)), ("tf32", (True, True, False))):
+        engine = LocalEngine(people, Mlp(hidden=5), Training(), FedAvg(), 0, 1, arithmetic=kind)  # type: ignore[arg-type]
+        assert now() == wanted != before, kind
+        engine.close()
+        assert now() == before, f"{kind}: {now()} after close, {before} before the engine was made"
+        matmul.allow_tf32 = not before[0]  # set by the program meanwhile
+        engine.close()
+        assert now()[0] is not before[0], "a second close changed what was set after the first"
+        matmul.allow_tf32 = before[0]
 
 
 def refusals() -> None:
@@ -106,6 +132,7 @@ def cases() -> dict[str, Callable[[], None]]:
     stacks = {"engine": {"plan": "stacked", "workers": 2}}
     return {
         "what is refused": refusals,
+        "arithmetic": arithmetic_is_put_back,
         "a trained answer, gone on with": partial(agrees, "ocs", "scaffold", again=True),
         "stacks of images": partial(agrees, "uniform", "fedavg", model=images, **stacks),
         "steps of stacks": partial(no_waiting, "stacked", images),

@@ -29,7 +29,7 @@ from fedcohort.engines.base import ClientError, Later
 from fedcohort.engines.local import LocalEngine, build_module
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
-from fedcohort.selection.base import Cohort, Question
+from fedcohort.selection import Cohort, Question
 from fedcohort.training.forward import Evaluation, answer
 from fedcohort.training.local import Trainer
 from fedcohort.training.stopping import build_rule

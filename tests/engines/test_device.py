@@ -17,7 +17,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.engines import device
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import CnnA, Mlp
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, small_federation
 from fedcohort.training.chance import draws_at_random
 from tests.experiments import small

@@ -31,24 +31,39 @@ def test_results_come_in_order_and_what_is_beside_is_done_or_left(workers: int, 
 
 
 def test_one_thread_is_kept_for_the_main_work_which_does_not_wait_for_the_rest() -> None:
-    """Endless work beside: the main work ends all the same, and is never without a thread."""
-    beside_now, most, lock = 0, 0, threading.Lock()
+    """Endless work beside: the main work ends all the same, and is never without a thread, though two pieces beside never end.
+
+    Each piece of the main work lasts until ten more pieces beside were begun; the forty-first and the one after last until all
+    results are there.
+    """
+    begun, beside_now, most, over, news = 0, 0, 0, False, threading.Condition()
 
     def other() -> None:
-        nonlocal beside_now, most
-        with lock:
-            beside_now += 1
+        nonlocal begun, beside_now, most
+        with news:
+            begun, beside_now = begun + 1, beside_now + 1
             most = max(most, beside_now)
-        time.sleep(0.001)
-        with lock:
+            news.notify_all()
+            if begun > 40:
+                assert news.wait_for(lambda: over, timeout=60)
             beside_now -= 1
+
+    def work(position: int) -> int:
+        with news:
+            assert news.wait_for(lambda: begun >= (10, 20, 30, 42)[position], timeout=60)
+        return position
 
     beside: deque[Callable[[], None]] = deque([other] * 10_000)
     with ThreadPoolExecutor(3) as pool:
-        results = list(in_order(pool, lambda p: time.sleep(0.01) or p, np.ones(4), 3, 10, beside))
-    assert results == [0, 1, 2, 3]
+        stream = in_order(pool, work, np.ones(4), 3, 10, beside)
+        assert [next(stream) for _ in range(4)] == [0, 1, 2, 3]
+        pool.submit(lambda: None).result(timeout=60)  # the third thread has nothing left to do
+        with news:
+            over = True
+            news.notify_all()
+        assert list(stream) == []
     assert most == 2
-    assert 9_000 < len(beside) < 10_000
+    assert len(beside) == 10_000 - 42
 
 
 def test_an_error_is_raised_where_its_result_is_due() -> None:
@@ -66,16 +81,22 @@ def test_an_error_is_raised_where_its_result_is_due() -> None:
 
 
 def test_who_waits_is_asked_for_something_to_do_until_there_is_nothing_left() -> None:
-    waits, threads = 0, set()
+    waits, threads, last = 0, set(), threading.Event()
 
     def meanwhile() -> bool:
         nonlocal waits
         waits += 1
         threads.add(threading.current_thread())
+        if waits == 3:
+            last.set()
         return waits < 3
 
+    def work(position: int) -> int:
+        assert last.wait(timeout=60)
+        return position
+
     with ThreadPoolExecutor(1) as pool:
-        stream = in_order(pool, lambda p: time.sleep(0.3) or p, np.ones(1), 1, 1, deque(), meanwhile)
+        stream = in_order(pool, work, np.ones(1), 1, 1, deque(), meanwhile)
         assert list(stream) == [0]
     assert waits == 3
     assert threads == {threading.current_thread()}

@@ -179,8 +179,7 @@ def test_a_sweep_is_a_grid_over_every_row() -> None:
 
 def test_a_strategy_from_a_users_own_file(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from fedcohort.selection.base import Cohort, Selector\n"
-        "from fedcohort.core.parameters import parameters\n"
+        "from fedcohort.selection import Cohort, Selector, parameters\n"
         "@parameters\n"
         "class First(Selector):\n"
         "    '''The first k.'''\n"

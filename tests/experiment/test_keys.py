@@ -8,15 +8,11 @@ import pytest
 from fedcohort.experiment import Experiment
 
 STRATEGY = """from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Cohort, Selector
+from fedcohort.selection.uniform import Uniform
 
 @parameters
-class First(Selector):
-    '''The first k.'''
+class First(Uniform):
     skip: int = 0
-
-    def select(self, round):
-        return Cohort(round.available[self.skip : self.skip + round.k])
 """
 
 CASES: dict[str, dict[str, Any]] = {
@@ -68,7 +64,7 @@ KEYS = {
     "loss": "35854e6fc05b",
     "overrides": "961b3336fced",
     "given in Python": "4009574a3c56",
-    "plug-in file": "304dcbd70516",
+    "plug-in file": "4d9293c2911f",
     "trace file": "b66ea9ec6616",
     "trace file that is gone": "d3378665aec8",
 }

@@ -2,12 +2,12 @@
 
 import io
 import json
+import mmap
 import os
 import socket
 import subprocess
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -665,25 +665,46 @@ def free_port():
         return server.getsockname()[1]
 
 
-def test_no_connection(hub):
-    hub(f"http://127.0.0.1:{free_port()}")
-    start = time.perf_counter()
+@pytest.fixture
+def connections(monkeypatch):
+    """Every connection that is tried: its port, and after how many seconds it is given up.
+
+    The first request of a process is preceded by one that the library makes for itself; it has a limit of its own, 3 s.
+    """
+    tried, connect = [], socket.socket.connect
+
+    def recorded(self, address):
+        tried.append((address[1], self.gettimeout()))
+        return connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", recorded)
+    return tried
+
+
+def test_no_connection(hub, connections):
+    """It is tried once: the library would try again and again for half a minute."""
+    port = free_port()
+    hub(f"http://127.0.0.1:{port}")
     with pytest.raises(UsageError, match=BOTH_WAYS_OUT) as error:
         load("mnist")
-    assert time.perf_counter() - start < 10
+    assert 0 < module.HUB_TIMEOUT_S <= 10
+    assert connections.count((port, module.HUB_TIMEOUT_S)) == 1
+    assert len(connections) <= 2
     assert "\n" not in str(error.value)
 
 
-def test_a_hub_that_never_answers(hub, monkeypatch):
+def test_a_hub_that_never_answers(hub, connections, monkeypatch):
+    """It is given up after the time that a short request has, and not tried again."""
     monkeypatch.setattr(module, "HUB_TIMEOUT_S", 0.2)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
-        hub(f"http://127.0.0.1:{server.getsockname()[1]}")
-        start = time.perf_counter()
+        port = server.getsockname()[1]
+        hub(f"http://127.0.0.1:{port}")
         with pytest.raises(UsageError, match=BOTH_WAYS_OUT):
             load("owner/name")
-        assert time.perf_counter() - start < 8
+        assert connections.count((port, 0.2)) == 1
+        assert len(connections) <= 2
 
 
 def test_offline_mode(tmp_path):
@@ -804,15 +825,16 @@ def test_emnist():
 
 @needs_mirror
 @pytest.mark.slow
-def test_cifar10_is_quick_the_second_time():
+def test_cifar10_is_read_once(monkeypatch):
     cifar = check_mirror_set("cifar10", 50_000, 10_000, (3, 32, 32), 10)
     assert np.bincount(cifar.train_labels).tolist() == [5000] * 10
     assert (cifar.classes[0], cifar.classes[9]) == ("airplane", "truck")
     means = cifar.train_features.mean(axis=(0, 2, 3)) / 255
     np.testing.assert_allclose(means, [0.4913, 0.4821, 0.4465], atol=5e-5)
-    start = time.perf_counter()
-    load("cifar10", data_dir=MIRROR)
-    assert time.perf_counter() - start < 1
+    no_library(monkeypatch)
+    again = load("cifar10", data_dir=MIRROR)
+    assert again.fingerprint == cifar.fingerprint
+    assert isinstance(again.train_features.base, mmap.mmap), "of its samples nothing is read before it is used"
 
 
 def test_the_meta_file_is_plain_json(tmp_path, own_cache):

@@ -20,7 +20,7 @@ from fedcohort.federation.federation import Federation, gather, split_locally
 from fedcohort.federation.labelnoise import Constant
 from fedcohort.federation.partition import DirichletClass, Iid, partition
 from fedcohort.runs.given import Given
-from fedcohort.selection.base import Census, Cohort, LocalLoss, Outcome, Round
+from fedcohort.selection import Census, Cohort, LocalLoss, Outcome, Round
 from fedcohort.selection.uniform import Uniform
 from tests.experiments import UCB, small
 from tests.games import a_game

@@ -12,7 +12,7 @@ from fedcohort.rounds import play_round
 from fedcohort.rounds.ledger import Ledger
 from fedcohort.rounds.questions import answer
 from fedcohort.runs.given import Given
-from fedcohort.selection.base import LossChange
+from fedcohort.selection import LossChange
 from fedcohort.testing.base import bits
 from tests.games import a_game
 from tests.matrix.test_edges import every_algorithm, kind, learned

@@ -62,7 +62,8 @@ def test_worst_clients_by_hand():
     assert worst_accuracy([*accuracies, 0.99]) == pytest.approx(0.15)  # ⌈1.1⌉ = 2 of 11
     assert worst_accuracy(accuracies, 0.3) == pytest.approx(0.2)
     assert worst_accuracy(accuracies, 1.0) == pytest.approx(0.545)
-    assert worst_accuracy(np.arange(30), 0.1) == pytest.approx(1.0)  # 3, although 0.1·30 > 3 in binary
+    assert worst_accuracy(np.arange(30), 0.1) == pytest.approx(1.0)  # 3 of 30
+    assert worst_accuracy(np.arange(100), 0.07) == pytest.approx(3.0)  # 7, although 0.07·100 > 7 in floating point
     for share in (0.0, 1.1, NAN):
         with pytest.raises(UsageError, match="share = "):
             worst_accuracy([0.1], share)

@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from fedcohort.core.parameters import make
+from fedcohort.selection import LocalLoss, Question
 from fedcohort.selection.active import ActiveFL
-from fedcohort.selection.base import LocalLoss, Question
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 
@@ -66,6 +66,15 @@ def test_the_law_of_the_draws() -> None:
 def test_how_many_are_drawn_by_valuation(k: int, alpha3: float, by_value: int) -> None:
     why = the_why(ready([1.0] * 40, k, alpha3=alpha3).select(a_round(k, 40, t=2)))
     assert why.note.startswith(f"{by_value} by valuation")
+
+
+def test_the_share_left_out_is_of_the_available_clients() -> None:
+    """Four of eight clients are available: α₁ = ½ leaves out two of them, and the other two are drawn ∝ exp(v)."""
+    selector = ready([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], 1, alpha1=0.5, alpha2=1.0, alpha3=0.0)
+    why = the_why(selector.select(a_round(1, [0, 1, 2, 3], m=8, t=2)))
+    p = math.exp(3) / (math.exp(3) + math.exp(4))
+    assert why.terms["probability"] == pytest.approx([0, 0, p, 1 - p])
+    assert why.note == "1 by valuation among 2, 0 at random"
 
 
 def test_fewer_are_left_out_when_too_few_would_remain() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from fedcohort.federation import datasets
 from fedcohort.federation.federation import gather
 from fedcohort.federation.partition import DirichletClass, Iid, Rule, partition
 from fedcohort.models import Logistic, Mlp, Model
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 
 
 def model(*values: float, dtype: torch.dtype = torch.float64) -> ModelState:
@@ -138,6 +139,22 @@ def test_integer_entries_take_the_maximum_and_stay_integers() -> None:
         for server_lr in (1.0, 0.5):
             merged = FedAvg(weights=weights, server_lr=server_lr).aggregate(start, iter(updates), OF_TEN)
             assert (int(merged["seen"]), merged["seen"].dtype, merged["w"].dtype) == (11, torch.int64, torch.float32)
+
+
+@pytest.mark.parametrize("weights", ["n_selected", "uniform", "n_total_delta", "scaled", "unbiased", "cohort"])
+@pytest.mark.parametrize("server_lr", [1.0, 0.5])
+def test_an_entry_that_no_client_sent_stays_as_it_was(weights: WeightMode, server_lr: float) -> None:
+    """Two clients send ``w`` and neither sends ``v``, which they hold at other values."""
+    start = {**START, "v": torch.tensor([3.0, 5.0], dtype=torch.float64)}
+    sent = [
+        replace(one, state={**one.state, "v": torch.full((2,), 100.0, dtype=torch.float64)}, sent=frozenset({"w"}))
+        for one in TWO
+    ]
+    merged = FedAvg(weights=weights, server_lr=server_lr).aggregate(start, iter(sent), OF_TEN)
+    assert list(merged) == ["w", "v"]
+    assert merged["v"].tolist() == [3.0, 5.0]
+    whole = np.array(WORKED[weights])
+    assert merged["w"].numpy() == pytest.approx(server_lr * whole + (1 - server_lr) * np.array([1.0, -2.0]), rel=1e-12)
 
 
 # --- G3: damping -----------------------------------------------------------------------------------------------------------

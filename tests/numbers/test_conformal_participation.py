@@ -1,6 +1,7 @@
 """Conformal participation (S19): worked numbers, the equivalence of its scores in whole runs, and every extension by hand."""
 
 import math
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.engines.local import build_module
@@ -16,8 +18,7 @@ from fedcohort.measures.conformal import prediction_sets, probability_at
 from fedcohort.models import Mlp
 from fedcohort.record import RoundRow
 from fedcohort.rounds import Game, play_round
-from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Cohort, Indices, Question, Selector, Values, choose
+from fedcohort.selection import STRATEGIES, Cohort, Outcome, Question, Selector, choose
 from fedcohort.selection.conformal import Conformal
 from fedcohort.testing.base import bits
 from fedcohort.training.forward import probabilities
@@ -126,13 +127,18 @@ def test_nobody_qualifies() -> None:
         play_round(game, 1, test=False)
 
 
+def reports_of(outcome: Outcome) -> set[str]:
+    """Names of the reports that at least one client sent."""
+    return {name for name in ("q_hat", "test_set_size") if np.isfinite(outcome.billed_report(name)).any()}
+
+
 def test_sets_on_the_test_set_are_measured_for_every_client_at_nobodys_cost() -> None:
     """Of the model that each client ended with, at its own quantile, whether it takes part or not; everything else stays the same."""
     told: list[Any] = []
     with conformal_game(selection={**SELECTION, "test_set": True}) as game, conformal_game() as plain:
         admit, observe = game.selector.admit, game.selector.observe
         game.selector.admit = lambda updates: admit(told.append(u.report) or u for u in updates)
-        game.selector.observe = lambda outcome: told.append(outcome.reports) or observe(outcome)
+        game.selector.observe = lambda outcome: told.append(reports_of(outcome)) or observe(outcome)
         start = {name: value.clone() for name, value in game.model.items()}
         row, other = play_round(game, 1, test=False), play_round(plain, 1, test=False)
         stop = {"rule": "conformal", "score": "s1", "alpha": 0.3, "theta": 0.25, "set_size": None}
@@ -220,6 +226,26 @@ def test_who_is_admitted() -> None:
     assert admitted(rank, {2: far, 1: done, 0: {}, 3: almost}) == [1, 3]
 
 
+def test_updates_that_were_held_back_are_let_go_of_once_a_client_is_done() -> None:
+    """Under on_empty = best two updates are held back at most, and none as soon as one client has met the rule."""
+    reports = [{"done": 0.0, "q_hat": quantile} for quantile in (0.9, 0.8, 0.7, 0.2, 0.6, 0.5, 0.4)]
+    reports[3]["done"] = 1.0
+    sent: list[weakref.ref[Reply]] = []
+    held: list[list[int]] = []
+
+    def reply(client: int, report: dict[str, float]) -> Reply:
+        held.append([one.client for found in sent if (one := found()) is not None])
+        made = Reply(client, report)
+        sent.append(weakref.ref(made))
+        return made
+
+    selector = ready(on_empty="best", best=2)
+    stream = (reply(client, report) for client, report in enumerate(reports))
+    assert [one.client for one in selector.admit(stream)] == [3]
+    assert held[:4] == [[], [0], [0, 1], [1, 2]]  # the two smallest quantiles so far
+    assert held[4:] == [[3], [3, 4], [3, 5]]  # the admitted update, which the caller has, and the latest
+
+
 def test_ties_of_quantiles_are_broken_at_random() -> None:
     counts = np.zeros(4)
     for seed in range(400):
@@ -277,6 +303,16 @@ def test_adaptive_alpha_by_hand() -> None:
     assert selector.at(2)[1] == pytest.approx(0.17 + 0.1 * 0.2)  # an infinite quantile covers everything
 
 
+def test_the_mean_quantile_of_adaptive_alpha_is_weighted_by_samples() -> None:
+    """Clients 0 and 2 have 1 and 3 samples: (1·0.2 + 3·0.4)/4 = 0.35 covers f = 0.68, which 0.3, their plain mean, would miss."""
+    selector = ready(adaptive_alpha=True, alpha_cp=0.2, alpha_gain=0.1)
+    cohort = selector.select(a_round(2, 4))
+    admitted, reports = [True, False, True, False], {"q_hat": [0.2, 0.9, 0.4, math.nan]}
+    losses = -np.log([0.9, 0.68, 0.6, 0.1])
+    selector.observe(an_outcome(cohort, admitted=admitted, reports=reports, validation_losses=losses))
+    assert selector.at(2)[1] == pytest.approx(0.2 + 0.1 * (0.2 - 0.5))  # two of the four samples are missed
+
+
 # --- on top of other strategies ------------------------------------------------------------------------------------------------
 
 
@@ -308,7 +344,7 @@ def test_on_top_of_another_strategy_the_same_clients_train(name: str) -> None:
         assert two.epochs is not None
         assert (two.epochs == 40).all()
         assert two.inclusion is None
-        assert the_why(two).note.startswith(the_why(one).note + "; takes part: ")
+        assert the_why(two).note.startswith(the_why(one).note + "; admitted if ")
         for selector, cohort in ((alone, one), (stacked, two)):
             outcome = an_outcome(
                 cohort,
@@ -341,7 +377,7 @@ def test_a_base_with_parameters() -> None:
         ({"base": {"d": 3}}, "selection.base = {'d': 3}: name another strategy"),
         ({"base": "powdd"}, "selection.base = 'powdd': no such strategy; did you mean 'powd'"),
         ({"base": {"name": "powd", "e": 3}}, "selection.base.e"),
-        ({"schedule": "linear"}, "selection.schedule = 'linear': where to"),
+        ({"schedule": "linear"}, "selection.schedule = 'linear': it needs an end"),
         ({"controller": True, "rule": "rank"}, "selection.controller = true"),
         ({"controller": True, "theta_end": 0.1, "schedule": "linear"}, "selection.controller = true"),
         ({"adaptive_alpha": True, "alpha_end": 0.1, "schedule": "linear"}, "selection.adaptive_alpha = true"),

@@ -12,7 +12,7 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.core.streams import rng
-from fedcohort.selection.base import choose
+from fedcohort.selection import choose
 from fedcohort.selection.divfl import DivFL, facility_location
 from tests.experiments import small
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
@@ -107,7 +107,7 @@ def test_everybody_at_the_start() -> None:
 def test_a_run_that_begins_with_everybody(tmp_path: Any) -> None:
     run = fedcohort.run(small(selection={"name": "divfl", "k": 4, "start": "everybody"}), runs=tmp_path)
     assert run.rounds["selected"].tolist() == [12, *[4] * (len(run.rounds) - 1)]
-    assert run.rounds["note"].iloc[1].startswith("0 without an update, 4 that stand for 12")
+    assert run.rounds["note"].iloc[1].startswith("0 without an update, 4 that represent 12")
 
 
 def test_distances_follow_those_who_take_part() -> None:
@@ -137,14 +137,14 @@ def test_too_many_clients_are_refused_in_words() -> None:
     """All candidates of 4,000 clients can be tried, and as many distances with a subset."""
     for m, subset in ((4_000, None), (4_001, 3_999), (10_000, 1_600)):
         DivFL(subset=subset).setup(a_census([1] * m, 2))
-    with pytest.raises(UsageError, match=r"subset = None: .* at most 4,000 clients, not 4,001; give subset = 3,999 or"):
+    with pytest.raises(UsageError, match=r"subset = None: .* at most 4,000 clients, not 4,001; set subset to 3,999 or"):
         DivFL().setup(a_census([1] * 4_001, 2))
-    with pytest.raises(UsageError, match=r"subset = 1601: .* not 10,000; give subset = 1,600 or less"):
+    with pytest.raises(UsageError, match=r"subset = 1601: .* not 10,000; set subset to 1,600 or less"):
         DivFL(subset=1_601).setup(a_census([1] * 10_000, 2))
     with pytest.raises(UsageError, match=r"subset = 9999999: .* not 10,000"):
         DivFL(subset=9_999_999).setup(a_census([1] * 10_000, 2))
     with pytest.raises(
-        UsageError, match=r"'divfl': 10,001 clients; .* at most 4,000, or 10,000 with subset = 1,600; use"
+        UsageError, match=r"'divfl': 10,001 clients; .* at most 4,000 clients, or 10,000 with subset = 1,600; use"
     ):
         DivFL(subset=1).setup(a_census([1] * 10_001, 2))
 
@@ -154,4 +154,4 @@ def test_a_run_with_masses_as_weights(tmp_path: Any) -> None:
     assert (run.rounds["admitted"] == 4).all()
     assert run.clients.query("round == 6")["weight"].sum() == pytest.approx(1)
     assert run.rounds["note"].iloc[0].startswith("4 without an update")
-    assert run.rounds["note"].iloc[-1].startswith("0 without an update, 4 that stand for 12")
+    assert run.rounds["note"].iloc[-1].startswith("0 without an update, 4 that represent 12")

@@ -28,7 +28,7 @@ from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.models import Logistic, as_model
 from fedcohort.runs.given import Given
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
 from tests.experiments import small
 from tests.games import a_game

@@ -13,8 +13,9 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
-from fedcohort.selection.base import LocalLoss, LossChange, Question, Round, choose
-from fedcohort.selection.fedcor import Dense, FedCor, LowRank, _dense, _kernel, _low_rank, covariance, fit, greedy
+from fedcohort.selection import LocalLoss, LossChange, Question, Round, choose
+from fedcohort.selection.fedcor import FedCor, greedy
+from fedcohort.selection.gaussian_process import Dense, LowRank, _dense, _kernel, _low_rank, covariance, fit
 from tests.games import a_game
 from tests.selection.fakes import a_census, an_outcome, the_why
 
@@ -201,7 +202,7 @@ def test_the_schedule() -> None:
         if t == 11:
             assert stage.fedcor.selected.sum() == 2
     assert {notes[t] for t in range(1, 7)} == {"random: first rounds"}
-    assert {notes[t] for t in range(7, 17)} == {"largest expected fall of all losses, given those before"}
+    assert {notes[t] for t in range(7, 17)} == {"largest expected fall of all losses, given the clients chosen before"}
     losses = [t for t, question, n in stage.asked if isinstance(question, LocalLoss)]
     trials = [(t, question) for t, question, n in stage.asked if isinstance(question, LossChange)]
     assert losses == [1, 2, 3, 4, 5, 6, 7]
@@ -239,10 +240,13 @@ def test_recipes_follow_the_number_of_rounds_unless_one_is_named() -> None:
 
 def test_too_many_clients_are_refused() -> None:
     with pytest.raises(
-        UsageError, match=r"selection.kernel = 'se': fedcor can do 1,000 clients with it, not 1,001; kernel = 'linear'"
+        UsageError,
+        match=r"selection.kernel = 'se': fedcor allows at most 1,000 clients with it, not 1,001; kernel = 'linear'",
     ):
         FedCor(kernel="se").setup(a_census([1] * 1001, 3))
-    with pytest.raises(UsageError, match=r"fedcor can do 20,000 clients with it, not 20,001; use another strategy"):
+    with pytest.raises(
+        UsageError, match=r"fedcor allows at most 20,000 clients with it, not 20,001; use another strategy"
+    ):
         FedCor().setup(a_census([1] * 20_001, 3))
 
 

@@ -17,7 +17,7 @@ from fedcohort.algorithms.fednova import FedNova, effective_steps
 from fedcohort.algorithms.local import Training
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import SIZES, bits, everybody, small_federation
 from tests.experiments import small
 from tests.golden.test_same_bits import record

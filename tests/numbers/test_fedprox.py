@@ -20,7 +20,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import everybody, server_tools, small_federation
 from fedcohort.training.local import state_of
 from tests.experiments import small

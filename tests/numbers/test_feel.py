@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
-from fedcohort.selection.base import GradientNorm, Question, Speed
+from fedcohort.selection import GradientNorm, Question, Speed
 from fedcohort.selection.draws import raj
 from fedcohort.selection.feel import FEEL, scheduling
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why

@@ -10,14 +10,14 @@ import pytest
 from mabwiser.mab import MAB, LearningPolicy
 from scipy import stats
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import make
 from fedcohort.measures import regret
-from fedcohort.selection import STRATEGIES
-from fedcohort.selection.bandit import Linear, Turn, draw, factor, gamma, gamma_theory, posterior, widths
-from fedcohort.selection.base import Cohort, Context, Indices, Outcome, Question, Round, Values, choose
+from fedcohort.selection import STRATEGIES, Cohort, Context, Outcome, Question, Round, choose
+from fedcohort.selection.bandit import Candidates, Linear, draw, factor, gamma, gamma_theory, posterior, widths
 from fedcohort.selection.contexts import ELEMENTS, ContextBandit
 from fedcohort.selection.flash import Flash, FlashLinUCB, FlashPrinted
-from tests.selection.fakes import a_census, an_outcome, the_why
+from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 RNG = np.random.default_rng
 X = np.array([[1.0, 0.5], [0.8, 1.0], [0.5, 0.2]])
@@ -35,7 +35,7 @@ def learned(head: Linear) -> dict[str, Any]:
 
 
 def judged(head: Linear, seed: int = 0) -> Any:
-    return head.judge(learned(head), Turn(0, np.arange(3), X, ("a", "b"), RNG(seed)))
+    return head.score(learned(head), Candidates(0, np.arange(3), X, ("a", "b"), RNG(seed)))
 
 
 def test_gamma() -> None:
@@ -72,21 +72,21 @@ def test_without_gamma_it_is_greedy(kind: Any) -> None:
 
 
 def test_epsilon_greedy_is_greedy_or_uniform() -> None:
-    assert judged(Linear("eps_greedy", epsilon=0.0)).instead is None
-    firsts = [int(np.argmax(judged(Linear("eps_greedy", epsilon=1.0), seed).instead)) for seed in range(900)]
+    assert judged(Linear("eps_greedy", epsilon=0.0)).override is None
+    firsts = [int(np.argmax(judged(Linear("eps_greedy", epsilon=1.0), seed).override)) for seed in range(900)]
     assert stats.chisquare(np.bincount(firsts, minlength=3)).pvalue > 1e-6
 
 
 def test_per_arm_is_one_bandit_a_client() -> None:
     for kind in ("greedy", "lin_ucb"):
         head = Linear(kind, gamma=lambda t: 0.7, per_arm=True)  # type: ignore[arg-type]
-        found = head.judge(learned(head), Turn(0, np.arange(3), X, ("a", "b"), RNG(0))).scores
+        found = head.score(learned(head), Candidates(0, np.arange(3), X, ("a", "b"), RNG(0))).scores
         for i in range(3):
             alone = Linear(kind, gamma=lambda t: 0.7)  # type: ignore[arg-type]
             state = alone.start(1, 2, RNG(0))
             if i < 2:
                 alone.learn(state, np.array([0]), X[i : i + 1], REWARDS[i : i + 1])
-            expected = alone.judge(state, Turn(0, np.array([0]), X[i : i + 1], ("a", "b"), RNG(0))).scores
+            expected = alone.score(state, Candidates(0, np.array([0]), X[i : i + 1], ("a", "b"), RNG(0))).scores
             assert found[i] == pytest.approx(expected[0])
 
 
@@ -132,7 +132,7 @@ def test_posterior_and_ucb_are_those_of_mabwiser() -> None:
     np.testing.assert_allclose(theta, model.beta, rtol=1e-10)
     np.testing.assert_allclose(np.linalg.inv(L @ L.T), model.A_inv, rtol=1e-9)
     head = Linear("lin_ucb", gamma=lambda t: 0.8)
-    ours = head.judge(state, Turn(0, np.zeros(30, dtype=np.int64), new, "abcd", RNG(0))).scores
+    ours = head.score(state, Candidates(0, np.zeros(30, dtype=np.int64), new, "abcd", RNG(0))).scores
     theirs = [found["client"] for found in mab.predict_expectations(new)]
     np.testing.assert_allclose(ours, theirs, rtol=1e-10)
 
@@ -163,7 +163,7 @@ def test_linucb_regret_grows_slower_than_the_rounds() -> None:
     state, rewards, chosen = head.start(20, 4, g), [], []
     for t in range(600):
         x = g.uniform(0, 1, (20, 4))
-        scores = head.judge(state, Turn(t, np.arange(20), x, "abcd", g)).scores
+        scores = head.score(state, Candidates(t, np.arange(20), x, "abcd", g)).scores
         picked = np.argsort(-scores)[:3]
         mean = x @ theta
         head.learn(state, picked, x[picked], mean[picked] + 0.1 * g.normal(size=3))
@@ -197,7 +197,13 @@ class Stage:
         self.asked: list[tuple[int, list[int]]] = []
         self.questions: list[Question] = []
 
-    def play(self, t: int, available: Sequence[int] = (0, 1, 2), trained: Sequence[int] = (0, 1, 2)) -> Cohort:
+    def play(
+        self,
+        t: int,
+        available: Sequence[int] = (0, 1, 2),
+        trained: Sequence[int] = (0, 1, 2),
+        admitted: Sequence[int] = (0, 1, 2),
+    ) -> Cohort:
         def ask(question: Question, clients: Indices) -> Values:
             self.questions.append(question)
             self.asked.append((t, clients.tolist()))
@@ -207,7 +213,8 @@ class Stage:
         ids = np.array(available)
         cohort = choose(self.selector, Round(t, min(self.k, len(ids)), ids, RNG(t), 0.0, self.times.copy(), ask))
         back = np.isin(cohort.clients, trained)
-        outcome: Outcome = an_outcome(cohort, t=t, trained=back.tolist())
+        entered = back & np.isin(cohort.clients, admitted)
+        outcome: Outcome = an_outcome(cohort, t=t, trained=back.tolist(), admitted=entered.tolist())
         self.times[cohort.clients[back]] = TIMES[cohort.clients[back]]
         self.selector.observe(outcome)
         return cohort
@@ -277,6 +284,31 @@ def test_a_failed_client_is_not_rewarded() -> None:
         stage.play(3, trained=[])
         assert stage.selector.learned is not None
         assert not stage.selector.learned["b"].any()
+
+
+def test_causal_credit_is_given_to_admitted_clients_only() -> None:
+    """All three train in round 1, and client 1 is declined: of the rewards 1, 1 and 0.05, the first and the last are learned."""
+    stage = Stage(head="greedy")
+    stage.play(1, admitted=[0, 2])
+    stage.play(2)
+    x = np.array([[1, 1, 0.5, 0], [1, 1, 2, 0]])
+    state = stage.selector.learned
+    assert state is not None
+    np.testing.assert_allclose(state["V"], np.eye(4) + x.T @ x)
+    np.testing.assert_allclose(state["b"], x.T @ np.array([1.0, 0.05]))
+
+
+def test_printed_credit_is_given_to_admitted_clients_only() -> None:
+    """All three train in round 2, and one is admitted: V grows by the context of that client alone."""
+    for admitted in ([0], [1], [2]):
+        stage = Stage(name="flash_printed", head="greedy", k=3)
+        stage.play(1)
+        stage.play(2, admitted=admitted)
+        (i,) = admitted
+        x, state = stage.selector.context[i], stage.selector.learned
+        assert state is not None
+        np.testing.assert_allclose(state["V"], np.eye(4) + np.outer(x, x))
+        np.testing.assert_allclose(state["b"], x * np.array([0.5, 1.0, 0.1])[i] / TIMES[i])
 
 
 def test_a_client_that_was_away_keeps_its_context_and_is_rewarded_for_the_whole_time() -> None:
@@ -427,8 +459,7 @@ def test_losses_of_the_local_models_give_contexts_rewards_and_credit_at_once() -
         stage.times = stage.times.copy()
         stage.times[i] = TIMES[i]
         reports = {"training_loss": local[i, 0], "held_out_loss": local[i, 1]}
-        outcome = an_outcome(cohort, t=t, reports=reports)
-        stage.selector.observe(replace(outcome, durations=TIMES[i]))
+        stage.selector.observe(an_outcome(cohort, t=t, reports=reports, durations=TIMES[i]))
         return cohort
 
     def nobody_is_asked(question: Question, clients: Indices) -> Values:
@@ -446,6 +477,24 @@ def test_losses_of_the_local_models_give_contexts_rewards_and_credit_at_once() -
     assert x == pytest.approx([*(LOSSES[1, i] / LOSSES[0, i]), TIMES[i] / 20, 0])
     np.testing.assert_allclose(state["V"], np.eye(4) + np.outer(x, x))
     np.testing.assert_allclose(state["b"], x)
+
+
+def test_losses_of_local_models_give_credit_to_admitted_clients_only() -> None:
+    """All three train in both rounds. In round 2 client 1 is declined: its context is kept, and nothing is learned from it."""
+    stage = Stage(eval_point="local", head="greedy", k=3)
+    for t, admitted in ((1, [True] * 3), (2, [True, False, True])):
+        cohort = choose(stage.selector, a_round(3, 3, t=t, durations=stage.times))
+        reports = {"training_loss": LOSSES[t - 1, :, 0], "held_out_loss": LOSSES[t - 1, :, 1]}
+        in_order = replace(cohort, clients=np.arange(3))
+        stage.selector.observe(an_outcome(in_order, t=t, admitted=admitted, reports=reports, durations=TIMES))
+        stage.times = TIMES
+    rewards = np.array([1.0, 1.0, 0.05])  # 0.5/0.5, 1/1, 0.1/2 relative to the largest
+    np.testing.assert_allclose(stage.selector.reward, rewards)
+    np.testing.assert_allclose(stage.selector.context, [[0.75, 0.5, 0.5, 0], [0.75, 1, 1, 0], [1.1, 0.8, 2, 0]])
+    x, state = stage.selector.context[[0, 2]], stage.selector.learned
+    assert state is not None
+    np.testing.assert_allclose(state["V"], np.eye(4) + x.T @ x)
+    np.testing.assert_allclose(state["b"], x.T @ rewards[[0, 2]])
 
 
 # --- what the presets are for ------------------------------------------------------------------------------------------------

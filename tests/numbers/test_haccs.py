@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
-from fedcohort.selection.base import Question, Speed
+from fedcohort.selection import Question, Speed
 from fedcohort.selection.haccs import HACCS
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
@@ -48,6 +48,15 @@ def test_weights_by_hand() -> None:
     assert the_why(only_loss.select(a_round(2, 5, t=2, speeds=SPEEDS))).scores == pytest.approx(
         np.array([2.5, 2.5, 9, 9, 9]) / 20.5
     )
+
+
+def test_losses_are_kept_of_clients_whose_update_came_back() -> None:
+    """Clients 2 and 4 fail in round 2: the squared losses stay 1 and 9, and the highest counts where none is known."""
+    selector = ready(rho=0.0)
+    selector.observe(an_outcome([0, 2], reports={"loss": [1.0, 3.0]}))
+    selector.observe(an_outcome([2, 4], t=2, trained=[False, False], reports={"loss": [50.0, 70.0]}))
+    share = the_why(selector.select(a_round(2, 5, t=3, speeds=SPEEDS))).terms["share of loss"]
+    assert share == pytest.approx(np.array([1, 1, 9, 9, 9]) / 19)
 
 
 def test_seats_in_order_go_to_the_fastest_and_round_again() -> None:

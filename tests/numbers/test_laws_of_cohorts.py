@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import make
-from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Cohort, Indices, Question, Round, Selector, Values
+from fedcohort.selection import STRATEGIES, Cohort, Question, Round, Selector
 from tests.selection.fakes import a_census, a_round, an_outcome
 from tests.selection.laws import same_law, successive_sets
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
@@ -22,8 +22,8 @@ from fedcohort.algorithms.losses import (
 from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
 from fedcohort.engines.local import LocalEngine
-from fedcohort.models import Mlp
-from fedcohort.selection.base import Cohort
+from fedcohort.models import Mlp, Model
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import small_federation
 from tests.experiments import small
 
@@ -199,3 +199,35 @@ def test_a_loss_without_its_extra_terms_is_the_cross_entropy() -> None:
         _, other, _ = trained(loss)
         assert all(torch.allclose(other.state[name], value, rtol=1e-12) for name, value in plain.state.items())
         assert other.report["loss"] == pytest.approx(plain.report["loss"], rel=1e-12)
+
+
+class Normed(Model):
+    """A perceptron with batch norm, whose outputs differ between training and evaluation."""
+
+    def build(self, shape: tuple[int, ...], num_classes: int) -> Any:
+        return nn.Sequential(nn.Linear(shape[0], 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, num_classes))
+
+
+def test_pseudo_labels_are_outputs_in_evaluation_mode_and_training_goes_on_in_its_own() -> None:
+    """One full-batch step by hand, with a large part of the pseudo-labels; batch statistics enter the step once."""
+    loss = {"name": "robust", "alpha": 2.0, "beta": 0.5}
+    settings = Training(batch_size=0, epochs=1, momentum=0.0, lr=0.5, precision="float64", loss=loss)
+    with closing(LocalEngine(small_federation(), Normed(), settings, FedAvg(), 3, workers=1)) as engine:
+        start = engine.initial_model()
+        start["1.running_mean"] += 0.7  # statistics that are not those of the client's data
+        start["1.running_var"] *= 3.0
+        [update] = engine.train(start, 1, Cohort(np.array([3])), FedAvg())
+        data = engine.federation.client(3)
+    module, form = Normed().build((6,), 3).double(), Training(loss=loss).build_loss()
+    module.load_state_dict(start)
+    with torch.no_grad():
+        outputs = module.eval()(data.features.double()).softmax(1)
+    objective = form.samples(module.train()(data.features.double()), data.labels, outputs).mean()
+    parameters = dict(module.named_parameters())
+    gradients = torch.autograd.grad(objective, list(parameters.values()))
+    for (name, value), gradient in zip(parameters.items(), gradients, strict=True):
+        expected = value.detach() - 0.5 * gradient
+        assert torch.allclose(update.state[name], expected, rtol=1e-10, atol=1e-13), name
+    for name, buffer in module.named_buffers():
+        assert torch.allclose(update.state[name].double(), buffer.double(), rtol=1e-10), name
+    assert int(update.state["1.num_batches_tracked"]) == 1

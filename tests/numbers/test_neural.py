@@ -8,16 +8,16 @@ import torch
 from scipy import stats
 
 from fedcohort.core.arrays import Values
-from fedcohort.selection.bandit import Turn
-from fedcohort.selection.base import Round, choose
+from fedcohort.selection import Round, choose
+from fedcohort.selection.bandit import Candidates
 from fedcohort.selection.neural import Network, Neural
 from tests.selection.fakes import a_census, an_outcome, the_why
 
 RNG = np.random.default_rng
 
 
-def turn(x: Values, seed: int = 0) -> Turn:
-    return Turn(1, np.arange(len(x)), x, "abcdef"[: x.shape[1]], RNG(seed))
+def turn(x: Values, seed: int = 0) -> Candidates:
+    return Candidates(1, np.arange(len(x)), x, "abcdef"[: x.shape[1]], RNG(seed))
 
 
 def as_torch(weights: dict[str, Values]) -> dict[str, torch.Tensor]:
@@ -40,8 +40,8 @@ def descend(weights: dict[str, torch.Tensor], decay: float) -> None:
 def test_predictions_and_uncertainties_are_those_of_autograd() -> None:
     g, head = RNG(0), Network(hidden=7, ridge=0.5, nu=2.0)
     state, x = head.start(9, 4, g), g.normal(size=(9, 4))
-    head.chose(state, np.arange(3), g.normal(size=(3, 4)))
-    found = head.judge(state, turn(x))
+    head.note_selected(state, np.arange(3), g.normal(size=(3, 4)))
+    found = head.score(state, turn(x))
     w = as_torch(state["weights"])
     for i in range(9):
         value = forward(w, torch.tensor(x[i : i + 1]))[0]
@@ -56,7 +56,7 @@ def test_what_was_chosen_is_less_uncertain() -> None:
     g, head = RNG(1), Network(hidden=7)
     state, x = head.start(1, 4, g), g.normal(size=(5, 4))
     before = {name: value.copy() for name, value in state["U"].items()}
-    head.chose(state, np.arange(5), x)
+    head.note_selected(state, np.arange(5), x)
     w = as_torch(state["weights"])
     for name, value in w.items():
         squares = sum(
@@ -81,9 +81,9 @@ def test_training_is_torchs_gradient_descent_with_weight_decay() -> None:
 def test_without_hidden_layer_it_is_diagonal_linucb() -> None:
     g, head = RNG(3), Network(hidden=0, nu=1.5, ridge=1.0)
     state, x = head.start(4, 2, g), np.array([[1.0, 2.0], [0.5, 0.1]])
-    head.chose(state, np.array([0]), x[:1])
+    head.note_selected(state, np.array([0]), x[:1])
     assert state["U"]["w"].tolist() == [2.0, 5.0]
-    found = head.judge(state, turn(x))
+    found = head.score(state, turn(x))
     np.testing.assert_allclose(found.terms["exploration"], np.sqrt(1.5 * (x**2 / [2.0, 5.0]).sum(axis=1)))
     np.testing.assert_allclose(found.terms["mean_reward"], x @ state["weights"]["w"])
     w, r = as_torch(state["weights"]), np.array([0.3, 0.7])
@@ -97,8 +97,8 @@ def test_without_hidden_layer_it_is_diagonal_linucb() -> None:
 def test_thompson_draws_around_the_prediction() -> None:
     state = Network(hidden=5).start(1, 2, RNG(0))
     x = np.tile([0.3, 0.7], (3000, 1))
-    mean = Network(hidden=5).judge(state, turn(x)).terms
-    drawn = Network(hidden=5, style="ts").judge(state, turn(x, seed=9)).scores
+    mean = Network(hidden=5).score(state, turn(x)).terms
+    drawn = Network(hidden=5, style="ts").score(state, turn(x, seed=9)).scores
     law = stats.norm(mean["mean_reward"][0], mean["exploration"][0])
     assert stats.kstest(drawn, law.cdf).pvalue > 1e-6
 
@@ -115,7 +115,7 @@ def test_the_replay_forgets_the_oldest() -> None:
 def test_training_that_explodes_starts_again_and_keeps_its_uncertainty() -> None:
     head = Network(hidden=4, lr=1e30)
     state = head.start(2, 2, RNG(0))
-    head.chose(state, np.array([0]), np.ones((1, 2)))
+    head.note_selected(state, np.array([0]), np.ones((1, 2)))
     head.learn(state, np.arange(2), np.ones((2, 2)), np.ones(2))
     for name, value in state["weights"].items():
         assert value.tolist() == state["initial"][name].tolist()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from fedcohort.selection.base import Question, UpdateNorm, choose
+from fedcohort.selection import Question, UpdateNorm, choose
 from fedcohort.selection.draws import proportional, shares
 from fedcohort.selection.ocs import AOCS, OCS, approximate
 from tests.selection.fakes import a_census, a_round, the_why

@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
-from fedcohort.selection.base import Question, Speed, choose
+from fedcohort.selection import Question, Speed, choose
 from fedcohort.selection.oort import Oort
 from tests.games import a_game
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
@@ -186,6 +186,16 @@ def test_the_blacklist_has_the_most_selected_and_at_most_30_percent() -> None:
         assert set(selector.select(a_round(7, 10, t=30, seed=seed)).clients.tolist()) == {3, 4, 5, 6, 7, 8, 9}
     selector.selections[:] = [11, 10, 10, 10, 10, 10, 10, 10, 10, 10]
     assert 0 not in selector.select(a_round(7, 10, t=30)).clients
+
+
+def test_a_client_is_blacklisted_when_it_was_selected_more_often_than_the_limit() -> None:
+    """Client 0 was selected 11 times, the others 10 times: with the limit 10 exactly nine of ten clients remain."""
+    selector = explored([1.0] * 10, k=9, epsilon=0.0, epsilon_min=0.0, blacklist_rounds=10)
+    selector.selections[:] = [11, 10, 10, 10, 10, 10, 10, 10, 10, 10]
+    cohort = selector.select(a_round(9, 10, t=30))
+    assert sorted(cohort.clients.tolist()) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert the_why(cohort).note.startswith("9 by utility, 0 exploring")
+    assert "to fill up" not in the_why(cohort).note
 
 
 def test_the_blacklist_is_lifted_when_others_are_not_enough() -> None:

@@ -11,7 +11,7 @@ from scipy import stats
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
-from fedcohort.selection.base import LocalLoss, Question, Selector, choose
+from fedcohort.selection import LocalLoss, Question, Selector, choose
 from fedcohort.selection.power_of_choice import (
     CommunicationPowerOfChoice,
     ComputationPowerOfChoice,

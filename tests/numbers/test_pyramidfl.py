@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.selection.pyramidfl import PyramidFL
 from tests.games import a_game
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedcohort.core.arrays import Values
-from fedcohort.selection.bandit import Head, Linear, Turn, gamma, posterior
-from fedcohort.selection.base import Round, choose
+from fedcohort.selection import Round, choose
+from fedcohort.selection.bandit import Candidates, Head, Linear, gamma, posterior
 from fedcohort.selection.contexts import ELEMENTS
 from fedcohort.selection.restless import HiddenMarkov, Restless
 from tests.selection.fakes import a_census, an_outcome, the_why
@@ -81,10 +81,10 @@ def test_forced_exploration_takes_the_least_selected_and_grows_with_the_logarith
     head = HiddenMarkov(exploration=2.0)
     state, x, explored = head.start(6, 2, RNG(0)), np.zeros((6, 2)), []
     for t in range(1, 101):
-        judged = head.judge(state, Turn(t, np.arange(6), x, "ab", RNG(t)))
-        explored.append(judged.instead is not None)
-        picked = np.argsort(-judged.scores if judged.instead is None else -judged.instead)[:2]
-        head.chose(state, picked, x[picked])
+        judged = head.score(state, Candidates(t, np.arange(6), x, "ab", RNG(t)))
+        explored.append(judged.override is not None)
+        picked = np.argsort(-judged.scores if judged.override is None else -judged.override)[:2]
+        head.note_selected(state, picked, x[picked])
         if t == 3:
             assert state["selections"].tolist() == [1] * 6
     assert sum(explored) == math.ceil(2 * math.log(102))
@@ -123,9 +123,9 @@ def relative_reward(make: Any, seed: int, rounds: int = 600, m: int = 20, k: int
         if head is None:
             picked = g.permutation(m)[:k]
         else:
-            judged = head.judge(memory, Turn(t, np.arange(m), x, "abc", g))
-            picked = np.argsort(-(judged.scores if judged.instead is None else judged.instead))[:k]
-            head.chose(memory, picked, x[picked])
+            judged = head.score(memory, Candidates(t, np.arange(m), x, "abc", g))
+            picked = np.argsort(-(judged.scores if judged.override is None else judged.override))[:k]
+            head.note_selected(memory, picked, x[picked])
             head.learn(memory, picked, x[picked], mean[picked] + 0.1 * g.normal(size=k))
         got, best = got + mean[picked].sum(), best + np.sort(mean)[-k:].sum()
     return got / best

@@ -22,7 +22,7 @@ from fedcohort.algorithms.server import ServerTools
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.runs.given import Given
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
 from tests.experiments import small
 from tests.games import a_game

@@ -41,6 +41,15 @@ def test_running_mean_of_norms_per_step() -> None:
     assert np.isnan(selector.norm[3])
 
 
+def test_the_factor_is_what_the_newest_norm_counts() -> None:
+    selector = ready(factor=0.25)
+    saw(selector, [0, 1], [2.0, 8.0], [1.0, 1.0])
+    saw(selector, [0, 1], [4.0, 0.0], [1.0, 1.0])
+    assert selector.norm[:2].tolist() == [2.5, 6.0]  # ¾·2 + ¼·4, ¾·8 + ¼·0
+    saw(selector, [0], [10.5], [1.0])
+    assert selector.norm[0] == 4.5  # ¾·2.5 + ¼·10.5
+
+
 def test_probabilities() -> None:
     """Client 3 was never seen and counts with the largest norm."""
     selector = ready()

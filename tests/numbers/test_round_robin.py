@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedcohort.measures import jain
-from fedcohort.selection.base import choose
+from fedcohort.selection import choose
 from fedcohort.selection.round_robin import RoundRobin
 from tests.selection.fakes import a_census, a_round, an_outcome
 

@@ -22,7 +22,7 @@ from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Mlp
 from fedcohort.rounds import Game, play_round
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits, everybody, small_federation
 from tests.experiments import small
 from tests.games import a_game
@@ -447,6 +447,22 @@ def test_the_number_of_threads_does_not_matter(options: dict[str, Any], tmp_path
         experiment = small(rounds=3, selection={"k": 5}, engine={"plan": plan, "workers": workers}, **options)
         records.append(record(fedcohort.run(experiment, runs=tmp_path / f"{plan}{workers}")))
     assert records[0] == records[1] == records[2]
+
+
+@pytest.mark.parametrize("sampling", ["shuffled", "loss", "loss_unbiased"])
+def test_option_I_is_the_gradient_over_all_samples_however_batches_are_drawn(sampling: Any) -> None:
+    """A client's first variate is ∇F_i of the received model with every sample counted once, also where batches are reweighted."""
+    algorithm, settings = Scaffold(option="I"), Training(batch_size=4, momentum=0.0, precision="float64")
+    with closing(LocalEngine(small_federation(), Mlp(hidden=5), settings, algorithm, 3, workers=1)) as engine:
+        start = engine.initial_model()
+        [update] = engine.train(start, 1, Cohort(np.array([3]), sampling=sampling), algorithm)
+        data = engine.federation.client(3)
+    w = {name: value.clone().requires_grad_() for name, value in start.items()}
+    hidden = torch.relu(data.features.double() @ w["1.weight"].T + w["1.bias"])
+    loss = functional.cross_entropy(hidden @ w["3.weight"].T + w["3.bias"], data.labels)
+    for (name, value), gradient in zip(w.items(), torch.autograd.grad(loss, list(w.values())), strict=True):
+        assert torch.allclose(update.extra["c"][name], gradient, rtol=1e-9, atol=1e-13), name
+        assert not torch.equal(update.state[name], value)
 
 
 @pytest.mark.parametrize(("option", "passes"), [("II", 6.0), ("I", 9.0)])

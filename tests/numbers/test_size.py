@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedcohort.core.errors import UsageError
-from fedcohort.selection.base import LocalLoss, Question, choose
+from fedcohort.selection import LocalLoss, Question, choose
 from fedcohort.selection.draws import raj, shares
 from fedcohort.selection.loss_proportional import LossProportional
 from fedcohort.selection.size import BySize

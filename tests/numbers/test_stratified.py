@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from fedcohort.core.errors import UsageError
-from fedcohort.selection.base import choose
+from fedcohort.selection import choose
 from fedcohort.selection.cluster_survey import ClusterSurvey
 from fedcohort.selection.draws import shares
 from fedcohort.selection.strata import strata

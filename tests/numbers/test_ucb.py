@@ -10,7 +10,7 @@ from mabwiser.mab import MAB, LearningPolicy
 
 from fedcohort.core.parameters import make
 from fedcohort.core.streams import rng as stream
-from fedcohort.selection.base import Round, Selector, choose
+from fedcohort.selection import Round, Selector, choose
 from fedcohort.selection.ucb import UCB
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 

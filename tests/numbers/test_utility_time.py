@@ -8,7 +8,7 @@ import pytest
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
-from fedcohort.selection.base import choose
+from fedcohort.selection import choose
 from fedcohort.selection.utility_time import UtilityTime
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
@@ -34,6 +34,16 @@ def test_worked_scores() -> None:
     assert why.scores == pytest.approx([0, 0.36, 0.45])
     assert why.note == "weakest classes [1]"
     assert cohort.clients.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(("available", "utility"), [([1, 2], [0.72, 0.45]), ([2], [0.45]), ([0, 2], [0, 0.45])])
+def test_the_fraction_is_of_the_clients_own_samples_when_others_are_away(
+    available: list[int], utility: list[float]
+) -> None:
+    """Client 1 has 8 of its 10 samples in the weakest class, client 2 has 10 of its 20."""
+    why = the_why(ready().select(a_round(1, available, m=3, durations=(1, 1, 1))))
+    assert why.candidates.tolist() == available
+    assert why.terms["utility"] == pytest.approx(utility)
 
 
 def test_without_time_the_utility_decides() -> None:

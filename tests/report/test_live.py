@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 import fedcohort
@@ -21,6 +22,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.report.gather import find_runs
 from fedcohort.report.live import Live, serve
 from tests.experiments import small
+from tests.records import played, written
 
 
 @contextmanager
@@ -65,6 +67,25 @@ def test_it_serves_the_report_and_tells_news(tmp_path: Path, runs: Path) -> None
         script = ask(port, "/vega.js")
         assert script[0] == 200
         assert "vegaEmbed" in script[1]
+
+
+def test_news_are_a_round_a_status_and_another_run(tmp_path: Path) -> None:
+    """What a page compares is another one after each of these, and the same while nothing happens."""
+    run = written(tmp_path / "one", [played(1)], rounds=2)
+    live = Live(tmp_path)
+    seen = [live.state(None)["version"]]
+    assert live.state(None)["version"] == seen[0]
+    with run.writing() as writer:
+        writer.record(played(2))
+    seen.append(live.state(None)["version"])
+    with run.writing() as writer:
+        writer.finish({"w": torch.zeros(1)})
+    assert run.last_round == 2
+    seen.append(live.state(None)["version"])
+    written(tmp_path / "two", [played(1)], seed=1)
+    seen.append(live.state(None)["version"])
+    assert len(set(seen)) == 4
+    assert live.state(None)["version"] == seen[-1]
 
 
 def test_it_is_for_this_machine_only(runs: Path) -> None:

@@ -120,10 +120,9 @@ def _wait_for_a_new_round(folder: Path, process: "subprocess.Popen[bytes]") -> N
         databases = list(folder.glob("*/run.sqlite"))
         return Run(databases[0].parent).last_round if databases else 0
 
-    before, deadline = rounds(), time.monotonic() + 60
-    while rounds() == before and process.poll() is None and time.monotonic() < deadline:
+    before = rounds()
+    while rounds() == before and process.poll() is None:  # a process that hangs meets the time limit of every test
         time.sleep(0.01)
-    assert time.monotonic() < deadline
 
 
 def test_ctrl_c_finishes_the_round_and_says_how_to_go_on(tmp_path: Path) -> None:

@@ -1,13 +1,19 @@
-"""What is kept of a decision: the selected, then the best scored, without sorting everybody."""
+"""What is kept of a decision: the selected, then the best scored, without sorting everybody; and what a round's training is billed."""
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fedcohort.record import KEPT
+from fedcohort.algorithms.base import Update
+from fedcohort.record import KEPT, LedgerRow, RoundRow
+from fedcohort.rounds import play_round
+from fedcohort.rounds.ledger import num_bytes
 from fedcohort.rounds.reasons import decisions
-from fedcohort.selection.base import Cohort, Why
+from fedcohort.selection import Cohort, Why
+from tests.games import a_game
 
 
 def by_sorting(cohort: Cohort) -> list[int]:
@@ -95,3 +101,63 @@ def test_reasons_are_those_of_the_choice_whatever_becomes_of_the_strategys_array
 def test_ids_may_come_as_floats() -> None:
     rows = list(decisions(Cohort(np.array([2]), why=Why(np.array([1.0, 2.0]), np.array([0.5, 0.1])))))  # type: ignore[arg-type]
     assert [(client, type(client)) for client, *_ in rows] == [(2, int), (1, int)]
+
+
+# --- what training is billed -------------------------------------------------------------------------------------------------
+
+
+def having(row: RoundRow, status: str) -> list[int]:
+    """The clients with this status."""
+    return [client.client for client in row.clients if client.status == status]
+
+
+def the_training(row: RoundRow) -> LedgerRow:
+    (line,) = [line for line in row.ledger if line.kind == "training"]
+    return line
+
+
+def test_late_clients_are_billed_for_the_model_and_their_training_but_not_for_an_upload() -> None:
+    """With k = 3 and over-commitment 1.5, five clients receive the model and train for two epochs; the three fastest send theirs."""
+    with a_game(selection={"name": "uniform", "k": 3}, systems={"overcommit": 1.5}, training={"epochs": 2}) as game:
+        row, model = play_round(game, 1, test=False), num_bytes([game.model])
+    line = the_training(row)
+    assert (len(having(row, "late")), len(having(row, "admitted"))) == (2, 3)
+    assert (line.messages, line.bytes_down, line.bytes_up) == (5 + 3, 5 * model, 3 * model)
+    assert line.passes == pytest.approx(5 * 2 * 3)
+
+
+def test_clients_that_drop_out_are_billed_for_the_model_and_their_training() -> None:
+    """Each of the 12 clients receives the model and makes three passes, also those that fail before they send."""
+    with a_game(selection={"name": "all"}, systems={"dropout": 0.5}) as game:
+        row, model = play_round(game, 1, test=False), num_bytes([game.model])
+    line, sent = the_training(row), len(having(row, "admitted"))
+    assert 0 < sent < 12
+    assert len(having(row, "failed")) == 12 - sent
+    assert (line.messages, line.bytes_down, line.bytes_up) == (12 + sent, 12 * model, sent * model)
+    assert line.passes == pytest.approx(12 * 3)
+
+
+def test_a_diverged_update_is_billed_though_it_is_dropped() -> None:
+    with a_game(selection={"name": "all"}) as game:
+        train = game.engine.train
+
+        def poisoned(*args: Any) -> Iterator[Update]:
+            for update in train(*args):
+                if update.client in (3, 7):
+                    next(iter(update.state.values())).view(-1)[0] = math.nan
+                yield update
+
+        game.engine.train = poisoned  # type: ignore[method-assign]
+        row, model = play_round(game, 1, test=False), num_bytes([game.model])
+    line = the_training(row)
+    assert having(row, "diverged") == [3, 7]
+    assert (line.messages, line.bytes_down, line.bytes_up) == (24, 12 * model, 12 * model)
+    assert line.passes == pytest.approx(12 * 3)
+
+
+def test_a_round_notes_the_largest_weight() -> None:
+    """Mode scaled: client i weighs N_i/N times 12/4, and the largest client is not the last one."""
+    with a_game(selection={"name": "all", "k": 4}, algorithm={"name": "fedavg", "weights": "scaled"}) as game:
+        row, sizes = play_round(game, 1, test=False), game.clock.num_samples
+    assert 0 < sizes.argmax() < 11
+    assert row.note.split("; ")[-1] == f"largest weight {sizes.max() / sizes.sum() * 12 / 4:.4g}"

@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 
 from fedcohort.algorithms.base import Update, is_finite
+from fedcohort.core.parameters import parameters
 from fedcohort.record import ClientRow, RoundRow
 from fedcohort.rounds import Game, play_round
-from fedcohort.selection.base import Outcome
+from fedcohort.runs.given import Given
+from fedcohort.selection import Card, Cohort, Outcome, Round, Selector, Why
 from tests.games import a_game
 
 MLP_PARAMETERS = 64 * 64 + 64 + 64 * 10 + 10
@@ -51,8 +53,6 @@ def test_a_diverged_client_is_dropped_and_recorded_and_the_run_goes_on(value: fl
 
 def _mean_without(game: Game, left_out: set[int]) -> dict[str, torch.Tensor]:
     """The round's average over the other clients, by hand in numpy float64."""
-    from fedcohort.selection.base import Cohort
-
     updates = [
         u for u in game.engine.train(game.model, 1, Cohort(np.arange(12)), game.algorithm) if u.client not in left_out
     ]
@@ -203,3 +203,93 @@ def test_finite_numbers_whose_sum_is_not_are_finite() -> None:
         assert not is_finite(Update(0, 1, 1, {"w": torch.tensor([1.0, broken])}))
         assert not is_finite(Update(0, 1, 1, {"w": torch.tensor([broken, -broken])}))
         assert not is_finite(Update(0, 1, 1, state, extra={"c": {"w": torch.tensor([broken])}}))
+
+
+# --- what a strategy sees and keeps ------------------------------------------------------------------------------------------
+
+
+@parameters
+class Reusing(Selector):
+    """Keeps its scores in one array and overwrites them as soon as the round is over."""
+
+    card: ClassVar[Card] = Card(source="a test", status="ours")
+
+    def select(self, round: Round) -> Cohort:
+        self.scores = 10.0 * round.t + round.available
+        self.ids = round.available.copy()
+        why = Why(self.ids, self.scores, {"twice": self.scores}, "highest id")
+        return Cohort(round.available[-round.k :], why=why)
+
+    def observe(self, outcome: Outcome) -> None:
+        self.scores[:] = -1.0
+        self.ids[:] = 5
+
+
+def test_recorded_reasons_are_those_of_the_choice_though_the_strategy_learns_afterwards() -> None:
+    with a_game(Given(selector=Reusing())) as game:
+        for t in (1, 2):
+            rows = list(play_round(game, t, test=False).decisions)
+            expected = [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]  # k = 3 were selected, the highest score comes first
+            assert [(client, selected) for client, selected, *_ in rows] == [(i, i > 8) for i in expected]
+            assert [score for *_, score, _ in rows] == [10.0 * t + i for i in expected]
+            assert [terms for *_, terms in rows] == [{"twice": 10.0 * t + i} for i in expected]
+
+
+@parameters
+class Writing(Selector):
+    """Tries to change what the server knows of times."""
+
+    card: ClassVar[Card] = Card(source="a test", status="ours")
+    name: str = "durations"
+    """Which times."""
+
+    def select(self, round: Round) -> Cohort:
+        getattr(round, self.name)[:] = 0.0
+        return Cohort(round.available[: round.k])
+
+
+@pytest.mark.parametrize("name", ["durations", "compute_times", "upload_times"])
+def test_a_strategy_cannot_change_the_times_that_the_server_knows(name: str) -> None:
+    with a_game(Given(selector=Writing(name=name))) as game:
+        with pytest.raises(ValueError, match="read-only"):
+            play_round(game, 1, test=False)
+        assert np.isnan(getattr(game.clock, name)).all()
+
+
+def test_a_cohort_beyond_the_invited_is_waited_for_by_the_same_share() -> None:
+    """All 12 clients train though ⌈1.5·3⌉ = 5 would be invited: the server waits for the 12/1.5 = 8 fastest, not for three."""
+    with a_game(selection={"name": "all", "k": 3}, systems={"overcommit": 1.5}) as game:
+        times = np.sort(game.clock.nominal(1))
+        row = play_round(game, 1, test=False)
+    assert sorted(status(row).values()) == ["admitted"] * 8 + ["late"] * 4
+    assert row.round_time == pytest.approx(times[7])
+
+
+def test_a_strategy_is_told_how_long_each_round_took() -> None:
+    """The time of the round alone, in later rounds too; for late clients it is as much as the server waited."""
+    seen: list[Outcome] = []
+    with a_game(selection={"name": "uniform", "k": 3}, systems={"overcommit": 1.5}) as game:
+        game.selector.observe = seen.append  # type: ignore[method-assign]
+        rows = [play_round(game, t, test=False) for t in range(1, 5)]
+        now = game.clock.now
+    for row, outcome in zip(rows, seen, strict=True):
+        times = {client.client: client.duration for client in row.clients}
+        slowest = max(times[client] for client, what in status(row).items() if what == "admitted")
+        assert outcome.duration == pytest.approx(slowest, rel=1e-12)
+        assert row.round_time == outcome.duration
+        for client, what, known in zip(status(row), status(row).values(), outcome.durations, strict=True):
+            assert known == pytest.approx(slowest if what == "late" else times[client])
+    assert sum(outcome.duration for outcome in seen) == pytest.approx(now) == rows[-1].simulated_time
+
+
+def test_local_accuracy_and_loss_are_means_over_all_clients_that_trained() -> None:
+    """Also over those that the strategy declines: here the clients with an even id."""
+    with a_game(selection={"name": "all"}) as game:
+        game.selector.admit = lambda updates: (u for u in updates if u.client % 2)  # type: ignore[method-assign]
+        row = play_round(game, 1, test=False)
+    assert [client.status for client in row.clients] == ["declined", "admitted"] * 6
+    accuracies, losses = ([getattr(client, name) for client in row.clients] for name in ("accuracy", "loss"))
+    assert row.local_accuracy == pytest.approx(np.mean(accuracies))
+    assert row.train_loss == pytest.approx(np.mean(losses))
+    assert np.mean(accuracies) != pytest.approx(np.mean(accuracies[1::2]))
+    assert np.mean(losses) != pytest.approx(np.mean(losses[1::2]))

@@ -10,8 +10,7 @@ from tests.experiments import small
 from tests.resume.test_resume import rename_data
 
 STRATEGY = """
-from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Cohort, Selector
+from fedcohort.selection import Cohort, Selector, parameters
 
 @parameters
 class Mine(Selector):

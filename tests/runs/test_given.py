@@ -10,7 +10,7 @@ from torch import nn
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.selection.base import Cohort, Round, Selector
+from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.ucb import UCB
 from tests.experiments import IID, blobs, small
 

@@ -1,6 +1,6 @@
 """Playing a run: what it learns, how errors of clients and strategies end it, and what is kept."""
 
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import nn
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.base import ClientError
-from fedcohort.selection.base import Cohort, Round, Selector
+from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.study.side_by_side import read
 from tests.experiments import IID, small
 
@@ -119,8 +119,7 @@ def test_own_files_travel_with_the_run(tmp_path: Path) -> None:
 _OWN = '''
 from typing import ClassVar
 
-from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Cohort, Round, Selector
+from fedcohort.selection import Card, Cohort, Round, Selector, parameters
 
 
 @parameters
@@ -142,15 +141,17 @@ def test_a_round_is_committed_while_the_next_one_trains(
     from fedcohort.training.local import Trainer
     from fedcohort.training.stacked import Stack
 
-    committed: list[int] = []
+    committed = [0]
     seen: dict[int, list[int]] = {}
+    news = threading.Condition()
 
     def slow(kind: Any) -> None:
         train = kind.train
 
         def after_a_while(self: Any, model: Any, t: int, *args: Any, **values: Any) -> Any:
-            time.sleep(0.3)
-            seen.setdefault(t, []).append(max(committed, default=0))
+            with news:
+                news.wait_for(lambda: committed[-1] >= t - 1, timeout=20)
+                seen.setdefault(t, []).append(committed[-1])
             return train(self, model, t, *args, **values)
 
         monkeypatch.setattr(kind, "train", after_a_while)
@@ -158,6 +159,12 @@ def test_a_round_is_committed_while_the_next_one_trains(
     slow(Trainer)
     slow(Stack)
     experiment = small(rounds=3).with_overrides({"engine": {"plan": plan, "workers": 2}})
-    fedcohort.run(experiment, runs=tmp_path, progress=lambda _, row: committed.append(row.round))
-    assert committed == [1, 2, 3]
+
+    def progress(cell: Any, row: Any) -> None:
+        with news:
+            committed.append(row.round)
+            news.notify_all()
+
+    fedcohort.run(experiment, runs=tmp_path, progress=progress)
+    assert committed == [0, 1, 2, 3]
     assert all(max(seen[t]) == t - 1 for t in (1, 2, 3))

@@ -1,6 +1,9 @@
 """What other programs are told: the record's numbers, through their own libraries; nothing unless asked."""
 
+import itertools
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -8,7 +11,9 @@ from click.testing import CliRunner
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
-from fedcohort.runs.trackers import tracker
+from fedcohort.runs.trackers import TRACKERS, tracker
+from tests import records
+from tests.experiments import cell, small
 
 SMALL = ["--set", "rounds=3", "--set", "seeds=1", "-q"]
 
@@ -32,6 +37,26 @@ def test_tensorboard_is_told_the_records_numbers(tmp_path: Path) -> None:
     assert told == [(t, pytest.approx(a)) for t, a in run.rounds["test_accuracy"].items()]
     spent = (run.ledger["bytes_down"] + run.ledger["bytes_up"]).groupby(run.ledger["round"]).sum()
     assert [event.value for event in events.Scalars("bytes")] == [pytest.approx(b) for b in spent]
+
+
+def test_tensorboard_shows_each_round_once_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds 3 and 4 are played again after a crash: what was told of rounds 1 and 2 stays, and the rest is replaced."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    seconds = itertools.count(1_700_000_000)  # files are read in the order of the seconds in their names
+    monkeypatch.setattr(time, "time", lambda: float(next(seconds)))
+    once = cell(small(rounds=5))
+    for rounds, accuracies in (((1, 2, 3, 4), (0.125, 0.25, 0.375, 0.5)), ((3, 4, 5), (0.625, 0.75, 0.875))):
+        process = tracker(f"tensorboard:{tmp_path}")
+        for t, accuracy in zip(rounds, accuracies, strict=True):
+            process(once, records.played(t, test_accuracy=accuracy))
+        process.close()
+    events = EventAccumulator(str(tmp_path / "small" / "uniform, seed 0")).Reload()
+    told = [(event.step, event.value) for event in events.Scalars("test_accuracy")]
+    assert told == [(1, 0.125), (2, 0.25), (3, 0.625), (4, 0.75), (5, 0.875)]
 
 
 def test_mlflow_is_told_and_finds_its_run_again(tmp_path: Path) -> None:
@@ -92,3 +117,58 @@ def test_what_cannot_be_told_is_one_line_and_the_round_is_on_record(
     assert f"--track '{name}:{where}': " in result.output
     assert "Traceback" not in result.output
     assert len(Run(next((tmp_path / "runs").iterdir())).rounds) >= 1
+
+
+class Diary:
+    """A tracker that writes down what it is told and when it was closed."""
+
+    library = "json"
+    told: list[Any]
+    fails: str
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def __call__(self, cell: Any, row: Any) -> None:
+        if self.fails == "round":
+            raise OSError("no space left")
+        Diary.told.append((self.where, row.round))
+
+    def close(self) -> None:
+        Diary.told.append((self.where, "closed"))
+        if self.fails == "close":
+            raise OSError("no space left")
+
+
+@pytest.fixture
+def diary(monkeypatch: pytest.MonkeyPatch) -> type[Diary]:
+    """``--track json:where``, under the name of a library that is always there."""
+    monkeypatch.setitem(TRACKERS, "json", Diary)  # type: ignore[arg-type]
+    Diary.told, Diary.fails = [], ""
+    return Diary
+
+
+def test_every_tracker_is_told_each_round_and_closed_once_at_the_end(tmp_path: Path, diary: type[Diary]) -> None:
+    played(tmp_path, "json:a", "json:b")
+    for where in ("a", "b"):
+        assert [what for name, what in diary.told if name == where] == [1, 2, 3, "closed"]
+
+
+def test_trackers_are_closed_too_if_the_run_ends_early(tmp_path: Path, diary: type[Diary]) -> None:
+    diary.fails = "round"
+    result = CliRunner().invoke(cli, ["run", *SMALL, "--track", "json:a", "--runs", str(tmp_path / "runs")])
+    assert result.exit_code == 2
+    assert diary.told == [("a", "closed")]
+
+
+def test_a_tracker_that_cannot_be_closed_is_one_line_and_the_run_is_finished(
+    tmp_path: Path, diary: type[Diary]
+) -> None:
+    diary.fails = "close"
+    result = CliRunner().invoke(cli, ["run", *SMALL, "--track", "json:a", "--runs", str(tmp_path / "runs")])
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("fedcohort: error: ")]
+    assert "json:a" in line
+    assert "no space left" in line
+    assert Run(next((tmp_path / "runs").iterdir())).finished

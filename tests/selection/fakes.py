@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.streams import rng as stream
-from fedcohort.selection.base import (
+from fedcohort.selection import (
     Census,
     Cohort,
     GradientNorm,
-    Indices,
     LocalAccuracy,
     LocalLoss,
     Outcome,
@@ -17,7 +17,6 @@ from fedcohort.selection.base import (
     Round,
     Speed,
     UpdateNorm,
-    Values,
     Why,
 )
 
@@ -82,6 +81,7 @@ def an_outcome(
     t: int = 1,
     accuracy: float = np.nan,
     class_accuracy: Sequence[float] = (),
+    validation_losses: Sequence[float] | Values = (),
     trained: Sequence[bool] | None = None,
     admitted: Sequence[bool] | None = None,
     reports: Mapping[str, Sequence[float] | Values] | None = None,
@@ -101,6 +101,7 @@ def an_outcome(
         duration=1.0,
         accuracy=accuracy,
         class_accuracy=np.array(class_accuracy, dtype=np.float64),
+        validation_losses=np.array(validation_losses, dtype=np.float64),
     )
 
 

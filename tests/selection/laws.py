@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from scipy import stats
 
-from fedcohort.selection.base import Cohort, Round, Values
+from fedcohort.core.arrays import Values
+from fedcohort.selection import Cohort, Round
 from tests.selection.fakes import a_round
 
 

@@ -1,6 +1,8 @@
 """What holds for every strategy: the top k, the edge rules, the record of reasons, the size of a federation."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,25 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedcohort.core.arrays import MANY
+from fedcohort import selection
+from fedcohort.core.arrays import MANY, Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import describe, make
-from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import (
+from fedcohort.selection import (
+    STRATEGIES,
     Cohort,
-    Indices,
     Outcome,
     Round,
     Selector,
-    Values,
     Why,
-    _by_trial,
     choose,
     rank_losses,
     successive,
     top,
-)  # fmt: skip
-from fedcohort.selection.everyone import All
+)
+from fedcohort.selection.all_available import All
+from fedcohort.selection.draws import successive_by_rejection
 from fedcohort.selection.uniform import Uniform
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
@@ -159,10 +160,10 @@ def test_a_draw_follows_the_law_of_successive_draws() -> None:
     assert stats.chisquare([pairs[pair] for pair in law], [6000 * p for p in law.values()]).pvalue > 1e-6
 
 
-def test_a_draw_by_trial_follows_the_same_law() -> None:
+def test_a_draw_by_rejection_follows_the_same_law() -> None:
     weights, pairs = np.linspace(1, 2, 40), 40_000
     rng = np.random.default_rng(0)
-    drawn = np.array([_by_trial(weights, 2, rng) for _ in range(pairs)])
+    drawn = np.array([successive_by_rejection(weights, 2, rng) for _ in range(pairs)])
     p = weights / weights.sum()
     expected = p[:, None] * p[None] / (1 - p[:, None])  # first i, then j
     np.fill_diagonal(expected, 0)
@@ -265,6 +266,33 @@ def test_choose_takes_all_when_k_or_fewer_are_available() -> None:
     assert choose(Fixed([4]), a_round(1, [1, 4])).clients.tolist() == [4]
 
 
+def test_clients_that_choose_adds_are_certain_to_take_part() -> None:
+    """All of k or fewer available clients train, so each is included with probability 1, whatever the strategy had said."""
+
+    class Chance(Selector):
+        def select(self, round: Round) -> Cohort:
+            return Cohort(np.array([4]), inclusion=np.array([0.25]), sampling="loss")
+
+    filled = choose(Chance(), a_round(3, [1, 4]))
+    assert filled.clients.tolist() == [1, 4]
+    assert filled.inclusion is not None
+    assert filled.inclusion.tolist() == [1.0, 1.0]
+    assert filled.sampling == "loss"
+    enough = choose(Chance(), a_round(1, [1, 4]))
+    assert enough.inclusion is not None
+    assert (enough.clients.tolist(), enough.inclusion.tolist()) == ([4], [0.25])
+    assert choose(Fixed([4]), a_round(3, [1, 4])).inclusion is None
+
+
+@pytest.mark.parametrize(("clients", "k"), [([1], 2), ([0, 1, 2], 2), ([], 1), ([0, 1, 2, 3], 3)])
+def test_choose_refuses_a_cohort_of_the_wrong_size(clients: list[int], k: int) -> None:
+    message = rf"Fixed\.select returned {len(clients)} clients instead of {k} in round 1"
+    with pytest.raises(UsageError, match=message):
+        choose(Fixed(clients), a_round(k, 4))
+    assert choose(FixedSize(clients), a_round(k, 4)).clients.tolist() == clients
+    assert choose(Fixed(list(range(k))), a_round(k, 4)).clients.tolist() == list(range(k))
+
+
 def test_choose_refuses_repeats_and_strangers() -> None:
     with pytest.raises(UsageError, match=r"Fixed.select returned a client twice in round 1"):
         choose(Fixed([1, 1]), a_round(2, [0, 1, 2]))
@@ -354,3 +382,23 @@ def test_words_of_a_cohort_that_have_no_meaning() -> None:
         Cohort(np.arange(2), sampling="lost")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"Cohort\.unsent = 'zero': valid are 'left_out', 'unchanged'"):
         Cohort(np.arange(2), unsent="zero")  # type: ignore[arg-type]
+
+
+def test_reports_are_read_only_at_the_clients_cost() -> None:
+    """Reading is noted for the ledger, and there is no way to read by mistake without it."""
+    outcome = an_outcome([3, 5], reports={"loss": [0.5, 0.7], "steps": [1.0, 2.0]})
+    assert outcome.billed == set()
+    assert outcome.billed_report("loss").tolist() == [0.5, 0.7]
+    assert np.isnan(outcome.billed_report("unheard")).all()
+    assert outcome.billed == {"loss", "unheard"}
+    assert not hasattr(outcome, "reports")
+
+
+def test_the_package_offers_every_name_that_it_lists() -> None:
+    assert {name for name in selection.__all__ if getattr(selection, name, None) is None} == set()
+    assert set(selection.__all__) <= set(dir(selection))
+
+
+def test_importing_the_package_stays_light() -> None:
+    code = "import sys, fedcohort.selection as s; s.STRATEGIES; assert not {'torch', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,12 +12,13 @@ from rich.console import Console
 import fedcohort
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
-from fedcohort.record import create_run
+from fedcohort.record import ClientRow, create_run
 from fedcohort.report import terminal
 from fedcohort.study.comparison import Target
 from fedcohort.study.results import result
 from fedcohort.study.side_by_side import read
 from tests.experiments import UCB, small
+from tests.records import exchange, played, written
 
 ROWS = [{"label": "UCB", "selection": UCB}, {"label": "everybody [all]", "selection": {"name": "all"}}]
 
@@ -131,6 +132,81 @@ def test_json_has_no_nan(folder: Path, compared: fedcohort.Comparison) -> None:
     said = json.loads(json.dumps(one.to_json(), allow_nan=False))
     assert said["rows"][1]["difference_low"] is None
     assert Path(said["rows"][1]["runs"][0]["path"]).is_dir()
+
+
+# --- records written by hand ------------------------------------------------------------------------------------------------
+
+
+def row(label: str, *runs: Run) -> comparison.Row:
+    """A row of runs under the seeds 0, 1, …"""
+    return comparison.Row(label, runs[0].described, dict(enumerate(runs)))
+
+
+def test_early_stopping_has_the_patience_of_the_experiment(tmp_path: Path) -> None:
+    """Validation 0.5, 0.4, 0.9: with a patience of one round, training stops after the second, and the first is the best."""
+    rounds = [
+        played(t, validation_accuracy=validated, test_accuracy=tested)
+        for t, validated, tested in ((1, 0.5, 0.1), (2, 0.4, 0.2), (3, 0.9, 0.3))
+    ]
+    for patience, expected in ((1, 0.1), (2, 0.3)):
+        run = written(tmp_path / str(patience), rounds, measures={"patience": patience})
+        assert comparison.result(run).early_stop_accuracy == expected
+        assert run.summary().early_stop_accuracy == expected
+
+
+def test_updates_and_diverged_updates_are_counted(tmp_path: Path) -> None:
+    """Failed, late and declined clients were selected, too, but their updates did not diverge."""
+    first = [ClientRow(0, "admitted"), ClientRow(1, "diverged"), ClientRow(2, "failed"), ClientRow(3, "failed")]
+    second = [ClientRow(4, "diverged"), ClientRow(5, "late"), ClientRow(6, "late"), ClientRow(7, "late")]
+    third = [ClientRow(8, "declined"), ClientRow(9, "admitted"), ClientRow(10, "failed"), ClientRow(11, "admitted")]
+    run = written(tmp_path / "a", [played(1, first), played(2, second), played(3, third)])
+    found = comparison.result(run)
+    assert (found.updates, found.diverged) == (12, 2)
+    table = comparison.Comparison("a", (row("a", run, written(tmp_path / "b", [played(1, [0])])),)).table
+    assert table[["updates", "diverged"]].to_numpy().tolist() == [[6.5, 1.0]]
+
+
+def test_rows_with_diverged_updates_have_no_say_in_the_target_unless_all_have(tmp_path: Path) -> None:
+    """Means of best accuracies 0.917, 0.5 and 0.864; an update of the second diverged, under one of its two seeds."""
+    diverged, well = [ClientRow(0, "diverged")], [ClientRow(0, "admitted")]
+
+    def runs(label: str, *seeds: tuple[float, list[ClientRow]]) -> comparison.Row:
+        return row(
+            label,
+            *(
+                written(tmp_path / f"{label}{i}", [played(1, clients, test_accuracy=accuracy)])
+                for i, (accuracy, clients) in enumerate(seeds)
+            ),
+        )
+
+    first, third = runs("first", (0.927, well), (0.907, well)), runs("third", (0.874, well), (0.854, well))
+    second, fourth = runs("second", (0.4, diverged), (0.6, well)), runs("fourth", (0.45, diverged))
+    assert comparison.Comparison("a", (first, second, third)).target.accuracy == 0.86
+    assert comparison.Comparison("a", (first, second)).target.accuracy == 0.91
+    assert comparison.Comparison("a", (second, fourth)).target.accuracy == 0.45
+
+
+def test_costs_of_a_target_are_means_over_the_seeds_that_reached_it(tmp_path: Path) -> None:
+    """The first seed reaches 0.6 in round 1, the second in round 4, after a round without any exchange; the third never."""
+    per_round = [[exchange(100, 10)], [], [exchange(200, 20), exchange(3000, 300, "LocalLoss")], [exchange(7, 5)]]
+    runs = [
+        written(
+            tmp_path / str(seed),
+            [
+                played(t, ledger=ledger, test_accuracy=accuracy, simulated_time=10.0 * t)
+                for t, (ledger, accuracy) in enumerate(zip(per_round, accuracies, strict=True), start=1)
+            ],
+            measures={"target_accuracy": 0.6},
+        )
+        for seed, accuracies in enumerate([(0.7, 0.1, 0.1, 0.1), (0.1, 0.2, 0.3, 0.6), (0.1, 0.1, 0.1, 0.59)])
+    ]
+    compared = comparison.Comparison("a", (row("a", *runs), row("b", runs[2], runs[1]), row("c", runs[2])))
+    names = ["rounds_to_target", "time_to_target", "bytes_to_target", "reached"]
+    a, b, c = compared.table[names].to_numpy().tolist()
+    assert a == [2.5, 25.0, (110 + 3642) / 2, 2]
+    assert b == [4.0, 40.0, 3642, 1]
+    assert np.isnan(c[:3]).all()
+    assert c[3] == 0
 
 
 # --- run directories ---------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from fedcohort.report.charts.profiles import profiles
 from fedcohort.report.export import composed, draw
 from fedcohort.report.look import PAGE, paper
 from fedcohort.report.page import gallery
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.study.measuring import StepTimer, relative_precision
 from fedcohort.study.memory import PeakMemory
 from fedcohort.study.profiling import Profile, Size, profile, recommend

@@ -19,6 +19,7 @@ from fedcohort.study.coverage import conformal
 from tests.cli.test_cli import call, refused
 from tests.experiments import UCB, cell, small
 from tests.golden.test_same_bits import record
+from tests.records import exchange, played, written
 from tests.resume.test_resume import stop_after
 
 SYSTEMS = {"dropout": 0.2, "availability": {"name": "bernoulli", "probability": 0.6}}
@@ -155,6 +156,32 @@ def test_rounds_between_measurements_are_passed_over(tmp_path: Path) -> None:
     found = run.summary()
     assert found.class_accuracy == run.rounds["class_accuracy"].iloc[-1]
     assert math.isfinite(found.forgetting)
+
+
+def test_bytes_belong_to_the_rounds_that_spent_them(tmp_path: Path) -> None:
+    """Rounds without any exchange, at the beginning and in between, have a place of their own, and cost nothing."""
+    ledgers = [[], [exchange(100, 10)], [], [exchange(200, 20), exchange(3000, 300, "LocalLoss")]]
+    accuracies = [0.1, 0.2, 0.3, 0.4]
+    run = written(
+        tmp_path / "run",
+        [
+            played(t, ledger=ledger, test_accuracy=accuracy)
+            for t, (ledger, accuracy) in enumerate(zip(ledgers, accuracies, strict=True), start=1)
+        ],
+    )
+    assert [run.summary(target).bytes_to_target for target in accuracies] == [0, 110, 110, 3630]
+    assert run.summary().bytes == 3630
+
+
+def test_classes_without_test_samples_are_left_out_of_the_mean(tmp_path: Path) -> None:
+    """Classes 0.8, unknown and 0.4 after the last round; the first of them was at 0.9 before."""
+    rounds = [played(1, class_accuracy=[0.9, math.nan, 0.2]), played(2, class_accuracy=[0.8, math.nan, 0.4])]
+    found = written(tmp_path / "some", rounds).summary()
+    assert found.macro_accuracy == pytest.approx(0.6)
+    assert found.forgetting == pytest.approx(0.05)
+    assert found.class_accuracy == pytest.approx([0.8, math.nan, 0.4], nan_ok=True)
+    none = written(tmp_path / "none", [played(1, class_accuracy=[math.nan, math.nan])]).summary()
+    assert math.isnan(none.macro_accuracy)
 
 
 def test_regret_from_a_record(run: Run, tmp_path: Path) -> None:

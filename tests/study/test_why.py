@@ -5,20 +5,27 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.record import Run
+from fedcohort.record import ClientRow, Portrait, Run
 from fedcohort.report.terminal import as_text, explanation
-from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Cohort, Round
+from fedcohort.selection import STRATEGIES, Cohort, Round
 from fedcohort.selection.uniform import Uniform
 from fedcohort.study.why import Candidate, explain, number
 from tests.cli.test_cli import call, refused
 from tests.experiments import small
+from tests.records import played, written
 
 AWAY = {"availability": {"name": "bernoulli", "probability": 0.7}, "dropout": 0.2}
+
+
+def scored(t: int, *candidates: tuple[int, bool, float]) -> Any:
+    """Round ``t`` of a record with these candidates, each with its id, whether it was selected, and its score."""
+    decisions = [(client, selected, score, {}) for client, selected, score in candidates]
+    return played(t, [client for client, selected, _ in candidates if selected], decisions=decisions)
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +139,57 @@ def test_a_strategy_from_python_is_named(tmp_path: Path) -> None:
 
     run = fedcohort.run(small(rounds=1), selector=UCB(c=0.5), runs=tmp_path)
     assert explain(run, 1).strategy.startswith("UCB(c=0.5")
+
+
+def test_a_client_is_compared_with_the_other_selected_only(tmp_path: Path) -> None:
+    """A selected client's own score is told once, and is not among those of the others."""
+    candidates = [(0, True, 0.9137), (1, True, 0.5021), (2, True, 0.3014), (3, False, 0.1213)]
+    run = written(tmp_path / "run", [scored(1, *candidates)])
+    told = {client: " ".join(explain(run, 1, client).words()) for client, _, _ in candidates}
+    counts = {client: [told[client].count(f"{score}") for _, _, score in candidates] for client in told}
+    assert counts == {0: [1, 1, 1, 0], 1: [1, 1, 1, 0], 2: [1, 1, 1, 0], 3: [1, 0, 1, 1]}
+
+
+def test_the_highest_score_has_the_first_rank_and_ties_share_the_mean(tmp_path: Path) -> None:
+    scores = {5: 0.5, 3: math.inf, 7: 0.1, 0: 0.5, 2: math.nan, 9: -4.0}
+    candidates = [(client, client in (3, 5, 2), score) for client, score in scores.items()]
+    found = explain(written(tmp_path / "run", [scored(1, *candidates)]), 1).candidates
+    ranks = {one.client: one.rank for one in found}
+    assert math.isnan(ranks.pop(2))
+    assert ranks == {3: 1, 0: 2.5, 5: 2.5, 7: 4, 9: 5}
+
+
+def test_earlier_rounds_are_those_before(tmp_path: Path) -> None:
+    """Client 4 was selected in rounds 1, 3, 4 and 6, whatever became of its update."""
+    rows = [(4, "admitted"), (0, "admitted"), (4, "failed"), (4, "late"), (1, "admitted"), (4, "admitted")]
+    rounds = [played(t, [ClientRow(client, status)]) for t, (client, status) in enumerate(rows, start=1)]
+    for t, row in enumerate(rounds, start=1):
+        row.decisions = [(client, client == rows[t - 1][0], float(client), {}) for client in (0, 1, 4)]
+    run = written(tmp_path / "run", rounds)
+    earlier = [list(explain(run, t, 4).earlier) for t in range(1, 7)]
+    assert earlier == [[], [1], [1], [1, 3], [1, 3, 4], [1, 3, 4]]
+    assert explain(run, 6, 4).to_json()["earlier"] == [1, 3, 4]
+    assert list(explain(run, 6).earlier) == []
+
+
+def test_clients_without_samples_are_never_available(tmp_path: Path) -> None:
+    """Of twelve clients that are all there, two have no samples: neither could have been selected."""
+    samples = np.array([5, 0, 7, 1, 1, 1, 1, 1, 1, 1, 1, 0])
+    known = Portrait(("a", "b"), {"samples": samples})
+    run = written(tmp_path / "run", [scored(1, (0, True, 1.0), (2, False, 0.5))], portrait=known)
+    for client in (1, 11):
+        with pytest.raises(UsageError, match=f"--client {client}"):
+            explain(run, 1, client)
+    for client in (0, 2, 3):
+        assert explain(run, 1, client).client == client
+
+
+def test_large_numbers_have_no_exponent() -> None:
+    values = {
+        999.94: "999.9", 1000.4: "1,000", 12_345.6: "12,346", -12_345.6: "−12,346", 2e9: "2,000,000,000",
+        0.5: "0.5", 0.012345: "0.01235", 0.0: "0", math.nan: "–", -math.inf: "−∞",
+    }  # fmt: skip
+    assert {value: number(value) for value in values} == values
 
 
 def test_a_strategy_without_reasons(tmp_path: Path) -> None:

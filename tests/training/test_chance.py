@@ -20,7 +20,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Model, as_model
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training.chance import TRIES, draws_at_random
 from fedcohort.training.local import CHUNK

@@ -11,7 +11,7 @@ from fedcohort.algorithms.local import Training
 from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Mlp
-from fedcohort.selection.base import Context
+from fedcohort.selection import Context
 from fedcohort.testing.base import small_federation
 
 

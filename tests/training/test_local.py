@@ -19,7 +19,7 @@ from fedcohort.core.streams import rng
 from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import SIZES, bits, small_federation
 from fedcohort.training.local import CHUNK
 from tests.experiments import small
@@ -262,6 +262,27 @@ def test_batch_norm_leaves_out_batches_of_one(client: int, size: int, steps: int
     assert int(update.state["1.num_batches_tracked"]) == steps
     assert (bits(update.state) == bits(start)) == (steps == 0)
     assert all(math.isfinite(value) for value in update.report.values())
+
+
+def test_squared_losses_are_those_of_the_first_epoch_also_where_a_batch_is_left_out() -> None:
+    """23 samples in batches of 11 leave out one of them: 22 squared losses count, and none of the second epoch."""
+    settings = {"batch_size": 11, "lr": 0.5, "precision": "float64"}
+    start, [one] = train(Training(epochs=1, **settings), model=Normed())
+    _, [two] = train(Training(epochs=2, **settings), model=Normed())
+    assert (one.steps, two.steps) == (2, 4)
+    assert two.report["square_loss"] == one.report["square_loss"]
+    assert two.report["loss"] != pytest.approx(one.report["loss"])
+    data, module = small_federation().client(CLIENT), Normed().build((6,), 3).double()
+    module.load_state_dict(start)
+    optimizer, squares = torch.optim.SGD(module.parameters(), 0.5, momentum=0.9), list[float]()
+    order = torch.from_numpy(rng(SEED, "batches", 1, CLIENT).permutation(len(data)))
+    for index in (order[:11], order[11:22]):
+        losses = functional.cross_entropy(module(data.features[index].double()), data.labels[index], reduction="none")
+        squares += losses.detach().square().tolist()
+        optimizer.zero_grad()
+        losses.mean().backward()
+        optimizer.step()
+    assert two.report["square_loss"] == pytest.approx(np.mean(squares), rel=1e-9)
 
 
 def test_batches_of_one_are_used_without_batch_norm() -> None:

@@ -13,7 +13,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.states import pack, unpack
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import ControlVariates, bits, everybody, small_federation
 from fedcohort.training import memories as module
 from fedcohort.training.memories import Memories, Memory

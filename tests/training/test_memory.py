@@ -16,7 +16,7 @@ from fedcohort.algorithms.local import Training
 from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Mlp
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.training import local, stacked
 
 

@@ -20,7 +20,7 @@ from fedcohort.engines.base import ClientError
 from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Mlp, Model, as_model
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training import local, program
 from fedcohort.training.optimizers import build_optimizer

@@ -12,7 +12,7 @@ from fedcohort.core.states import pack
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Mlp
 from fedcohort.rounds import play_round
-from fedcohort.selection.base import Cohort, GradientNorm, LocalLoss, UpdateNorm
+from fedcohort.selection import Cohort, GradientNorm, LocalLoss, UpdateNorm
 from fedcohort.selection.draws import proportional
 from fedcohort.selection.ocs import approximate
 from fedcohort.testing.base import bits

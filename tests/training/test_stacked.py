@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ from fedcohort.engines.base import ClientError
 from fedcohort.engines.local import LocalEngine, _cut
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Logistic, Mlp, Model, ResNet18, as_model
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing import check_algorithm
 from fedcohort.testing.algorithms import compare_updates
 from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation
@@ -395,6 +395,19 @@ def test_a_cohort_is_cut_into_neighbours_of_about_equal_cost(costs: list[float],
     assert all(1 <= group.stop - group.start <= most for group in groups)
     whole = [sum(costs[group]) for group in _cut(np.array(costs), parts, 100)]
     assert max(whole, default=0.0) <= sum(costs) / parts + max(costs, default=0.0)
+
+
+@pytest.mark.parametrize(("epochs", "sizes"), [(None, [2, 2]), ([3, 1, 1, 1], [1, 3]), ([1, 1, 1, 3], [3, 1])])
+def test_a_client_with_more_epochs_has_fewer_others_in_its_stack(epochs: list[int] | None, sizes: list[int]) -> None:
+    """Two stacks of four clients with as many samples: a client that trains three epochs costs as much as the three others."""
+    people, settings = small_federation([8] * 4, trouble=False), Training(batch_size=4)
+    with closing(LocalEngine(people, Mlp(hidden=40), settings, FedAvg(), 0, 1, plan="stacked")) as engine:
+        engine.stacks = 2
+        cohort = Cohort(np.arange(4), epochs=None if epochs is None else np.array(epochs))
+        updates = list(engine.train(engine.initial_model(), 1, cohort, FedAvg()))
+    stacks = [update.together[0] for update in updates if update.together is not None]
+    assert len(stacks) == 4
+    assert [stack.size for stack in dict.fromkeys(stacks)] == sizes
 
 
 def test_stacked_updates_share_no_memory_with_the_model() -> None:

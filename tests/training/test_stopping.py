@@ -12,7 +12,7 @@ from fedcohort.algorithms.local import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp
-from fedcohort.selection.base import Cohort, Context
+from fedcohort.selection import Cohort, Context
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training.stopping import ConformalRule, LossesRule, Progress, build_rule
 
@@ -44,6 +44,16 @@ def test_mean_set_size_by_hand() -> None:
     assert (stop, said["set_size"]) == (True, pytest.approx(10 / 9))
     stop, said = ConformalRule(alpha=0.05, theta=None, set_size=1.2).check(progress(1 - WORKED))
     assert (stop, said["set_size"]) == (False, 2.0)  # everything is in every set
+
+
+def test_a_quantile_or_a_set_size_equal_to_its_limit_is_done() -> None:
+    """Nine samples with f = ¾: q̂ = ¼ exactly, and every set has exactly one class."""
+    right = np.full(9, 0.75)
+    for limits in ({"theta": 0.25}, {"theta": None, "set_size": 1.0}, {"theta": 0.25, "set_size": 1.0}):
+        stop, said = ConformalRule(alpha=0.3, **limits).check(progress(right))
+        assert (stop, said["q_hat"], said["set_size"], said["done"]) == (True, 0.25, 1.0, 1)
+    for limits in ({"theta": 0.2499}, {"theta": None, "set_size": 0.9999}, {"theta": 0.25, "set_size": 0.9999}):
+        assert ConformalRule(alpha=0.3, **limits).check(progress(right))[0] is False
 
 
 def test_nothing_held_out_and_nan_never_qualify() -> None:

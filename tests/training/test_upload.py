@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 from fedcohort.algorithms.base import Update
-from fedcohort.core.parameters import parameters
 from fedcohort.rounds import play_round
 from fedcohort.runs.given import Given
-from fedcohort.selection.base import Card, Cohort, Outcome, Round, Selector, Speed, Why
+from fedcohort.selection import Card, Cohort, Outcome, Round, Selector, Speed, Why, parameters
 from fedcohort.training.upload import partly
 from tests.games import a_game
 
@@ -34,7 +33,7 @@ class Sharing(Selector):
         return Cohort(clients, share=np.full(len(clients), self.share), unsent=self.unsent, why=why)
 
     def observe(self, outcome: Outcome) -> None:
-        self.norms = outcome.report("update_norm")
+        self.norms = outcome.billed_report("update_norm")
 
 
 def an_update(model: dict[str, torch.Tensor], client: int = 0) -> Update:
@@ -49,6 +48,15 @@ def test_every_tensor_is_sent_with_its_probability() -> None:
         for name in model:
             count = sum(name in (part or ()) for part in parts)
             assert abs(count - 2000 * share) < 6 * (2000 * share * (1 - share)) ** 0.5
+
+
+def test_what_a_client_sends_is_drawn_anew_in_every_round() -> None:
+    """One client over 2,000 rounds with 4 tensors: binomial counts, as over clients."""
+    model = {name: torch.zeros(2) for name in "abcd"}
+    parts = [partly(an_update(model), model, frozenset(model), 0.3, 0, t).sent for t in range(1, 2001)]
+    for name in model:
+        count = sum(name in (part or ()) for part in parts)
+        assert abs(count - 2000 * 0.3) < 6 * (2000 * 0.3 * 0.7) ** 0.5
 
 
 def test_what_is_left_out_is_not_there_and_batch_statistics_stay_together() -> None:

@@ -19,7 +19,7 @@ from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.federation.pooled import pooled
 from fedcohort.models import Mlp
-from fedcohort.selection.base import Cohort, Context, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
+from fedcohort.selection import Cohort, Context, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training import local
 

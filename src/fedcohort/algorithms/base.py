@@ -87,7 +87,7 @@ class Update:
         state: the trained model w_i; empty after a failure. Where clients trained :attr:`together`, it is worked out when somebody
             looks at it.
         extra: what the algorithm sends beside the model, name → tensors.
-        report: numbers for the server: see :class:`fedcohort.selection.base.Outcome`.
+        report: numbers for the server: see :class:`fedcohort.selection.Outcome`.
         passes: forward passes over the client's training data that the training cost; a gradient counts three.
         work: work done over nominal work (epochs of the experiment); 1 unless a strategy changed it.
         sent: names of the tensors that were sent; None means all.

@@ -16,6 +16,7 @@ from fedcohort.cli.pages import figures, live, profile, report
 from fedcohort.cli.reading import measure, why
 from fedcohort.cli.running import compare, run, sweep
 from fedcohort.core.errors import UsageError
+from fedcohort.core.version import __version__
 
 __all__ = ["cli", "main"]
 
@@ -47,7 +48,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="fedcohort", message="%(prog)s %(version)s")
+@click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
     """Compare client selection strategies for federated learning."""
 

@@ -13,14 +13,15 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
 
     Args:
         package: name of the package.
-        homes: name → ``"module:attribute"``, the module relative to the package.
+        homes: name → ``"module:attribute"``. The module is relative to the package, unless it begins with ``fedcohort.``.
     """
 
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, _, attribute = homes[name].partition(":")
-        return getattr(importlib.import_module(f"{package}.{module}"), attribute)
+        path = module if module.startswith("fedcohort.") else f"{package}.{module}"
+        return getattr(importlib.import_module(path), attribute)
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from fedcohort.algorithms.base import Algorithm, ModelState, Update
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.selection.base import Cohort, Question
+from fedcohort.selection import Cohort, Question
 from fedcohort.training.forward import Evaluation
 
 __all__ = ["ClientError", "Engine", "Later"]

@@ -34,7 +34,7 @@ from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.window import in_order
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
-from fedcohort.selection.base import Cohort, Question
+from fedcohort.selection import Cohort, Question
 from fedcohort.training.forward import Evaluation, answer, answers, blocks, evaluate_block, sum_up
 from fedcohort.training.local import DTYPES, Trainer, state_of
 from fedcohort.training.memories import Memories, Memory

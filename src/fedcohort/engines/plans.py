@@ -30,7 +30,7 @@ from fedcohort.engines.local import LocalEngine, Plan, build_module, threads_for
 from fedcohort.federation.datasets import cache_folder
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.training.local import DTYPES
 from fedcohort.training.stacked import cannot_stack
 

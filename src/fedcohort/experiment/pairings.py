@@ -2,14 +2,14 @@
 
 from fedcohort.algorithms.base import LARGE, Algorithm
 from fedcohort.core.errors import UsageError
-from fedcohort.selection.base import Selector
-from fedcohort.selection.everyone import All
+from fedcohort.selection import Selector
+from fedcohort.selection.all_available import All
 from fedcohort.selection.uniform import Uniform
 
 __all__ = ["GIVEN", "check", "check_row"]
 
 GIVEN = {"unbiased": "inclusion", "cohort": "weights"}
-"""Weight modes that need numbers from the strategy, and which: see :attr:`fedcohort.selection.base.Selector.gives`."""
+"""Weight modes that need numbers from the strategy, and which: see :attr:`fedcohort.selection.Selector.gives`."""
 
 
 def check(selector: Selector, algorithm: Algorithm) -> None:

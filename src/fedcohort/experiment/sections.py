@@ -16,7 +16,7 @@ from fedcohort.selection import STRATEGIES
 if TYPE_CHECKING:
     from fedcohort import models
     from fedcohort.algorithms import base
-    from fedcohort.selection.base import Selector
+    from fedcohort.selection import Selector
 
 __all__ = [
     "Algorithm",

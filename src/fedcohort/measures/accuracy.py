@@ -70,7 +70,7 @@ def worst_accuracy(per_client: ArrayLike, share: float = 0.1) -> float:
     values = as_measured(per_client, "per_client")
     if not 0 < share <= 1:
         raise UsageError(f"share = {share}: above 0 and at most 1, such as 0.1")
-    return float(np.sort(values)[: math.ceil(round(share * len(values), 9))].mean())  # 0.1·30 must not become 4
+    return float(np.sort(values)[: math.ceil(round(share * len(values), 9))].mean())  # 0.07·100 is a little more than 7
 
 
 class EarlyStop(NamedTuple):

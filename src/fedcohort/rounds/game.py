@@ -12,7 +12,7 @@ from fedcohort.algorithms.base import Algorithm, Members, ModelState
 from fedcohort.engines.base import Engine
 from fedcohort.federation.systems import Clock
 from fedcohort.record import Portrait
-from fedcohort.selection.base import Cohort, Selector
+from fedcohort.selection import Cohort, Selector
 
 __all__ = ["Game", "members"]
 

@@ -10,7 +10,7 @@ import torch
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.record import LedgerRow
-from fedcohort.selection.base import Question
+from fedcohort.selection import Question
 
 __all__ = ["Ledger", "Stopwatch", "num_bytes"]
 
@@ -97,7 +97,7 @@ class Ledger:
                 up=len(clients) * 4 * question.numbers,
                 passes=float(cost.sum()),
                 seconds=time.perf_counter() - start,
-                discloses=question.told,
+                discloses=question.discloses,
             )
             return values
 

@@ -10,7 +10,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.rounds.game import Game, members
 from fedcohort.rounds.ledger import Ledger, num_bytes
-from fedcohort.selection.base import Cohort, LocalLoss, LossChange, Question, Speed
+from fedcohort.selection import Cohort, LocalLoss, LossChange, Question, Speed
 
 __all__ = ["answer"]
 

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from fedcohort.core.arrays import Indices, nth_highest
 from fedcohort.record import KEPT, Reasons
-from fedcohort.selection.base import Cohort, Why
+from fedcohort.selection import Cohort, Why
 
 __all__ = ["decisions"]
 

@@ -18,7 +18,7 @@ from fedcohort.rounds.ledger import Ledger, Stopwatch, num_bytes
 from fedcohort.rounds.questions import answer
 from fedcohort.rounds.reasons import decisions
 from fedcohort.rounds.tally import Tally
-from fedcohort.selection.base import Cohort, LocalAccuracy, Round, choose
+from fedcohort.selection import Cohort, LocalAccuracy, Round, choose
 from fedcohort.training.forward import Evaluation
 
 __all__ = ["play_round"]

@@ -9,7 +9,7 @@ import numpy as np
 from fedcohort.algorithms.base import LARGE, Algorithm, Members, ModelState, Update, is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.record import ClientRow
-from fedcohort.selection.base import Cohort, Outcome
+from fedcohort.selection import Cohort, Outcome
 from fedcohort.training.forward import Evaluation
 
 __all__ = ["Tally"]
@@ -101,7 +101,7 @@ class Tally:
 
     def bill_reports(self, outcome: Outcome) -> None:
         """Bill the always-measured reports that the strategy read."""
-        self._read = set(outcome.read & ALWAYS & self._reports.keys())
+        self._read = set(outcome.billed & ALWAYS & self._reports.keys())
         self.bytes_up += 4 * sum(len(self._reports[name]) for name in self._read)
 
     def _is_sent(self, name: str) -> bool:

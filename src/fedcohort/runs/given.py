@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from fedcohort.algorithms.base import Algorithm
     from fedcohort.models import AnyModel
-    from fedcohort.selection.base import Selector
+    from fedcohort.selection import Selector
 
 __all__ = ["HANDED_OVER", "Given", "PublicSamples"]
 

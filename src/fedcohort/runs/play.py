@@ -8,18 +8,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, writing
 
 if TYPE_CHECKING:
     from fedcohort.engines.base import Later
     from fedcohort.rounds import Game
-    from fedcohort.selection.base import LocalAccuracy
+    from fedcohort.selection import LocalAccuracy
 from fedcohort.runs.find import check_same_data, find_run, on_device, run_path, with_plan
 from fedcohort.runs.given import Given
 from fedcohort.runs.prepare import fingerprint_of, prepare
@@ -228,7 +228,7 @@ class _Rounds:
 
     def _question(self, t: int) -> "LocalAccuracy | None":
         """What all clients are asked about the new model, for the record: see ``measures.clients_every``."""
-        from fedcohort.selection.base import LocalAccuracy
+        from fedcohort.selection import LocalAccuracy
 
         experiment = self.cell.experiment
         every = experiment.measures.clients_every
@@ -273,7 +273,7 @@ def _versions() -> dict[str, str]:
     import torch
 
     return {
-        "fedcohort": version("fedcohort"),
+        "fedcohort": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,

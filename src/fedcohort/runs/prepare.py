@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedcohort.federation.systems import Clock
     from fedcohort.models import Model
     from fedcohort.rounds import Game
-    from fedcohort.selection.base import Census, Selector
+    from fedcohort.selection import Census, Selector
 from fedcohort.runs.given import HANDED_OVER, Given
 
 __all__ = ["Federated", "federate", "fingerprint_of", "load_data", "look", "model_of", "prepare"]
@@ -180,7 +180,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[Game, str]]
     from fedcohort.engines.local import LocalEngine
     from fedcohort.federation.pooled import pooled
     from fedcohort.rounds import Game
-    from fedcohort.selection.everyone import All
+    from fedcohort.selection.all_available import All
 
     seed, federated = experiment.seed, federate(experiment, given, pick_device(experiment.engine.device))
     federation = federated.federation
@@ -271,7 +271,7 @@ def _census(
     width: int,
 ) -> "Census":
     """What the strategy is told about the federation before the first round."""
-    from fedcohort.selection.base import Census
+    from fedcohort.selection import Census
 
     histogram = federation.histogram() if "histogram" in selector.needs else None
     return Census(

@@ -1,16 +1,77 @@
-"""Client selection strategies, one file each. :data:`STRATEGIES` says where each name comes from; nothing registers itself."""
+"""Client selection strategies, one file each, and everything that the author of a strategy imports.
 
-from fedcohort.core.plugins import Table
+:data:`STRATEGIES` maps the name of each built-in strategy to its class. A plug-in takes :class:`Selector`, :class:`Cohort` and the
+other names below from this package; they are imported at first use, so that ``import fedcohort.selection`` stays light.
+"""
 
-__all__ = ["STRATEGIES"]
+from typing import TYPE_CHECKING
+
+from fedcohort.core.lazy import lazy_names
+from fedcohort.core.plugins import Card, Table
+
+if TYPE_CHECKING:
+    from fedcohort.core.arrays import Indices, Values
+    from fedcohort.core.parameters import parameters
+    from fedcohort.selection.cohort import Cohort, Why
+    from fedcohort.selection.draws import successive
+    from fedcohort.selection.inputs import Census, Outcome, Reported, Round
+    from fedcohort.selection.questions import (
+        QUESTIONS,
+        Context,
+        GradientNorm,
+        LocalAccuracy,
+        LocalLoss,
+        LossChange,
+        Question,
+        Speed,
+        UpdateNorm,
+    )
+    from fedcohort.selection.ranking import best, rank_losses, top
+    from fedcohort.selection.selector import Selector, choose
+
+__all__ = [
+    "QUESTIONS", "STRATEGIES", "Card", "Census", "Cohort", "Context", "GradientNorm", "Indices", "LocalAccuracy", "LocalLoss",
+    "LossChange", "Outcome", "Question", "Reported", "Round", "Selector", "Speed", "UpdateNorm", "Values", "Why", "best", "choose",
+    "parameters", "rank_losses", "successive", "top",
+]  # fmt: skip
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "QUESTIONS": "questions:QUESTIONS",
+        "Census": "inputs:Census",
+        "Cohort": "cohort:Cohort",
+        "Context": "questions:Context",
+        "GradientNorm": "questions:GradientNorm",
+        "Indices": "fedcohort.core.arrays:Indices",
+        "LocalAccuracy": "questions:LocalAccuracy",
+        "LocalLoss": "questions:LocalLoss",
+        "LossChange": "questions:LossChange",
+        "Outcome": "inputs:Outcome",
+        "Question": "questions:Question",
+        "Reported": "inputs:Reported",
+        "Round": "inputs:Round",
+        "Selector": "selector:Selector",
+        "Speed": "questions:Speed",
+        "UpdateNorm": "questions:UpdateNorm",
+        "Values": "fedcohort.core.arrays:Values",
+        "Why": "cohort:Why",
+        "best": "ranking:best",
+        "choose": "selector:choose",
+        "parameters": "fedcohort.core.parameters:parameters",
+        "rank_losses": "ranking:rank_losses",
+        "successive": "draws:successive",
+        "top": "ranking:top",
+    },
+)
 
 STRATEGIES = Table(
     kind="strategy",
     group="fedcohort.strategies",
-    base="fedcohort.selection.base:Selector",
+    base="fedcohort.selection:Selector",
     builtin={
         "uniform": "fedcohort.selection.uniform:Uniform",
-        "all": "fedcohort.selection.everyone:All",
+        "all": "fedcohort.selection.all_available:All",
         "ucb": "fedcohort.selection.ucb:UCB",
         "powd": "fedcohort.selection.power_of_choice:PowerOfChoice",
         "cpowd": "fedcohort.selection.power_of_choice:ComputationPowerOfChoice",

@@ -1,16 +1,16 @@
-"""Active federated learning (AFL): clients with much data and high loss are drawn more often. Not *agnostic* FL, which is AFL, too.
+"""Active federated learning (AFL): clients with much data and high loss are drawn more often. (*Agnostic* FL is another AFL.)
 
-The valuation of a client is v_i = √N_i·(mean loss on its data). Every client is asked for its loss once, when it is first
-available; later a valuation changes only when the client takes part. Of the n available clients
+The valuation of a client is v_i = √N_i·(mean loss on its data). Each client is asked for its loss once, when it is first available;
+later, its valuation changes only when it takes part. Of the n available clients:
 
-    1. the ⌊α₁·n⌋ with the lowest valuation get probability 0 (fewer if too few would be left), the others ∝ exp(α₂·v_i)
-    2. ⌊(1 − α₃)·k⌋ are drawn by these, without replacement
-    3. the rest of the cohort is drawn uniformly among those who were not drawn
+    1. the ⌊α₁·n⌋ with the lowest valuations get probability 0 (fewer if too few would be left), the others ∝ exp(α₂·v_i)
+    2. ⌊(1 − α₃)·k⌋ clients are drawn with these probabilities, without replacement
+    3. the rest of the cohort is drawn uniformly from the clients not yet drawn
 
 A client without a finite loss ranks last (R4).
 
-Goetz et al., "Active Federated Learning", 2019, arXiv:1909.12641; code Yoruko-Tang/FedCor, src/federated_main.py. The sum of losses
-over √N_i is meant, which is √N_i times the mean; Plato divides the mean by √N_i.
+Goetz et al., "Active Federated Learning", 2019, arXiv:1909.12641; code Yoruko-Tang/FedCor, src/federated_main.py. The paper's
+valuation is the sum of losses divided by √N_i, which equals √N_i times the mean; Plato divides the mean by √N_i instead.
 """
 
 import math
@@ -20,18 +20,12 @@ import numpy as np
 from annotated_types import Ge, Le, Lt
 
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import (
-    Card,
-    Census,
-    Cohort,
-    LocalLoss,
-    Outcome,
-    Round,
-    Selector,
-    Why,
-    best,
-    rank_losses,
-)
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.questions import LocalLoss
+from fedcohort.selection.ranking import best, rank_losses
+from fedcohort.selection.selector import Selector
 
 __all__ = ["ActiveFL"]
 
@@ -43,27 +37,27 @@ class ActiveFL(Selector):
     card: ClassVar[Card] = Card(
         source="Goetz et al. 2019, arXiv:1909.12641; code Yoruko-Tang/FedCor, src/federated_main.py",
         status="code",
-        asks="every client for its loss, once (m model downloads, m forward passes); participants for their training loss",
+        asks="every client for its loss, once (m model downloads, m forward passes); selected clients for their training loss",
         discloses=LocalLoss.reveals,
         knows="N_i",
         cost="O(m)",
     )
 
     alpha1: Annotated[float, Ge(0), Lt(1)] = 0.75
-    """Share of the available clients, those with the lowest valuations, that are not drawn by valuation (α₁)."""
+    """Share of the available clients, those with the lowest valuations, that get probability 0 (α₁)."""
     alpha2: Annotated[float, Ge(0)] = 0.01
-    """How strongly the valuation counts (α₂); 0 draws evenly among those that are left."""
+    """Weight of the valuation in the exponent (α₂); 0 gives the remaining clients equal probabilities."""
     alpha3: Annotated[float, Ge(0), Le(1)] = 0.1
     """Share of the cohort that is drawn uniformly (α₃)."""
 
     def setup(self, census: Census) -> None:
-        """No valuation is known."""
+        """Start without valuations."""
         super().setup(census)
         self.valuation = np.full(census.num_clients, -np.inf)
         self.asked = np.zeros(census.num_clients, dtype=bool)
 
     def select(self, round: Round) -> Cohort:
-        """Ask whom was never asked, draw by valuation, then uniformly."""
+        """Ask clients that were never asked, draw by valuation, then uniformly."""
         i = round.available
         self._ask(round)
         v = self.valuation[i]
@@ -87,8 +81,8 @@ class ActiveFL(Selector):
             self.asked[new] = True
 
     def observe(self, outcome: Outcome) -> None:
-        """New valuations of those who took part."""
-        losses = outcome.report("loss")
-        came = outcome.trained & np.isfinite(losses)
-        clients = outcome.cohort.clients[came]
-        self.valuation[clients] = np.sqrt(self.census.num_samples[clients]) * losses[came]
+        """Update the valuations of clients that trained."""
+        losses = outcome.billed_report("loss")
+        known = outcome.trained & np.isfinite(losses)
+        clients = outcome.cohort.clients[known]
+        self.valuation[clients] = np.sqrt(self.census.num_samples[clients]) * losses[known]

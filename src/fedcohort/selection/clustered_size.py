@@ -1,7 +1,7 @@
 """Clustered sampling by sample size (algorithm 1): bins are filled in the order of the clients' sizes.
 
-Clients are sorted by N_i, largest first (ties by id), and the mass k·N_i of each in turn is poured into bin 1 until it holds
-N = Σ N_i, then into bin 2, and so on; one client is drawn from each bin. The order is found once. Native weights: uniform over draws.
+Clients are sorted by N_i, largest first (ties by id). In this order, the mass k·N_i of each client fills bin 1 until it holds
+N = Σ N_i, then bin 2, and so on. One client is drawn from each bin. Clients are sorted only once. Native weights: uniform over draws.
 
 Fraboni, Vidal, Kameni, Lorenzi 2021, arXiv:2105.05883, algorithm 1; code: Accenture/Labs-Federated-Learning, branch
 clustered_sampling, py_func/clustering.py.
@@ -12,16 +12,19 @@ from typing import ClassVar
 import numpy as np
 
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Round, Selector
-from fedcohort.selection.bins import Pieces, draw, pour
-from fedcohort.selection.draws import everybody
+from fedcohort.core.plugins import Card
+from fedcohort.selection.all_available import all_available
+from fedcohort.selection.bins import Pieces, draw_one_per_bin, fill_bins
+from fedcohort.selection.cohort import Cohort
+from fedcohort.selection.inputs import Census, Round
+from fedcohort.selection.selector import Selector
 
 __all__ = ["ClusteredSize"]
 
 
 @parameters
 class ClusteredSize(Selector):
-    """One client from each of k groups of equal mass, formed by size; unbiased, with less variance than MD sampling."""
+    """One client from each of k groups of equal mass, formed by size. Unbiased, with less variance than MD sampling."""
 
     card: ClassVar[Card] = Card(
         source="Fraboni et al. 2021, arXiv:2105.05883, algorithm 1",
@@ -32,19 +35,19 @@ class ClusteredSize(Selector):
     gives: ClassVar[frozenset[str]] = frozenset({"inclusion", "weights"})
 
     def setup(self, census: Census) -> None:
-        """Sort by size."""
+        """Sort the clients by size."""
         super().setup(census)
         self.order = np.argsort(-census.num_samples, kind="stable")
 
     def select(self, round: Round) -> Cohort:
-        """Pour, and draw one client from each bin."""
+        """Fill the bins, and draw one client from each."""
         if round.k >= len(round.available):
-            return everybody(round, self.census.num_samples)
-        return draw(
+            return all_available(round, self.census.num_samples)
+        return draw_one_per_bin(
             self.bins(round.k), round, self.census.num_samples, f"one client from each of {round.k} bins by size"
         )
 
     def bins(self, k: int) -> Pieces:
-        """What the k bins hold."""
+        """The contents of the k bins."""
         sizes = self.census.num_samples
-        return pour(self.order, k * sizes[self.order], np.full(k, sizes.sum()))
+        return fill_bins(self.order, k * sizes[self.order], np.full(k, sizes.sum()))

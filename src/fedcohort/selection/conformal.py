@@ -1,47 +1,52 @@
-"""Conformal participation: everybody trains, and whoever is sure enough of its held-out samples enters the model.
+"""Conformal participation: all selected clients train, and those with a small conformal quantile enter the model.
 
-Each client of the cohort (everybody by default; ``base`` may be any other strategy) trains from w^t for at most ``max_epochs``
-epochs. After each it works out the conformal quantile q̂_i of its n_c held-out samples, the ⌈(n_c + 1)(1 − alpha)⌉-th smallest score
-(+∞ with too few samples), and stops when
+Each selected client (all available ones by default; ``base`` names any other strategy) trains from w^t for at most ``max_epochs``
+epochs. After each epoch it computes the conformal quantile q̂_i of its n_c held-out samples, the ⌈(n_c + 1)(1 − alpha)⌉-th smallest
+score (+∞ with too few samples), and stops as soon as
 
     q̂_i ≤ θ                 rule threshold: done
     mean |C_i(x)| ≤ z       rule set_size: done, with C_i(x) = {y : s(x, y) ≤ q̂_i}
 
-R_t = the clients that are done; w^{t+1} = Σ_{R_t} N_i w_i / Σ_{R_t} N_j. The others send q̂_i and no model, and forget what they
-learned. Under rule rank nobody stops early, and the k clients with the smallest finite q̂ are R_t. The scores are those of
-:mod:`fedcohort.measures.conformal`. A client without held-out samples never takes part.
+R_t is the set of clients that are done, and w^{t+1} = Σ_{R_t} N_i w_i / Σ_{R_t} N_j. The other clients send q̂_i but no model, and
+discard what they learned. With rule rank, no client stops early, and R_t are the k clients with the smallest finite q̂. The scores are
+those of :mod:`fedcohort.measures.conformal`. A client without held-out samples is never admitted.
 
-In simulated time a client takes as long as the epochs that it used, and its upload, whether it then takes part or not.
+In simulated time, a client takes as long as the epochs that it used and its upload, whether it is admitted or not.
 
-If nobody is done: ``keep`` leaves the model, ``best`` admits the client with the smallest finite q̂, ``fail`` ends the run.
+If no client is done, ``keep`` leaves the model unchanged, ``best`` admits the client with the smallest finite q̂, and ``fail`` ends the
+run.
 
-Because clients look at the calibration samples after every epoch and stop when they look good, coverage is no longer guaranteed on
-them; measure it on others (``fedcohort measures --conformal``).
+Clients evaluate their calibration samples after every epoch and stop when the result is good, so coverage is no longer guaranteed on
+these samples. Measure it on other samples (``fedcohort measures --conformal``).
 
-CP thesis, chapters 3 to 5. Its further research is here with formulas of ours:
+CP thesis, chapters 3 to 5. The extensions that it proposes as further research are included with our formulas:
 
     schedule       x_t = x_1 + (x_end − x_1)·u, or x_end + (x_1 − x_end)(1 + cos πu)/2, for x = θ, alpha;  u = (t − 1)/(rounds − 1) ≤ 1
     controller     θ_{t+1} = clip(θ_t + κ(φ* − |R_t|/|S_t|), θ_min, θ_max)
     adaptive alpha alpha_{t+1} = clip(alpha_t + κ_a(alpha* − err_t), 0.01, 0.9)
 
-with err_t the share of the server's validation samples outside the new model's sets at the participants' mean quantile
-Σ_{R_t} N_i q̂_i / Σ_{R_t} N_j (after Gibbs and Candès 2021, arXiv:2106.00170). In a round without participants alpha stays.
+with err_t the share of the server's validation samples outside the new model's prediction sets at the admitted clients' mean quantile
+Σ_{R_t} N_i q̂_i / Σ_{R_t} N_j (after Gibbs and Candès 2021, arXiv:2106.00170). Without admitted clients, alpha does not change.
 """
 
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Generic, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make, parameters
+from fedcohort.core.plugins import Card
 from fedcohort.measures import conformal
 from fedcohort.selection import STRATEGIES
-from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, U, Values, Why, choose
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.selector import Selector, UpdateT, choose
 
 __all__ = ["Conformal"]
 
@@ -50,7 +55,7 @@ Share = Annotated[float, Gt(0), Lt(1)]
 
 @parameters
 class Conformal(Selector):
-    """Everybody trains; clients whose conformal quantile on held-out samples is small enough enter the model."""
+    """All selected clients train; those whose conformal quantile on held-out samples is small enough enter the model."""
 
     card: ClassVar[Card] = Card(
         source="CP thesis, chapters 3 to 5; the extensions are ours",
@@ -65,52 +70,52 @@ class Conformal(Selector):
     variable_size: ClassVar[bool] = True
 
     base: str | dict[str, Any] = "all"
-    """Whose cohort trains: the name of any strategy, or a table { name = "…", … } with its parameters."""
+    """Strategy whose cohort trains: the name of any other strategy, or a table { name = "…", … } with its parameters."""
     rule: Literal["threshold", "rank", "set_size"] = "threshold"
-    """Who takes part: threshold q̂ ≤ θ; rank the k smallest q̂ after max_epochs epochs; set_size a mean set size ≤ z."""
+    """Rule for admission: threshold (q̂ ≤ θ), rank (the k smallest q̂ after max_epochs epochs), or set_size (mean set size ≤ z)."""
     score: conformal.Score = "s1"
-    """Score of a prediction: s1 = 1 − f, s2 = exp(−k1·f), s3 = 1 − 1/(1 + exp(−k2·f + b)), f the probability of the right class."""
+    """Score of a prediction: s1 = 1 − f, s2 = exp(−k1·f), s3 = 1 − 1/(1 + exp(−k2·f + b)), f the probability of the true class."""
     theta: Annotated[float, Gt(0), Le(1)] = 0.25
-    """Threshold θ of q̂; in the first round where it moves."""
+    """Threshold θ of q̂; its value in the first round if a schedule or the controller moves it."""
     alpha_cp: Share = 0.1
-    """Error rate alpha of the quantile; in the first round where it moves. It needs 1/alpha − 1 held-out samples."""
+    """Error rate alpha of the quantile; its value in the first round if it moves. A client needs 1/alpha − 1 held-out samples."""
     max_epochs: Annotated[int, Ge(1)] = 40
-    """Epochs a client trains at most (max_LTR)."""
+    """Largest number of epochs that a client trains (max_LTR)."""
     max_size: Annotated[float, Gt(0)] = 1.5
-    """Largest mean size z of prediction sets under rule set_size."""
+    """Largest mean size z of prediction sets with rule set_size."""
     overflow: conformal.Overflow = "inf"
-    """What q̂ is where too few samples are held out: inf, or the largest score."""
+    """Value of q̂ if a client holds out too few samples: inf, or max (the largest score)."""
     on_empty: Literal["keep", "best", "fail"] = "keep"
-    """If nobody is done: keep the model, admit the best clients by q̂, or end the run."""
+    """Action if no client is done: keep the model, admit the best clients by q̂, or fail (end the run)."""
     best: Annotated[int, Ge(1)] = 1
-    """Clients that on_empty = best admits (k')."""
+    """Number of clients that on_empty = best admits (k')."""
     schedule: Literal["none", "linear", "cosine"] = "none"
-    """How θ and alpha move to theta_end and alpha_end over schedule_rounds rounds."""
+    """Shape in which θ and alpha move to theta_end and alpha_end over schedule_rounds rounds."""
     theta_end: Annotated[float, Gt(0), Le(1)] | None = None
-    """Last θ of the schedule; none keeps θ."""
+    """Final θ of the schedule; θ does not move if this is not set."""
     alpha_end: Share | None = None
-    """Last alpha of the schedule; none keeps alpha."""
+    """Final alpha of the schedule; alpha does not move if this is not set."""
     schedule_rounds: Annotated[int, Ge(1)] = 10
-    """Rounds that the schedule takes; its end stays afterwards."""
+    """Number of rounds of the schedule; afterwards the final values hold."""
     controller: bool = False
-    """Steer θ towards a share of participants."""
+    """Adjust θ in every round towards a target share of admitted clients."""
     participation: Annotated[float, Ge(0), Le(1)] = 0.5
-    """Share of participants that the controller aims at (φ*)."""
+    """Target share of admitted clients for the controller (φ*)."""
     gain: Annotated[float, Gt(0)] = 0.1
-    """How fast the controller moves θ (κ)."""
+    """Step size of the controller (κ)."""
     theta_min: Annotated[float, Gt(0), Le(1)] = 0.05
     """Smallest θ of the controller."""
     theta_max: Annotated[float, Gt(0), Le(1)] = 0.95
     """Largest θ of the controller."""
     adaptive_alpha: bool = False
-    """Steer alpha by the coverage of the new model's prediction sets on the server's validation set."""
+    """Adjust alpha in every round by the coverage of the new model's prediction sets on the server's validation set."""
     alpha_target: Share | None = None
-    """Share of errors that adaptive alpha aims at (alpha*); none means alpha_cp."""
+    """Target error rate of adaptive alpha (alpha*); alpha_cp if not set."""
     alpha_gain: Annotated[float, Gt(0)] = 0.05
-    """How fast adaptive alpha moves (κ_a); ours."""
+    """Step size of adaptive alpha (κ_a); ours."""
     test_set: bool = False
-    """Measure every client's prediction sets on the server's test set as well (``test_set_size`` in the record): a measure of
-    simulations, a pass over the test set for each client and round that nobody is charged for."""
+    """Measure every client's prediction sets on the server's test set as well (``test_set_size`` in the record). This measure exists
+    only in simulations: the pass over the test set for each client and round is not billed."""
     k1: Annotated[float, Gt(0)] = conformal.K1
     """Steepness of s2."""
     k2: Annotated[float, Gt(0)] = conformal.K2
@@ -119,34 +124,45 @@ class Conformal(Selector):
     """Offset of s3."""
 
     def __post_init__(self) -> None:
-        described = {"name": self.base} if isinstance(self.base, str) else dict(self.base)
-        name = described.pop("name", None)
+        self.stacked = self._base_strategy()
+        self._check_parameters()
+        own = {"holdout", "validation"} if self.adaptive_alpha else {"holdout"}
+        # Which clients are admitted is known only after training, so the base's inclusion probabilities do not hold.
+        self.declare(needs=self.stacked.needs | own, gives=self.stacked.gives - {"inclusion"})
+
+    def _base_strategy(self) -> Selector:
+        """The strategy that ``base`` describes."""
+        settings = {"name": self.base} if isinstance(self.base, str) else dict(self.base)
+        name = settings.pop("name", None)
         if not isinstance(name, str) or name == "conformal":
             raise UsageError(f"selection.base = {self.base!r}: name another strategy, such as 'all' or 'powd'")
-        self.stacked: Selector = make(STRATEGIES.find(name, "selection.base"), described, "selection.base")
+        strategy: Selector = make(STRATEGIES.find(name, "selection.base"), settings, "selection.base")
+        return strategy
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that contradict each other."""
         if self.schedule != "none" and self.theta_end is None and self.alpha_end is None:
-            raise UsageError(f"selection.schedule = {self.schedule!r}: where to? give theta_end, alpha_end, or both")
+            raise UsageError(
+                f"selection.schedule = {self.schedule!r}: it needs an end; set theta_end, alpha_end, or both"
+            )
         if self.controller and (self.theta_end is not None or self.rule != "threshold"):
             raise UsageError(
-                "selection.controller = true: moves theta under rule 'threshold'; leave theta_end out, and the rule as it is"
+                "selection.controller = true: it moves theta with rule 'threshold'; remove theta_end, and leave the rule as it is"
             )
         if self.adaptive_alpha and self.alpha_end is not None:
-            raise UsageError("selection.adaptive_alpha = true: moves alpha; leave alpha_end out")
+            raise UsageError("selection.adaptive_alpha = true: it moves alpha; remove alpha_end")
         if self.theta_min > self.theta_max:
             raise UsageError(f"selection.theta_min = {self.theta_min}: above theta_max = {self.theta_max}")
-        own = {"holdout", "validation"} if self.adaptive_alpha else {"holdout"}
-        vars(self)["needs"] = self.stacked.needs | own
-        vars(self)["gives"] = self.stacked.gives - {"inclusion"}  # who is included is not known before the training
 
     def setup(self, census: Census) -> None:
-        """θ and alpha as given."""
+        """Start with θ and alpha as given, and set up the base strategy."""
         super().setup(census)
         self.stacked.setup(census)
         self.theta_now, self.alpha_now = self.theta, self.alpha_cp
         self.tie_keys: Values | None = None
 
     def select(self, round: Round) -> Cohort:
-        """The base's cohort, with a stopping rule."""
+        """Return the base strategy's cohort with a stopping rule."""
         cohort = choose(self.stacked, round)
         theta, alpha = self.at(round.t)
         if self.rule == "rank" or self.on_empty == "best":
@@ -163,13 +179,13 @@ class Conformal(Selector):
             "k2": self.k2,
             "b": self.b,
         }
-        who = {
+        condition = {
             "threshold": f"q̂ ≤ {theta:.4g} within {self.max_epochs} epochs",
             "set_size": f"mean set size ≤ {self.max_size:g} within {self.max_epochs} epochs",
-            "rank": f"the {self.census.k} smallest q̂ after {self.max_epochs} epochs",
+            "rank": f"among the {self.census.k} smallest q̂ after {self.max_epochs} epochs",
         }[self.rule]
         why = cohort.why or Why(cohort.clients, np.full(len(cohort), np.nan))
-        note = f"{why.note or 'selected'}; takes part: {who} ({self.score}, alpha {alpha:.4g})"
+        note = f"{why.note or 'selected'}; admitted if {condition} ({self.score}, alpha {alpha:.4g})"
         return replace(
             cohort,
             inclusion=None,
@@ -179,7 +195,7 @@ class Conformal(Selector):
         )
 
     def at(self, t: int) -> tuple[float, float]:
-        """θ and alpha of round ``t``."""
+        """θ and alpha in round ``t``."""
         theta, alpha = self.theta_now, self.alpha_now
         if self.schedule != "none":
             u = min(1.0, (t - 1) / max(self.schedule_rounds - 1, 1))
@@ -188,19 +204,22 @@ class Conformal(Selector):
             alpha = alpha if self.alpha_end is None else alpha + (self.alpha_end - alpha) * u
         return theta, alpha
 
-    def admit(self, updates: Iterable[U]) -> Iterator[U]:
-        """Clients that are done; under rule rank, and if nobody is done, those with the smallest q̂. Holds back no more than these."""
+    def admit(self, updates: Iterable[UpdateT]) -> Iterator[UpdateT]:
+        """Clients that are done; with rule rank, or if no client is done, those with the smallest q̂.
+
+        Of the clients that are not done, at most the ``best`` (or k) updates that may still be admitted are kept in memory.
+        """
         arrived = self.stacked.admit(updates)
         if self.rule == "rank":
-            smallest = _Smallest(self.census.k, self.tie_keys)
+            smallest: _Smallest[UpdateT] = _Smallest(self.census.k, self.tie_keys)
             for update in arrived:
                 smallest.offer(update)
             yield from smallest
             return
-        spare = _Smallest(self.best if self.on_empty == "best" else 0, self.tie_keys)
-        anybody, done = False, False
+        spare: _Smallest[UpdateT] = _Smallest(self.best if self.on_empty == "best" else 0, self.tie_keys)
+        any_arrived, done = False, False
         for update in arrived:
-            anybody = True
+            any_arrived = True
             if update.report.get("done") == 1.0:
                 done = True
                 spare.clear()
@@ -209,14 +228,14 @@ class Conformal(Selector):
                 spare.offer(update)
         if not done:
             yield from spare
-        if anybody and not done and self.on_empty == "fail":
+        if any_arrived and not done and self.on_empty == "fail":
             raise UsageError(
                 f"selection.on_empty = 'fail': no client met the rule {self.rule!r} within max_epochs = {self.max_epochs}; "
                 "use 'keep' or 'best', a larger alpha_cp or theta, or more epochs"
             )
 
     def observe(self, outcome: Outcome) -> None:
-        """Tell the base, and steer θ and alpha."""
+        """Pass the outcome to the base strategy, and adjust θ and alpha."""
         self.stacked.observe(outcome)
         self.tie_keys = None
         if self.controller and len(outcome.cohort):
@@ -228,33 +247,33 @@ class Conformal(Selector):
             self.alpha_now = float(np.clip(moved, 0.01, 0.9))
 
     def _errors(self, outcome: Outcome) -> float:
-        """err_t."""
+        """err_t: share of validation samples outside the new model's prediction sets."""
         sizes = self.census.num_samples[outcome.cohort.clients[outcome.admitted]]
-        quantiles = outcome.report("q_hat")[outcome.admitted]
+        quantiles = outcome.billed_report("q_hat")[outcome.admitted]
         mean = np.average(np.where(np.isnan(quantiles), np.inf, quantiles), weights=sizes)
-        right = np.exp(-outcome.validation_losses)
-        scores = conformal.scores(right, self.score, k1=self.k1, k2=self.k2, b=self.b)
+        probability_of_true_class = np.exp(-outcome.validation_losses)
+        scores = conformal.scores(probability_of_true_class, self.score, k1=self.k1, k2=self.k2, b=self.b)
         return float((scores > mean).mean())
 
     def state_dict(self) -> dict[str, Any]:
-        """θ, alpha, and the base's state."""
+        """θ, alpha, and the base strategy's state."""
         return super().state_dict() | {"stacked": self.stacked.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what :meth:`state_dict` gave."""
+        """Restore what :meth:`state_dict` returned."""
         self.stacked.load_state_dict(state["stacked"])
         super().load_state_dict({name: value for name, value in state.items() if name != "stacked"})
 
 
-class _Smallest:
-    """The few updates with the smallest finite q̂ of a stream, in the stream's order; ties by the clients' random keys (R2)."""
+class _Smallest(Generic[UpdateT]):
+    """The ``count`` updates of a stream with the smallest finite q̂, in stream order; ties by the clients' random keys (R2)."""
 
     def __init__(self, count: int, keys: Values | None) -> None:
         self._count, self._keys, self._position = count, keys, 0
-        self._heap: list[tuple[float, float, int, Any]] = []
+        self._heap: list[tuple[float, float, int, UpdateT]] = []
 
-    def offer(self, update: Any) -> None:
-        """Keep it if it belongs to the smallest so far; a client whose q̂ is infinite does not send one."""
+    def offer(self, update: UpdateT) -> None:
+        """Keep the update if it is among the smallest so far; a client with an infinite q̂ does not report one."""
         self._position += 1
         quantile = update.report.get("q_hat", math.inf)
         if not self._count or not math.isfinite(quantile):
@@ -265,9 +284,9 @@ class _Smallest:
             heapq.heappop(self._heap)
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Drop all updates."""
         self._heap.clear()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[UpdateT]:
         for _, _, _, update in sorted(self._heap, key=lambda entry: entry[2]):
             yield update

@@ -1,9 +1,9 @@
-"""CS-UCB: an upper confidence bound on speed; every client is tried once first.
+"""CS-UCB: the highest upper confidence bounds on speed, after every client was selected once.
 
     score_i = mean of (1 − T_i/T_max) + √((k + 1)·ln t/n_i);   S_t = the top k
 
-T_i are the times that the server saw of client i (of one that was late: how long it waited), n_i its selections, and T_max the
-longest time seen so far unless one is given. A client that was never selected comes first.
+T_i are the times of client i that the server measured (for a late client, how long the server waited), n_i is its number of
+selections, and T_max is the longest time measured so far unless ``t_max`` is set. Clients that were never selected come first.
 
 Xia, Quek, Guo, Wen, Yang, Zhu, "Multi-Armed Bandit-Based Client Scheduling for Federated Learning", IEEE TWC 2020 (the text was not at
 hand).
@@ -16,7 +16,10 @@ import numpy as np
 from annotated_types import Gt
 
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.selector import Selector
 
 __all__ = ["CSUCB"]
 
@@ -26,14 +29,14 @@ class CSUCB(Selector):
     """k clients with the highest upper confidence bound on their speed."""
 
     card: ClassVar[Card] = Card(
-        source="Xia et al. 2020 (IEEE TWC)", status="ours", knows="durations of participants", cost="O(m)"
+        source="Xia et al. 2020 (IEEE TWC)", status="ours", knows="durations of selected clients", cost="O(m)"
     )
 
     t_max: Annotated[float, Gt(0)] | None = None
-    """The time at which the reward is 0, and above; none given means the longest seen so far."""
+    """Time from which on the reward is 0 (T_max); the longest time measured so far if not set."""
 
     def setup(self, census: Census) -> None:
-        """Nobody selected, no time seen."""
+        """Start without selections and times."""
         super().setup(census)
         self.selections = np.zeros(census.num_clients, dtype=np.int64)
         self.seen = np.zeros(census.num_clients, dtype=np.int64)
@@ -41,7 +44,7 @@ class CSUCB(Selector):
         self.longest = 0.0
 
     def select(self, round: Round) -> Cohort:
-        """The top k."""
+        """Select the k clients with the highest scores."""
         i = round.available
         longest = self.longest if self.t_max is None else self.t_max
         mean_time = self.seconds[i] / np.maximum(self.seen[i], 1)
@@ -55,7 +58,7 @@ class CSUCB(Selector):
         )
 
     def observe(self, outcome: Outcome) -> None:
-        """Count the cohort; keep the times that the server saw, cut at t_max."""
+        """Count selections, and add the times that the server measured, clipped at t_max."""
         self.selections[outcome.cohort.clients] += 1
         seen = np.isfinite(outcome.durations)
         clients, seconds = outcome.cohort.clients[seen], outcome.durations[seen]

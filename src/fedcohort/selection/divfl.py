@@ -1,47 +1,52 @@
-"""DivFL: clients whose updates together stand for all others: greedy facility location on the last known updates.
+"""DivFL: the clients whose last updates best represent all others, by greedy facility location.
 
-    minimise  Σ_i min over j in S of ‖G_i − G_j‖₂,   G_i the last update of client i,
+    minimize  Σ_i min over j in S of ‖G_i − G_j‖₂,   G_i the last update of client i,
 
-over sets S of k available clients, greedily: beginning with nobody, the client is added that leaves the smallest sum. The sum goes
-over all clients with an update. Updates are refreshed when a client takes part (the paper's version without overhead); those who never
-took part come first, at random, k a round, until an update of everybody is known; or everybody takes part in the first round
-(``start = "everybody"``, the paper's version). ``subset`` tries only a random part of the candidates at each step (stochastic greedy).
+over sets S of k available clients. The greedy algorithm starts with the empty set and adds, at each step, the client that leaves the
+smallest sum. The sum runs over all clients with a known update. An update is refreshed when its client takes part (the paper's version
+without overhead). Clients without a known update come first, at random, k per round; alternatively, all available clients take
+part in the first round (``start = "everybody"``, the paper's version). With ``subset``, each step tries only a random part of the
+candidates (stochastic greedy).
 
-The cohort's weights (``algorithm.weights = "cohort"``) are the masses of the facilities: the share of clients that each stands for.
-Native aggregation weights are ``n_selected``.
+The cohort's weights (``algorithm.weights = "cohort"``) are the share of clients that each selected client represents. Native
+aggregation weights are ``n_selected``.
 
-Every step of a choice looks at the distances of every candidate to every client. Up to 4,000 clients can be compared so, and 10,000
-if each step tries so few of them (``subset``) that it looks at no more distances than that. Memory is 4·m·(P + m) bytes, for the
-updates and their distances, at most ``memory_limit``. Runs beyond that are refused before they begin.
+Each step compares every candidate with every client. This is possible for up to 4,000 clients, and for up to 10,000 with a ``subset``
+that keeps the number of comparisons below that of 4,000 clients. Updates and distances take 4·m·(P + m) bytes of memory, at most
+``memory_limit``. Larger runs are refused before they begin.
 
 Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes, "Diverse Client Selection for Federated Learning via Submodular Maximization",
 ICLR 2022; code melodi-lab/divfl.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt
 from scipy.spatial.distance import cdist
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.memory import check_memory
+from fedcohort.selection.selector import Selector
 
 __all__ = ["LIMIT", "MOST", "DivFL"]
 
 LIMIT, MOST = 4_000, 10_000
-"""Clients of which all can be tried at each step, and clients of which a few can: some seconds for a choice of a hundred."""
+"""Largest number of clients if each step tries all candidates, and if it tries a subset: selecting 100 then takes some seconds."""
 BLOCK = 2**16
-"""Entries of an update that are compared at a time."""
+"""Number of entries of an update that are compared at a time."""
 CELLS = 2**22
-"""Distances that are looked at at a time."""
+"""Number of distances that are evaluated at a time."""
 
 
 @parameters
 class DivFL(Selector):
-    """k clients whose last updates are nearest to everybody's."""
+    """k clients whose last updates are closest to the updates of all clients."""
 
     card: ClassVar[Card] = Card(
         source="Balakrishnan et al. 2022 (ICLR); code melodi-lab/divfl",
@@ -53,30 +58,31 @@ class DivFL(Selector):
     gives: ClassVar[frozenset[str]] = frozenset({"weights"})
 
     subset: Annotated[int, Ge(1)] | None = None
-    """Candidates that are tried at each step, drawn at random; none given means all, which takes k·m² steps a round: with many
-    thousands of clients, give a few hundred."""
+    """Number of randomly drawn candidates tried at each step. Not set means all, which takes k·m² operations per round: with
+    thousands of clients, set a few hundred."""
     start: Literal["unseen_first", "everybody"] = "unseen_first"
-    """How updates become known: k clients a round, those without one first; or all available clients take part in the first round."""
+    """How updates become known: unseen_first (k clients per round, those without a known update first), or everybody (all available
+    clients take part in the first round)."""
     memory_limit: Annotated[float, Gt(0)] = 4.0
-    """The most GiB that updates and distances may take."""
+    """Largest memory for updates and distances, in GiB."""
 
     def __post_init__(self) -> None:
-        vars(self)["variable_size"] = self.start == "everybody"
+        self.declare(variable_size=self.start == "everybody")
 
     def setup(self, census: Census) -> None:
-        """No update is known; refuses what would take too long, or too much memory."""
+        """Start without any update; refuse runs that would take too long or too much memory."""
         super().setup(census)
         m = census.num_clients
         most = LIMIT * LIMIT // m
         if m > MOST:
             raise UsageError(
-                f"selection.name = 'divfl': {m:,} clients; comparing them all is quadratic, and done for at most {LIMIT:,}, or "
+                f"selection.name = 'divfl': {m:,} clients; it compares all pairs of clients, for at most {LIMIT:,} clients, or "
                 f"{MOST:,} with subset = {LIMIT * LIMIT // MOST:,}; use another strategy, or fewer clients"
             )
         if min(self.subset or m, m) > most:
             raise UsageError(
                 f"selection.subset = {self.subset}: divfl can try all candidates of at most {LIMIT:,} clients, not {m:,}; "
-                f"give subset = {most:,} or less"
+                f"set subset to {most:,} or less"
             )
         self._check_memory(census.num_parameters)
         self.updates: Values | None = None
@@ -84,72 +90,71 @@ class DivFL(Selector):
         self.known = np.zeros(census.num_clients, dtype=bool)
 
     def select(self, round: Round) -> Cohort:
-        """The unknown first, then the best facilities."""
+        """Clients without a known update first, then the best representatives."""
         i = round.available
         unknown = i[~self.known[i]]
-        everybody_first = self.start == "everybody" and not self.known.any()
-        first = unknown if everybody_first else round.sample(round.k, among=unknown)
-        everybody, candidates = np.flatnonzero(self.known), i[self.known[i]]
+        all_first = self.start == "everybody" and not self.known.any()
+        first = unknown if all_first else round.sample(round.k, among=unknown)
+        represented, candidates = np.flatnonzero(self.known), i[self.known[i]]
         count = max(0, min(round.k - len(first), len(candidates)))
         scores = np.full(len(i), np.inf)
         picks: Indices = np.zeros(0, dtype=np.int64)
         cost, masses = 0.0, np.zeros(0)
         if count > 0 and self.distances is not None:
-            table = self.distances[np.ix_(everybody, candidates)]
+            table = self.distances[np.ix_(represented, candidates)]
             scores[self.known[i]] = -table.sum(axis=0, dtype=np.float64)
             picks, costs = facility_location(table, count, round.rng, self.subset)
             cost = costs[-1]
             masses = np.bincount(table[:, picks].argmin(axis=1), minlength=count).astype(np.float64)
         clients = np.concatenate([first, candidates[picks]])
         weights = np.concatenate([np.ones(len(first)), masses])
-        note = f"{len(first)} without an update, {count} that stand for {len(everybody)} clients (sum of distances {cost:.6g})"
+        note = f"{len(first)} without an update, {count} that represent {len(represented)} clients (sum of distances {cost:.6g})"
         return Cohort(clients, weights=weights / weights.sum(), why=Why(i, scores, {"alone": -scores}, note))
 
     def observe(self, outcome: Outcome) -> None:
-        """Keep the updates that came in, and their distances to all others."""
-        rows = outcome.report("update")
-        if rows.ndim != 2:  # nobody sent one
+        """Store the updates that came back, and their distances to all other known updates."""
+        rows = outcome.billed_report("update")
+        if rows.ndim != 2:  # no client sent an update
             return
-        came = outcome.trained & np.isfinite(rows).all(axis=1)
-        if not came.any():
+        received = outcome.trained & np.isfinite(rows).all(axis=1)
+        if not received.any():
             return
         if self.updates is None or self.distances is None:
             self._check_memory(rows.shape[1])
             m = self.census.num_clients
             self.updates = np.zeros((m, rows.shape[1]), dtype=np.float32)
             self.distances = np.zeros((m, m), dtype=np.float32)
-        clients = outcome.cohort.clients[came]
-        self.updates[clients] = rows[came]
+        clients = outcome.cohort.clients[received]
+        self.updates[clients] = rows[received]
         self.known[clients] = True
-        everybody = np.flatnonzero(self.known)
-        found = distances(self.updates, clients, everybody)
-        self.distances[np.ix_(clients, everybody)] = found
-        self.distances[np.ix_(everybody, clients)] = found.T
-
-    def state_dict(self) -> dict[str, Any]:
-        """Updates and distances; whether the cohort's size varies follows from ``start``."""
-        return {name: value for name, value in super().state_dict().items() if name != "variable_size"}
+        known = np.flatnonzero(self.known)
+        to_known = distances(self.updates, clients, known)
+        self.distances[np.ix_(clients, known)] = to_known
+        self.distances[np.ix_(known, clients)] = to_known.T
 
     def _check_memory(self, width: int) -> None:
         m = self.census.num_clients
         check_memory(self.memory_limit, m, width, 4 * m * (width + m), "their distances")
 
 
-def distances(updates: Values, some: Indices, others: Indices) -> Values:
-    """Euclidean distances of rows of ``updates``, summed in blocks of entries: the same bits whatever the machine's threads."""
-    total = np.zeros((len(some), len(others)))
+def distances(updates: Values, clients: Indices, others: Indices) -> Values:
+    """Euclidean distances [clients, others] between rows of ``updates`` [m, P].
+
+    They are summed in blocks of entries, which gives the same bits for any number of threads.
+    """
+    total = np.zeros((len(clients), len(others)))
     for start in range(0, updates.shape[1], BLOCK):
         part = updates[:, start : start + BLOCK]
-        total += cdist(part[some], part[others], "sqeuclidean")
+        total += cdist(part[clients], part[others], "sqeuclidean")
     return np.sqrt(total)
 
 
 def facility_location(
     table: Values, count: int, rng: np.random.Generator, subset: int | None = None
 ) -> tuple[Indices, list[float]]:
-    """Greedy: positions of ``count`` columns of ``table`` [clients, candidates], and the sum of distances after each.
+    """Positions of ``count`` columns of the distances ``table`` [clients, candidates], chosen greedily, and the sum after each step.
 
-    Ties are broken at random. With ``subset``, each step tries this many random columns of those that are left.
+    Ties are broken at random. With ``subset``, each step tries that many random columns among those not yet chosen.
     """
     nearest = np.full(len(table), np.inf)
     left = np.arange(table.shape[1])

@@ -1,13 +1,13 @@
-"""Eiffel-type score: loss, speed and age in equal parts; a fair baseline that is easily explained.
+"""Eiffel-style score: the highest sum of loss, speed and age, a fair baseline that is easy to explain.
 
     score_i = a·loss_i + b·speed_i + c·age_i;   S_t = the top k
 
-loss_i is the last training loss that the client reported, speed_i = 1/T_i, age_i the rounds since it was last selected (t before
-the first time), each scaled to [0, 1] over the available clients (0 for all when they are equal). A client without a loss counts
-with loss 1 (R3). T_i is measured; before that it is taken as proportional to N_i.
+loss_i is the last training loss that the client reported, speed_i = 1/T_i, and age_i the number of rounds since it was last selected
+(t before the first selection). Each is scaled to [0, 1] over the available clients (0 for all if they are equal). A client without a
+loss counts with the scaled loss 1 (R3). T_i is the measured time; before the first measurement it is proportional to N_i.
 
-After Sultana et al., "Eiffel: Efficient and Fair Scheduling in Adaptive Federated Learning", IEEE TPDS 2022; the text was not at hand,
-so the score is ours.
+After Sultana et al., "Eiffel: Efficient and Fair Scheduling in Adaptive Federated Learning", IEEE TPDS 2022. We did not have access to
+the text, so the score is ours.
 """
 
 from typing import Annotated, ClassVar
@@ -15,8 +15,12 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, Values, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.selector import Selector
 from fedcohort.selection.speed import by_size
 
 __all__ = ["Eiffel"]
@@ -29,7 +33,7 @@ class Eiffel(Selector):
     card: ClassVar[Card] = Card(
         source="after Sultana et al. 2022 (IEEE TPDS)",
         status="ours",
-        asks="participants for their training loss",
+        asks="selected clients for their training loss",
         discloses="its mean training loss in each round it takes part in",
         knows="N_i; durations",
         cost="O(m)",
@@ -43,13 +47,13 @@ class Eiffel(Selector):
     """Weight of the rounds since the last selection (c)."""
 
     def setup(self, census: Census) -> None:
-        """Nobody was selected."""
+        """Start without losses and selections."""
         super().setup(census)
         self.last_loss = np.full(census.num_clients, np.nan)
         self.last_round = np.zeros(census.num_clients, dtype=np.int64)
 
     def select(self, round: Round) -> Cohort:
-        """The top k."""
+        """Select the k clients with the highest scores."""
         i = round.available
         loss = scaled(self.last_loss[i])
         loss[np.isnan(loss)] = 1.0
@@ -60,15 +64,15 @@ class Eiffel(Selector):
         return Cohort(round.top(scores), why=why)
 
     def observe(self, outcome: Outcome) -> None:
-        """Keep the losses that came in; everybody who was selected is young again."""
-        losses = outcome.report("loss")
-        came = outcome.trained & np.isfinite(losses)
-        self.last_loss[outcome.cohort.clients[came]] = losses[came]
+        """Store the reported losses, and reset the age of the selected clients."""
+        losses = outcome.billed_report("loss")
+        known = outcome.trained & np.isfinite(losses)
+        self.last_loss[outcome.cohort.clients[known]] = losses[known]
         self.last_round[outcome.cohort.clients] = outcome.t
 
 
 def scaled(values: Values) -> Values:
-    """To [0, 1] over those that are known; 0 when they are equal, NaN where nothing is known."""
+    """Values scaled linearly so that the finite ones span [0, 1]; 0 if these are all equal. NaN stays NaN."""
     known = values[np.isfinite(values)]
     low, high = (known.min(), known.max()) if len(known) else (0.0, 0.0)
     shifted: Values = (values - low) / (high - low) if high > low else values * 0.0

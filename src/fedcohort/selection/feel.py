@@ -1,24 +1,25 @@
-"""FEEL: importance- and channel-aware scheduling; clients are drawn by the norm of their gradient and the time of their upload.
+"""FEEL: importance- and channel-aware scheduling, which draws clients by gradient norm and upload time.
 
-G_i = ‖∇F_i(w^t)‖₂ of every available client; drawing client i with probability q_i and weighing it p_i/q_i is unbiased, and
+Every available client has G_i = ‖∇F_i(w^t)‖₂. Drawing client i with probability q_i and weight p_i/q_i is unbiased, and
 
     min over q:  ρ·Σ p_i²G_i²/q_i + (1 − ρ)·Σ q_iT_i,  Σq_i = 1         (variance against upload time)
 
 has the solution q_i = p_iG_i·√(ρ/((1 − ρ)T_i + λ)), with the λ > −(1 − ρ)·min T_i that makes Σq_i = 1.
 
-S_t = k successive draws without replacement, each ∝ q among those that are left. Weights for ``weights = "cohort"``: Raj's, unbiased
-for Σ p_iΔ_i. In a plain table of selection × aggregation use ``n_selected``.
+S_t results from k successive draws without replacement, each ∝ q among the clients not yet drawn. With ``weights = "cohort"``,
+clients have Raj's weights, which are unbiased for Σ p_iΔ_i. To compare selection strategies under one aggregation, use ``n_selected``.
 
-T_i is the time that the client expects its upload to take, scaled to the mean 1; p_iG_i is scaled to the sum 1, so that ρ means the
-same in every task. ``measured`` takes the last upload that was timed instead of asking. A client without a time counts with the
-median of the others, and all alike where nobody has one. ``cached`` replaces the question for G_i by the last ‖Δ_i‖/H_i seen of each
-client, the largest of these for the others; the learning rate cancels.
-ρ = 1: q_i ∝ p_iG_i. All G = 0: q ∝ p. A gradient norm that is missing or not finite counts as the mean of the others (R4).
-q_i below 1e-6 is raised to that (to a hundredth of 1/|A_t|, if this is less), which keeps the weights bounded.
+T_i is the time that the client expects for its upload, scaled to mean 1, and p_iG_i is scaled to sum 1, so that ρ has the same meaning
+in every task. ``measured`` uses the last measured upload time instead of asking. A client without a time gets the median of the
+others; if no client has a time, all times are equal. ``cached`` replaces the question for G_i by the last ‖Δ_i‖/H_i of each client,
+and by the largest of these for clients without one; the learning rate cancels.
+
+With ρ = 1, q_i ∝ p_iG_i. If all G are 0, q ∝ p. A gradient norm that is missing or not finite becomes the mean of the others (R4).
+q_i is at least 1e-6 (or a hundredth of 1/|A_t|, if that is smaller), which keeps the weights bounded.
 
 Ren, He, Wen, Yu, Huang, Guo, "Scheduling for Cellular Federated Edge Learning with Importance and Channel Awareness", IEEE TWC 2020,
-arXiv:2004.00490, for one client per round; its formula is re-derived here from the stated objective. Several clients, the scaling and
-the imputations are ours.
+arXiv:2004.00490, for one client per round; its formula is derived here from the stated objective. The extension to several clients,
+the scaling and the imputations are ours.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -26,19 +27,25 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Gt, Le
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, GradientNorm, Outcome, Round, Selector, Speed, Values, Why
-from fedcohort.selection.draws import everybody, raj, shares, successive
+from fedcohort.core.plugins import Card
+from fedcohort.selection.all_available import all_available
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.draws import raj, shares, successive
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.questions import GradientNorm, Speed
+from fedcohort.selection.selector import Selector
 
 __all__ = ["FEEL", "scheduling"]
 
 
 @parameters
 class FEEL(Selector):
-    """k successive draws, large gradients and fast uploads first. Native weights: cohort."""
+    """k successive draws that favor large gradients and fast uploads. Native weights: cohort."""
 
     card: ClassVar[Card] = Card(
-        source="Ren et al. 2020, arXiv:2004.00490, for one client a round; several, and their weights, ours",
+        source="Ren et al. 2020, arXiv:2004.00490, for one client per round; several clients, and their weights, ours",
         status="paper",
         asks="every available client for the norm of its gradient (m model downloads, m gradients), unless it is cached, and for "
         "the time of its upload, unless that is measured",
@@ -50,22 +57,22 @@ class FEEL(Selector):
     gives: ClassVar[frozenset[str]] = frozenset({"weights"})
 
     rho: Annotated[float, Gt(0), Le(1)] = 0.5
-    """What small variance counts against short uploads (ρ); 1 leaves time out."""
+    """Weight of small variance against short uploads (ρ); 1 ignores upload times."""
     gradient: Literal["asked", "cached"] = "asked"
-    """Where gradient norms come from: asked in every round, or cached from the last update of each client."""
+    """Source of gradient norms: asked in every round, or cached from the last update of each client."""
     upload: Literal["asked", "measured"] = "asked"
-    """Where upload times come from: asked in every round, or measured when a client last took part."""
+    """Source of upload times: asked in every round, or measured when a client last took part."""
 
     def setup(self, census: Census) -> None:
-        """Nobody was seen."""
+        """Start without gradient norms."""
         super().setup(census)
         self.last_norm = np.full(census.num_clients, np.nan)
 
     def select(self, round: Round) -> Cohort:
-        """Ask, solve, draw."""
+        """Ask for norms and times, compute the probabilities, and draw."""
         i, k = round.available, round.k
         if k >= len(i):
-            return everybody(round, self.census.num_samples)
+            return all_available(round, self.census.num_samples)
         p = shares(self.census.num_samples[i])
         norms = self._norms(round)
         times = self._times(round)
@@ -81,9 +88,9 @@ class FEEL(Selector):
         return Cohort(i[drawn], weights=raj(p[drawn], q[drawn]), why=why)
 
     def observe(self, outcome: Outcome) -> None:
-        """Norm per step of every client that came back."""
+        """Store the update norm per local step of every client that trained."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            latest = outcome.report("update_norm") / outcome.report("steps")
+            latest = outcome.billed_report("update_norm") / outcome.billed_report("steps")
         seen = outcome.trained & np.isfinite(latest)
         self.last_norm[outcome.cohort.clients[seen]] = latest[seen]
 
@@ -99,7 +106,7 @@ class FEEL(Selector):
         return np.where(np.isnan(norms), largest, norms)
 
     def _times(self, round: Round) -> Values:
-        """T_i of the available clients, all finite and above 0: the median of the others where it is missing, 1 where all are."""
+        """T_i of the available clients, all finite and positive: the median of the others if missing, 1 if all are missing."""
         i = round.available
         times = round.ask(Speed(), i)[:, 1] if self.upload == "asked" else round.upload_times[i]
         known = np.isfinite(times)
@@ -108,7 +115,12 @@ class FEEL(Selector):
 
 
 def scheduling(importance: Values, times: Values, rho: float) -> tuple[Values, float]:
-    """q_i = a_i·√(ρ/((1 − ρ)T_i + λ)) with Σq_i = 1, and λ; a_i = p_iG_i, not all of them 0.
+    """The probabilities q_i = a_i·√(ρ/((1 − ρ)T_i + λ)) with Σq_i = 1, and λ.
+
+    Args:
+        importance: a_i = p_iG_i, [n]; at least one is positive.
+        times: T_i, [n].
+        rho: ρ.
 
     >>> q, multiplier = scheduling(np.array([0.5, 0.6, 0.3]), np.array([1.0, 4.0, 2.0]), 0.5)
     >>> q.round(6), round(multiplier, 5)
@@ -119,9 +131,9 @@ def scheduling(importance: Values, times: Values, rho: float) -> tuple[Values, f
     least = cost[positive].min()
     above, a_positive = cost[positive] - least, a[positive]
 
-    # With x = λ + least > 0 and S(x) = Σ a_i/√(above_i + x), the function S^−2 is increasing and concave (a power mean of what
-    # stands under the roots), so Newton's steps towards S^−2 = 1 from the left never pass the root. On the left are a_1², of a
-    # client with the least cost, and (Σa)² − Σ a_i·above_i/Σa, by Jensen's inequality.
+    # With x = λ + least > 0 and S(x) = Σ a_i/√(above_i + x), the function S^−2 is increasing and concave (a power mean of the terms
+    # under the roots), so Newton's steps towards S^−2 = 1 from the left never pass the root. Two starting points on the left are a_1²
+    # for a client 1 with the lowest cost, and (Σa)² − Σ a_i·above_i/Σa, by Jensen's inequality.
     total = float(a_positive.sum())
     x = max(float(a_positive[above == 0].max()) ** 2, total**2 - float(a_positive @ above) / total)
     for _ in range(100):

@@ -19,9 +19,13 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.memory import check_memory
+from fedcohort.selection.selector import Selector
 
 __all__ = ["GPFL"]
 
@@ -87,7 +91,7 @@ class GPFL(Selector):
     def observe(self, outcome: Outcome) -> None:
         """Count the cohort, and fold its updates into the averages."""
         self.selections[outcome.cohort.clients] += 1
-        rows = outcome.report("update")
+        rows = outcome.billed_report("update")
         if rows.ndim != 2:  # nobody sent one
             return
         came = outcome.trained & np.isfinite(rows).all(axis=1)

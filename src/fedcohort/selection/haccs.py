@@ -21,9 +21,14 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Speed, Values, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.questions import Speed
+from fedcohort.selection.selector import Selector
 from fedcohort.selection.speed import ask_speed, nobody_said, times
 
 __all__ = ["HACCS"]
@@ -144,7 +149,7 @@ class HACCS(Selector):
 
     def observe(self, outcome: Outcome) -> None:
         """Keep the losses that came in."""
-        losses = outcome.report("loss")
+        losses = outcome.billed_report("loss")
         came = outcome.trained & np.isfinite(losses)
         self.last_loss[outcome.cohort.clients[came]] = losses[came]
 

@@ -12,9 +12,15 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Cohort, LocalLoss, Round, Selector, Values, Why
-from fedcohort.selection.draws import everybody, raj, shares, successive
+from fedcohort.core.plugins import Card
+from fedcohort.selection.all_available import all_available
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.draws import raj, shares, successive
+from fedcohort.selection.inputs import Round
+from fedcohort.selection.questions import LocalLoss
+from fedcohort.selection.selector import Selector
 
 __all__ = ["LossProportional"]
 
@@ -40,7 +46,7 @@ class LossProportional(Selector):
     def select(self, round: Round) -> Cohort:
         """Ask, and draw."""
         if round.k >= len(round.available):
-            return everybody(round, self.census.num_samples)
+            return all_available(round, self.census.num_samples)
         count = len(round.available) if self.candidates is None else max(self.candidates, round.k)
         asked = round.available if count >= len(round.available) else round.sample(count)
         losses = round.ask(LocalLoss(), asked)

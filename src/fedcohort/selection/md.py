@@ -13,8 +13,12 @@ Data", 2019, arXiv:1907.02189; named and compared in Fraboni et al. 2021, arXiv:
 from typing import ClassVar
 
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Cohort, Round, Selector, Why
-from fedcohort.selection.draws import everybody, repeated, shares
+from fedcohort.core.plugins import Card
+from fedcohort.selection.all_available import all_available
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.draws import repeated, shares
+from fedcohort.selection.inputs import Round
+from fedcohort.selection.selector import Selector
 
 __all__ = ["MD"]
 
@@ -29,7 +33,7 @@ class MD(Selector):
     def select(self, round: Round) -> Cohort:
         """Draw, and count the repeats."""
         if round.k >= len(round.available):
-            return everybody(round, self.census.num_samples)
+            return all_available(round, self.census.num_samples)
         p = shares(self.census.num_samples[round.available])
         drawn, times = repeated(p, round.k, round.rng)
         return Cohort(

@@ -26,9 +26,10 @@ from annotated_types import Ge, Gt
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.bandit import Head, Judgement, State, Turn
-from fedcohort.selection.base import Card, Context
+from fedcohort.core.plugins import Card
+from fedcohort.selection.bandit import Candidates, Head, Scoring, State
 from fedcohort.selection.contexts import ContextBandit
+from fedcohort.selection.questions import Context
 
 __all__ = ["Network", "Neural"]
 
@@ -74,17 +75,17 @@ class Network:
             "rewards": np.zeros(0),
         }
 
-    def judge(self, state: State, turn: Turn) -> Judgement:
+    def score(self, state: State, candidates: Candidates) -> Scoring:
         """Prediction and its uncertainty."""
-        mean, variance = self._predict(state["weights"], state["U"], turn.x)
+        mean, variance = self._predict(state["weights"], state["U"], candidates.x)
         sigma = np.sqrt(self.ridge * self.nu * variance)
-        bonus = sigma if self.style == "ucb" else sigma * turn.rng.standard_normal(len(sigma))
+        bonus = sigma if self.style == "ucb" else sigma * candidates.rng.standard_normal(len(sigma))
         terms = {"mean_reward": mean, "exploration": bonus}
-        terms |= {f"x_{name}": turn.x[:, j] for j, name in enumerate(turn.names)}
+        terms |= {f"x_{name}": candidates.x[:, j] for j, name in enumerate(candidates.names)}
         word = "highest upper confidence bound" if self.style == "ucb" else "highest draw"
-        return Judgement(mean + bonus, terms, f"{word} of a network's prediction")
+        return Scoring(mean + bonus, terms, f"{word} of a network's prediction")
 
-    def chose(self, state: State, clients: Indices, x: Values) -> None:
+    def note_selected(self, state: State, clients: Indices, x: Values) -> None:
         """U += Σ g ⊙ g."""
         for rows in _blocks(len(x)):
             for name, squares in self._squares(state["weights"], x[rows]).items():

@@ -26,9 +26,15 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Cohort, Round, Selector, UpdateNorm, Values, Why
-from fedcohort.selection.draws import everybody, proportional, shares
+from fedcohort.core.plugins import Card
+from fedcohort.selection.all_available import all_available
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.draws import proportional, shares
+from fedcohort.selection.inputs import Round
+from fedcohort.selection.questions import UpdateNorm
+from fedcohort.selection.selector import Selector
 
 __all__ = ["AOCS", "OCS", "approximate"]
 
@@ -54,7 +60,7 @@ class OCS(Selector):
     def select(self, round: Round) -> Cohort:
         """Ask, work out the probabilities, flip the coins."""
         if round.k >= len(round.available):
-            return everybody(round, self.census.num_samples)
+            return all_available(round, self.census.num_samples)
         count = len(round.available) if self.candidates is None else max(self.candidates, round.k)
         asked = round.available if count >= len(round.available) else round.sample(count)
         norms = round.ask(UpdateNorm(), asked)[:, 0]

@@ -36,9 +36,13 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
-from fedcohort.core.arrays import nth_highest, nth_lowest
+from fedcohort.core.arrays import Indices, Values, nth_highest, nth_lowest
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Speed, Values, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.questions import Speed
+from fedcohort.selection.selector import Selector
 from fedcohort.selection.speed import ask_speed, nobody_said, times
 
 __all__ = ["Oort"]
@@ -241,7 +245,7 @@ class Oort(Selector):
     def observe(self, outcome: Outcome) -> None:
         """Keep the utilities that came in; who was invited and did not report gets their mean. Then the pacer looks."""
         clients = outcome.cohort.clients
-        reported = outcome.report("samples") * np.sqrt(outcome.report("square_loss"))
+        reported = outcome.billed_report("samples") * np.sqrt(outcome.billed_report("square_loss"))
         came = outcome.trained & np.isfinite(reported)
         exploited = came & np.isfinite(self.utility[clients])
         self.history = [*self.history, _mean(reported[exploited])][-2 * self.pacer_window :]

@@ -21,21 +21,15 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import (
-    Card,
-    Census,
-    Cohort,
-    Indices,
-    LocalLoss,
-    Outcome,
-    Round,
-    Selector,
-    Values,
-    Why,
-    rank_losses,
-)
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import successive
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.questions import LocalLoss
+from fedcohort.selection.ranking import rank_losses
+from fedcohort.selection.selector import Selector
 
 __all__ = ["CommunicationPowerOfChoice", "ComputationPowerOfChoice", "PowerOfChoice", "highest_loss", "pool_size"]
 
@@ -142,4 +136,4 @@ class CommunicationPowerOfChoice(Selector):
     def observe(self, outcome: Outcome) -> None:
         """Keep the loss of every client that came back; one that is not finite ranks last from now on (R4)."""
         back = outcome.trained
-        self.last_loss[outcome.cohort.clients[back]] = rank_losses(outcome.report("loss")[back])
+        self.last_loss[outcome.cohort.clients[back]] = rank_losses(outcome.billed_report("loss")[back])

@@ -31,9 +31,13 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Speed, Values, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.oort import Oort
+from fedcohort.selection.questions import Speed
 
 __all__ = ["PyramidFL"]
 
@@ -122,7 +126,7 @@ class PyramidFL(Oort):
     def observe(self, outcome: Outcome) -> None:
         """As Oort; and keep the gradient utilities that came in."""
         super().observe(outcome)
-        gradient = outcome.report("update_norm") * outcome.report("samples") / 100
+        gradient = outcome.billed_report("update_norm") * outcome.billed_report("samples") / 100
         came = outcome.trained & np.isfinite(gradient)
         self.gradient[outcome.cohort.clients[came]] = gradient[came]
 

@@ -31,9 +31,10 @@ from annotated_types import Ge, Gt, Le
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.bandit import Head, Judgement, State, Turn, linear_terms, posterior
-from fedcohort.selection.base import Card, Context
+from fedcohort.core.plugins import Card
+from fedcohort.selection.bandit import Candidates, Head, Scoring, State, linear_terms, posterior
 from fedcohort.selection.contexts import ContextBandit
+from fedcohort.selection.questions import Context
 
 __all__ = ["HiddenMarkov", "Restless"]
 
@@ -68,19 +69,19 @@ class HiddenMarkov:
             "order": rng.permutation(m),
         }
 
-    def judge(self, state: State, turn: Turn) -> Judgement:
+    def score(self, state: State, candidates: Candidates) -> Scoring:
         """Expected rewards under the predicted belief, or whose turn it is."""
         belief = _predicted(state)
         theta, _ = posterior(state["V"], state["b"])
-        beliefs = {f"state_{h}": np.broadcast_to(belief[h], len(turn.x)) for h in range(self.states)}
-        scores, terms = linear_terms(turn.names, belief @ theta, turn.x, beliefs)
-        if state["explored"] >= self.exploration * math.log(turn.t + 2):
-            return Judgement(scores, terms, "highest expected reward")
+        beliefs = {f"state_{h}": np.broadcast_to(belief[h], len(candidates.x)) for h in range(self.states)}
+        scores, terms = linear_terms(candidates.names, belief @ theta, candidates.x, beliefs)
+        if state["explored"] >= self.exploration * math.log(candidates.t + 2):
+            return Scoring(scores, terms, "highest expected reward")
         state["explored"] += 1
-        times, order = state["selections"][turn.clients], state["order"][turn.clients]
-        return Judgement(scores, terms, "forced exploration: least selected", -(times + order / len(state["order"])))
+        times, order = state["selections"][candidates.clients], state["order"][candidates.clients]
+        return Scoring(scores, terms, "forced exploration: least selected", -(times + order / len(state["order"])))
 
-    def chose(self, state: State, clients: Indices, x: Values) -> None:
+    def note_selected(self, state: State, clients: Indices, x: Values) -> None:
         """Count."""
         state["selections"][clients] += 1
 

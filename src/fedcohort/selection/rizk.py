@@ -25,9 +25,14 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Le
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
-from fedcohort.selection.draws import everybody, raj, shares, successive
+from fedcohort.core.plugins import Card
+from fedcohort.selection.all_available import all_available
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.draws import raj, shares, successive
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.selector import Selector
 
 __all__ = ["Rizk"]
 
@@ -66,7 +71,7 @@ class Rizk(Selector):
         i, k = round.available, round.k
         sampling: Literal["shuffled", "loss_unbiased"] = "loss_unbiased" if self.importance_data else "shuffled"
         if k >= len(i):
-            return replace(everybody(round, self.census.num_samples), sampling=sampling)
+            return replace(all_available(round, self.census.num_samples), sampling=sampling)
         p = shares(self.census.num_samples[i])
         q, note = self._probabilities(p, i)
         drawn = successive(q, k, round.rng)
@@ -78,7 +83,7 @@ class Rizk(Selector):
     def observe(self, outcome: Outcome) -> None:
         """Norm per step of every client that came back."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            latest = outcome.report("update_norm") / outcome.report("steps")
+            latest = outcome.billed_report("update_norm") / outcome.billed_report("steps")
         seen = outcome.trained & np.isfinite(latest)
         clients, latest = outcome.cohort.clients[seen], latest[seen]
         before = self.norm[clients]

@@ -11,8 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedcohort.core.arrays import Indices
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.selector import Selector
 
 __all__ = ["RoundRobin"]
 

@@ -15,8 +15,12 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge
 
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Cohort, LocalLoss, Round, Selector
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort
+from fedcohort.selection.inputs import Round
 from fedcohort.selection.power_of_choice import highest_loss, pool_size
+from fedcohort.selection.questions import LocalLoss
+from fedcohort.selection.selector import Selector
 
 __all__ = ["SelectByLoss"]
 

@@ -17,8 +17,12 @@ from annotated_types import Ge
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Round, Selector, Why
-from fedcohort.selection.draws import everybody, raj, repeated, shares, successive
+from fedcohort.core.plugins import Card
+from fedcohort.selection.all_available import all_available
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.draws import raj, repeated, shares, successive
+from fedcohort.selection.inputs import Census, Round
+from fedcohort.selection.selector import Selector
 
 __all__ = ["BySize"]
 
@@ -48,7 +52,7 @@ class BySize(Selector):
         """Draw by importance."""
         i, k = round.available, round.k
         if k >= len(i):
-            return everybody(round, self.census.num_samples)
+            return all_available(round, self.census.num_samples)
         p = shares(self.census.num_samples[i])
         importance = p if self.importance is None else np.asarray(self.importance, dtype=np.float64)[i]
         q = importance / importance.sum() if importance.any() else np.full(len(i), 1 / len(i))

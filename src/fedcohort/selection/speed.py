@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from fedcohort.selection.base import Indices, Round, Speed, Values
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.selection.inputs import Round
+from fedcohort.selection.questions import Speed
 
 __all__ = ["ask_speed", "by_size", "nobody_said", "times"]
 

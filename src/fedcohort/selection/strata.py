@@ -18,8 +18,9 @@ from typing import Literal
 
 import numpy as np
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.selection.base import Census, Indices, Round, Values
+from fedcohort.selection.inputs import Census, Round
 
 __all__ = ["TRAITS", "Trait", "check_given", "strata", "strata_by_speed"]
 

@@ -28,9 +28,14 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why
-from fedcohort.selection.draws import everybody, proportional, shares, systematic
+from fedcohort.core.plugins import Card
+from fedcohort.selection.all_available import all_available
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.draws import proportional, shares, systematic
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.selector import Selector
 from fedcohort.selection.strata import Trait, check_given, strata, strata_by_speed
 
 __all__ = ["Stratified", "allocate", "members"]
@@ -75,7 +80,7 @@ class Stratified(Selector):
     def select(self, round: Round) -> Cohort:
         """Allocate, then draw inside each stratum."""
         if round.k >= len(round.available):
-            return everybody(round, self.census.num_samples)
+            return all_available(round, self.census.num_samples)
         stratum = self._strata(round)
         room = np.bincount(stratum)
         there = np.flatnonzero(room)  # strata with available clients
@@ -103,7 +108,7 @@ class Stratified(Selector):
 
     def observe(self, outcome: Outcome) -> None:
         """Keep the last finite loss of every client that came back (R4)."""
-        loss = outcome.report("loss")
+        loss = outcome.billed_report("loss")
         known = outcome.trained & np.isfinite(loss)
         self.last_loss[outcome.cohort.clients[known]] = loss[known]
 

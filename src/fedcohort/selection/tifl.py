@@ -25,9 +25,14 @@ import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, LocalAccuracy, Round, Selector, Speed, Values, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Round
+from fedcohort.selection.questions import LocalAccuracy, Speed
+from fedcohort.selection.selector import Selector
 from fedcohort.selection.speed import ask_speed, nobody_said, times
 
 __all__ = ["TiFL"]

@@ -21,7 +21,10 @@ import numpy as np
 from annotated_types import Ge, Le
 
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Outcome, Round, Selector, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.selector import Selector
 
 __all__ = ["UCB"]
 

@@ -10,7 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Cohort, Round, Selector, Why
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Round
+from fedcohort.selection.selector import Selector
 
 __all__ = ["Uniform"]
 

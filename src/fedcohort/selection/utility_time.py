@@ -16,9 +16,14 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.base import Card, Census, Cohort, Indices, Outcome, Round, Selector, Values, Why, top
+from fedcohort.core.plugins import Card
+from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.inputs import Census, Outcome, Round
+from fedcohort.selection.ranking import top
+from fedcohort.selection.selector import Selector
 from fedcohort.selection.speed import by_size
 
 __all__ = ["UtilityTime"]

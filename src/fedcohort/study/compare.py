@@ -17,7 +17,7 @@ from fedcohort.study.comparison import Comparison, Row
 
 if TYPE_CHECKING:
     from fedcohort.algorithms.base import Algorithm
-    from fedcohort.selection.base import Selector
+    from fedcohort.selection import Selector
 
 __all__ = ["compare"]
 

@@ -25,7 +25,7 @@ from fedcohort.experiment import Experiment
 from fedcohort.rounds import Game, play_round
 from fedcohort.runs.given import Given
 from fedcohort.runs.prepare import prepare
-from fedcohort.selection.base import Cohort, LocalAccuracy
+from fedcohort.selection import Cohort, LocalAccuracy
 from fedcohort.study.memory import PeakMemory
 from fedcohort.study.profiling import Order, Size
 

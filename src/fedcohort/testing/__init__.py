@@ -1,11 +1,11 @@
-"""The contracts, as checks that anybody can run: what every strategy, algorithm, partition, model and engine must hold.
+"""Check that a strategy, algorithm, partition, model or engine keeps its contract.
 
-A plug-in author calls them from a test; they need no test framework and raise an ``AssertionError`` that says what went wrong.
+Call these checks from the tests of your plug-in. They need no test framework, and raise an ``AssertionError`` that says what is wrong.
 
 >>> from fedcohort.selection.uniform import Uniform
 >>> check_selector(Uniform)
 
-``make`` is called without arguments, several times, and gives a new object each time: a class with defaults, or
+``make`` is called several times without arguments, and must return a new object each time: a class whose parameters have defaults, or
 ``lambda: MyStrategy(width=3)``. Every check is deterministic and takes about a second.
 """
 

@@ -1,4 +1,4 @@
-"""What an algorithm must hold."""
+"""The contract of an algorithm."""
 
 import copy
 import dataclasses
@@ -17,7 +17,7 @@ from fedcohort.core.states import pack, unpack
 from fedcohort.engines.base import Engine
 from fedcohort.engines.local import LocalEngine, build_module
 from fedcohort.models import Mlp
-from fedcohort.selection.base import Cohort
+from fedcohort.selection import Cohort
 from fedcohort.testing.base import (
     HEALTHY,
     bits,
@@ -40,15 +40,18 @@ MODEL = Mlp(hidden=4)
 
 
 def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) -> None:
-    """An algorithm holds the contract of :class:`fedcohort.algorithms.base.Algorithm`.
+    """Check the contract of :class:`fedcohort.algorithms.Algorithm`.
 
-    A round without updates changes nothing (R10); a round in which nobody learned anything leaves the model as it is; inputs are not
-    changed; updates are not hoarded unless it ``keeps_models``; resumed from its saved state it goes on to the same bits; where its
-    client half works on stacks of clients, it does to each of them what it does to one.
+    A round without updates changes nothing (R10). A round in which all clients return the received model does not change it. Inputs
+    are not changed. Updates are not kept in memory unless ``keeps_models`` is set. An algorithm that is resumed continues
+    to the same bits. If the client half works on stacks of clients, each client of a stack gets the same result as alone.
 
     Args:
-        make: gives a new algorithm.
-        averages: the new model is a weighted mean of the clients' models (server_lr = 1); then that mean is checked too.
+        make: returns a new algorithm.
+        averages: whether the new model is a weighted mean of the clients' models (server_lr = 1); that mean is then checked as well.
+
+    Raises:
+        AssertionError: the contract is broken; the message says where.
     """
     algorithm = make()
     check_described(algorithm)
@@ -77,11 +80,11 @@ def _check_local_training(algorithm: Algorithm) -> None:
     with during(where):
         wanted = algorithm.local_training(training)
         require(isinstance(wanted, Training), f"{where}: must return a Training")
-        require(training == Training(batch_size=4), f"{where}: changed what it was given; use dataclasses.replace")
-        require(algorithm.local_training(training) == wanted, f"{where}: two calls, two results")
+        require(training == Training(batch_size=4), f"{where}: changed the given Training; use dataclasses.replace")
+        require(algorithm.local_training(training) == wanted, f"{where}: two calls gave two results")
 
 
-def _an_engine(algorithm: Algorithm, precision: Precision) -> LocalEngine:
+def _build_engine(algorithm: Algorithm, precision: Precision) -> LocalEngine:
     training = Training(batch_size=4, precision=precision)
     return LocalEngine(small_federation(), MODEL, training, algorithm, 1, workers=1)
 
@@ -89,7 +92,7 @@ def _an_engine(algorithm: Algorithm, precision: Precision) -> LocalEngine:
 def _learn(
     algorithm: Algorithm, engine: Engine, model: ModelState, rounds: Iterable[int]
 ) -> tuple[ModelState, list[Update]]:
-    """Play rounds of three healthy clients; the model, and the updates of the last round."""
+    """Play rounds of three clients; return the model and the updates of the last round."""
     updates: list[Update] = []
     for t in rounds:
         where = f"{type(algorithm).__name__}, round {t}"
@@ -106,40 +109,43 @@ def _learn(
 
 
 def _check_rounds(make: Callable[[], Algorithm], precision: Precision) -> None:
-    """Four rounds straight; two, saved, and two more; a round without updates in between."""
+    """Compare four rounds in a row with two rounds, a save and a resume, and two more; play a round without updates in between."""
     straight = make()
     name = type(straight).__name__
-    with closing(_an_engine(straight, precision)) as engine:
+    with closing(_build_engine(straight, precision)) as engine:
         model, _ = _learn(straight, engine, engine.initial_model(), [1, 2])
         with during(f"{name}: saving its state"):
             saved = pack({"model": model, "algorithm": straight.state_dict(), "engine": engine.state_dict()})
         same = straight.aggregate(model, iter(()), everybody([]))
-        require(bits(same) == bits(model), f"{name}: nobody was admitted, but the model changed (R10)")
+        require(bits(same) == bits(model), f"{name}: no update was admitted, but the model changed (R10)")
         state = pack({"": straight.state_dict()})
         require(
-            state == pack({"": unpack(saved)["algorithm"]}), f"{name}: nobody was admitted, but its state changed (R10)"
+            state == pack({"": unpack(saved)["algorithm"]}),
+            f"{name}: no update was admitted, but the state changed (R10)",
         )
         expected, _ = _learn(straight, engine, model, [3, 4])
     resumed = make()
     with closing(
-        _an_engine(make(), precision)
-    ) as engine:  # the client half may live elsewhere: parameters, no server state
+        _build_engine(make(), precision)
+    ) as engine:  # the client half may run elsewhere: it has parameters, but no server state
         loaded = unpack(saved)
         with during(f"{name}: loading its state"):
             resumed.load_state_dict(loaded["algorithm"])
             engine.load_state_dict(loaded["engine"])
-        found, _ = _learn(resumed, engine, loaded["model"], [3, 4])
-    complaint = f"{name}: resumed after round 2 it comes to another model; what clients need travels in broadcast()"
-    require(bits(found) == bits(expected), complaint)
+        after_resume, _ = _learn(resumed, engine, loaded["model"], [3, 4])
+    complaint = (
+        f"{name}: resumed after round 2, it reaches another model; broadcast() must send everything that clients need"
+    )
+    require(bits(after_resume) == bits(expected), complaint)
     ends = pack({"": resumed.state_dict()}) == pack({"": straight.state_dict()})
-    require(ends, f"{name}: resumed after round 2 it ends in another state")
+    require(ends, f"{name}: resumed after round 2, it reaches another state")
 
 
 def _check_merging(make: Callable[[], Algorithm], precision: Precision) -> None:
-    """Nothing learned; inputs unchanged; a client of weight 0; a single client; nothing hoarded."""
+    """Check aggregation: nothing learned, unchanged inputs, a client of weight 0, a single client, no updates kept in memory."""
     algorithm = make()
     name = f"{type(algorithm).__name__}, {precision}"
-    with closing(_an_engine(algorithm, precision)) as engine:
+    with closing(_build_engine(algorithm, precision)) as engine:
         model = engine.initial_model()
         _, updates = _learn(algorithm, engine, model, [1])
         members = everybody([update.client for update in updates], 1, engine.trainable)
@@ -149,17 +155,19 @@ def _check_merging(make: Callable[[], Algorithm], precision: Precision) -> None:
 
     before = inputs()
     expected = make().aggregate(model, iter(updates), members)
-    require(inputs() == before, f"{name}: aggregate changed the model or the updates that it was given")
+    require(inputs() == before, f"{name}: aggregate changed the given model or updates")
 
     if algorithm.weights != "n_total_model":
         idle = [dataclasses.replace(update, state=clone(model)) for update in updates]
         merged = make().aggregate(model, iter(idle), members)
-        require(bits(merged) == bits(model), f"{name}: every client sent the model back, but it changed")
+        require(
+            bits(merged) == bits(model), f"{name}: every client sent back the received model, but the model changed"
+        )
 
     garbage = {key: torch.full_like(value, math.nan) for key, value in model.items()}
-    nobody = dataclasses.replace(updates[0], num_samples=0, state=garbage)
-    if make().weigh(nobody, members) == 0:
-        merged = make().aggregate(model, iter([nobody, *updates]), members)
+    empty = dataclasses.replace(updates[0], num_samples=0, state=garbage)
+    if make().weigh(empty, members) == 0:
+        merged = make().aggregate(model, iter([empty, *updates]), members)
         require(bits(merged) == bits(expected), f"{name}: an update of weight 0 changed the result")
 
     check_model_state(make().aggregate(model, iter(updates[:1]), members), model, f"{name}, a single client")
@@ -168,7 +176,7 @@ def _check_merging(make: Callable[[], Algorithm], precision: Precision) -> None:
 
 
 def _check_stacked(make: Callable[[], Algorithm]) -> None:
-    """Two rounds of uneven clients, some of whom have a memory and some not: as one by one, to rounding."""
+    """Compare stacked and single training in two rounds of clients of different sizes, with and without memory; equal to rounding."""
     federation, training = small_federation(), Training(batch_size=4, epochs=2, precision="float64")
     if cannot_stack(build_module(MODEL, federation, 1).double(), federation, make(), Training()) is not None:
         return
@@ -203,7 +211,7 @@ def _check_stacked(make: Callable[[], Algorithm]) -> None:
 
 
 def compare_updates(one: Update, other: Update, where: str) -> None:
-    """The same update to rounding: counts exactly, tensors and reports to 7 digits."""
+    """Check that two updates are equal: counts exactly, tensors and reports to 7 digits."""
     for field in ("client", "num_samples", "steps", "passes", "work", "sent", "failure"):
         found, wanted = getattr(other, field), getattr(one, field)
         require(found == wanted, f"{where}: {field} is {found}, not {wanted}")
@@ -214,7 +222,7 @@ def compare_updates(one: Update, other: Update, where: str) -> None:
         require(list(wanted) == list(found), f"{where}: {kind} has {sorted(found)}, not {sorted(wanted)}")
         for key, value in wanted.items():
             alike = found[key].shape == value.shape and found[key].dtype == value.dtype
-            require(alike, f"{where}: {kind}, {key}: another shape or dtype")
+            require(alike, f"{where}: {kind}, {key}: shape or dtype differs")
             close = torch.allclose(found[key], value, rtol=1e-7, atol=1e-9)
             require(close, f"{where}: {kind}, {key}: differs by {(found[key] - value).abs().max():.3g}")
     require(one.report.keys() == other.report.keys(), f"{where}: reports {sorted(other.report)}")
@@ -231,7 +239,9 @@ def _check_streaming(algorithm: Algorithm, model: ModelState, update: Update) ->
             one = copy.deepcopy(update)
             alive.append(weakref.ref(next(iter(one.state.values()))))
             held = sum(reference() is not None for reference in alive)
-            complaint = f"{type(algorithm).__name__}: holds {held} updates; fold them one by one, or say keeps_models"
+            complaint = (
+                f"{type(algorithm).__name__}: keeps {held} updates in memory; fold them one by one, or set keeps_models"
+            )
             require(held <= 4, complaint)
             yield one
 
@@ -239,7 +249,7 @@ def _check_streaming(algorithm: Algorithm, model: ModelState, update: Update) ->
 
 
 def _check_mean(make: Callable[[], Algorithm], dtype: torch.dtype) -> None:
-    """Identical models, one client, order, integer entries."""
+    """Check the mean: identical models, one client, order, integer entries."""
     name = f"{type(make()).__name__}, {dtype}"
     draw = torch.Generator().manual_seed(0)
     start: ModelState = {"w": torch.zeros(50, dtype=dtype), "seen": torch.tensor(0)}

@@ -1,4 +1,4 @@
-"""What the checks share: how they complain, and a small federation with one client of each kind of trouble."""
+"""Parts that several contract checks share, with a small federation that has one client for each kind of problem."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ __all__ = [
 
 
 def require(condition: object, complaint: str) -> None:
-    """Unlike ``assert``, also under ``python -O``."""
+    """Raise an AssertionError unless ``condition`` holds; unlike ``assert``, also under ``python -O``."""
     if not condition:
         raise AssertionError(complaint)
 
 
 @contextmanager
 def during(what: str) -> Iterator[None]:
-    """An error raised inside is a broken contract; say where it happened."""
+    """Turn an error raised inside into an AssertionError that says where it happened."""
     try:
         yield
     except AssertionError:
@@ -44,20 +44,20 @@ def during(what: str) -> Iterator[None]:
 
 
 def check_described(thing: object) -> None:
-    """Parameters are declared, and each has its sentence."""
+    """Check that the parameters are declared, and that each has a docstring."""
     cls = type(thing)
     require(hasattr(cls, "__pydantic_fields__"), f"{cls.__name__}: mark the class with @parameters")
     for parameter in describe(cls):
         where = f"{cls.__name__}.{parameter.name}"
-        require(parameter.doc.strip(), f"{where}: write a sentence under the field; the docs print it")
+        require(parameter.doc.strip(), f"{where}: write a docstring under the field; the documentation prints it")
 
 
 def check_card(thing: Any) -> None:
-    """The card is there and complete."""
+    """Check that the class has a complete card."""
     where = f"{type(thing).__name__}.card"
     card = getattr(thing, "card", None)
     if not isinstance(card, Card):
-        raise AssertionError(f"{where}: give the class a Card with its source and status")
+        raise AssertionError(f"{where}: the class needs a Card with its source and status")
     for field in dataclasses.fields(Card):
         require(getattr(card, field.name).strip(), f"{where}.{field.name}: is empty")
     require(card.status in ("paper", "code", "ours"), f"{where}.status = {card.status!r}: use paper, code or ours")
@@ -67,21 +67,23 @@ def check_card(thing: Any) -> None:
 
 
 def bits(state: Mapping[str, Any]) -> bytes:
-    """The exact content of a state, whatever the order of its entries."""
+    """The exact content of a state as bytes, independent of the order of its entries."""
     return pack({key: state[key] for key in sorted(state)})
 
 
 def clone(state: ModelState) -> ModelState:
-    """A copy."""
+    """A copy of a state."""
     return {key: value.clone() for key, value in state.items()}
 
 
 def check_model_state(state: ModelState, like: ModelState, where: str) -> None:
-    """The same entries, types and shapes as ``like``, contiguous and finite."""
-    require(list(state) == list(like), f"{where}: other entries than the model: {sorted(set(state) ^ set(like))}")
+    """Check that a state has the entries, types and shapes of ``like``, and is contiguous and finite."""
+    require(
+        list(state) == list(like), f"{where}: its entries differ from the model's: {sorted(set(state) ^ set(like))}"
+    )
     for key, value in state.items():
-        found, wanted = f"{value.dtype} {list(value.shape)}", f"{like[key].dtype} {list(like[key].shape)}"
-        require(found == wanted, f"{where}: {key} is {found}, not {wanted}")
+        actual, wanted = f"{value.dtype} {list(value.shape)}", f"{like[key].dtype} {list(like[key].shape)}"
+        require(actual == wanted, f"{where}: {key} is {actual}, not {wanted}")
         require(value.is_contiguous(), f"{where}: {key} is not contiguous")
         require(torch.isfinite(value).all(), f"{where}: {key} has NaN or infinite entries")
 
@@ -90,15 +92,15 @@ def check_model_state(state: ModelState, like: ModelState, where: str) -> None:
 
 SIZES = (9, 16, 5, 23, 12, 0, 30, 7, 8, 6)
 HEALTHY = (6, 0, 3, 1, 7, 2, 4)
-"""Clients that train well, in no order. Client 5 has no data."""
+"""Clients that train without problems, in arbitrary order. Client 5 has no data."""
 HELD_OUT = 2
-"""Samples that each client keeps out of its training."""
+"""Number of samples that each client holds out of its training."""
 NAN, BROKEN = 8, 9
-"""A client whose numbers overflow, and one whose data raise an error."""
+"""A client whose training overflows, and a client whose data raise an error."""
 
 
 def small_federation(sizes: Sequence[int] = SIZES, *, trouble: bool = True) -> Federation:
-    """Three classes in six dimensions; with ``trouble``, clients 8 and 9 are made ill."""
+    """A federation of three classes in six dimensions; with ``trouble``, client 8 overflows and client 9 raises an error."""
     draw = rng(0, "contract-data")
 
     def samples(n: int) -> Samples:
@@ -117,7 +119,7 @@ def small_federation(sizes: Sequence[int] = SIZES, *, trouble: bool = True) -> F
 
 
 def server_tools(model: Model) -> ServerTools:
-    """What an algorithm that runs models on the server works with."""
+    """The tools that an algorithm gets to run models on the server."""
     federation = small_federation(trouble=False)
     return ServerTools(
         build=lambda: build_module(model, federation, 1),
@@ -130,7 +132,7 @@ def server_tools(model: Model) -> ServerTools:
 
 
 def everybody(clients: Sequence[int], t: int = 1, trainable: frozenset[str] | None = None) -> Members:
-    """What the server knows of round ``t`` with these clients; all that any weight mode needs."""
+    """The members of round ``t`` with these clients, with everything that any weight mode needs."""
     return Members(
         num_clients=len(SIZES),
         total_samples=sum(SIZES),
@@ -147,10 +149,10 @@ def everybody(clients: Sequence[int], t: int = 1, trainable: frozenset[str] | No
 
 @parameters
 class ControlVariates(Algorithm):
-    """SCAFFOLD for plain SGD, without its options: small, and all hooks of an algorithm are in use."""
+    """SCAFFOLD for plain SGD without its options: a small algorithm that uses every hook."""
 
     weights: WeightMode = "uniform"
-    """How models are weighted; changes of the control variates never are."""
+    """Weights of the models; changes of the control variates are not weighted."""
     card: ClassVar[Card] = Card(source="Karimireddy et al. 2020, arXiv:1910.06378", status="paper", cost="O(kP)")
     corrects: ClassVar[bool] = True
 
@@ -183,15 +185,15 @@ class ControlVariates(Algorithm):
         return {"c": sent}, {"c": kept}
 
     def broadcast(self) -> dict[str, Tensors]:
-        """c; nothing as long as it is 0."""
+        """The server's control variate c, once it is not 0."""
         return {"c": self.c} if self.c else {}
 
     def begin(self, model: ModelState, members: Members) -> tuple[RunningMean, RunningMean]:
-        """One mean of models, one of changes."""
+        """Start one mean of the models and one of the changes."""
         return super().begin(model, members), RunningMean()
 
     def add(self, fold: tuple[RunningMean, RunningMean], update: Update, weight: float) -> None:
-        """Models are weighted, changes are not."""
+        """Add a model with its weight, and a change without one."""
         super().add(fold[0], update, weight)
         fold[1].add(update.extra["c"], 1.0)
 

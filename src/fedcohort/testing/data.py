@@ -1,4 +1,4 @@
-"""What a partition rule and a model must hold."""
+"""The contracts of partition rules and models."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,13 +18,13 @@ __all__ = ["check_model", "check_partition"]
 
 
 def check_partition(make: Callable[[], Rule], *, complete: bool = True) -> None:
-    """Every sample has at most one owner, every client at least ``min_size`` samples, and a seed always gives the same lists.
+    """Check a partition rule: no sample has two owners, each client has ``min_size`` samples or more, and a seed gives one partition.
 
-    Some numbers of clients may be impossible for a rule (a UsageError), not all.
+    A rule may refuse some numbers of clients with a UsageError, but not all of them.
 
     Args:
-        make: gives a new rule.
-        complete: every sample goes to somebody.
+        make: returns a new rule.
+        complete: whether every sample must belong to a client.
     """
     rule = make()
     check_described(rule)
@@ -35,26 +35,28 @@ def check_partition(make: Callable[[], Rule], *, complete: bool = True) -> None:
         where = f"{type(rule).__name__}, {m} clients, seed {seed}"
         try:
             split = partition(make(), labels, m, seed, writers)
-        except UsageError:  # not with these clients; that must be said, and is
+        except UsageError:  # the rule refuses this number of clients in the way that it should
             continue
         except Exception as error:
             raise AssertionError(f"{where}: raised {type(error).__name__}: {error}") from error
         possible += 1
         again = partition(make(), labels.copy(), m, seed, writers.copy())
         same = np.array_equal(split.order, again.order) and np.array_equal(split.offsets, again.offsets)
-        require(same, f"{where}: the same seed gave other lists; draw from rng only")
+        require(same, f"{where}: the same seed gave two partitions; draw from rng only")
         require(len(np.unique(split.order)) == len(split.order), f"{where}: a sample has two owners")
         lost = len(labels) - len(split.order)
-        require(lost == 0 or not complete, f"{where}: {lost} samples lost")
+        require(lost == 0 or not complete, f"{where}: {lost} samples belong to no client")
         require(split.num_clients == m, f"{where}: {split.num_clients} clients")
         require(split.sizes.min() >= rule.min_size, f"{where}: a client has {split.sizes.min()} samples")
         held = np.stack([np.bincount(labels[split.samples(i)], minlength=10) for i in range(m)])
-        require(np.array_equal(describe(labels, split, 10).counts, held), f"{where}: counts do not match the lists")
+        require(
+            np.array_equal(describe(labels, split, 10).counts, held), f"{where}: the counts do not match the partition"
+        )
     require(possible, f"{type(rule).__name__}: 600 samples of 10 classes and 24 writers cannot be partitioned at all")
 
 
 def check_model(make: Callable[[], Model], *, shape: tuple[int, ...] = (1, 8, 8), num_classes: int = 5) -> None:
-    """The module gives finite logits [batch, classes] for samples of ``shape`` and can learn; a seed decides its weights."""
+    """Check that a module returns finite logits [batch, classes] for samples of ``shape``, can learn, and is seeded."""
     name = type(make()).__name__
     check_described(make())
     features = torch.randn(7, *shape, generator=torch.Generator().manual_seed(0))
@@ -63,8 +65,8 @@ def check_model(make: Callable[[], Model], *, shape: tuple[int, ...] = (1, 8, 8)
     federation = dataclasses.replace(small_federation(), train=samples, classes=classes)
     with during(f"{name}, samples of {shape}"):
         module, again, other = (build_module(make(), federation, seed) for seed in (0, 0, 1))
-        require(bits(module.state_dict()) == bits(again.state_dict()), f"{name}: one seed, two initial models")
-        require(bits(module.state_dict()) != bits(other.state_dict()), f"{name}: two seeds, one initial model")
+        require(bits(module.state_dict()) == bits(again.state_dict()), f"{name}: one seed gave two initial models")
+        require(bits(module.state_dict()) != bits(other.state_dict()), f"{name}: two seeds gave the same initial model")
         for dtype in (torch.float32, torch.float64):
             logits = module.to(dtype)(features.to(dtype))
             found, wanted = f"{logits.dtype} {list(logits.shape)}", f"{dtype} {[7, num_classes]}"

@@ -1,9 +1,9 @@
-"""What a selection strategy must hold."""
+"""The contract of a selection strategy."""
 
 import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.states import pack, unpack
 from fedcohort.core.streams import rng
-from fedcohort.selection.base import Census, Cohort, Outcome, Question, Round, Selector, Why, choose
-from fedcohort.selection.everyone import All
+from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, Why, choose
+from fedcohort.selection.all_available import All
 from fedcohort.testing.base import check_card, check_described, during, require
 
 __all__ = ["check_selector"]
@@ -24,38 +24,40 @@ NEEDS = {"histogram", "validation", "holdout", "update_norm", "update"}
 
 @dataclass(frozen=True)
 class World:
-    """A federation that a strategy plays against; all of it is a function of the round, so that a resumed run meets the same."""
+    """A simulated federation for a strategy. It is a function of the round, so that a resumed run meets the same federation."""
 
     name: str
     m: int = 12
     k: int = 3
     present: Callable[[int, int], Iterable[int]] = lambda t, m: (i for i in range(m) if (i + t) % 5)
-    """Available clients of round t out of m."""
+    """The available clients of round t, of m clients."""
     fails: Callable[[int], bool] = lambda client: False
-    """Clients that never come back."""
+    """Whether a client always fails."""
     silent: bool = False
-    """Answers, reports and accuracies are NaN or infinite."""
+    """Whether answers, reports and accuracies are NaN or infinite."""
     alike: bool = False
-    """Nothing distinguishes one client or round from another."""
+    """Whether all clients and rounds are the same."""
     value: float = 1.0
-    """What every answer and report is where all are alike."""
+    """The value of every answer and report if all clients are the same."""
     empty: int = 0
-    """Every so many-th client has no samples, and is never available (R7); 0 means none."""
+    """Every ``empty``-th client has no samples and is never available (R7); 0 means that all have samples."""
     histogram: bool = True
-    """Whether label counts differ between clients; all have one class only, otherwise."""
+    """Whether label counts differ between clients; otherwise all samples have one class."""
 
 
 WORLDS = (
     World("an ordinary run"),
     World("few clients available", present=lambda t, m: range(t % 5) if t % 3 else range(m)),
-    World("nobody answers", silent=True),
-    World("nobody available until round 4, and in round 7", present=lambda t, m: range(m if t > 3 and t != 7 else 0)),
+    World("no client answers", silent=True),
+    World(
+        "no client available until round 4, and in round 7", present=lambda t, m: range(m if t > 3 and t != 7 else 0)
+    ),
     World("all clients alike", alike=True),
     World("all answers and reports are 0", alike=True, value=0.0),
     World("clients without samples", empty=4, present=lambda t, m: (i for i in range(m) if i % 4)),
     World("a single class", histogram=False),
     World("client 0 always fails", fails=lambda client: client == 0, present=lambda t, m: range(m)),
-    World("everybody always fails", fails=lambda client: True),
+    World("every client always fails", fails=lambda client: True),
     World("k = m", k=12, present=lambda t, m: range(m)),
     World("k = m - 1", k=11, present=lambda t, m: range(m)),
     World("one client", m=1, k=1, present=lambda t, m: range(m)),
@@ -64,24 +66,30 @@ WORLDS = (
 
 
 def check_selector(make: Callable[[], Selector]) -> None:
-    """A strategy holds the contract of :class:`fedcohort.selection.base.Selector`.
+    """Check the contract of :class:`fedcohort.selection.Selector`.
 
-    Against small federations (few or none available, no answers, ties, zeros, failures, clients without samples, k = m, one client)
-    it returns distinct available clients in the right number, with reasons; the same generator gives the same picks; after a resume it
-    goes on as if it had never stopped; it changes nothing that it was given.
+    The strategy plays against small federations: few or no clients available, no answers, ties, zeros, failures, clients without
+    samples, k = m, one client. It must select distinct available clients in the right number, with reasons; the same generator must
+    give the same selection; a resumed strategy must continue as if it had not stopped; and the strategy must not change its inputs.
+
+    Args:
+        make: returns a new strategy.
+
+    Raises:
+        AssertionError: the contract is broken; the message says where.
     """
     selector = make()
     check_described(selector)
     check_card(selector)
     unknown = sorted(selector.needs - NEEDS)
-    require(not unknown, f"{type(selector).__name__}.needs: {unknown} unknown; known are {sorted(NEEDS)}")
+    require(not unknown, f"{type(selector).__name__}.needs: {unknown} are unknown; valid are {sorted(NEEDS)}")
     unknown = sorted(selector.gives - {"inclusion", "weights"})
-    require(not unknown, f"{type(selector).__name__}.gives: {unknown} unknown; known are inclusion and weights")
+    require(not unknown, f"{type(selector).__name__}.gives: {unknown} are unknown; valid are inclusion and weights")
     for world in WORLDS:
         where = f"{type(selector).__name__}, {world.name}"
         straight = _play(_ready(make, world), world, range(1, ROUNDS + 1))
         again = _play(_ready(make, world), world, range(1, ROUNDS + 1))
-        require(again == straight, f"{where}: the same generators gave other picks; draw from round.rng only")
+        require(again == straight, f"{where}: the same generators gave another selection; draw from round.rng only")
         half = _ready(make, world)
         _play(half, world, range(1, HALF + 1))
         resumed = _ready(make, world)
@@ -90,14 +98,14 @@ def check_selector(make: Callable[[], Selector]) -> None:
             resumed.load_state_dict(unpack(saved))
             require(pack(resumed.state_dict()) == saved, f"{where}: loading its state and saving it again changes it")
         rest = _play(resumed, world, range(HALF + 1, ROUNDS + 1))
-        complaint = f"{where}: resumed after round {HALF} it picks {rest}, otherwise {straight[HALF:]}"
-        require(rest == straight[HALF:], f"{complaint}; state_dict() must hold all that select() uses")
+        complaint = f"{where}: resumed after round {HALF}, it selects {rest} instead of {straight[HALF:]}"
+        require(rest == straight[HALF:], f"{complaint}; state_dict() must hold everything that select() uses")
     if "validation" not in selector.needs:
         told, untold = _ready(make, WORLDS[0]), _ready(make, WORLDS[0])
         same = _play(told, WORLDS[0], range(1, ROUNDS + 1), told=True) == _play(untold, WORLDS[0], range(1, ROUNDS + 1))
         require(
             same and pack(told.state_dict()) == pack(untold.state_dict()),
-            f"{type(selector).__name__}: learns from validation; only with 'validation' in needs is it told of it",
+            f"{type(selector).__name__}: learns from validation, which it receives only with 'validation' in needs",
         )
 
 
@@ -118,7 +126,7 @@ def _ready(make: Callable[[], Selector], world: World) -> Selector:
 
 
 def _play(selector: Selector, world: World, rounds: Iterable[int], told: bool = False) -> list[list[int]]:
-    """The picks of these rounds, each checked; ``told`` of validation even without a need."""
+    """Play rounds and check each selection; with ``told``, the strategy receives validation results even if it does not need them."""
     picks = []
     for t in rounds:
         where = f"{type(selector).__name__}, {world.name}, round {t}"
@@ -137,15 +145,11 @@ def _play(selector: Selector, world: World, rounds: Iterable[int], told: bool = 
         _check_size(cohort, round_, selector, where)
         _check_aligned(cohort, where)
         missing = [name for name in selector.gives if len(cohort) and getattr(cohort, name, None) is None]
-        require(not missing, f"{where}: it says that it gives {missing}, but its cohort has none")
+        require(not missing, f"{where}: its class attribute gives has {missing}, but the cohort has no such values")
         _check_why(cohort, available, where)
         silent = asked and "nothing" in (selector.card.asks, selector.card.discloses)
-        require(not silent, f"{where}: it asks clients, but its card says that it asks or discloses nothing")
-        outcome = _outcome(selector, world, t, cohort, where)
-        if "validation" not in selector.needs and not told:
-            nothing = np.zeros(0)
-            outcome = replace(outcome, accuracy=math.nan, class_accuracy=nothing, validation_losses=nothing)
-        selector.observe(outcome)
+        require(not silent, f"{where}: the strategy asks clients, but its card says that it asks or discloses nothing")
+        selector.observe(_outcome(selector, world, t, cohort, where, told or "validation" in selector.needs))
         picks.append(cohort.clients.tolist())
     return picks
 
@@ -154,11 +158,11 @@ def _asking(
     world: World, t: int, available: Indices, asked: list[Question], where: str
 ) -> Callable[[Question, Indices], Values]:
     def ask(question: Question, clients: Indices) -> Values:
-        """Answers of this world, to a question that may be asked and that survives a process border."""
-        who = f"{where}: ask({question!r})"
-        require(np.isin(clients, available).all(), f"{who}: asks clients that are not available")
+        """Answer a question; check that it may be asked, and that it can be sent to another process."""
+        call = f"{where}: ask({question!r})"
+        require(np.isin(clients, available).all(), f"{call}: asks clients that are not available")
         carried = Question.from_json(json.loads(json.dumps(question.to_json())))
-        require(carried == question, f"{who}: the question does not survive to_json and from_json")
+        require(carried == question, f"{call}: the question changes in to_json and from_json")
         asked.append(question)
         values: Values = rng(0, f"contract-{question.kind}", t).uniform(0, 3, (world.m, question.numbers))[clients]
         if world.alike:
@@ -174,7 +178,7 @@ def _asking(
 
 
 class _Reply:
-    """All that a strategy may see of an update."""
+    """The part of an update that a strategy may see."""
 
     __slots__ = ("client", "report")
 
@@ -183,7 +187,8 @@ class _Reply:
         self.report = report
 
 
-def _outcome(selector: Selector, world: World, t: int, cohort: Cohort, where: str) -> Outcome:
+def _outcome(selector: Selector, world: World, t: int, cohort: Cohort, where: str, validation: bool) -> Outcome:
+    """The result of a round, with validation measures or without."""
     n = len(cohort)
     trained = np.array([not world.fails(int(client)) for client in cohort.clients], dtype=bool)
     draw = rng(0, "contract-outcome", t)
@@ -212,16 +217,16 @@ def _outcome(selector: Selector, world: World, t: int, cohort: Cohort, where: st
         reports={name: _frozen(values) for name, values in reports.items()},
         durations=_frozen(np.full(n, 5.0) if world.alike else draw.uniform(1, 9, n)),
         duration=9.0,
-        accuracy=accuracy,
-        class_accuracy=_frozen(np.array([accuracy, accuracy / 2, np.nan])),
-        validation_losses=_frozen(np.full(5, accuracy)),
+        accuracy=accuracy if validation else math.nan,
+        class_accuracy=_frozen(np.array([accuracy, accuracy / 2, np.nan] if validation else [])),
+        validation_losses=_frozen(np.full(5 if validation else 0, accuracy)),
     )
 
 
 def _admitted(
     selector: Selector, cohort: Cohort, trained: np.ndarray, reports: dict[str, Values], where: str
 ) -> list[int]:
-    """Clients that the strategy admits, in order."""
+    """The clients that the strategy admits, in order."""
     replies = [
         _Reply(int(client), {name: float(v[i]) for name, v in reports.items() if v.ndim == 1 and np.isfinite(v[i])})
         for i, client in enumerate(cohort.clients)
@@ -231,7 +236,7 @@ def _admitted(
         admitted = list(selector.admit(iter(replies)))
     positions = [next((i for i, reply in enumerate(replies) if reply is one), -1) for one in admitted]
     fine = -1 not in positions and positions == sorted(set(positions))
-    require(fine, f"{where}: admit must pass on updates that it was given, in their order")
+    require(fine, f"{where}: admit must pass on the given updates, in their order")
     return [reply.client for reply in admitted]
 
 
@@ -243,7 +248,10 @@ def _check_size(cohort: Cohort, round_: Round, selector: Selector, where: str) -
         draws = int(cohort.multiplicity.sum())
         require(draws == round_.k or selector.variable_size, f"{where}: {draws} draws instead of k = {round_.k}")
     elif not selector.variable_size:
-        require(n == round_.k, f"{where}: {n} clients, not min(k, available) = {round_.k}; is it of variable_size?")
+        require(
+            n == round_.k,
+            f"{where}: {n} clients, not min(k, available) = {round_.k}; set variable_size if that is intended",
+        )
 
 
 def _check_aligned(cohort: Cohort, where: str) -> None:
@@ -261,16 +269,18 @@ def _check_aligned(cohort: Cohort, where: str) -> None:
             require(fine, f"{where}: Cohort.{name} = {values}: must lie within {low:g} and {high:g}")
     if cohort.stop is not None:
         with during(f"{where}: Cohort.stop = {cohort.stop}: must be plain data"):
-            require("rule" in json.loads(json.dumps(dict(cohort.stop))), f"{where}: Cohort.stop names no rule")
+            require("rule" in json.loads(json.dumps(dict(cohort.stop))), f"{where}: Cohort.stop has no 'rule'")
 
 
 def _check_why(cohort: Cohort, available: Indices, where: str) -> None:
     if not isinstance(cohort.why, Why):
-        raise AssertionError(f"{where}: say why: Cohort(…, why=Why(candidates, scores, terms, note))")
+        raise AssertionError(
+            f"{where}: the cohort has no reasons; return Cohort(…, why=Why(candidates, scores, terms, note))"
+        )
     why, candidates = cohort.why, cohort.why.candidates
-    require(why.note.strip(), f"{where}: Why.note is empty; say what kind of choice it was")
-    require(len(np.unique(candidates)) == len(candidates), f"{where}: Why.candidates names a client twice")
-    require(np.isin(candidates, available).all(), f"{where}: Why.candidates names clients that are not available")
+    require(why.note.strip(), f"{where}: Why.note is empty; describe the kind of choice")
+    require(len(np.unique(candidates)) == len(candidates), f"{where}: Why.candidates has a client twice")
+    require(np.isin(candidates, available).all(), f"{where}: Why.candidates has clients that are not available")
     require(np.isin(cohort.clients, candidates).all(), f"{where}: Why.candidates lacks clients that were selected")
     for name, values in {"scores": why.scores, **why.terms}.items():
         fine = values.shape == candidates.shape and values.dtype.kind == "f"
@@ -279,7 +289,7 @@ def _check_why(cohort: Cohort, available: Indices, where: str) -> None:
 
 
 def _frozen(array: Any) -> Any:
-    """A read-only copy: a strategy changes nothing that it was given."""
+    """A read-only copy, because a strategy must not change its inputs."""
     array = np.array(array)
     array.setflags(write=False)
     return array

@@ -19,7 +19,7 @@ from fedcohort.algorithms.losses import CrossEntropy, Loss, Robust
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.streams import rng
 from fedcohort.federation.federation import Federation, Samples
-from fedcohort.selection.base import Context, GradientNorm, LocalAccuracy, LocalLoss, Question
+from fedcohort.selection import Context, GradientNorm, LocalAccuracy, LocalLoss, Question
 from fedcohort.training.buffers import ALIGNMENT
 
 __all__ = ["BLOCK", "Evaluation", "answer", "answers", "blocks", "evaluate_block", "probabilities", "sum_up"]

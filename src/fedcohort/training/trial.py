@@ -25,7 +25,7 @@ def update_norm(
     received: Mapping[str, Tensors],
     memory: Mapping[str, Tensors],
 ) -> Values:
-    """:class:`fedcohort.selection.base.UpdateNorm`: ‖Δ_i‖₂ and the passes of the training; NaN twice if there is no update."""
+    """:class:`fedcohort.selection.UpdateNorm`: ‖Δ_i‖₂ and the passes of the training; NaN twice if there is no update."""
     update, _ = trainer.train(model, t, client, received=received, memory=memory)
     if update.failure is not None:
         return np.full(2, np.nan)

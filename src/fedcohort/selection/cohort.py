@@ -1,0 +1,70 @@
+"""The cohort that a strategy returns, with the reasons for the choice."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fedcohort.core.arrays import Indices, Values
+
+__all__ = ["Cohort", "Why"]
+
+
+@dataclass(frozen=True)
+class Why:
+    """The reasons for one choice, stored in the run's record.
+
+    Attributes:
+        candidates: the clients that were compared, int64 [n]. If very many clients have no score, list only those with the lowest ids.
+        scores: the score of each candidate, float64 [n].
+        terms: the parts that make up each score, name → float64 [n].
+        note: the kind of choice, such as ``"random: first rounds"``.
+    """
+
+    candidates: Indices
+    scores: Values
+    terms: Mapping[str, Values] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients selected for a round, and how much each does. All arrays are aligned with ``clients``.
+
+    Attributes:
+        clients: distinct client ids, int64 [n]; best first if the strategy ranks them.
+        multiplicity: how often each client was drawn by a sampler with replacement (R5), int64 [n]; None means once.
+        inclusion: probability with which each client was included, float64 [n]; required by ``weights = "unbiased"``.
+        weights: aggregation weights that replace the weight mode, for samplers that bring their own, float64 [n].
+        epochs: local epochs of each client, int64 [n]; None means the experiment's number.
+        share: probability with which each client sends each trainable tensor of its update, float64 [n]; None means that it sends all.
+        unsent: how the average treats a tensor that was not sent: left_out (average over the clients that sent it), or unchanged
+            (the client counts with the tensor it received).
+        sampling: how clients fill their batches: shuffled (every sample once an epoch); loss (drawn with replacement, with probability
+            ∝ the loss at the beginning of the epoch, which takes one more forward pass an epoch); or loss_unbiased (the same, but the
+            loss of sample j counts 1/(n·probability), so that batch gradients have the same mean as with shuffling).
+        stop: a rule that can end local training before ``epochs``, as plain data: ``{"rule": name, **settings}``.
+        why: the reasons for the choice.
+    """
+
+    clients: Indices
+    multiplicity: Indices | None = None
+    inclusion: Values | None = None
+    weights: Values | None = None
+    epochs: Indices | None = None
+    share: Values | None = None
+    unsent: Literal["left_out", "unchanged"] = "left_out"
+    sampling: Literal["shuffled", "loss", "loss_unbiased"] = "shuffled"
+    stop: Mapping[str, Any] | None = None
+    why: Why | None = None
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __post_init__(self) -> None:
+        for name in ("multiplicity", "inclusion", "weights", "epochs", "share"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.clients):
+                raise ValueError(f"Cohort.{name} has {len(values)} entries for {len(self.clients)} clients")
+        for name, valid in (("unsent", ("left_out", "unchanged")), ("sampling", ("shuffled", "loss", "loss_unbiased"))):
+            if getattr(self, name) not in valid:
+                raise ValueError(f"Cohort.{name} = {getattr(self, name)!r}: valid are {', '.join(map(repr, valid))}")

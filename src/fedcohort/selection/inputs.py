@@ -1,0 +1,183 @@
+"""What a strategy receives: the census before the first round, the round when it chooses, and the outcome afterwards."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.selection.cohort import Cohort
+from fedcohort.selection.draws import successive
+from fedcohort.selection.questions import Question
+from fedcohort.selection.ranking import top
+
+__all__ = ["Census", "Outcome", "Reported", "Round"]
+
+
+@dataclass(frozen=True)
+class Census:
+    """What the server knows about the clients before the first round.
+
+    Attributes:
+        num_samples: training samples of each client, int64 [m].
+        num_classes: number of classes K.
+        k: number of clients to select per round.
+        histogram: label counts, int64 [m, K]; None unless the strategy declares ``needs = {"histogram"}``.
+        epochs: local epochs E of nominal work.
+        num_parameters: trainable parameters P of the model, the length of an update; 0 if unknown.
+        batch_size: samples in a mini-batch of local training (B); 0 means all samples of the client.
+        rounds: number of rounds of the run (n); 0 if unknown.
+    """
+
+    num_samples: Indices
+    num_classes: int
+    k: int
+    histogram: Indices | None = None
+    epochs: int = 1
+    num_parameters: int = 0
+    batch_size: int = 32
+    rounds: int = 0
+
+    @property
+    def num_clients(self) -> int:
+        """Number of clients m."""
+        return len(self.num_samples)
+
+
+Entry = TypeVar("Entry", bound=np.generic)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a strategy sees when it chooses.
+
+    The arrays of times are read-only, and the server updates them in place after ``select``: copy what you want to keep.
+
+    Attributes:
+        t: round number, from 1.
+        k: number of clients to choose, at most ``len(available)``. With over-commitment, this is more than the server waits for.
+        available: ids of the available clients, ascending, int64.
+        rng: random generator of this round. It depends only on the seed and the round, not on earlier draws.
+        clock: simulated time so far.
+        durations: last known time of each client for a round of nominal work, float64 [m]; NaN if never measured. For a client that
+            was late, the time that the server waited for it.
+        ask: ``ask(question, clients)`` returns float64 [len(clients)] (or [len(clients), numbers]), with NaN for a missing answer.
+        compute_times, upload_times: the computation and communication (down and up) parts of ``durations``, float64 [m]; NaN if
+            never measured.
+        notes: what the rules that hold for every strategy did during this choice, in words; stored in the record.
+    """
+
+    t: int
+    k: int
+    available: Indices
+    rng: np.random.Generator
+    clock: float
+    durations: Values
+    ask: Callable[[Question, Indices], Values]
+    compute_times: Values = field(default_factory=lambda: np.zeros(0))
+    upload_times: Values = field(default_factory=lambda: np.zeros(0))
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in ("compute_times", "upload_times"):
+            if len(getattr(self, name)) != len(self.durations):
+                object.__setattr__(self, name, np.full(len(self.durations), np.nan))
+
+    def of(self, values: NDArray[Entry]) -> NDArray[Entry]:
+        """The rows of ``values`` [m, …] that belong to the available clients, read-only; not copied if all clients are available."""
+        rows = values.view() if len(self.available) == len(values) else values[self.available]
+        rows.flags.writeable = False
+        return rows
+
+    def sample(self, count: int, among: Indices | None = None, probabilities: Values | None = None) -> Indices:
+        """Draw ``count`` distinct clients from ``among`` (all available), uniformly or by successive weighted draws."""
+        pool = self.available if among is None else among
+        return self.rng.choice(pool, size=min(count, len(pool)), replace=False, p=probabilities)
+
+    def draw(self, weights: Values, count: int | None = None, among: Indices | None = None) -> Indices:
+        """Draw ``count`` (k) distinct clients of ``among`` (all available) successively with probability ∝ weight; in draw order.
+
+        ``weights`` is aligned with ``among``. Clients without a weight (0 or less, or NaN) come last, in random order.
+        """
+        pool = self.available if among is None else among
+        return pool[successive(weights, self.k if count is None else count, self.rng)]
+
+    def top(self, scores: Values, count: int | None = None, among: Indices | None = None) -> Indices:
+        """The ``count`` (k) clients of ``among`` (all available) with the highest scores, best first.
+
+        ``scores`` is aligned with ``among``. Ties are random (R2), and NaN scores get the chance of a uniform choice (R4).
+        """
+        pool = self.available if among is None else among
+        count = self.k if count is None else count
+        if 0 < count < len(pool) and np.isnan(scores.max()):
+            unknown = np.count_nonzero(np.isnan(scores))
+            self.notes.append(f"{unknown} of {len(pool)} scores are not numbers: uniform chance for them")
+        return pool[top(scores, count, self.rng)]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a round. Arrays are aligned with ``cohort.clients``.
+
+    The server passes ``reports``, name → float64 [n]; a strategy can read them with :meth:`billed_report` only.
+
+    Attributes:
+        t: round number.
+        cohort: the strategy's choice, as it was carried out.
+        trained: True for clients with a finite update that came back, bool [n].
+        admitted: True for clients whose update entered the model, bool [n].
+        billed_report(name): one number that each client sent with its update, float64 [n], NaN if missing. Every client measures
+            ``loss`` (mean over the local steps of the mini-batch cross-entropy), ``square_loss`` (mean of the squared sample losses
+            in the first pass), ``samples`` (distinct samples trained on), ``steps``, and ``accuracy`` (running, last epoch). These
+            are sent only if the strategy reads them: the first call bills 4 bytes per client. ``update_norm`` and ``update``
+            (flattened, [n, P]) exist if the strategy declares them in ``needs``; reading them costs nothing more.
+        durations: simulated time of each client, float64 [n]: for a late client the time that the server waited, for a failed one NaN.
+        duration: simulated time of the round.
+        accuracy: accuracy of the new model on the server's validation set, in [0, 1]. This and the next two are NaN or empty
+            without a validation set, and unless the strategy has ``validation`` in ``needs``: only then does the next round wait
+            for the evaluation.
+        class_accuracy: the same per class, float64 [K]; NaN for classes without validation samples.
+        validation_losses: cross-entropy of the new model on each validation sample, −ln of the true class's probability, float64 [n].
+    """
+
+    t: int
+    cohort: Cohort
+    trained: NDArray[np.bool_]
+    admitted: NDArray[np.bool_]
+    reports: InitVar[Mapping[str, Values]]
+    durations: Values
+    duration: float
+    accuracy: float = math.nan
+    class_accuracy: Values = field(default_factory=lambda: np.zeros(0))
+    validation_losses: Values = field(default_factory=lambda: np.zeros(0))
+    # Strategies read reports through `billed_report` only, so that the ledger knows which of them clients had to send.
+    _reports: Mapping[str, Values] = field(init=False, repr=False, compare=False)
+    _billed: set[str] = field(init=False, repr=False, compare=False, default_factory=set)
+
+    def __post_init__(self, reports: Mapping[str, Values]) -> None:
+        object.__setattr__(self, "_reports", reports)
+
+    def billed_report(self, name: str) -> Values:
+        """One report of the cohort's clients; all NaN if no client sent it. Clients are billed for each report that is read."""
+        self._billed.add(name)
+        return self._reports.get(name, np.full(len(self.cohort), np.nan))
+
+    @property
+    def billed(self) -> frozenset[str]:
+        """Names of the reports that the strategy has read."""
+        return frozenset(self._billed)
+
+
+class Reported(Protocol):
+    """What a strategy sees of an update when it decides whether to admit it.
+
+    Attributes:
+        client: id of the client.
+        report: the numbers that the client reports, by name.
+    """
+
+    client: int
+    report: dict[str, float]

@@ -1,0 +1,41 @@
+"""What a run cost, by kind of exchange and by part of a round."""
+
+from pathlib import Path
+
+import pytest
+
+from fedcohort.report.charts.cost import cost, wall
+from fedcohort.report.gather import gather
+from fedcohort.report.look import PAGE
+from tests.records import exchange, played, written
+
+PARTS = {"training": 16.0, "selection": 1.0, "aggregation": 2.0, "evaluation": 4.0, "recording": 8.0, "total": 32.0}
+
+
+def test_seconds_of_wall_time_stand_with_their_parts(tmp_path: Path) -> None:
+    """Sums over rounds, means over seeds: a run of two rounds, and one of a round that took four times as long."""
+    long = {part: 4 * seconds for part, seconds in PARTS.items()}
+    runs = [
+        written(tmp_path / "0", [played(1, wall=PARTS), played(2, wall=PARTS)]),
+        written(tmp_path / "1", [played(1, wall=long)], seed=1),
+        written(tmp_path / "2", [played(1, wall=PARTS)], label="UCB"),
+    ]
+    figure = wall(gather(runs), PAGE)
+    assert figure is not None
+    shown = figure.data["wall"].set_index(["strategy", "part"])["seconds"].to_dict()
+    parts = {part: seconds for part, seconds in PARTS.items() if part != "total"}
+    assert shown == {("uniform", part): 3 * seconds for part, seconds in parts.items()} | {
+        ("UCB", part): seconds for part, seconds in parts.items()
+    }
+
+
+def test_bytes_and_passes_stand_with_their_kind_of_exchange(tmp_path: Path) -> None:
+    """Sums over rounds, means over seeds, also over those in which there was no such exchange."""
+    asked = [played(1, ledger=[exchange(100, 10), exchange(7, 1, "LocalLoss")]), played(2, ledger=[exchange(50, 5)])]
+    runs = [written(tmp_path / "0", asked), written(tmp_path / "1", [played(1, ledger=[exchange(30, 3)])], seed=1)]
+    figure = cost(gather(runs), PAGE)
+    assert figure is not None
+    columns = ["bytes_down", "bytes_up", "bytes", "passes", "messages"]
+    shown = figure.data["ledger"].set_index("kind")[columns]
+    assert shown.loc["training"].tolist() == [90, 9, 99, 1.5, 3]
+    assert shown.loc["LocalLoss"].tolist() == pytest.approx([3.5, 0.5, 4, 0.5, 1])

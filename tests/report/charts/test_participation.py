@@ -1,0 +1,82 @@
+"""Who took part: the law of chance that counts and Jain's index are shown beside, and the raster of rounds and clients."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcohort import measures
+from fedcohort.record import Run
+from fedcohort.report.charts.participation import fairness, raster, selections
+from fedcohort.report.gather import gather
+from fedcohort.report.look import PAGE
+from tests.records import played, written
+
+
+def in_turn(path: Path, rounds: int, clients: int, k: int) -> Run:
+    """A run that selected the clients in turn, k a round."""
+    rows = [played(t, [(t * k + i) % clients for i in range(k)]) for t in range(1, rounds + 1)]
+    return written(path, rows, federation={"clients": clients}, selection={"k": k})
+
+
+def test_counts_stand_beside_the_middle_90_percent_of_chance(tmp_path: Path) -> None:
+    """Selected in each of 24 rounds with probability 3/12, a client's count is binomial. P(X ≤ 2) = 0.040, P(X ≤ 3) = 0.115,
+    P(X ≤ 8) = 0.880 and P(X ≤ 9) = 0.945, P(X ≤ 10) = 0.979: 5% to 95% are 3 to 10, and 10% to 90% were 3 to 9."""
+    figure = selections(gather([in_turn(tmp_path / "a", 24, 12, 3)]), PAGE)
+    assert figure is not None
+    (chance,) = figure.data["selections_chance"].to_dict("records")
+    assert (chance["low"], chance["mean"], chance["high"]) == (3, 6.0, 10)
+    shown = figure.data["selections"]
+    assert shown["times"].tolist() == shown["used"].tolist() == [6] * 12
+    figure = selections(gather([in_turn(tmp_path / "b", 20, 12, 3)]), PAGE)
+    assert figure is not None
+    (chance,) = figure.data["selections_chance"].to_dict("records")
+    # P(X ≤ 1) = 0.024, P(X ≤ 2) = 0.091: 5% is 2, and 10% were 3
+    assert (chance["low"], chance["mean"], chance["high"]) == (2, 5.0, 8)
+
+
+def test_jains_index_stands_beside_the_middle_90_percent_of_chance(tmp_path: Path) -> None:
+    """Of 20,000 runs that select 7 of 30 clients a round by chance, 5% lie below the band and 5% above it, after each round."""
+    m, k, n = 30, 7, 12
+    figure = fairness(gather([in_turn(tmp_path / "a", n, m, k)]), PAGE)
+    assert figure is not None
+    shown, chance = figure.data["jain"], figure.data["jain_reference"]
+    counts, rng = np.zeros((20_000, m)), np.random.default_rng(1)
+    for t, band in enumerate(chance.to_dict("records"), start=1):
+        counts += rng.random(counts.shape).argsort(axis=1) < k
+        index = (k * t) ** 2 / (m * (counts**2).sum(axis=1))
+        assert band["mean"] == pytest.approx(index.mean(), rel=0.01)
+        # the index has steps: less than 5% (of 400 draws) lie below the band, and with its end itself more
+        for level, end in ((index, band["low"]), (-index, -band["high"])):
+            assert (level < end - 1e-9).mean() < 0.08, t
+            assert (level < end + 1e-9).mean() > 0.02, t
+    counts = np.zeros(m)
+    for t, drawn in enumerate(shown["mean"], start=1):
+        np.add.at(counts, [(t * k + i) % m for i in range(k)], 1)
+        assert drawn == pytest.approx(measures.jain(counts))
+
+
+def test_cells_of_the_raster_are_shaded_by_the_share_of_their_own_rounds_and_clients(tmp_path: Path) -> None:
+    """241 rounds of 130 clients: cells of 3 rounds × 3 clients, 81 columns and 44 rows; of the last column one round is left, of
+    the last row one client. Client 129 is in every round, 0 in the first and 0 to 2 in the last, 4 and 5 in round 7."""
+    also = {1: [0], 7: [4, 5], 241: [0, 1, 2]}
+    rounds = [played(t, [129, *also.get(t, [])]) for t in range(1, 242)]
+    run = written(tmp_path / "a", rounds, federation={"clients": 130})
+    figure = raster(gather([run]), PAGE)
+    assert figure is not None
+    cells = figure.data["raster"].set_index(["round", "client"])
+    assert len(cells) == 81 + 3
+    shares = cells["share"].to_dict()
+    assert [shares.pop((t, 129)) for t in range(1, 242, 3)] == [1.0] * 81
+    assert shares == pytest.approx({(1, 0): 1 / 9, (7, 3): 2 / 9, (241, 0): 1.0})
+    place = cells.loc[(7, 3), ["x", "x2", "y", "y2"]].tolist()
+    assert place == [6.5, 9.5, 2.5, 5.5]
+
+
+def test_without_blocks_a_mark_of_the_raster_is_a_selected_client(tmp_path: Path) -> None:
+    run = written(tmp_path / "a", [played(1, [3, 0]), played(2), played(3, [11])])
+    figure = raster(gather([run]), PAGE)
+    assert figure is not None
+    cells = figure.data["raster"]
+    assert cells[["round", "client"]].to_numpy().tolist() == [[1, 3], [1, 0], [3, 11]]
+    assert cells["share"].tolist() == [1.0] * 3
