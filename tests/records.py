@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, Run
+from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, Run, create_run, writing
 from fedcohort.record.tables import first_seal, seal_of, sealed_rows
 from tests.experiments import small
 
@@ -55,8 +55,8 @@ def written(
         "data": "",
         "given": "",
     }
-    run = Run.create(path, experiment.to_toml(), meta)
-    with run.writing() as writer:
+    run = create_run(path, experiment.to_toml(), meta)
+    with writing(run) as writer:
         if portrait is not None:
             writer.describe(portrait)
         for row in rows:

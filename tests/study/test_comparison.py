@@ -12,9 +12,9 @@ from rich.console import Console
 import fedcohort
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
-from fedcohort.record import ClientRow, create_run
+from fedcohort.record import ClientRow, Run, create_run
 from fedcohort.report import terminal
-from fedcohort.study.comparison import Target
+from fedcohort.study.comparison import Comparison, Row, Target
 from fedcohort.study.results import result
 from fedcohort.study.side_by_side import read
 from tests.experiments import UCB, small
@@ -137,9 +137,9 @@ def test_json_has_no_nan(folder: Path, compared: fedcohort.Comparison) -> None:
 # --- records written by hand ------------------------------------------------------------------------------------------------
 
 
-def row(label: str, *runs: Run) -> comparison.Row:
+def row(label: str, *runs: Run) -> Row:
     """A row of runs under the seeds 0, 1, …"""
-    return comparison.Row(label, runs[0].described, dict(enumerate(runs)))
+    return Row(label, runs[0].described, dict(enumerate(runs)))
 
 
 def test_early_stopping_has_the_patience_of_the_experiment(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_early_stopping_has_the_patience_of_the_experiment(tmp_path: Path) -> No
     ]
     for patience, expected in ((1, 0.1), (2, 0.3)):
         run = written(tmp_path / str(patience), rounds, measures={"patience": patience})
-        assert comparison.result(run).early_stop_accuracy == expected
+        assert result(run).early_stop_accuracy == expected
         assert run.summary().early_stop_accuracy == expected
 
 
@@ -160,9 +160,9 @@ def test_updates_and_diverged_updates_are_counted(tmp_path: Path) -> None:
     second = [ClientRow(4, "diverged"), ClientRow(5, "late"), ClientRow(6, "late"), ClientRow(7, "late")]
     third = [ClientRow(8, "declined"), ClientRow(9, "admitted"), ClientRow(10, "failed"), ClientRow(11, "admitted")]
     run = written(tmp_path / "a", [played(1, first), played(2, second), played(3, third)])
-    found = comparison.result(run)
+    found = result(run)
     assert (found.updates, found.diverged) == (12, 2)
-    table = comparison.Comparison("a", (row("a", run, written(tmp_path / "b", [played(1, [0])])),)).table
+    table = Comparison("a", (row("a", run, written(tmp_path / "b", [played(1, [0])])),)).table
     assert table[["updates", "diverged"]].to_numpy().tolist() == [[6.5, 1.0]]
 
 
@@ -170,7 +170,7 @@ def test_rows_with_diverged_updates_have_no_say_in_the_target_unless_all_have(tm
     """Means of best accuracies 0.917, 0.5 and 0.864; an update of the second diverged, under one of its two seeds."""
     diverged, well = [ClientRow(0, "diverged")], [ClientRow(0, "admitted")]
 
-    def runs(label: str, *seeds: tuple[float, list[ClientRow]]) -> comparison.Row:
+    def runs(label: str, *seeds: tuple[float, list[ClientRow]]) -> Row:
         return row(
             label,
             *(
@@ -181,9 +181,9 @@ def test_rows_with_diverged_updates_have_no_say_in_the_target_unless_all_have(tm
 
     first, third = runs("first", (0.927, well), (0.907, well)), runs("third", (0.874, well), (0.854, well))
     second, fourth = runs("second", (0.4, diverged), (0.6, well)), runs("fourth", (0.45, diverged))
-    assert comparison.Comparison("a", (first, second, third)).target.accuracy == 0.86
-    assert comparison.Comparison("a", (first, second)).target.accuracy == 0.91
-    assert comparison.Comparison("a", (second, fourth)).target.accuracy == 0.45
+    assert Comparison("a", (first, second, third)).target.accuracy == 0.86
+    assert Comparison("a", (first, second)).target.accuracy == 0.91
+    assert Comparison("a", (second, fourth)).target.accuracy == 0.45
 
 
 def test_costs_of_a_target_are_means_over_the_seeds_that_reached_it(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_costs_of_a_target_are_means_over_the_seeds_that_reached_it(tmp_path: Pa
         )
         for seed, accuracies in enumerate([(0.7, 0.1, 0.1, 0.1), (0.1, 0.2, 0.3, 0.6), (0.1, 0.1, 0.1, 0.59)])
     ]
-    compared = comparison.Comparison("a", (row("a", *runs), row("b", runs[2], runs[1]), row("c", runs[2])))
+    compared = Comparison("a", (row("a", *runs), row("b", runs[2], runs[1]), row("c", runs[2])))
     names = ["rounds_to_target", "time_to_target", "bytes_to_target", "reached"]
     a, b, c = compared.table[names].to_numpy().tolist()
     assert a == [2.5, 25.0, (110 + 3642) / 2, 2]

@@ -43,7 +43,7 @@ __all__ = ["figures", "live", "profile", "report"]
 @click.argument("paths", nargs=-1, metavar="[RUN…]")
 @with_options(report_option, runs_option, played_with_option)
 def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, ...]) -> None:
-    """Write a page about runs, with their results, costs and decisions.
+    """Write a page about runs: results, costs and decisions.
 
     The page is one file, which needs no network. RUN is a run directory, a folder of run directories, or an experiment file with
     runs in --runs; without RUN, all runs in --runs are used. Unfinished runs can be included.

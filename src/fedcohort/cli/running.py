@@ -49,7 +49,7 @@ def run(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Run one row of an experiment under all its seeds, or under one.
+    """Run one row of an experiment, under all its seeds or one.
 
     FILE is an experiment in TOML; without it, the quickstart is run. An interrupted run resumes after its last checkpoint, and a
     finished run is not repeated.
