@@ -1,6 +1,7 @@
 """Which strategies can be combined with which algorithms: all of them, except for the pairs that :func:`check` refuses."""
 
-from fedcohort.algorithms.base import LARGE, Algorithm
+from fedcohort.algorithms import Algorithm
+from fedcohort.algorithms.base import LARGE
 from fedcohort.core.errors import UsageError
 from fedcohort.selection import Selector
 from fedcohort.selection.all_available import All

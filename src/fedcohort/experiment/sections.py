@@ -15,7 +15,7 @@ from fedcohort.selection import STRATEGIES
 
 if TYPE_CHECKING:
     from fedcohort import models
-    from fedcohort.algorithms import base
+    from fedcohort.algorithms import Algorithm as AlgorithmClass
     from fedcohort.selection import Selector
 
 __all__ = [
@@ -133,9 +133,9 @@ class Algorithm(Choice):
     table: ClassVar[Table] = ALGORITHMS
     name: str = "fedavg"
 
-    def build(self) -> "base.Algorithm":
+    def build(self) -> "AlgorithmClass":
         """A new instance."""
-        algorithm: base.Algorithm = super().build()
+        algorithm: AlgorithmClass = super().build()
         return algorithm
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from fedcohort.algorithms.base import Algorithm, Members, ModelState
+from fedcohort.algorithms import Algorithm, Members, ModelState
 from fedcohort.engines.base import Engine
 from fedcohort.federation.systems import Clock
 from fedcohort.record import Portrait

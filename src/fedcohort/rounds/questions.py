@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedcohort.algorithms.base import Update, is_finite
+from fedcohort.algorithms import Update
+from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.rounds.game import Game, members

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedcohort.algorithms.base import Update
+from fedcohort.algorithms import Update
 from fedcohort.core.arrays import Values
 from fedcohort.core.streams import rng
 from fedcohort.record import Reasons, RoundRow

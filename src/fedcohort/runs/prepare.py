@@ -17,7 +17,7 @@ from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
 
 if TYPE_CHECKING:
-    from fedcohort.algorithms.base import Algorithm, ModelState
+    from fedcohort.algorithms import Algorithm, ModelState
     from fedcohort.federation.federation import Federation
     from fedcohort.federation.partition import Partition
     from fedcohort.federation.public import PublicSet
@@ -41,11 +41,11 @@ def fingerprint_of(experiment: Experiment, given: Given) -> str:
 
 def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet]":
     """The data set of an experiment, and its public part."""
-    from fedcohort.federation import datasets
+    from fedcohort.federation import datasets, loading
     from fedcohort.federation.public import choose_public
 
     data, public = experiment.data, experiment.public
-    dataset = given.data or datasets.load(
+    dataset = given.data or loading.load(
         data.name, data_dir=given.data_dir, image_column=data.image_column, label_column=data.label_column
     )
 
@@ -56,7 +56,7 @@ def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet
             raise UsageError(
                 f"public.name = {HANDED_OVER!r}: no samples were given; use fedcohort.run(…, public=…), 'holdout' or a data set"
             )
-        return datasets.load(name, data_dir=given.data_dir)
+        return loading.load(name, data_dir=given.data_dir)
 
     dataset = datasets.part(dataset, data.share)
     name = public.name if given.public is None else HANDED_OVER

@@ -16,7 +16,7 @@ from fedcohort.runs.play import Progress, run_cell
 from fedcohort.study.comparison import Comparison, Row
 
 if TYPE_CHECKING:
-    from fedcohort.algorithms.base import Algorithm
+    from fedcohort.algorithms import Algorithm
     from fedcohort.selection import Selector
 
 __all__ = ["compare"]

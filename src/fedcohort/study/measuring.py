@@ -19,7 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from fedcohort import measures
-from fedcohort.algorithms.base import Algorithm, Problem, Tensors
+from fedcohort.algorithms import Algorithm, Problem, Tensors
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.experiment import Experiment
 from fedcohort.rounds import Game, play_round
