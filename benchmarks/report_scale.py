@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcohort import Experiment
-from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, Run
+from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, create_run, writing
 
 STRATEGIES = ("uniform", "ucb", "oort", "powd", "select_by_loss")
 LIMITS = {"comparison": (5.0, 6e6), "large": (20.0, 10e6)}
@@ -45,13 +45,13 @@ def large(path: Path, m: int, n: int, k: int, strategy: str = "ucb", seed: int =
         "algorithm": "FedAvg",
         "ours": "",
     }
-    run = Run.create(path, experiment.to_toml(), meta)
+    run = create_run(path, experiment.to_toml(), meta)
     facts = {
         "samples": rng.integers(10, 200, m),
         "time": rng.exponential(100, m),
         "counts": rng.integers(0, 20, (m, 10)),
     }
-    with run.writing() as writer:
+    with writing(run) as writer:
         writer.describe(Portrait(tuple("0123456789"), facts))
         for t in range(1, n + 1):
             chosen = rng.choice(m, k, replace=False).tolist()

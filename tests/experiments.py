@@ -2,7 +2,13 @@
 
 from typing import Any
 
+import numpy as np
+
+import fedcohort
 from fedcohort.experiment import Cell, Experiment
+
+IID = {"federation": {"clients": 4, "partition": "iid"}}
+"""Four clients with the same class mixture."""
 
 UCB = {"name": "ucb", "initial_rounds": 2}
 
@@ -15,3 +21,11 @@ def small(**values: Any) -> Experiment:
 def cell(experiment: Experiment) -> Cell:
     """The base under its first seed."""
     return experiment.cells()[0]
+
+
+def blobs(samples: int = 240, classes: int = 3) -> fedcohort.Dataset:
+    """Three separable Gaussian blobs in four dimensions."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(samples) % classes
+    features = rng.normal(size=(samples, 4)).astype(np.float32) + 3 * np.eye(classes, 4, dtype=np.float32)[labels]
+    return fedcohort.from_arrays((features[60:], labels[60:]), (features[:60], labels[:60]))

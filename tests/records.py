@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import fedcohort
-from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, Run
+from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, create_run, writing
 from fedcohort.record.tables import first_seal, seal_of, sealed_rows
 from tests.experiments import small
 
@@ -56,8 +56,8 @@ def written(
         "data": "",
         "given": "",
     }
-    run = Run.create(path, experiment.to_toml(), meta)
-    with run.writing() as writer:
+    run = create_run(path, experiment.to_toml(), meta)
+    with writing(run) as writer:
         if portrait is not None:
             writer.describe(portrait)
         for row in rows:

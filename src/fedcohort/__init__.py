@@ -1,6 +1,6 @@
-"""FedCohort: which clients should take part in the next federated round, and what did that choice cost and buy?
+"""FedCohort: compare client selection strategies for federated learning.
 
-Names are imported when they are used, so that ``import fedcohort`` stays light.
+Names are imported at their first use, so that ``import fedcohort`` is fast.
 """
 
 from typing import TYPE_CHECKING

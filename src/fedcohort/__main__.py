@@ -1,4 +1,4 @@
-"""``python -m fedcohort``."""
+"""Run the command line with ``python -m fedcohort``."""
 
 from fedcohort.cli import main
 

@@ -1,4 +1,4 @@
-"""What Python users hold: runs and comparisons that show themselves, and the functions that make and open them."""
+"""The Python interface: functions that run, compare and open experiments, and the runs and comparisons that they return."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from fedcohort.experiment import Cell, Experiment
 from fedcohort.federation.datasets import Dataset
 from fedcohort.runs.given import Given, PublicSamples
 from fedcohort.runs.play import Progress, run_cell
-from fedcohort.study import comparison as rows_of_runs
+from fedcohort.study import compare as comparing
+from fedcohort.study import comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,18 +27,18 @@ __all__ = ["Comparison", "Row", "Run", "compare", "open_run", "run", "run_seeds"
 
 
 class Run(record.Run):
-    """One run directory, open for reading. Displaying it in a notebook shows its report.
+    """A run directory, open for reading. A notebook displays it as a report.
 
     Attributes:
         path: the directory.
     """
 
     def summary(self, target: float | None = None) -> "Summary":
-        """Every measure that the record gives, in one call: accuracy, cost of a target, fairness beside chance, stability.
+        """All measures of the run: accuracy, cost of reaching a target, fairness compared with chance, stability.
 
         Args:
-            target: the test accuracy that rounds, time and bytes are counted to; by default ``measures.target_accuracy``, or the run's
-                best, rounded down to two decimals.
+            target: the target test accuracy for rounds, time and bytes; by default ``measures.target_accuracy``, or the best accuracy
+                of the run, rounded down to two decimals.
 
         Raises:
             UsageError: the run has no finished round.
@@ -55,15 +56,15 @@ class Run(record.Run):
 
 
 @dataclass(frozen=True)
-class Row(rows_of_runs.Row):
-    """One strategy of a comparison: its label, the experiment it ran, and its runs by seed."""
+class Row(comparison.Row):
+    """One row of a comparison: its label, its experiment, and its runs by seed."""
 
     runs: Mapping[int, Run]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(rows_of_runs.Comparison):
-    """Rows of finished runs, side by side. Printing it shows the table; ``.table`` and ``.rounds`` are DataFrames.
+class Comparison(comparison.Comparison):
+    """Finished runs of several strategies, side by side. Printing it shows the table; ``.table`` and ``.rounds`` are DataFrames.
 
     Attributes:
         name: name of the experiment.
@@ -106,22 +107,25 @@ def run(
     runs: str | Path = "runs",
     progress: Progress | None = None,
 ) -> Run:
-    """Run the base of an experiment under one seed, and return that run.
+    """Run the base of an experiment under one seed.
 
-    A run that was interrupted continues after its last finished round. A finished run is opened, not repeated. To run all seeds of the
-    experiment, use :func:`run_seeds`; to run its variants as well, use :func:`compare`.
+    An interrupted run resumes after its last checkpoint. A finished run is opened, not repeated. To run all seeds, use
+    :func:`run_seeds`; to run the variants as well, use :func:`compare`.
 
     Args:
-        experiment: what to run; the quickstart by default.
+        experiment: the experiment; by default the quickstart.
         seed: the seed of this run; ``experiment.seed`` by default. The setting ``experiment.seeds`` has no effect here.
         data: a data set in place of ``experiment.data``.
         model: a model in place of ``experiment.model``: a ``torch.nn.Module``, or a function that builds one.
         selector: a strategy in place of ``experiment.selection``. The run gets a copy; ``experiment.selection.k`` still applies.
         algorithm: an algorithm in place of ``experiment.algorithm``. The run gets a copy.
         data_dir: a local mirror of data sets in the layout of the Hugging Face Hub.
-        public: the server's public samples: a data set whose training part is used, or samples alone [N, ...]; see ``[public]``.
+        public: the server's public samples: a data set, whose training part is used, or only samples [N, ...]; see ``[public]``.
         runs: folder of run directories.
         progress: called after every round with the cell of the experiment and the row of the record.
+
+    Returns:
+        The finished run.
 
     Raises:
         UsageError: something in the description, the data or the run directory cannot be used.
@@ -144,9 +148,12 @@ def run_seeds(
     runs: str | Path = "runs",
     progress: Progress | None = None,
 ) -> list[Run]:
-    """Run the base of an experiment under all its seeds, as ``fedcohort run`` does, and return one run for each.
+    """Run the base of an experiment under all its seeds, as ``fedcohort run`` does.
 
-    There are ``experiment.seeds`` seeds: ``experiment.seed``, ``experiment.seed + 1``, … All arguments are those of :func:`run`.
+    There are ``experiment.seeds`` seeds: ``experiment.seed``, ``experiment.seed + 1``, … The arguments are those of :func:`run`.
+
+    Returns:
+        One finished run for each seed.
 
     Raises:
         UsageError: something in the description, the data or a run directory cannot be used.
@@ -175,27 +182,28 @@ def compare(
     progress: Progress | None = None,
     jobs: int = 1,
 ) -> Comparison:
-    """Run every row of an experiment under every seed, and set the rows side by side. Finished runs are not repeated.
+    """Run every row of an experiment under every seed, and compare the rows. Finished runs are not repeated.
 
     Args:
-        experiment: its base is the first row, its variants (for every point of its sweep) are the others.
+        experiment: the base is the first row and the variants are the others, each for every point of the sweep.
         data: a data set in place of ``experiment.data``, for all rows.
         model: a model in place of ``experiment.model``, for all rows; see :func:`run`.
-        selector: a strategy in place of the base's: it plays the base row and every variant that does not set ``selection``. Or a
-            dictionary from labels to strategies: each adds a row that differs from the base in the strategy alone.
-        algorithm: the same for algorithms.
+        selector: a strategy for the base row and all variants that do not set ``selection``; or strategies by label, each of which
+            adds a row: the base with this strategy.
+        algorithm: an algorithm, or algorithms by label, in the same way.
         data_dir: a local mirror of data sets in the layout of the Hugging Face Hub.
         public: the server's public samples, for all rows; see :func:`run`.
         runs: folder of run directories.
         progress: called after every round; not available with several jobs.
-        jobs: runs that are played at the same time, each in a process of its own with its share of the cores.
+        jobs: number of runs at the same time, each in a process of its own with its share of the cores; only 1 is
+            possible with objects from Python.
 
     Raises:
         UsageError: something in the description, the data or a run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
     given = Given(data=data, model=model, data_dir=data_dir, public=public)
-    compared = rows_of_runs.compare(
+    compared = comparing.compare(
         experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs
     )
     rows = (
@@ -208,7 +216,7 @@ def open_run(path: str | Path) -> Run:
     """Open a run directory for reading: ``.rounds``, ``.clients``, ``.decisions``, ``.ledger`` are DataFrames.
 
     Raises:
-        UsageError: there is no run, it is of another version, or something in it is damaged.
+        UsageError: there is no run, it was written in another format, or something in it was changed or damaged.
     """
     opened = Run(path)
     opened.verify()

@@ -95,7 +95,7 @@ def test_a_round_without_anybody_leaves_the_state_of_the_others(algorithm: str) 
         before = learned(game)
         game.clock.available = lambda t: np.zeros(0, dtype=np.int64)  # type: ignore[method-assign]
         row = play_round(game, 2, test=False)
-        assert row.note == "empty round: nobody available"
+        assert row.note == "empty round: no client available"
         assert learned(game) == before
 
 

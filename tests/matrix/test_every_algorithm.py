@@ -9,7 +9,7 @@ from torch import nn
 from fedcohort.algorithms import ALGORITHMS, blend
 from fedcohort.rounds import play_round
 from fedcohort.rounds.ledger import Ledger
-from fedcohort.rounds.round import _answer
+from fedcohort.rounds.questions import answer
 from fedcohort.runs.given import Given
 from fedcohort.selection import LossChange
 from fedcohort.testing.base import bits
@@ -68,7 +68,7 @@ def test_a_round_on_trial_leaves_no_trace(algorithm: str) -> None:
             play_round(game, 1, test=False)
             if trial:
                 before = learned(game)
-                change = _answer(game, 2, np.arange(12), Ledger(1, 1), LossChange((1, 4, 7)), np.arange(10))
+                change = answer(game, 2, np.arange(12), Ledger(1, 1), LossChange((1, 4, 7)), np.arange(10))
                 assert np.isfinite(change).all()
                 assert change.any()
                 assert learned(game) == before

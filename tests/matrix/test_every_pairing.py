@@ -70,7 +70,7 @@ def test_the_record_of_a_broken_run_is_that_of_a_straight_one(strategy: str, alg
 def test_what_makes_no_sense_is_refused_before_anything_is_trained(
     strategy: str, algorithm: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match=r"selection\.name: \w+ selects nobody under Centralised"):
+    with pytest.raises(UsageError, match=r"selection\.name: \w+ has no effect with Centralised"):
         fedcohort.run(hard(strategy, algorithm), runs=tmp_path)
     assert not [*tmp_path.iterdir()]
 
@@ -115,7 +115,7 @@ def test_weight_modes_under_every_algorithm(algorithm: str, weights: str, tmp_pa
 
 def test_a_row_that_makes_no_sense_stops_the_comparison_before_it_begins(tmp_path: Path) -> None:
     variants = [{"label": "pooled", "algorithm": "centralised"}]
-    with pytest.raises(UsageError, match=r"row 'pooled': selection\.name: UCB selects nobody under Centralised"):
+    with pytest.raises(UsageError, match=r"row 'pooled': selection\.name: UCB has no effect with Centralised"):
         fedcohort.compare(hard("ucb", "fedavg", variants=variants), runs=tmp_path)
     assert not [*tmp_path.iterdir()]
 

@@ -67,7 +67,7 @@ def test_worst_clients_by_hand():
     for share in (0.0, 1.1, NAN):
         with pytest.raises(UsageError, match="share = "):
             worst_accuracy([0.1], share)
-    with pytest.raises(UsageError, match="per_client is NaN throughout"):
+    with pytest.raises(UsageError, match="per_client contains only NaN"):
         worst_accuracy([NAN])
 
 
@@ -122,7 +122,7 @@ def test_early_stop_looks_at_validation_only():
     [
         (([0.1], [0.1, 0.2]), "validation has 1 entries, test 2"),
         (([], []), "validation has the shape"),
-        (([NAN], [0.1]), "validation is NaN throughout"),
+        (([NAN], [0.1]), "validation contains only NaN"),
         (([0.1], [0.1], 0), "patience = 0"),
         (([0.1], [0.1], 1, -0.1), "min_delta = -0.1"),
     ],

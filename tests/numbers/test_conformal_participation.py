@@ -117,7 +117,7 @@ def test_nobody_qualifies() -> None:
         before = bits(game.model)
         row = play_round(game, 1, test=False)
         assert (row.admitted, bits(game.model)) == (0, before)
-        assert row.note.endswith("nobody admitted: the model stays as it was")
+        assert row.note.endswith("no update admitted: the model stays as it was")
     with conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1, "on_empty": "best"}) as game:
         row = play_round(game, 1, test=False)
         best = min(row.clients, key=lambda client: client.reports["q_hat"])

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcohort.record import ClientRow, LedgerRow, Reasons, RoundRow, Run
+from fedcohort.record import ClientRow, LedgerRow, Reasons, RoundRow, create_run, writing
 
 numbers = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True),
@@ -45,8 +45,8 @@ def rounds(draw: st.DrawFn, t: int = 1) -> RoundRow:
 @given(rounds(1), rounds(2))
 def test_whatever_is_recorded_is_found_as_it_was_sealed(first: RoundRow, second: RoundRow) -> None:
     with TemporaryDirectory() as folder:
-        run = Run.create(Path(folder) / "run", "x = 1", {})
-        with run.writing() as writer:
+        run = create_run(Path(folder) / "run", "x = 1", {})
+        with writing(run) as writer:
             writer.record(first)
             writer.record(second)
         run.verify()

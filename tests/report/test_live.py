@@ -19,6 +19,7 @@ from click.testing import CliRunner
 import fedcohort
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
+from fedcohort.record import writing
 from fedcohort.report.gather import find_runs
 from fedcohort.report.live import Live, serve
 from tests.experiments import small
@@ -75,10 +76,10 @@ def test_news_are_a_round_a_status_and_another_run(tmp_path: Path) -> None:
     live = Live(tmp_path)
     seen = [live.state(None)["version"]]
     assert live.state(None)["version"] == seen[0]
-    with run.writing() as writer:
+    with writing(run) as writer:
         writer.record(played(2))
     seen.append(live.state(None)["version"])
-    with run.writing() as writer:
+    with writing(run) as writer:
         writer.finish({"w": torch.zeros(1)})
     assert run.last_round == 2
     seen.append(live.state(None)["version"])

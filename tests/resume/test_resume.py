@@ -131,7 +131,7 @@ def test_ctrl_c_finishes_the_round_and_says_how_to_go_on(tmp_path: Path) -> None
             os.kill(os.getpid(), signal.SIGINT)
 
     experiment = small(selection=UCB)
-    with pytest.raises(Interrupted, match=r"stopped after round 3 of 6; the same command goes on from there"):
+    with pytest.raises(Interrupted, match=r"stopped after round 3 of 6; the same command resumes it"):
         fedcohort.run(experiment, runs=tmp_path / "a", progress=progress)
     resumed = fedcohort.run(experiment, runs=tmp_path / "a")
     assert record(resumed) == record(fedcohort.run(experiment, runs=tmp_path / "b"))
@@ -165,8 +165,8 @@ def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
 
 _HOLD = """
 import sys
-from fedcohort.record import Run
-with Run(sys.argv[1]).writing():
+from fedcohort.record import Run, writing
+with writing(Run(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """

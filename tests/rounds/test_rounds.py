@@ -80,7 +80,7 @@ def test_nobody_available_is_an_empty_round_that_counts() -> None:
     with a_game(selection={"name": "ucb"}, systems={"availability": {"name": "bernoulli", "probability": 0.0}}) as game:
         row = play_round(game, 1, test=True)
         assert (row.available, row.selected, row.admitted) == (0, 0, 0)
-        assert row.note == "empty round: nobody available"
+        assert row.note == "empty round: no client available"
         assert row.simulated_time == 0
 
 

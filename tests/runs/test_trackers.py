@@ -100,7 +100,7 @@ def test_several_jobs_have_no_tracker(tmp_path: Path) -> None:
     tell = ["--track", f"tensorboard:{tmp_path}", "--jobs", "2", "--runs", str(tmp_path / "runs")]
     result = CliRunner().invoke(cli, ["sweep", *SMALL, "--over", "selection.k=[2, 3]", *tell])
     assert result.exit_code == 2
-    assert "--jobs 2: trackers are told by one process" in result.output
+    assert "--jobs 2: trackers work with one process only" in result.output
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])

@@ -12,9 +12,11 @@ from rich.console import Console
 import fedcohort
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
-from fedcohort.record import ClientRow, Run
+from fedcohort.record import ClientRow, Run, create_run
 from fedcohort.report import terminal
-from fedcohort.study import comparison
+from fedcohort.study.comparison import Comparison, Row, Target
+from fedcohort.study.results import result
+from fedcohort.study.side_by_side import read
 from tests.experiments import UCB, small
 from tests.records import exchange, played, written
 
@@ -84,7 +86,7 @@ def test_a_target_that_nobody_reaches(folder: Path, compared: fedcohort.Comparis
     high = fedcohort.compare(
         small(rounds=4, seeds=2, variants=ROWS, measures={"target_accuracy": 0.99}), runs=folder, progress=refuse
     )
-    assert high.target == comparison.Target(0.99, "measures.target_accuracy")
+    assert high.target == Target(0.99, "measures.target_accuracy")
     assert high.table["reached"].tolist() == [0, 0, 0]
     assert high.table[["rounds_to_target", "time_to_target", "bytes_to_target"]].isna().all(axis=None)
     assert "–: no seed reached it" in terminal.as_text(high)
@@ -121,8 +123,8 @@ def test_rounds_have_one_line_each(compared: fedcohort.Comparison) -> None:
 
 def test_without_a_validation_set_there_is_no_early_stop(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1, data={"validation": 0.0}), runs=tmp_path)
-    assert math.isnan(comparison.result(run).early_stop_accuracy)
-    assert comparison.result(run).to_json()["early_stop_accuracy"] is None
+    assert math.isnan(result(run).early_stop_accuracy)
+    assert result(run).to_json()["early_stop_accuracy"] is None
 
 
 def test_json_has_no_nan(folder: Path, compared: fedcohort.Comparison) -> None:
@@ -135,9 +137,9 @@ def test_json_has_no_nan(folder: Path, compared: fedcohort.Comparison) -> None:
 # --- records written by hand ------------------------------------------------------------------------------------------------
 
 
-def row(label: str, *runs: Run) -> comparison.Row:
+def row(label: str, *runs: Run) -> Row:
     """A row of runs under the seeds 0, 1, …"""
-    return comparison.Row(label, runs[0].described, dict(enumerate(runs)))
+    return Row(label, runs[0].described, dict(enumerate(runs)))
 
 
 def test_early_stopping_has_the_patience_of_the_experiment(tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_early_stopping_has_the_patience_of_the_experiment(tmp_path: Path) -> No
     ]
     for patience, expected in ((1, 0.1), (2, 0.3)):
         run = written(tmp_path / str(patience), rounds, measures={"patience": patience})
-        assert comparison.result(run).early_stop_accuracy == expected
+        assert result(run).early_stop_accuracy == expected
         assert run.summary().early_stop_accuracy == expected
 
 
@@ -158,9 +160,9 @@ def test_updates_and_diverged_updates_are_counted(tmp_path: Path) -> None:
     second = [ClientRow(4, "diverged"), ClientRow(5, "late"), ClientRow(6, "late"), ClientRow(7, "late")]
     third = [ClientRow(8, "declined"), ClientRow(9, "admitted"), ClientRow(10, "failed"), ClientRow(11, "admitted")]
     run = written(tmp_path / "a", [played(1, first), played(2, second), played(3, third)])
-    found = comparison.result(run)
+    found = result(run)
     assert (found.updates, found.diverged) == (12, 2)
-    table = comparison.Comparison("a", (row("a", run, written(tmp_path / "b", [played(1, [0])])),)).table
+    table = Comparison("a", (row("a", run, written(tmp_path / "b", [played(1, [0])])),)).table
     assert table[["updates", "diverged"]].to_numpy().tolist() == [[6.5, 1.0]]
 
 
@@ -168,7 +170,7 @@ def test_rows_with_diverged_updates_have_no_say_in_the_target_unless_all_have(tm
     """Means of best accuracies 0.917, 0.5 and 0.864; an update of the second diverged, under one of its two seeds."""
     diverged, well = [ClientRow(0, "diverged")], [ClientRow(0, "admitted")]
 
-    def runs(label: str, *seeds: tuple[float, list[ClientRow]]) -> comparison.Row:
+    def runs(label: str, *seeds: tuple[float, list[ClientRow]]) -> Row:
         return row(
             label,
             *(
@@ -179,9 +181,9 @@ def test_rows_with_diverged_updates_have_no_say_in_the_target_unless_all_have(tm
 
     first, third = runs("first", (0.927, well), (0.907, well)), runs("third", (0.874, well), (0.854, well))
     second, fourth = runs("second", (0.4, diverged), (0.6, well)), runs("fourth", (0.45, diverged))
-    assert comparison.Comparison("a", (first, second, third)).target.accuracy == 0.86
-    assert comparison.Comparison("a", (first, second)).target.accuracy == 0.91
-    assert comparison.Comparison("a", (second, fourth)).target.accuracy == 0.45
+    assert Comparison("a", (first, second, third)).target.accuracy == 0.86
+    assert Comparison("a", (first, second)).target.accuracy == 0.91
+    assert Comparison("a", (second, fourth)).target.accuracy == 0.45
 
 
 def test_costs_of_a_target_are_means_over_the_seeds_that_reached_it(tmp_path: Path) -> None:
@@ -198,7 +200,7 @@ def test_costs_of_a_target_are_means_over_the_seeds_that_reached_it(tmp_path: Pa
         )
         for seed, accuracies in enumerate([(0.7, 0.1, 0.1, 0.1), (0.1, 0.2, 0.3, 0.6), (0.1, 0.1, 0.1, 0.59)])
     ]
-    compared = comparison.Comparison("a", (row("a", *runs), row("b", runs[2], runs[1]), row("c", runs[2])))
+    compared = Comparison("a", (row("a", *runs), row("b", runs[2], runs[1]), row("c", runs[2])))
     names = ["rounds_to_target", "time_to_target", "bytes_to_target", "reached"]
     a, b, c = compared.table[names].to_numpy().tolist()
     assert a == [2.5, 25.0, (110 + 3642) / 2, 2]
@@ -212,9 +214,9 @@ def test_costs_of_a_target_are_means_over_the_seeds_that_reached_it(tmp_path: Pa
 
 def test_directories_are_sorted_into_rows(compared: fedcohort.Comparison) -> None:
     paths = [run.path for row in compared.rows for run in row.runs.values()]
-    read = comparison.read(paths[::-1])
-    assert [row.label for row in read.rows] == ["everybody [all]", "UCB", "uniform"]
-    back = read.table.set_index("label").drop(columns=["difference", "difference_low", "difference_high"])
+    back_again = read(paths[::-1])
+    assert [row.label for row in back_again.rows] == ["everybody [all]", "UCB", "uniform"]
+    back = back_again.table.set_index("label").drop(columns=["difference", "difference_low", "difference_high"])
     there = compared.table.set_index("label")[back.columns]
     assert back.loc[there.index].equals(there)
 
@@ -224,7 +226,7 @@ def test_equal_labels_are_told_apart(tmp_path: Path) -> None:
     for name, k in (("few", 2), ("many", 4), ("many", 5)):
         run = fedcohort.run(small(name=name, rounds=1, selection={"k": k}), runs=tmp_path)
         paths.append(run.path)
-    labels = [row.label for row in comparison.read(paths).rows]
+    labels = [row.label for row in read(paths).rows]
     assert labels == ["few: uniform", "many: uniform (1)", "many: uniform (2)"]
 
 
@@ -233,14 +235,14 @@ def test_rows_without_a_common_seed_have_no_difference(tmp_path: Path) -> None:
         fedcohort.run(small(rounds=1, seed=seed, selection=name), runs=tmp_path)
         for seed, name in ((0, "uniform"), (1, "all"))
     ]
-    table = comparison.read([run.path for run in runs]).table
+    table = read([run.path for run in runs]).table
     assert table["difference"].isna().tolist() == [False, True]
 
 
 def test_the_same_run_twice_is_refused(compared: fedcohort.Comparison) -> None:
     path = compared.rows[0].runs[0].path
     with pytest.raises(UsageError, match="'uniform' under seed 0; give one"):
-        comparison.read([path, path])
+        read([path, path])
 
 
 def test_unfinished_runs_are_refused(tmp_path: Path) -> None:
@@ -251,18 +253,18 @@ def test_unfinished_runs_are_refused(tmp_path: Path) -> None:
         fedcohort.run(small(), runs=tmp_path, progress=stop)
     (path,) = tmp_path.iterdir()
     with pytest.raises(UsageError, match="stopped after round 1 of 6; finish it first, with `fedcohort run"):
-        comparison.read([path])
+        read([path])
 
 
 def test_nothing_to_read_is_refused() -> None:
     with pytest.raises(UsageError, match="at least one"):
-        comparison.read([])
+        read([])
 
 
 def test_a_run_without_rounds_has_no_result(tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "empty", small().to_toml(), {"label": "uniform", "data": ""})
+    run = create_run(tmp_path / "empty", small().to_toml(), {"label": "uniform", "data": ""})
     with pytest.raises(UsageError, match="no finished round"):
-        comparison.result(run)
+        result(run)
 
 
 # --- how it looks ------------------------------------------------------------------------------------------------------------

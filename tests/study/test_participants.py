@@ -57,5 +57,5 @@ def test_everybody_took_part(tmp_path: Path) -> None:
 def test_a_run_that_does_not_know_its_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = fedcohort.run(small(rounds=1), runs=tmp_path)
     monkeypatch.setattr(Run, "portrait", Portrait())
-    with pytest.raises(fedcohort.UsageError, match="does not keep the classes of its clients"):
+    with pytest.raises(fedcohort.UsageError, match="has no class counts of its clients"):
         participants(run)

@@ -20,7 +20,9 @@ from fedcohort.report.export import composed, draw
 from fedcohort.report.look import PAGE, paper
 from fedcohort.report.page import gallery
 from fedcohort.selection import Cohort
-from fedcohort.study.profiling import Profile, Size, _Memory, _precision, _Watch, profile, recommend
+from fedcohort.study.measuring import StepTimer, relative_precision
+from fedcohort.study.memory import PeakMemory
+from fedcohort.study.profiling import Profile, Size, profile, recommend
 from tests.experiments import small
 from tests.games import a_game
 
@@ -70,12 +72,12 @@ def test_both_rules_recommend_with_their_reason() -> None:
     assert (throughput.rule, throughput.batch_size) == ("throughput", 64)
     assert "2,500 samples per second, 2.5 times as many as with 8" in throughput.reason
     assert (tradeoff.rule, tradeoff.batch_size) == ("tradeoff", 16)
-    assert "500 µs a sample, 110 MB, 79.0 % accuracy" in tradeoff.reason
+    assert "500 µs per sample, 110 MB, 79.0% accuracy" in tradeoff.reason
 
 
 def test_what_the_noise_leaves_open_is_said() -> None:
     noisy = [dataclasses.replace(SIZES[2], precision=0.05), dataclasses.replace(SIZES[3], precision=0.05), SIZES[0]]
-    assert "not told apart from 32" in recommend(noisy)[0].reason
+    assert "the difference to 32 is not clear" in recommend(noisy)[0].reason
     assert "told apart" not in recommend(SIZES)[0].reason
 
 
@@ -89,7 +91,7 @@ def test_every_step_is_timed_once() -> None:
         plain = {
             update.client: update for update in game.engine.train(game.model, 1, Cohort(np.arange(12)), game.algorithm)
         }
-        watch = _Watch(game.algorithm)
+        watch = StepTimer(game.algorithm)
         with watch:
             for watch.client in range(12):
                 (update,) = game.engine.train(game.model, 1, Cohort(np.array([watch.client])), game.algorithm)
@@ -105,8 +107,8 @@ def test_every_step_is_timed_once() -> None:
 
 def test_the_interval_is_students() -> None:
     """Seconds a sample .010, .011, .012: mean .011, sd .001, half-width 4.302653·.001/√3 = .002484, a share of .225828."""
-    assert _precision([(1.0, 100), (1.1, 100), (1.2, 100)]) == pytest.approx(0.225828, abs=1e-5)
-    assert _precision([(1.0, 100)]) == math.inf
+    assert relative_precision([(1.0, 100), (1.1, 100), (1.2, 100)]) == pytest.approx(0.225828, abs=1e-5)
+    assert relative_precision([(1.0, 100)]) == math.inf
 
 
 @pytest.mark.slow
@@ -127,7 +129,7 @@ def test_a_size_is_measured_in_a_process_of_its_own() -> None:
 
 def test_a_client_has_a_peak_of_its_own() -> None:
     """Fifty million bytes that are touched and given back are in one peak, and where the kernel can forget not in the next."""
-    memory = _Memory("cpu")
+    memory = PeakMemory("cpu")
     memory.reset()
     before = memory.peak()
     with mmap.mmap(-1, 50_000_000) as block:  # fresh pages, whatever the process has in store
@@ -167,12 +169,12 @@ class Cuda:
 def test_on_a_gpu_memory_is_the_devices_and_the_clock_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stub of ``torch.cuda``: the peak is forgotten before a client, read after it, and every stamp is taken by a GPU at rest."""
     cuda = Cuda()
-    monkeypatch.setattr("fedcohort.study.profiling._cuda", lambda: cuda)
-    memory = _Memory("cuda")
+    monkeypatch.setattr("fedcohort.study.memory._cuda", lambda: cuda)
+    memory = PeakMemory("cuda")
     assert memory.where == "device"
     assert memory.now() == 1_000
     with a_game(training={"batch_size": 16}, engine={"plan": "loop", "workers": 1}) as game:
-        watch = _Watch(game.algorithm, memory.wait)
+        watch = StepTimer(game.algorithm, memory.wait)
         with watch:
             watch.client = 0
             memory.reset()

@@ -225,7 +225,7 @@ def test_prediction_sets_of_a_finished_run(tmp_path: Path) -> None:
 
 
 def test_prediction_sets_need_a_finished_run_with_a_validation_set(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^data\.validation = 0: there is nothing to calibrate on"):
+    with pytest.raises(UsageError, match=r"^data\.validation = 0: there are no samples to calibrate on"):
         conformal(fedcohort.run(small(rounds=1, data={"validation": 0}), runs=tmp_path / "none"))
     with pytest.raises(KeyboardInterrupt):
         fedcohort.run(small(), runs=tmp_path / "broken", progress=stop_after(2))
@@ -268,3 +268,11 @@ def test_bad_arguments_are_one_line(run: Run, tmp_path: Path) -> None:
     refused(call("measures", run.path, "--target", "80"), "target = 80", "at most 1")
     refused(call("measures", run.path, "--conformal", "1"), "alpha = 1", "between 0 and 1")
     assert call("measures").exit_code == 2
+
+
+def test_early_stop_chooses_among_tested_rounds(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=6, measures={"evaluate_every": 3}), runs=tmp_path)
+    found = run.summary()
+    tested = run.rounds["test_accuracy"].dropna()
+    assert found.early_stop_round in tested.index
+    assert found.early_stop_accuracy == tested[found.early_stop_round]

@@ -258,7 +258,7 @@ def test_nobody_available(tmp_path: Path) -> None:
     nobody = {"availability": {"name": "bernoulli", "probability": 0.0}}
     run = fedcohort.run(small(rounds=1, systems=nobody), runs=tmp_path)
     found = explain(run, 1)
-    assert found.words()[0] == "Empty round: nobody available."
+    assert found.words()[0] == "Empty round: no client available."
     assert as_text(explanation(found))
-    with pytest.raises(UsageError, match="was not available in round 1; nobody was"):
+    with pytest.raises(UsageError, match="was not available in round 1; no client was"):
         explain(run, 1, 0)

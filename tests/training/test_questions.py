@@ -153,7 +153,9 @@ def test_clients_that_are_away_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) 
     away = {"availability": {"name": "bernoulli", "probability": 0.5}}
     with a_game(selection="powd", systems=away) as game:
         monkeypatch.setattr(type(game.selector), "select", lambda self, round: round.ask(LocalLoss(), EVERYBODY))
-        with pytest.raises(UsageError, match=r"PowerOfChoice.select in round 1 asks clients \[.*who are not available"):
+        with pytest.raises(
+            UsageError, match=r"PowerOfChoice.select in round 1 asks clients \[.*they are not available"
+        ):
             play_round(game, 1, test=False)
 
 

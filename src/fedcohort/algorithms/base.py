@@ -18,7 +18,7 @@ from fedcohort.algorithms.problem import Problem
 from fedcohort.algorithms.server import ServerTools
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.core.errors import UsageError
-from fedcohort.core.parameters import parameters
+from fedcohort.core.parameters import NotInKey, parameters
 from fedcohort.core.plugins import Card
 
 __all__ = ["LARGE", "Algorithm", "WeightMode", "takes_plain_steps"]
@@ -39,7 +39,7 @@ class Algorithm:
     n_total_model (reproduces a known bug)."""
     server_lr: Annotated[float, Gt(0), Le(1)] = 1.0
     """Server damping s: the new model is (1 − s)·old + s·merged."""
-    max_weight: Annotated[float, Gt(0)] | None = None
+    max_weight: Annotated[Annotated[float, Gt(0)] | None, NotInKey((None,))] = None
     """Largest weight of an update, for modes with large weights (scaled, unbiased, cohort). The record notes the largest weight."""
 
     card: ClassVar[Card]

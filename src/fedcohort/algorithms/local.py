@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from fedcohort.algorithms.tables import LOSSES
-from fedcohort.core.parameters import make, parameters
+from fedcohort.core.parameters import NotInKey, make, parameters
 
 if TYPE_CHECKING:
     from fedcohort.algorithms.losses import Loss
@@ -42,7 +42,7 @@ class Training:
     """Factor of the schedules exponential and step."""
     lr_every: Annotated[int, Ge(1)] = 100
     """Rounds between two steps of the schedule step; rounds until the schedule cosine reaches 0."""
-    augment: Literal["none", "flip", "flip_shift"] = "none"
+    augment: Annotated[Literal["none", "flip", "flip_shift"], NotInKey(("none",))] = "none"
     """Change training images at random in every pass: mirror them left to right (flip), or also shift them by up to 4 pixels
     (flip_shift). Evaluations and the clients' reports use the unchanged images."""
     clip_norm: Annotated[float, Ge(0)] = 0.0

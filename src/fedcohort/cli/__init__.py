@@ -1,4 +1,4 @@
-"""The command line: one file for each family of commands, and the options they share."""
+"""The command line: one file for each family of commands, and one for all options."""
 
 from fedcohort.cli.entry import cli, main
 

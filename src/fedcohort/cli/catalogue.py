@@ -1,24 +1,26 @@
-"""``fedcohort strategies``: everything that has a name in an experiment."""
+"""``fedcohort strategies``: all plug-ins that an experiment can name."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedcohort.cli.options import json_option
 from fedcohort.core.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from fedcohort.core.plugins import Table
-from fedcohort.cli.options import json_option
+
+__all__ = ["strategies"]
 
 
 @click.command()
 @click.argument("name", required=False)
 @json_option
 def strategies(name: str | None, as_json: bool) -> None:
-    """Show strategies, algorithms and everything else with a name.
+    """Show strategies, algorithms and all other plug-ins.
 
-    Each with its parameters, defaults, source, status, what it asks of clients, what they disclose and what it costs; only those
-    called NAME where one is given, which may be of your own, 'path/to/file.py:Class'.
+    Each is shown with its parameters, defaults, source and status, what it asks clients, what clients disclose, and what it costs.
+    With NAME, only plug-ins of this name are shown; NAME can also be a class of your own, 'path/to/file.py:Class'.
     """
     from fedcohort.core import words
     from fedcohort.core.plugins import from_file, is_file_name
@@ -29,15 +31,13 @@ def strategies(name: str | None, as_json: bool) -> None:
     sections = {choice.table.kind: _entries(choice.table, name) for choice in choices}
     sections = {kind: entries for kind, entries in sections.items() if entries}
     if name is not None and is_file_name(name):
-        found = from_file(name, "name")
-        if not isinstance(found, type):
-            raise UsageError(
-                f"name = {name!r}: is a {type(found).__name__}; what has a name in an experiment is a class"
-            )
-        sections = {"your own": [_entry(name, found)]}
+        plugin = from_file(name, "name")
+        if not isinstance(plugin, type):
+            raise UsageError(f"name = {name!r}: is a {type(plugin).__name__}; a plug-in is a class")
+        sections = {"your own": [_entry(name, plugin)]}
     if not sections:
         known = {known for choice in choices for known in choice.table}
-        raise UsageError(f"{name}: nothing has this name; {nearest(str(name), known)}")
+        raise UsageError(f"{name}: no plug-in has this name; {nearest(str(name), known)}")
     if as_json:
         click.echo(words.as_json(sections))
     else:
@@ -45,7 +45,7 @@ def strategies(name: str | None, as_json: bool) -> None:
 
 
 def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:
-    """What is known of each plug-in of a table, or of the one called ``name``; of one that is broken, what is wrong with it."""
+    """An entry for each plug-in of a table, or for the one called ``name``; for a broken plug-in, the error."""
     entries = []
     for known in table:
         if name not in (None, known):
@@ -59,17 +59,18 @@ def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:
     return entries
 
 
-def _entry(name: str, found: Any) -> dict[str, Any]:
+def _entry(name: str, plugin: Any) -> dict[str, Any]:
+    """The name, documentation and parameters of a plug-in."""
     import dataclasses
     import inspect
 
     from fedcohort.core.parameters import describe
 
-    card = getattr(found, "card", None)
+    card = getattr(plugin, "card", None)
     return {
         "name": name,
-        "summary": " ".join((inspect.getdoc(found) or "").partition("\n\n")[0].split()).replace("``", ""),
+        "summary": " ".join((inspect.getdoc(plugin) or "").partition("\n\n")[0].split()).replace("``", ""),
         **(dataclasses.asdict(card) if card is not None else {}),
-        **({"needs": sorted(found.needs)} if hasattr(found, "needs") else {}),
-        "parameters": [parameter._asdict() for parameter in describe(found)],
+        **({"needs": sorted(plugin.needs)} if hasattr(plugin, "needs") else {}),
+        "parameters": [parameter._asdict() for parameter in describe(plugin)],
     }

@@ -1,4 +1,4 @@
-"""``fedcohort data``: the data sets, and how they are spread over clients."""
+"""``fedcohort data``: the data sets, and how they are divided among clients."""
 
 import math
 from collections.abc import Mapping
@@ -6,31 +6,34 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedcohort.cli.options import page_name
-from fedcohort.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from fedcohort.experiment import Experiment
 from fedcohort.cli.options import (
     data_dir_option,
     experiment_of,
     json_option,
+    page_option,
     row_of,
     set_option,
     variant_option,
     with_options,
 )
+from fedcohort.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from fedcohort.experiment import Experiment
+    from fedcohort.federation.datasets import Dataset
+    from fedcohort.federation.survey import Survey
+
+__all__ = ["data"]
 
 
 @click.group()
 def data() -> None:
-    """Data sets, and how they are spread over clients."""
+    """Show data sets, and how they are divided among clients."""
 
 
 @data.command("describe")
 @click.argument("file", required=False)
-@click.option("--output", "-o", metavar="FILE.html", callback=page_name, help="Also write a page with pictures.")
-@with_options(variant_option, set_option, data_dir_option, json_option)
+@with_options(page_option, variant_option, set_option, data_dir_option, json_option)
 def describe_data(
     file: str | None,
     output: str | None,
@@ -39,9 +42,9 @@ def describe_data(
     data_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Show the clients before any training.
+    """Show the clients of an experiment before any training.
 
-    FILE is an experiment in TOML; without it the quickstart's federation is shown, under its first seed.
+    FILE is an experiment in TOML; without it, the quickstart is used. The clients are those of the first seed.
     """
     from fedcohort.core import words
     from fedcohort.report import terminal
@@ -64,7 +67,7 @@ def describe_data(
 @data.command("list")
 @with_options(data_dir_option, json_option)
 def list_data(data_dir: str | None, as_json: bool) -> None:
-    """Show the data sets that have a name."""
+    """List the data sets that have a name."""
     import os
     from pathlib import Path
 
@@ -87,8 +90,9 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
 
 
 def _partition_json(
-    experiment: "Experiment", dataset: Any, survey: Any, quantiles: Mapping[str, Any]
+    experiment: "Experiment", dataset: "Dataset", survey: "Survey", quantiles: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """The clients of an experiment as plain values."""
     description, report = experiment.to_dict(), survey.report
     section = description["federation"]["partition"]
     clients = [
@@ -119,7 +123,9 @@ def _partition_json(
         "feature_shift": description["federation"]["feature_shift"],
         "systems": description["systems"],
         "dropped": report.dropped,
-        "effective_alpha": "inf" if report.effective_alpha == math.inf else report.effective_alpha,  # null: undefined
+        "effective_alpha": "inf"
+        if report.effective_alpha == math.inf
+        else report.effective_alpha,  # null if it is undefined
         "seed": experiment.seed,
         "clients": clients,
         "quantiles": quantiles,

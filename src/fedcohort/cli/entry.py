@@ -1,37 +1,34 @@
-"""The ``fedcohort`` command: its subcommands, and how errors end it.
+"""The ``fedcohort`` command: its subcommands, and how it reports errors.
 
-Everything heavy is imported inside the subcommand that needs it.
+Modules that are slow to import are imported in the subcommands that need them.
 """
 
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from fedcohort.cli.catalogue import strategies
 from fedcohort.cli.data import data
+from fedcohort.cli.errors import Stopped, Wrong
 from fedcohort.cli.pages import figures, live, profile, report
 from fedcohort.cli.reading import measure, why
 from fedcohort.cli.running import compare, run, sweep
 from fedcohort.core.errors import UsageError
 from fedcohort.core.version import __version__
 
-if TYPE_CHECKING:
-    pass
-from fedcohort.cli.errors import Stopped, Wrong
-
 __all__ = ["cli", "main"]
 
 
 def main() -> None:
-    """The ``fedcohort`` command."""
+    """Run the ``fedcohort`` command."""
     warnings.showwarning = _warn
     cli(prog_name="fedcohort")
 
 
 class _Commands(click.Group):
-    """Commands in the order of their definition; a :class:`UsageError` ends them in one line."""
+    """Commands in the order of their definition. A :class:`UsageError` ends them with a message of one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -43,17 +40,17 @@ class _Commands(click.Group):
             raise Wrong(str(error)) from None
         except click.exceptions.NoArgsIsHelpError:
             raise
-        except click.UsageError as error:  # one line like everything else that users can get wrong
+        except click.UsageError as error:  # one line, as for all other errors of users
             where = error.ctx.command_path if error.ctx is not None else "fedcohort"
             raise Wrong(f"{error.format_message().rstrip('.')}; see `{where} --help`") from None
         except KeyboardInterrupt:
-            raise Stopped("interrupted; finished rounds are kept, and the same command goes on from there") from None
+            raise Stopped("interrupted; finished rounds are kept, and the same command resumes the run") from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
-    """Which clients should take part in the next federated round, and what did that choice cost and buy?"""
+    """Compare client selection strategies for federated learning."""
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

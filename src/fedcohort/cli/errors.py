@@ -1,28 +1,25 @@
-"""How a command ends without a traceback."""
+"""Errors that end a command without a traceback."""
 
-from typing import TYPE_CHECKING, Any
+from typing import IO, Any
 
 import click
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Stopped", "Wrong"]
 
 
 class Wrong(click.ClickException):
-    """What users can get wrong: one line on standard error."""
+    """An error in the command or its input: one line on standard error, and exit code 2."""
 
     exit_code = 2
 
-    def show(self, file: Any = None) -> None:
+    def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"fedcohort: error: {self.message}", err=True)
 
 
 class Stopped(click.ClickException):
-    """Ctrl-C, which nobody got wrong."""
+    """The command was interrupted with Ctrl-C: one line on standard error, and exit code 130."""
 
     exit_code = 130
 
-    def show(self, file: Any = None) -> None:
+    def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"fedcohort: {self.message}", err=True)

@@ -1,8 +1,8 @@
-"""Options that several commands share."""
+"""Options of commands, and what their values stand for."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,25 +12,47 @@ if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
 
 __all__ = [
+    "client_option",
+    "columns_option",
+    "conformal_option",
     "data_dir_option",
     "experiment_of",
+    "folder_option",
+    "format_option",
     "jobs_option",
     "json_option",
     "live_option",
+    "name_option",
+    "only_option",
+    "over_option",
+    "page_option",
+    "played_with_option",
+    "port_option",
+    "precision_option",
     "quiet_option",
+    "report_option",
+    "round_option",
+    "rounds_option",
     "row_of",
     "runs_option",
+    "seconds_option",
+    "seed_option",
     "set_option",
+    "sizes_option",
+    "target_option",
     "track_option",
+    "until_closed_option",
     "variant_option",
     "with_options",
 ]
 
-F = TypeVar("F", bound=Callable[..., Any])
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
-    def decorate(function: F) -> F:
+def with_options(*options: Option) -> Option:
+    """Add options to a command, in this order."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
             function = option(function)
         return function
@@ -38,7 +60,25 @@ def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-set_option: Callable[[F], F] = click.option(
+def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
+    """Keep the value of an option for :func:`fedcohort.cli.watching.watching`, without passing it through the command."""
+    context.meta[f"fedcohort.{option.name}"] = value
+
+
+def _page_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    """The file of a page, if its name ends in .html.
+
+    Raises:
+        UsageError: the name has another ending.
+    """
+    if name is not None and Path(name).suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"-o {name}: the page is HTML; give a name that ends in .html")
+    return name
+
+
+# the experiment
+
+set_option: Option = click.option(
     "--set",
     "settings",
     multiple=True,
@@ -46,65 +86,194 @@ set_option: Callable[[F], F] = click.option(
     help="Replace a setting of the base, such as selection.k=5; repeatable.",
 )
 
+played_with_option: Option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A --set option that the experiment file was run with; repeatable.",
+)
 
-variant_option: Callable[[F], F] = click.option("--variant", metavar="LABEL", help="Take this row instead of the base.")
+variant_option: Option = click.option("--variant", metavar="LABEL", help="Use this row instead of the base.")
 
+seed_option: Option = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Run only this seed, instead of all seeds of the experiment.",
+)
 
-runs_option: Callable[[F], F] = click.option(
+over_option: Option = click.option(
+    "--over",
+    multiple=True,
+    metavar="KEY=[V, …]",
+    help="Add a setting to the grid, such as 'selection.k=[1, 3, 6]'; repeatable.",
+)
+
+# where data and runs are
+
+runs_option: Option = click.option(
     "--runs", default="runs", show_default=True, metavar="DIR", help="Folder of run directories."
 )
 
-
-data_dir_option: Callable[[F], F] = click.option(
+data_dir_option: Option = click.option(
     "--data-dir",
     metavar="DIR",
     help="Local mirror of data sets in the layout of the Hugging Face Hub.  [default: $FEDCOHORT_DATA]",
 )
 
+# while runs are played
 
-quiet_option: Callable[[F], F] = click.option("--quiet", "-q", is_flag=True, help="No progress.")
-
-
-def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
-    """Keep an option for :func:`watching`, past the commands that only hand it on."""
-    context.meta[f"fedcohort.{option.name}"] = value
-
-
-live_option: Callable[[F], F] = click.option(
-    "--live",
-    is_flag=True,
-    expose_value=False,
-    callback=_remember,
-    help="Serve a page with charts on this machine while the run goes on.",
-)
-
-
-track_option: Callable[[F], F] = click.option(
-    "--track",
-    multiple=True,
-    expose_value=False,
-    callback=_remember,
-    metavar="TRACKER:WHERE",
-    help="Also tell tensorboard:DIR or mlflow:URI after every round; repeatable.",
-)
-
-
-jobs_option: Callable[[F], F] = click.option(
+jobs_option: Option = click.option(
     "--jobs",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
     metavar="N",
-    help="Runs at the same time, in processes that share the cores.",
+    help="Number of runs at the same time, in processes that share the cores.",
 )
 
+quiet_option: Option = click.option("--quiet", "-q", is_flag=True, help="Do not show progress.")
 
-json_option: Callable[[F], F] = click.option(
+live_option: Option = click.option(
+    "--live",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember,
+    help="Serve a page with charts on this machine during the run.",
+)
+
+track_option: Option = click.option(
+    "--track",
+    multiple=True,
+    expose_value=False,
+    callback=_remember,
+    metavar="TRACKER:WHERE",
+    help="Log every round to tensorboard:DIR or mlflow:URI; repeatable.",
+)
+
+# what is printed or written
+
+json_option: Option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."
+)
+
+page_option: Option = click.option(
+    "--output", "-o", metavar="FILE.html", callback=_page_name, help="Also write a page with charts."
+)
+
+report_option: Option = click.option(
+    "--output",
+    "-o",
+    default="report.html",
+    show_default=True,
+    metavar="FILE.html",
+    callback=_page_name,
+    help="File of the page.",
+)
+
+format_option: Option = click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["pdf", "svg", "png"]),
+    default="pdf",
+    show_default=True,
+    help="Format of the files.",
+)
+
+folder_option: Option = click.option(
+    "--out", default="figures", show_default=True, metavar="DIR", help="Folder of the files."
+)
+
+columns_option: Option = click.option(
+    "--columns",
+    type=click.IntRange(1, 2),
+    default=1,
+    show_default=True,
+    help="Width of a figure in columns of the paper.",
+)
+
+only_option: Option = click.option(
+    "--only", multiple=True, metavar="NAME", help="Write only this figure, such as accuracy; repeatable."
+)
+
+# measures and decisions of runs
+
+target_option: Option = click.option(
+    "--target", type=float, metavar="ACCURACY", help="Target test accuracy for rounds, time and bytes."
+)
+
+conformal_option: Option = click.option(
+    "--conformal",
+    type=float,
+    metavar="ALPHA",
+    help="Also measure prediction sets with this error rate; this loads the data again.",
+)
+
+round_option: Option = click.option(
+    "--round", "round_", type=int, required=True, metavar="T", help="The round, from 1."
+)
+
+client_option: Option = click.option(
+    "--client", type=int, metavar="ID", help="Explain the decision for this client, numbered from 0."
+)
+
+# the live page
+
+port_option: Option = click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Port of the page; 0 means any.  [default: 8765 or the next free port]",
+)
+
+name_option: Option = click.option(
+    "--name", metavar="NAME", help="Show this experiment first.  [default: the one that changed last]"
+)
+
+until_closed_option: Option = click.option("--until-closed", is_flag=True, hidden=True)
+
+# profiles of mini-batch sizes
+
+sizes_option: Option = click.option(
+    "--batch-size",
+    "sizes",
+    type=int,
+    multiple=True,
+    metavar="B",
+    help="A size to measure; repeatable.  [default: 8, 16, 32, 64]",
+)
+
+rounds_option: Option = click.option(
+    "--rounds",
+    type=int,
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Rounds to play for the accuracy; 0 means none.",
+)
+
+seconds_option: Option = click.option(
+    "--seconds",
+    type=float,
+    default=20.0,
+    show_default=True,
+    metavar="S",
+    help="Maximum time for the passes of one size.",
+)
+
+precision_option: Option = click.option(
+    "--precision",
+    type=float,
+    default=0.05,
+    show_default=True,
+    metavar="P",
+    help="Half the width of the 95% interval at which measuring ends, as a share of the mean.",
 )
 
 
 def experiment_of(file: str | None, settings: Sequence[str]) -> "Experiment":
+    """The experiment of a file, or the quickstart, with settings from ``--set``."""
     from fedcohort.experiment import Experiment, load, parse_overrides
 
     if file is not None:
@@ -113,7 +282,7 @@ def experiment_of(file: str | None, settings: Sequence[str]) -> "Experiment":
 
 
 def row_of(experiment: "Experiment", variant: str | None) -> "tuple[str, Experiment]":
-    """The base, or the row called ``variant``, with all seeds."""
+    """The label and the experiment of the base, or of the row called ``variant``, with all seeds."""
     from fedcohort.experiment import Experiment
 
     plain = Experiment(**(experiment.to_dict() | {"sweep": {}}))
@@ -122,23 +291,3 @@ def row_of(experiment: "Experiment", variant: str | None) -> "tuple[str, Experim
     if label not in rows:
         raise UsageError(f"--variant {label!r}: the experiment has no such row; {nearest(label, rows)}")
     return label, rows[label]
-
-
-played_with_option: Callable[[F], F] = click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="The --set that an experiment file was run with; repeatable.",
-)
-
-
-def page_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    """A page's file as it was given, if its name says what it is.
-
-    Raises:
-        UsageError: it promises a picture, or nothing.
-    """
-    if name is not None and Path(name).suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"-o {name}: the page is HTML; give a name that ends in .html")
-    return name

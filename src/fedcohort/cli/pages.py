@@ -2,34 +2,51 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from fedcohort.cli.options import data_dir_option, json_option, page_name, played_with_option, runs_option, set_option
-from fedcohort.core.errors import UsageError
+from fedcohort.cli.options import (
+    columns_option,
+    data_dir_option,
+    experiment_of,
+    folder_option,
+    format_option,
+    json_option,
+    name_option,
+    only_option,
+    page_option,
+    played_with_option,
+    port_option,
+    precision_option,
+    report_option,
+    rounds_option,
+    runs_option,
+    seconds_option,
+    set_option,
+    sizes_option,
+    until_closed_option,
+    with_options,
+)
+from fedcohort.core.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from fedcohort.report.figure import Figure
+    from fedcohort.report.look import Look
 
 __all__ = ["figures", "live", "profile", "report"]
 
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[RUN…]")
-@click.option(
-    "--output",
-    "-o",
-    default="report.html",
-    show_default=True,
-    metavar="FILE.html",
-    callback=page_name,
-    help="The page.",
-)
-@runs_option
-@played_with_option
+@with_options(report_option, runs_option, played_with_option)
 def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, ...]) -> None:
-    """Write one page about runs: who won, why, and at what cost.
+    """Write a page about runs: results, costs and decisions.
 
-    The page is one file that opens anywhere, without a network. RUN is a run directory, a folder of them, or an experiment file, whose
-    runs are looked for in --runs; without RUN all runs of --runs. Runs may still be going on.
+    The page is one file, which needs no network. RUN is a run directory, a folder of run directories, or an experiment file with
+    runs in --runs; without RUN, all runs in --runs are used. Unfinished runs can be included.
     """
     from fedcohort.report.gather import find_runs, gather
     from fedcohort.report.page import page
@@ -42,25 +59,7 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[RUN…]")
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["pdf", "svg", "png"]),
-    default="pdf",
-    show_default=True,
-    help="Of the files.",
-)
-@click.option("--out", default="figures", show_default=True, metavar="DIR", help="Folder of the files.")
-@click.option(
-    "--columns",
-    type=click.IntRange(1, 2),
-    default=1,
-    show_default=True,
-    help="Columns of the paper that a figure spans.",
-)
-@click.option("--only", multiple=True, metavar="NAME", help="Only this figure, such as accuracy; repeatable.")
-@runs_option
-@played_with_option
+@with_options(format_option, folder_option, columns_option, only_option, runs_option, played_with_option)
 def figures(
     paths: tuple[str, ...],
     format_: str,
@@ -72,48 +71,47 @@ def figures(
 ) -> None:
     """Write every chart of the report as a file for papers.
 
-    RUN is as for `fedcohort report`, or a JSON file that `fedcohort profile --json` wrote, for the charts of batch sizes. Files have
-    the width of one or two columns, dashes and symbols besides colours, black letters.
+    RUN is as for `fedcohort report`, or a JSON file that `fedcohort profile --json` wrote, for the charts of batch sizes. Figures have
+    the width of one or two columns, black text, and dashes and symbols besides colors.
     """
-    from fedcohort.core.errors import nearest
     from fedcohort.report.export import export
-    from fedcohort.report.gather import find_runs, gather
     from fedcohort.report.look import paper
-    from fedcohort.report.sections import figures as all_figures
 
     look = paper(columns)
-    measured = [path for path in paths if Path(path).suffix.lower() == ".json"]
-    if len(measured) > 1:
-        raise UsageError(f"{', '.join(measured)}: one profile at a time; their figures have the same names")
-    rest = [path for path in paths if path not in measured]
-    found = list(all_figures(gather(find_runs(rest, runs, settings)), look)) if rest or not measured else []
-    if measured:
-        from fedcohort.report.charts.profiles import profiles
-        from fedcohort.study.profiling import Profile
-
-        found += profiles(Profile.load(measured[0]), look)
-    keys = [figure.key for figure in found]
+    charts = _figures(paths, runs, settings, look)
+    keys = [figure.key for figure in charts]
     for name in only:
         if name not in keys:
             raise UsageError(f"--only {name!r}: these runs have no such figure; {nearest(name, keys)}")
-    for file in export([f for f in found if not only or f.key in only], Path(out), format_, look):
+    for file in export([figure for figure in charts if not only or figure.key in only], Path(out), format_, look):
         click.echo(str(file))
 
 
-@click.command()
-@runs_option
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    metavar="N",
-    help="Of the address; 0 is any.  [default: 8765 or the next free]",
-)
-@click.option("--name", metavar="NAME", help="Show this experiment first.  [default: the one with the latest news]")
-@click.option("--until-closed", is_flag=True, hidden=True)
-def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> None:
-    """Serve the report of runs that are still going on.
+def _figures(paths: Sequence[str], runs: str, settings: Sequence[str], look: "Look") -> "list[Figure]":
+    """The charts of runs, and those of a profile if one of the paths is a JSON file."""
+    from fedcohort.report.charts.profiles import profiles
+    from fedcohort.report.gather import find_runs, gather
+    from fedcohort.report.sections import figures as figures_of_runs
+    from fedcohort.study.profiling import Profile
 
-    The page follows the runs by itself. It can be reached from this machine only, and nothing is written. Ctrl-C ends it.
+    measured = [path for path in paths if Path(path).suffix.lower() == ".json"]
+    if len(measured) > 1:
+        raise UsageError(f"{', '.join(measured)}: give one profile at a time; their figures have the same names")
+    others = [path for path in paths if path not in measured]
+    charts: list[Figure] = []
+    if others or not measured:
+        charts += figures_of_runs(gather(find_runs(others, runs, settings)), look)
+    if measured:
+        charts += profiles(Profile.load(measured[0]), look)
+    return charts
+
+
+@click.command()
+@with_options(runs_option, port_option, name_option, until_closed_option)
+def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> None:
+    """Serve the report of runs while they are played.
+
+    The page updates itself. It can be opened on this machine only, and nothing is written. Ctrl-C ends the command.
     """
     import threading
 
@@ -127,7 +125,7 @@ def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> N
         sys.stdin.read()
         server.shutdown()
 
-    if until_closed:  # the run that started this has ended when nothing more can be read
+    if until_closed:  # the run that started this process has ended when standard input is closed
         threading.Thread(target=until_input_ends, daemon=True).start()
     try:
         server.serve_forever(poll_interval=0.2)
@@ -139,37 +137,9 @@ def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> N
 
 @click.command()
 @click.argument("file", required=False)
-@click.option(
-    "--batch-size",
-    "sizes",
-    type=int,
-    multiple=True,
-    metavar="B",
-    help="A size to measure; repeatable.  [default: 8, 16, 32, 64]",
+@with_options(
+    sizes_option, rounds_option, seconds_option, precision_option, page_option, set_option, data_dir_option, json_option
 )
-@click.option(
-    "--rounds", type=int, default=3, show_default=True, metavar="N", help="Rounds played for the accuracy; 0 for none."
-)
-@click.option(
-    "--seconds",
-    type=float,
-    default=20.0,
-    show_default=True,
-    metavar="S",
-    help="Time for the passes of one size at most.",
-)
-@click.option(
-    "--precision",
-    type=float,
-    default=0.05,
-    show_default=True,
-    metavar="P",
-    help="Interval that is tight enough, as a share.",
-)
-@click.option("--output", "-o", metavar="FILE.html", callback=page_name, help="Also write a page with charts.")
-@set_option
-@data_dir_option
-@json_option
 def profile(
     file: str | None,
     sizes: tuple[int, ...],
@@ -183,30 +153,28 @@ def profile(
 ) -> None:
     """Measure mini-batch sizes on this machine, and recommend one.
 
-    FILE is an experiment in TOML; without it the quickstart is measured. Every size is measured in a fresh process: time of a
+    FILE is an experiment in TOML; without it, the quickstart is measured. Each size is measured in a fresh process: the time of a
     mini-batch of each client, samples per second, peak memory, and the accuracy after a few rounds.
     """
     from fedcohort.core import words
-    from fedcohort.experiment import Experiment, load, parse_overrides
     from fedcohort.report import terminal
     from fedcohort.study.profiling import SIZES
     from fedcohort.study.profiling import profile as measure
 
-    experiment = load(file, settings) if file is not None else Experiment().with_overrides(parse_overrides(settings))
-    found = measure(
-        experiment, sizes=sizes or SIZES, rounds=rounds, seconds=seconds, precision=precision, data_dir=data_dir,
-        progress=lambda size: click.echo(f"batch size {size} …", err=True),
+    measured = measure(
+        experiment_of(file, settings), sizes=sizes or SIZES, rounds=rounds, seconds=seconds, precision=precision,
+        data_dir=data_dir, progress=lambda size: click.echo(f"batch size {size} …", err=True),
     )  # fmt: skip
     if as_json:
-        click.echo(words.as_json(found.to_json()))
+        click.echo(words.as_json(measured.to_json()))
     else:
         screen = terminal.screen()
-        screen.print(terminal.profile(found, screen.width))
+        screen.print(terminal.profile(measured, screen.width))
     if output is not None:
         from fedcohort.report.charts.profiles import profiles
         from fedcohort.report.look import PAGE
         from fedcohort.report.page import gallery
         from fedcohort.report.pictures import write
 
-        sentences = [f"{one.batch_size} by {one.rule}: {one.reason}." for one in found.recommendations]
-        write(output, gallery("Batch sizes", found.name, sentences, profiles(found, PAGE)), quiet=as_json)
+        sentences = [f"{each.batch_size} by {each.rule}: {each.reason}." for each in measured.recommendations]
+        write(output, gallery("Batch sizes", measured.name, sentences, profiles(measured, PAGE)), quiet=as_json)

@@ -1,80 +1,102 @@
-"""``fedcohort run``, ``compare`` and ``sweep``: play what is missing, then print the results."""
+"""``fedcohort run``, ``compare`` and ``sweep``: play the runs that are missing, and print the results."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedcohort.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from fedcohort.experiment import Experiment
-    from fedcohort.study.comparison import Comparison
 from fedcohort.cli.options import (
     data_dir_option,
     experiment_of,
     jobs_option,
     json_option,
     live_option,
+    over_option,
     quiet_option,
     row_of,
     runs_option,
+    seed_option,
     set_option,
     track_option,
     variant_option,
     with_options,
 )
 from fedcohort.cli.watching import watching
+from fedcohort.core.errors import UsageError
 
-__all__ = ["run", "sweep"]
+if TYPE_CHECKING:
+    from fedcohort.experiment import Cell, Experiment
+    from fedcohort.record import Run
+    from fedcohort.study.comparison import Comparison
+    from fedcohort.study.results import Result
+
+__all__ = ["compare", "run", "sweep"]
 
 
 @click.command()
 @click.argument("file", required=False)
 @with_options(
-    variant_option, set_option, runs_option, data_dir_option, live_option, track_option, quiet_option, json_option
-)
+    variant_option, seed_option, set_option, runs_option, data_dir_option, live_option, track_option, quiet_option,
+    json_option,
+)  # fmt: skip
 def run(
     file: str | None,
     variant: str | None,
+    seed: int | None,
     settings: tuple[str, ...],
     runs: str,
     data_dir: str | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Run one row of an experiment under all its seeds.
+    """Run one row of an experiment, under all its seeds or one.
 
-    FILE is an experiment in TOML; without it the quickstart is run. A run that was interrupted goes on after its last round, and one
-    that is finished is not repeated.
+    FILE is an experiment in TOML; without it, the quickstart is run. An interrupted run resumes after its last checkpoint, and a
+    finished run is not repeated.
     """
-    import dataclasses
-
     from fedcohort.core import words
+    from fedcohort.experiment import Cell
+    from fedcohort.experiment.pairings import check_row
     from fedcohort.report import terminal
+
+    label, experiment = row_of(experiment_of(file, settings), variant)
+    check_row(label, experiment.selection.build(), experiment.algorithm.build())
+    seeds = experiment.all_seeds if seed is None else [seed]
+    cells = [Cell(label, each, experiment.single(each)) for each in seeds]
+    results, notes = _played(cells, runs, data_dir, quiet)
+    if as_json:
+        rows = [result.to_json() | {"note": note} for result, note in zip(results, notes, strict=True)]
+        click.echo(words.as_json({"name": experiment.name, "label": label, "runs": rows}))
+        return
+    screen = terminal.screen()
+    screen.print(terminal.results(label, results, screen.width))
+    for result, note in zip(results, notes, strict=True):
+        click.echo(f"seed {result.seed}: {result.path}" + (f"  ({note})" if note else ""))
+
+
+def _played(cells: "Sequence[Cell]", runs: str, data_dir: str | None, quiet: bool) -> "tuple[list[Result], list[str]]":
+    """Play cells one after another; their results, and notes about runs that existed before."""
     from fedcohort.runs.find import find_run
     from fedcohort.runs.given import Given
     from fedcohort.runs.play import run_cell
-    from fedcohort.study.comparison import result
+    from fedcohort.study.results import result
 
-    label, experiment = row_of(experiment_of(file, settings), variant)
-    cells = [dataclasses.replace(cell, label=label) for cell in experiment.cells()]
-    given = Given(data_dir=data_dir)
-    done = []
+    given, results, notes = Given(data_dir=data_dir), [], []
     with watching(cells, quiet) as progress:
         for cell in cells:
-            before = find_run(cell, given, runs)
-            finished, last = (before.finished, before.last_round) if before is not None else (False, 0)
-            note = "was finished already" if finished else f"went on after round {last}" if last else ""
-            done.append((result(run_cell(cell, given, runs=runs, progress=progress)), note))
-    if as_json:
-        rows = [one.to_json() | {"note": note} for one, note in done]
-        click.echo(words.as_json({"name": experiment.name, "label": label, "runs": rows}))
-    else:
-        screen = terminal.screen()
-        screen.print(terminal.results(label, [one for one, _ in done], screen.width))
-        for one, note in done:
-            click.echo(f"seed {one.seed}: {one.path}" + (f"  ({note})" if note else ""))
+            notes.append(_note(find_run(cell, given, runs)))
+            results.append(result(run_cell(cell, given, runs=runs, progress=progress)))
+    return results, notes
+
+
+def _note(before: "Run | None") -> str:
+    """How much of a run existed before the command."""
+    if before is None:
+        return ""
+    if before.finished:
+        return "was finished already"
+    last = before.last_round
+    return f"went on after round {last}" if last else ""
 
 
 @click.command()
@@ -91,10 +113,10 @@ def compare(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Compare the rows of an experiment; run what is missing.
+    """Compare the rows of an experiment; run those that are missing.
 
-    FILE is an experiment in TOML: its base and its variants are the rows. Or give the directories of finished RUNs, which are only
-    read.
+    FILE is an experiment in TOML: its base and its variants are the rows. Instead, you can give the directories of finished RUNs,
+    which are not changed.
     """
     from pathlib import Path
 
@@ -103,27 +125,29 @@ def compare(
         _compare(experiment_of(paths[0], settings), runs, data_dir, jobs, quiet, as_json)
         return
     if len(folders) < len(paths):
-        odd = next(path for path in paths if path not in folders)
-        raise UsageError(f"{odd}: not a run directory; give one experiment file, or run directories only")
+        other = next(path for path in paths if path not in folders)
+        raise UsageError(f"{other}: not a run directory; give one experiment file, or run directories only")
     if settings:
         raise UsageError(
             f"--set {settings[0]!r}: run directories are only read; leave it out, or give an experiment file"
         )
-    from fedcohort.study.comparison import read
+    from fedcohort.study.side_by_side import read
 
     _print_comparison(read(folders), as_json)
 
 
 @click.command()
 @click.argument("file", required=False)
-@click.option(
-    "--over",
-    multiple=True,
-    metavar="KEY=[V, …]",
-    help="Add a setting to the grid, such as 'selection.k=[1, 3, 6]'; repeatable.",
-)
 @with_options(
-    set_option, runs_option, data_dir_option, jobs_option, live_option, track_option, quiet_option, json_option
+    over_option,
+    set_option,
+    runs_option,
+    data_dir_option,
+    jobs_option,
+    live_option,
+    track_option,
+    quiet_option,
+    json_option,
 )
 def sweep(
     file: str | None,
@@ -135,10 +159,10 @@ def sweep(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Run every row of an experiment for every point of its grid.
+    """Run every row of an experiment for every point of a grid.
 
-    The grid is the [sweep] table of FILE and what --over adds; every row is run for every combination, under every seed. Without FILE
-    the quickstart is swept.
+    The grid is the [sweep] table of FILE and the settings of --over. Every row is run for every combination of values and every
+    seed. Without FILE, the quickstart is used.
     """
     experiment = experiment_of(file, settings)
     if over:
@@ -154,6 +178,7 @@ def sweep(
 
 
 def _grid(over: Sequence[str]) -> dict[str, Any]:
+    """The values of ``--over`` by dotted key."""
     from fedcohort.experiment import parse_overrides
 
     grid: dict[str, Any] = {}
@@ -169,17 +194,19 @@ def _grid(over: Sequence[str]) -> dict[str, Any]:
 
 
 def _compare(experiment: "Experiment", runs: str, data_dir: str | None, jobs: int, quiet: bool, as_json: bool) -> None:
+    """Run the rows of an experiment that are missing, and print the comparison."""
     from fedcohort.runs.given import Given
-    from fedcohort.study.comparison import compare
+    from fedcohort.study.compare import compare
 
     if jobs > 1 and click.get_current_context().meta.get("fedcohort.track"):
-        raise UsageError(f"--jobs {jobs}: trackers are told by one process; leave out --track, or take --jobs 1")
+        raise UsageError(f"--jobs {jobs}: trackers work with one process only; leave out --track, or use --jobs 1")
     with watching(experiment.cells(), quiet) as progress:
         compared = compare(experiment, Given(data_dir=data_dir), runs=runs, progress=progress, jobs=jobs)
     _print_comparison(compared, as_json)
 
 
 def _print_comparison(compared: "Comparison", as_json: bool) -> None:
+    """Print a comparison as a table, or as JSON."""
     from fedcohort.core import words
     from fedcohort.report import terminal
 

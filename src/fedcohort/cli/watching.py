@@ -1,47 +1,50 @@
-"""What watches runs while they are played: progress, the live page, trackers."""
+"""Follow runs while they are played: progress in the terminal, the live page, trackers."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from fedcohort.cli.errors import Stopped
+
 if TYPE_CHECKING:
     from fedcohort.experiment import Cell
+    from fedcohort.record import RoundRow
     from fedcohort.runs.play import Progress
-from fedcohort.cli.errors import Stopped
+    from fedcohort.runs.trackers import OneLineErrors
 
 __all__ = ["watching"]
 
 
 @contextmanager
 def watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None]":
-    """Show how the runs get on; Ctrl-C ends them with exit code 130."""
+    """Show the progress of runs during a block; Ctrl-C ends the command with exit code 130."""
     import logging
 
     from fedcohort.report import terminal
     from fedcohort.runs.play import Interrupted
 
     log = logging.getLogger("fedcohort")
-    told: logging.Handler = logging.NullHandler()
+    handler: logging.Handler = logging.NullHandler()
     try:
-        with _followed(cells), _trackers() as told_too, terminal.watching(cells, quiet=quiet) as shown:
-            progress = _all_of([*([shown] if shown is not None else []), *told_too])
+        with _live_page(cells), _trackers() as trackers, terminal.watching(cells, quiet=quiet) as shown:
+            progress = _all_of([*([shown] if shown is not None else []), *trackers])
             if not quiet:
-                told = logging.StreamHandler()  # to the standard error of now, which the bar lets through
-                told.setFormatter(logging.Formatter("fedcohort: %(message)s"))
+                handler = logging.StreamHandler()  # made now, since the progress bar has replaced standard error
+                handler.setFormatter(logging.Formatter("fedcohort: %(message)s"))
                 log.setLevel(logging.INFO)
-            log.addHandler(told)
+            log.addHandler(handler)
             yield progress
     except Interrupted as stopped:
         raise Stopped(str(stopped)) from None
     finally:
-        log.removeHandler(told)
+        log.removeHandler(handler)
 
 
 @contextmanager
-def _followed(cells: "Sequence[Cell]") -> "Iterator[None]":
-    """The live page, if ``--live`` asks for it."""
+def _live_page(cells: "Sequence[Cell]") -> "Iterator[None]":
+    """Serve the live page if ``--live`` is set."""
     context = click.get_current_context()
     if not context.meta.get("fedcohort.live"):
         yield
@@ -54,28 +57,28 @@ def _followed(cells: "Sequence[Cell]") -> "Iterator[None]":
 
 
 @contextmanager
-def _trackers() -> "Iterator[list[Any]]":
-    """The trackers that ``--track`` asks for; what they buffer is written at the end."""
-    asked = click.get_current_context().meta.get("fedcohort.track") or ()
-    trackers = []
-    if asked:
+def _trackers() -> "Iterator[list[OneLineErrors]]":
+    """The trackers of ``--track``; they are closed at the end."""
+    options = click.get_current_context().meta.get("fedcohort.track") or ()
+    trackers: list[OneLineErrors] = []
+    if options:
         from fedcohort.runs.trackers import tracker
 
-        trackers = [tracker(text) for text in asked]
+        trackers = [tracker(text) for text in options]
     try:
         yield trackers
     finally:
-        for one in trackers:
-            one.close()
+        for each in trackers:
+            each.close()
 
 
 def _all_of(watchers: "Sequence[Progress]") -> "Progress | None":
-    """Tell everybody."""
+    """One function that calls all of them; None without any."""
     if len(watchers) < 2:
         return watchers[0] if watchers else None
 
-    def tell(cell: "Cell", row: Any) -> None:
+    def call_all(cell: "Cell", row: "RoundRow") -> None:
         for watcher in watchers:
             watcher(cell, row)
 
-    return tell
+    return call_all

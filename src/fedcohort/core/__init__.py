@@ -1,1 +1,1 @@
-"""What every other package builds on: arrays, errors, checked parameters, plug-in tables, saved states, named randomness, threads."""
+"""Foundations of all other packages: arrays, errors, checked parameters, plug-in tables, saved states, named randomness, threads."""

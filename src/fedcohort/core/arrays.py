@@ -1,4 +1,4 @@
-"""Names for the two kinds of numpy arrays that pass between rooms, and what a million numbers need that numpy does slowly."""
+"""Types of the numpy arrays that packages exchange, and order statistics that are fast for millions of numbers."""
 
 import math
 
@@ -13,45 +13,47 @@ Values = NDArray[np.float64]
 """Scores, losses, seconds."""
 
 SAMPLE = 2**14
-"""Numbers from which it is guessed where among many a place is."""
+"""Sample size for estimating a quantile's position."""
 MANY = 4 * SAMPLE
-"""Numbers from which on guessing pays."""
+"""Length above which sampling first is faster."""
 
 
 def nth_highest(values: Values, count: int) -> float:
-    """The ``count``-th highest of numbers without NaN, 1 ≤ count ≤ n.
+    """The ``count``-th highest of ``values``, which hold no NaN; 1 ≤ count ≤ n.
 
-    Of many, only those are partitioned that lie above a guess from evenly spaced ones; a million that are equal are not.
+    A long array is not partitioned as a whole: an evenly spaced sample gives a lower bound, and only the values above it are
+    partitioned. Where all values are equal, nothing is partitioned.
     """
-    some, n = values, len(values)
+    candidates, n = values, len(values)
     if n >= MANY:
         step = n // SAMPLE
         sample = values[::step]
         place = min(len(sample), 2 * count // step + 16)
-        guess = np.partition(sample, len(sample) - place)[len(sample) - place]
-        if guess < sample.max():
-            some = values[values >= guess]
-        if len(some) < count:  # the sample misled
-            some = values
-    highest = some.max()
-    if np.count_nonzero(some == highest) >= count:
+        bound = np.partition(sample, len(sample) - place)[len(sample) - place]
+        if bound < sample.max():
+            candidates = values[values >= bound]
+        if len(candidates) < count:  # the bound was too high: use all values
+            candidates = values
+    highest = candidates.max()
+    if np.count_nonzero(candidates == highest) >= count:
         return float(highest)
-    return float(np.partition(some, len(some) - count)[len(some) - count])
+    return float(np.partition(candidates, len(candidates) - count)[len(candidates) - count])
 
 
 def nth_lowest(values: Values, position: int) -> float:
-    """The number at this position, counted from 0, of the sorted numbers without NaN.
+    """The value at this position, counted from 0, of the sorted ``values``, which hold no NaN.
 
-    Of many, only those are partitioned that lie near a guess from evenly spaced ones.
+    A long array is not partitioned as a whole: an evenly spaced sample gives two bounds, and only the values between them are
+    partitioned.
     """
-    n, some, below = len(values), values, 0
+    n, candidates, below = len(values), values, 0
     if n >= MANY:
         sample = np.sort(values[:: n // (2 * SAMPLE)])
-        centre, margin = position * len(sample) // n, 3 * math.isqrt(len(sample))  # six standard deviations at least
+        centre, margin = position * len(sample) // n, 3 * math.isqrt(len(sample))  # at least six standard deviations
         low, high = sample[max(centre - margin, 0)], sample[min(centre + margin, len(sample) - 1)]
         under = values < low
         below = int(np.count_nonzero(under))
-        some = values[np.logical_xor(under, values <= high, out=under)]
-        if not below <= position < below + len(some):  # the sample misled
-            some, below = values, 0
-    return float(np.partition(some, position - below)[position - below])
+        candidates = values[np.logical_xor(under, values <= high, out=under)]
+        if not below <= position < below + len(candidates):  # the position is outside the bounds: use all values
+            candidates, below = values, 0
+    return float(np.partition(candidates, position - below)[position - below])

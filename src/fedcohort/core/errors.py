@@ -1,4 +1,4 @@
-"""The one error users meet. Everything they can get wrong ends here; a traceback is for our bugs."""
+"""The error for everything that users can get wrong. A traceback means a bug in FedCohort."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -9,8 +9,7 @@ __all__ = ["UsageError", "nearest"]
 class UsageError(Exception):
     """A setting, a file or an input that cannot be used.
 
-    The message is one line that names the parameter, its value and what would work. The command line prints it and exits
-    with code 2.
+    The message is one line: the parameter, its value, and a value that works. The command line prints it and exits with code 2.
     """
 
     def __init__(self, message: str) -> None:
@@ -18,7 +17,7 @@ class UsageError(Exception):
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
-    """What to say after an unknown ``word``: the nearest valid names, or all of them when none is near."""
+    """A hint for an unknown ``word``: the most similar valid name, or all valid names if none is similar."""
     names = sorted(valid)
     close = get_close_matches(word, names, n=1, cutoff=0.5)
     known = ", ".join(names)

@@ -1,4 +1,4 @@
-"""Names that a package offers but imports only when they are used, so that importing the package stays light."""
+"""Names that a package exports but imports only at their first use, so that importing the package is fast."""
 
 import importlib
 import sys

@@ -1,7 +1,7 @@
-"""Parameters of everything that can be plugged in: a strict dataclass whose fields, limits and sentences are read everywhere.
+"""Parameters of plug-ins: strict dataclasses with checked fields, limits and documentation.
 
-A strategy, an algorithm, a partition, a model or a latency law is a class marked ``@parameters``. Its fields are checked when
-it is made, from Python and from TOML alike; the sentence under each field is what ``fedcohort strategies`` and the docs print.
+A strategy, an algorithm, a partition, a model or a latency law is a class marked ``@parameters``. Its fields are checked when an
+instance is created, from Python and from TOML alike. ``fedcohort strategies`` and the docs print the docstring under each field.
 """
 
 import ast
@@ -20,7 +20,7 @@ from pydantic_core import ArgsKwargs, ErrorDetails
 
 from fedcohort.core.errors import UsageError, nearest
 
-__all__ = ["Parameter", "describe", "explain", "make", "parameters"]
+__all__ = ["NotInKey", "Parameter", "describe", "explain", "in_key", "make", "parameters"]
 
 T = TypeVar("T")
 
@@ -31,12 +31,35 @@ _STRICT = ConfigDict(
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
 def parameters(cls: type[T]) -> type[T]:
-    """Make ``cls`` a dataclass with keyword-only fields that are checked strictly when it is made."""
+    """Make ``cls`` a dataclass with keyword-only fields that are checked strictly when an instance is created."""
     return checked_dataclass(cls, config=_STRICT, kw_only=True)  # type: ignore[return-value]
 
 
+@dataclasses.dataclass(frozen=True)
+class NotInKey:
+    """Mark a setting that does not enter the hash of a run: ``workers: Annotated[int, NotInKey()] = 0``.
+
+    Attributes:
+        values: the setting is left out only while it has one of these values; empty means always. A setting that is added later is
+            left out at its default value, so that existing runs keep their hashes.
+    """
+
+    values: tuple[Any, ...] = ()
+
+    def leaves_out(self, value: Any) -> bool:
+        """Whether the hash leaves out the setting when it has this value."""
+        return not self.values or value in self.values
+
+
+def in_key(section: Any, name: str, value: Any) -> bool:
+    """Whether a field of ``section`` (a class or an instance) enters the hash of a run when it has this value."""
+    info = getattr(section, "__pydantic_fields__", {}).get(name)
+    markers = [] if info is None else [marker for marker in info.metadata if isinstance(marker, NotInKey)]
+    return not any(marker.leaves_out(value) for marker in markers)
+
+
 class Parameter(NamedTuple):
-    """One field of a ``@parameters`` class, as the docs show it."""
+    """One field of a ``@parameters`` class: name, type, default value and documentation."""
 
     name: str
     type: str
@@ -55,7 +78,7 @@ def describe(cls: type) -> list[Parameter]:
 
 
 def _sentence_of(cls: type, name: str) -> str:
-    """The docstring under a field, where the class or one that it extends has it."""
+    """The docstring under a field, from the class or from the first base class that has one."""
     for base in cls.__mro__:
         info = getattr(base, "__pydantic_fields__", {}).get(name)
         sentence = info and (info.description or _sentences(base).get(name))
@@ -65,21 +88,21 @@ def _sentence_of(cls: type, name: str) -> str:
 
 
 def _sentences(cls: type) -> dict[str, str]:
-    """The docstrings under the fields as the file has them; pydantic misses them where a file was loaded under two names."""
+    """The docstrings under the fields, read from the source; pydantic misses them if a file was loaded under two names."""
     try:
         [tree] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     except (OSError, TypeError, SyntaxError, ValueError):
         return {}
-    found = {}
+    docstrings = {}
     for pair in itertools.pairwise(getattr(tree, "body", [])):
         match pair:
             case ast.AnnAssign(target=ast.Name(id=field)), ast.Expr(value=ast.Constant(value=str(words))):
-                found[field] = words
-    return found
+                docstrings[field] = words
+    return docstrings
 
 
 def _type(annotation: Any, limits: Iterable[Any] = ()) -> str:
-    """A type in a reader's words: ``float > 0``, ``int ≥ 1 or none``, ``clip | affine``."""
+    """A type as text: ``float > 0``, ``int ≥ 1 or none``, ``clip | affine``."""
     if get_origin(annotation) is Annotated:
         annotation, *limits = get_args(annotation)
     if get_origin(annotation) is Literal:
@@ -98,10 +121,10 @@ def _type(annotation: Any, limits: Iterable[Any] = ()) -> str:
 
 
 def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Build ``cls`` from ``values``.
+    """Create a ``cls`` from ``values``.
 
     Raises:
-        UsageError: one line that names the key below ``where``, its value and what would work.
+        UsageError: a value is not valid; the message names the key below ``where``, its value and a value that works.
     """
     try:
         return cls(**values)
@@ -110,7 +133,7 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
 
 
 def explain(error: ValidationError, where: str, model: type | None = None) -> UsageError:
-    """A pydantic error as one line: the full key, the value, and what would work."""
+    """A pydantic error as one line: the full key, its value, and a value that works."""
     detail = error.errors(include_url=False)[0]
     key = ".".join([where, *(str(part) for part in detail["loc"])]).strip(".")
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -125,13 +148,13 @@ def _sentence(key: str, detail: ErrorDetails, model: type | None, section: type 
     if detail["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return f"{key}: required, but not given"
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    if isinstance(detail["input"], ArgsKwargs):  # several parameters that do not go together: the message names them
+    if isinstance(detail["input"], ArgsKwargs):  # parameters that cannot be combined: the message names them
         return f"{key}: {message}"
     return f"{key} = {detail['input']!r}: {_shape(detail, section) or message}"
 
 
 def _shape(detail: ErrorDetails, section: type | None) -> str | None:
-    """What was wanted where a plain value, a list and a table were mixed up."""
+    """The shape that a key needs, if it has a plain value, a list or a table where another of these is needed."""
     match detail["type"]:
         case "model_type" | "dataclass_type" | "dataclass_exact_type":
             fields = list(getattr(section, "__pydantic_fields__", {}))

@@ -1,4 +1,4 @@
-"""Names for things that can be plugged in: an explicit table, a user's own file, or an installed package's entry point."""
+"""Find plug-ins by name: built-in names, a class in a user's own file, or an entry point of an installed package."""
 
 import importlib
 import importlib.util
@@ -17,15 +17,16 @@ __all__ = ["Card", "Table", "from_file", "is_file_name", "short_name"]
 
 @dataclass(frozen=True)
 class Card:
-    """What ``fedcohort strategies`` says about a strategy or an algorithm.
+    """What ``fedcohort strategies`` prints about a strategy or an algorithm.
 
     Attributes:
         source: authors, year, arXiv id or repository.
-        status: ``paper`` (as its source says), ``code`` (checked against a public implementation), ``ours`` (our reading or design).
-        asks: what clients are asked for, beside training.
-        discloses: what the server learns of a client beyond its update.
-        knows: what the server must know or have in order to choose, beside the clients' ids.
-        cost: server work per round; m clients, k chosen, d candidates, K classes, P parameters.
+        status: ``paper`` (as its source describes it), ``code`` (checked against a public implementation), ``ours`` (our
+            interpretation or design).
+        asks: what the server asks clients for, besides training.
+        discloses: what the server learns about a client beyond its update.
+        knows: what the server must know or hold in order to select, besides the clients' ids.
+        cost: server work per round, for m clients, k selected, d candidates, K classes, P parameters.
     """
 
     source: str
@@ -38,13 +39,13 @@ class Card:
 
 @dataclass(frozen=True)
 class Table:
-    """Name → class, imported when it is asked for.
+    """A table from names to classes, which are imported at their first use.
 
     Attributes:
-        kind: what the names are, for messages: ``"strategy"``.
+        kind: what the names stand for, in messages: ``"strategy"``.
         group: entry-point group under which installed packages add names.
         builtin: name → ``"module:Class"``.
-        base: ``"module:Class"`` that all of them extend; empty if there is none.
+        base: the base class of all of them, as ``"module:Class"``; empty if there is none.
     """
 
     kind: str
@@ -60,7 +61,7 @@ class Table:
         """The class called ``name``: built in, installed, or ``path/to/file.py:Class``.
 
         Raises:
-            UsageError: nothing has that name, or not what it should be; the message names the key ``where`` and what would work.
+            UsageError: there is no such name, or it stands for something else; the message names the key ``where`` and valid names.
         """
         if name in self.builtin:
             return _imported(self.builtin[name])
@@ -78,11 +79,11 @@ class Table:
         hint = f"{nearest(name, self)}; your own: 'path/to/file.py:Class'"
         raise UsageError(f"{where} = {name!r}: no such {self.kind}; {hint}")
 
-    def _checked(self, found: Any, name: str, where: str) -> Any:
-        """``found``, if it extends the base; the built-in ones do."""
-        if not self.base or (isinstance(found, type) and issubclass(found, _imported(self.base))):
-            return found
-        what = f"{found.__name__} is no {self.kind}" if isinstance(found, type) else f"is a {type(found).__name__}"
+    def _checked(self, plugin: Any, name: str, where: str) -> Any:
+        """``plugin``, if it extends the base class. Built-in classes need no check."""
+        if not self.base or (isinstance(plugin, type) and issubclass(plugin, _imported(self.base))):
+            return plugin
+        what = f"{plugin.__name__} is no {self.kind}" if isinstance(plugin, type) else f"is a {type(plugin).__name__}"
         article = "an" if self.kind[0] in "aeiou" else "a"
         raise UsageError(f"{where} = {name!r}: {what}; {article} {self.kind} extends {self.base.replace(':', '.')}")
 
@@ -94,17 +95,17 @@ def _imported(path: str) -> Any:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether ``name`` means a class in a user's own file, ``path/to/file.py:Class``."""
+    """Whether ``name`` stands for a class in a user's own file, ``path/to/file.py:Class``."""
     return ".py:" in name
 
 
 def short_name(name: str) -> str:
-    """``name`` for tables: of a class in a user's own file, the class."""
+    """``name`` as tables show it: without the path, if it is a class in a user's own file."""
     return name.rpartition(":")[2] if is_file_name(name) else name
 
 
 def from_file(name: str, where: str) -> Any:
-    """The object that ``path/to/file.py:Name`` stands for; the file is run once, as a module of its own, again when it has changed."""
+    """The object that ``path/to/file.py:Name`` stands for. The file is run once as a module, and again when it has changed."""
     path_text, _, attribute = name.rpartition(":")
     path = Path(path_text).expanduser().resolve()
     if not path.is_file():
@@ -123,7 +124,7 @@ def from_file(name: str, where: str) -> Any:
             raise UsageError(
                 f"{where} = {name!r}: {path_text} cannot be imported: {type(error).__name__}: {error}"
             ) from error
-    found = getattr(sys.modules[module_name], attribute, None)
-    if found is None:
+    plugin = getattr(sys.modules[module_name], attribute, None)
+    if plugin is None:
         raise UsageError(f"{where} = {name!r}: {path_text} defines no {attribute}")
-    return found
+    return plugin

@@ -1,7 +1,7 @@
-"""Named randomness: every draw is a function of (seed, purpose, round, client), never of what was drawn before it.
+"""Named randomness: every draw is a function of (seed, purpose, round, client), and never depends on earlier draws.
 
-Two strategies under one seed therefore meet the same partition, latencies, initial model and batch orders; a run that was killed
-after round 17 draws in round 18 what it would have drawn; the number of threads cannot matter.
+Two strategies under the same seed therefore get the same partition, latencies, initial model and batch orders. A run that was killed
+after round 17 and resumed draws the same numbers in round 18 as without the interruption. The number of threads has no effect.
 
 >>> rng(0, "select", round=3).random() == rng(0, "select", round=3).random()
 True
@@ -25,24 +25,24 @@ _TORCH = threading.RLock()
 
 
 def rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
-    """The generator for one purpose, round and client: Philox, counter based.
+    """The generator for one purpose, round and client: Philox, which is counter based.
 
     Args:
         seed: the experiment's seed, ≥ 0.
-        purpose: what the numbers are for, such as ``"partition"``, ``"select"`` or ``"batches"``; plug-ins may add their own.
-        round: round number, 0 for what happens once.
-        client: client id, 0 for what concerns everybody.
+        purpose: the use of the numbers, such as ``"partition"``, ``"select"`` or ``"batches"``; plug-ins may add their own.
+        round: round number; 0 for draws that happen once.
+        client: client id; 0 for draws that concern all clients.
     """
     sequence = np.random.SeedSequence(seed, spawn_key=(crc32(purpose.encode()), round, client))
     return np.random.Generator(np.random.Philox(sequence))
 
 
 def rngs(seed: int, purpose: str, round: int, clients: Sequence[int]) -> Iterator[np.random.Generator]:
-    """``rng(seed, purpose, round, client)`` for one client after another: the same numbers, at a fifth of the time.
+    """``rng(seed, purpose, round, client)`` for one client after another: the same numbers in a fifth of the time.
 
-    One generator is set to each client's key in turn, so it is that client's until the next one is taken. Keys are what
-    :class:`numpy.random.SeedSequence` makes of seed and spawn key (O'Neill's ``seed_seq_fe``, which NumPy promises to keep), for all
-    clients at once.
+    All items are the same generator object, set to each client's key in turn: use each before you take the next. The keys are those
+    that :class:`numpy.random.SeedSequence` derives from seed and spawn key (O'Neill's ``seed_seq_fe``, which NumPy promises to keep),
+    computed for all clients at once.
     """
     largest = max(clients, default=0)
     if largest >= 2**32 or not 0 <= round < 2**32:
@@ -62,12 +62,12 @@ def rngs(seed: int, purpose: str, round: int, clients: Sequence[int]) -> Iterato
 
 
 def _words(number: int) -> list[int]:
-    """An integer's 32-bit words, the lowest first; one for 0."""
+    """An integer's 32-bit words, the lowest first; one word for 0."""
     return [number >> shift & 0xFFFFFFFF for shift in range(0, max(number.bit_length(), 1), 32)]
 
 
 def _keys(words: list[int], last: "NDArray[np.uint32]") -> "NDArray[np.uint64]":
-    """The first two 64-bit numbers that seed sequences of ``words`` and one more word each generate, [n, 2]."""
+    """The first two 64-bit numbers of the seed sequences of ``words`` followed by each entry of ``last``, [n, 2]."""
     mask, constant = 0xFFFFFFFF, 0x43B0D7E5
 
     def hashed(value: Any, multiplier: int) -> Any:
@@ -94,16 +94,16 @@ def _keys(words: list[int], last: "NDArray[np.uint32]") -> "NDArray[np.uint64]":
 
 
 def integer(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
-    """One 63-bit integer of the same family, to seed generators of other libraries."""
+    """One 63-bit integer from the same stream, to seed generators of other libraries."""
     return int(rng(seed, purpose, round, client).integers(2**63 - 1))
 
 
 @contextmanager
 def torch_seeded(number: int, device: "torch.device") -> "Iterator[list[torch.Generator]]":
-    """Inside, what torch draws from its own generators (the CPU's and that of ``device``) depends on ``number`` alone.
+    """Seed torch's global generators (of the CPU and of ``device``) with ``number`` for the duration of a block.
 
-    Modules such as Dropout can draw from nowhere else, and all threads share these generators: one thread at a time is inside. They
-    are put back at the end. Gives the generators.
+    Modules such as Dropout cannot draw from other generators, and all threads share the global ones, so only one thread at a time runs
+    such a block. The states of the generators are restored at the end. The block receives the generators.
     """
     import torch
 

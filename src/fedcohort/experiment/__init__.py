@@ -1,4 +1,4 @@
-"""The description of a run: the schema, its defaults, and the file it is read from."""
+"""The description of a run: its schema, its defaults, and the experiment file."""
 
 from fedcohort.experiment.experiment import Cell, Experiment
 from fedcohort.experiment.file import load

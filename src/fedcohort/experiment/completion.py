@@ -1,4 +1,4 @@
-"""Complete a description: check the parameters of every plug-in against its class and fill in its defaults."""
+"""Complete a description: check the parameters of every plug-in and fill in its defaults."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,26 +37,29 @@ _PLUGS: dict[tuple[str, ...], type[Choice]] = {
     ("algorithm",): Algorithm,
     ("selection",): Selection,
 }
+"""Where the sections of plug-ins are in a description."""
+
+
+NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep", "public")
+"""Settings that are the same for all rows of a comparison."""
 
 
 def completed(values: Mapping[str, Any], *, recorded: bool = False) -> dict[str, Any]:
-    """Check the parameters of every plug-in against its class and fill in its defaults; split rows from their overrides."""
+    """A description with the parameters of every plug-in checked and complete, and with rows separated from their labels.
+
+    Args:
+        values: the description as nested plain values.
+        recorded: the description is that of a run directory; see :meth:`Experiment.recorded`.
+    """
     complete = dict(values)
     for path, choice in _PLUGS.items():
-        where = ".".join(path)
-        parent = complete
+        section = complete
         if len(path) == 2:
             inner = complete.get(path[0], {})
             if not isinstance(inner, Mapping):
-                continue
-            parent = complete[path[0]] = dict(inner)
-        given = parent.get(path[-1], {})
-        if isinstance(given, str):
-            given = {"name": given}
-        if isinstance(given, Mapping):
-            parent[path[-1]] = _plug(choice, given, where, recorded)
-        elif not isinstance(given, choice):
-            raise _no_plug(where, given, choice)
+                continue  # the schema reports it
+            section = complete[path[0]] = dict(inner)
+        section[path[-1]] = _choice(choice, section.get(path[-1], {}), ".".join(path), recorded)
     if isinstance(complete.get("training"), Mapping):
         complete["training"] = make(Training, _with_loss(complete["training"], recorded), "training")
     if isinstance(complete.get("variants"), list | tuple):
@@ -65,51 +68,69 @@ def completed(values: Mapping[str, Any], *, recorded: bool = False) -> dict[str,
 
 
 def _with_loss(training: Mapping[str, Any], recorded: bool) -> dict[str, Any]:
-    """``[training]`` with the loss's name and parameters complete."""
-    given = training.get("loss", "ce")
-    flat = {"name": given} if isinstance(given, str) else given
-    if not isinstance(flat, Mapping):
-        raise _no_plug("training.loss", given, Loss)
-    return {**training, "loss": flattened(_plug(Loss, flat, "training.loss", recorded))}
+    """``[training]`` with the name and all parameters of the loss."""
+    loss = _choice(Loss, training.get("loss", "ce"), "training.loss", recorded)
+    return {**training, "loss": flattened(loss)}
 
 
-def _no_plug(where: str, given: Any, choice: type[Choice]) -> UsageError:
-    return UsageError(
+def _choice(choice: type[Choice], given: Any, where: str, recorded: bool) -> Any:
+    """A plug-in's section from a name or a table; a section that is complete already stays as it is."""
+    if isinstance(given, str):
+        given = {"name": given}
+    if isinstance(given, Mapping):
+        return _plug(choice, given, where, recorded)
+    if isinstance(given, choice):
+        return given
+    raise UsageError(
         f"{where} = {given!r}: should be a name, or a table with a name and its parameters, such as "
         f"{choice.model_fields['name'].default!r}"
     )
 
 
 def _plug(choice: type[Choice], given: Mapping[str, Any], where: str, recorded: bool) -> dict[str, Any]:
-    own = {key: value for key, value in given.items() if key in choice.model_fields and key != "parameters"}
-    rest = {key: value for key, value in given.items() if key not in own and key != "parameters"}
-    rest |= given.get("parameters", {}) if isinstance(given.get("parameters"), Mapping) else {}
+    """A plug-in's section: the settings of the section itself, the name, and all parameters of the plug-in."""
+    own, parameters = _separated(choice, given)
     name = own.get("name", choice.model_fields["name"].default)
     if not isinstance(name, str):
         raise UsageError(f"{where}.name = {name!r}: should be a name; {nearest(str(name), choice.table)}")
     if recorded and name in choice.table.builtin:
-        return {**own, "name": name, "parameters": rest}
+        return {**own, "name": name, "parameters": parameters}
     if is_file_name(name):
         name = anchored(name, Path.cwd())
-    found = choice.table.find(name, f"{where}.name")
-    if not isinstance(found, type):
-        raise UsageError(f"{where}.name = {name!r}: is a {type(found).__name__}; a {choice.table.kind} is a class")
-    if rest and not hasattr(found, "__pydantic_fields__"):
-        raise UsageError(f"{where}.{min(rest)}: {name!r} takes no parameters; a class with @parameters has them")
+    plugin = choice.table.find(name, f"{where}.name")
+    if not isinstance(plugin, type):
+        raise UsageError(f"{where}.name = {name!r}: is a {type(plugin).__name__}; a {choice.table.kind} is a class")
+    return {**own, "name": name, "parameters": _all_parameters(choice, plugin, name, parameters, where)}
+
+
+def _separated(choice: type[Choice], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of the section itself, such as ``name`` and ``k``, and the parameters of the plug-in."""
+    own = {key: value for key, value in given.items() if key in choice.model_fields and key != "parameters"}
+    parameters = {key: value for key, value in given.items() if key not in own and key != "parameters"}
+    nested = given.get("parameters")
+    return own, {**parameters, **nested} if isinstance(nested, Mapping) else parameters
+
+
+def _all_parameters(
+    choice: type[Choice], plugin: type, name: str, parameters: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """The parameters of a plug-in, checked, with its defaults."""
+    declared = getattr(plugin, "__pydantic_fields__", None)
+    if parameters and declared is None:
+        raise UsageError(f"{where}.{min(parameters)}: {name!r} takes no parameters; a class with @parameters has them")
     try:
-        instance: Any = make(found, rest, where)
+        instance: Any = make(plugin, parameters, where)
     except UsageError as error:
-        fields = [*(f for f in choice.model_fields if f != "parameters"), *getattr(found, "__pydantic_fields__", {})]
-        unknown = next((key for key in rest if key not in fields), None)
+        fields = [*(f for f in choice.model_fields if f != "parameters"), *(declared or ())]
+        unknown = next((key for key in parameters if key not in fields), None)
         if unknown is None:
             raise
         raise UsageError(f"{where}.{unknown}: unknown key for {name!r}; {nearest(unknown, fields)}") from error
-    parameters = {key: getattr(instance, key) for key in getattr(found, "__pydantic_fields__", {})}
-    complete: dict[str, Any] = {**own, "name": name, "parameters": parameters}
-    return complete
+    return {key: getattr(instance, key) for key in declared or ()}
 
 
 def _variant(row: Any, position: int) -> Variant:
+    """A row of ``[[variants]]``: its label, and what it overrides."""
     if isinstance(row, Variant):
         return row
     if not isinstance(row, Mapping) or not isinstance(row.get("label"), str) or not row["label"].strip():
@@ -120,6 +141,3 @@ def _variant(row: Any, position: int) -> Variant:
                 f"variants.{row['label']}.{key}: cannot differ between rows; set it once for the experiment"
             )
     return Variant(label=row["label"], overrides={key: value for key, value in row.items() if key != "label"})
-
-
-NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep", "public")

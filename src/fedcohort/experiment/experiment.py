@@ -1,7 +1,7 @@
-"""The description of a run: TOML and Python both end up here, checked by one schema.
+"""The description of a run, from TOML or from Python, checked by one schema.
 
-An :class:`Experiment` is complete (every default is filled in), strict (an unknown key is an error) and hashable (the hash names
-its run). Variants, sweeps and seeds expand into :class:`Cell`\\ s, each a single experiment that is one run.
+An :class:`Experiment` is complete (every default is filled in) and strict (an unknown key is an error), and its hash names its run.
+Variants, sweeps and seeds expand into :class:`Cell`\\ s, each of which describes one run.
 """
 
 import copy
@@ -18,9 +18,10 @@ from pydantic import BaseModel, Field, ValidationError
 
 from fedcohort.algorithms.local import Training
 from fedcohort.core.errors import UsageError
-from fedcohort.core.parameters import explain
+from fedcohort.core.parameters import NotInKey, explain, in_key
 from fedcohort.core.plugins import is_file_name, short_name
 from fedcohort.experiment.completion import NOT_IN_ROWS, completed
+from fedcohort.experiment.pairings import check_row
 from fedcohort.experiment.sections import (
     Algorithm,
     Choice,
@@ -41,20 +42,22 @@ __all__ = ["Cell", "Experiment"]
 
 
 class Experiment(Section):
-    """Everything that decides a run. Unknown keys, wrong types and impossible combinations are :class:`UsageError`\\ s.
+    """Everything that determines the results of a run.
+
+    Unknown keys, wrong types and impossible combinations raise :class:`UsageError`.
 
     >>> Experiment(rounds=5, selection={"name": "all"}).selection.name
     'all'
     """
 
-    name: str = "quickstart"
-    """Names the run directories; decides nothing."""
+    name: Annotated[str, NotInKey()] = "quickstart"
+    """Name of the run directories; it does not change results."""
     rounds: Annotated[int, Ge(1), Le(10_000_000)] = 20
-    """Rounds of federated training (n)."""
+    """Number of rounds of federated training (n)."""
     seed: Annotated[int, Ge(0)] = 0
-    """First seed; everything random follows from it."""
-    seeds: Annotated[int, Ge(1), Le(10_000)] = 3
-    """Repetitions, with seeds seed, seed + 1, …"""
+    """First seed; all random draws are derived from it."""
+    seeds: Annotated[int, Ge(1), Le(10_000), NotInKey()] = 3
+    """Number of repetitions, with seeds seed, seed + 1, …"""
     data: Data = Data()
     public: Public = Public()
     federation: FederationSection = FederationSection()
@@ -65,67 +68,74 @@ class Experiment(Section):
     selection: Selection = Selection()
     engine: Engine = Engine()
     measures: Measures = Measures()
-    variants: tuple[Variant, ...] = ()
-    """Named rows that override anything; the base is the first row."""
-    sweep: dict[str, list[Any]] = Field(default_factory=dict)
-    """Dotted key → list of values; the grid of all combinations, for every row."""
+    variants: Annotated[tuple[Variant, ...], NotInKey()] = ()
+    """Named rows that override settings of the base; the base is the first row."""
+    sweep: Annotated[dict[str, list[Any]], NotInKey()] = Field(default_factory=dict)
+    """Dotted key → list of values. Every row is run for every combination of the values."""
 
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**completed(values))
         except ValidationError as error:
             raise explain(error, "", type(self)) from None
-        k, m = self.selection.k, self.federation.clients
-        given = values.get("selection")
-        if k > m and not isinstance(given, Selection) and not (isinstance(given, Mapping) and "k" in given):
-            object.__setattr__(self, "selection", self.selection.model_copy(update={"k": m}))  # nobody asked for more
-        elif k > m:
-            raise UsageError(f"selection.k = {k}: more than federation.clients = {m}; use 1 to {m}")
-        for section in ("selection", "algorithm"):
-            choice: Choice = getattr(self, section)
-            self.meet(choice.build().needs, repr(choice.name))
+        self._cap_k(values.get("selection"))
+        for choice in (self.selection, self.algorithm):
+            self.check_needs(choice.build().needs, repr(choice.name))
         for key, choices in self.sweep.items():
-            if not choices:
-                raise UsageError(f"sweep.{key} = []: give at least one value")
-            if any(choices.count(choice) > 1 for choice in choices):
-                raise UsageError(f"sweep.{key} = {choices!r}: the same value stands twice")
-            if key.partition(".")[0] in NOT_IN_ROWS:
-                raise UsageError(f"sweep.{key}: cannot differ between rows; set it once for the experiment")
+            _check_sweep(key, choices)
         if self.variants or self.sweep:
-            self.rows()
+            self.rows()  # a row that is not valid is an error now, not when it is run
+
+    def _cap_k(self, given: Any) -> None:
+        """Select all clients if there are fewer than the default k; a larger k that was ``given`` is an error."""
+        k, m = self.selection.k, self.federation.clients
+        if k <= m:
+            return
+        if isinstance(given, Selection) or (isinstance(given, Mapping) and "k" in given):
+            raise UsageError(f"selection.k = {k}: more than federation.clients = {m}; use 1 to {m}")
+        object.__setattr__(self, "selection", self.selection.model_copy(update={"k": m}))
 
     @classmethod
     def recorded(cls, values: Mapping[str, Any]) -> "Experiment":
-        """From the description that a run keeps, which was complete and right when it was written: built-in plug-ins are not imported
-        to check their parameters again, so that records are read without torch."""
-        found = cls.__new__(cls)
+        """The experiment that a run directory describes.
+
+        The description was complete and valid when it was written. Built-in plug-ins are not imported to check it again, so that
+        records can be read without torch.
+        """
+        experiment = cls.__new__(cls)
         try:
-            BaseModel.__init__(found, **completed(values, recorded=True))
+            BaseModel.__init__(experiment, **completed(values, recorded=True))
         except ValidationError as error:
             raise explain(error, "", cls) from None
-        return found
+        return experiment
 
     def ours(self) -> list[str]:
-        """Names of the strategy and the algorithm, as far as they are our reading or design, not published methods."""
+        """Names of the strategy and the algorithm, if they are our interpretation or design and not published methods."""
         named = [
             (section.name, section.table.find(section.name, "name")) for section in (self.selection, self.algorithm)
         ]
         cards = [(name, getattr(plugged, "card", None)) for name, plugged in named]
         return [name for name, card in cards if card is not None and card.status == "ours"]
 
-    def meet(self, needs: frozenset[str], who: str) -> None:
-        """Check that there is what a strategy or an algorithm says it needs.
+    def check_needs(self, needs: frozenset[str], plugin: str) -> None:
+        """Check that the experiment provides the data that a strategy or an algorithm needs.
+
+        Args:
+            needs: any of ``validation``, ``holdout``, ``public``, and others that every experiment provides.
+            plugin: name of the strategy or the algorithm, for the message.
 
         Raises:
-            UsageError: there is not; names the parameter, and ``who`` needs it.
+            UsageError: something is missing; the message names the setting that provides it.
         """
         if "validation" in needs and self.data.validation == 0:
-            raise UsageError(f"data.validation = 0: {who} needs a validation set; use 0.1, say")
+            raise UsageError(f"data.validation = 0: {plugin} needs a validation set; use 0.1, say")
         if "holdout" in needs and self.federation.holdout == 0:
-            raise UsageError(f"federation.holdout = 0: {who} needs a held-out part of each client's data; use 0.2, say")
+            raise UsageError(
+                f"federation.holdout = 0: {plugin} needs a held-out part of each client's data; use 0.2, say"
+            )
         if "public" in needs and self.public.name == "none":
             raise UsageError(
-                f"public.name = 'none': {who} needs public samples; use 'holdout', another data set of the same shape, "
+                f"public.name = 'none': {plugin} needs public samples; use 'holdout', another data set of the same shape, "
                 "or 'given' with public=… in Python"
             )
 
@@ -144,28 +154,33 @@ class Experiment(Section):
         return {key: value for key, value in ordered.items() if value or key not in ("variants", "sweep")}
 
     def to_toml(self) -> str:
-        """The complete description as TOML; reading it back gives an equal experiment."""
+        """The complete description as TOML. Reading it gives an equal experiment."""
         import tomli_w
 
         return tomli_w.dumps(without_none(self.to_dict()))
 
     def own_files(self) -> list[Path]:
-        """The users' own files that plug-ins come from."""
-        found = {name.rpartition(":")[0] for name in strings(self.to_dict()) if is_file_name(name)}
-        return [Path(name) for name in sorted(found)]
+        """The users' own files that define plug-ins of this experiment."""
+        files = {name.rpartition(":")[0] for name in strings(self.to_dict()) if is_file_name(name)}
+        return [Path(name) for name in sorted(files)]
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> "Experiment":
-        """A new experiment with nested values replaced; a new name in a plugged section drops the old one's parameters."""
+        """A new experiment with nested values replaced. A new plug-in name drops the parameters of the old plug-in."""
         return Experiment(**merge(self.to_dict(), overrides, where=""))
 
+    def with_engine(self, **settings: Any) -> "Experiment":
+        """This experiment with other settings of the engine. Only these are checked: the rest is valid already."""
+        return self.model_copy(update={"engine": Engine(**(self.engine.model_dump() | settings))})
+
     def single(self, seed: int) -> "Experiment":
-        """This experiment's base as one run."""
-        values = self.to_dict() | {"seed": seed, "seeds": 1, "variants": [], "sweep": {}}
-        return Experiment(**values)
+        """The base of this experiment as one run under ``seed``."""
+        if type(seed) is not int or seed < 0:
+            raise UsageError(f"seed = {seed!r}: should be an integer greater than or equal to 0")
+        return self.base.model_copy(update={"seed": seed, "seeds": 1})
 
     @property
     def label(self) -> str:
-        """What a table calls this row when nobody named it."""
+        """The label of this row in tables, unless the experiment sets one."""
         return short_name(self.selection.name)
 
     @property
@@ -176,16 +191,16 @@ class Experiment(Section):
     @property
     def base(self) -> "Experiment":
         """This experiment without its variants and its sweep."""
-        return Experiment(**(self.to_dict() | {"variants": [], "sweep": {}}))
+        return self.model_copy(update={"variants": (), "sweep": {}})
 
     def rows(self) -> list[tuple[str, "Experiment"]]:
         """The base and every variant, each for every point of the sweep, with distinct labels."""
-        base = self.to_dict() | {"variants": [], "sweep": {}}
-        named = [(self.label, Experiment(**base))]
+        base = self.base.to_dict()
+        named = [(self.label, self.base)]
         for variant in self.variants:
             where = f"variants.{variant.label}"
             if any(variant.label == label for label, _ in named):
-                raise UsageError(f"{where}: the label stands twice; the base row is called {self.label!r}")
+                raise UsageError(f"{where}: this label is used twice; the base row is called {self.label!r}")
             values = merge(base, variant.overrides, where)
             try:
                 named.append((variant.label, Experiment(**values)))
@@ -205,56 +220,66 @@ class Experiment(Section):
         """Every run of the experiment: rows × seeds.
 
         Raises:
-            UsageError: the strategy and the algorithm of a row do not go together.
+            UsageError: the strategy and the algorithm of a row cannot be combined.
         """
-        from fedcohort.experiment.pairings import check
-
-        for label, row in self.rows():
-            try:
-                check(row.selection.build(), row.algorithm.build())
-            except UsageError as error:
-                raise UsageError(f"row {label!r}: {error}") from None
-        return [Cell(label, seed, row.single(seed)) for label, row in self.rows() for seed in self.all_seeds]
+        rows = self.rows()
+        for label, row in rows:
+            check_row(label, row.selection.build(), row.algorithm.build())
+        return [Cell(label, seed, row.single(seed)) for label, row in rows for seed in self.all_seeds]
 
     def key(self, extra: str = "") -> str:
-        """Stable hash of what decides the results of one run, 12 hex digits; ``extra`` stands for data and models given in Python."""
-        values = self.to_dict()
-        for name in ("name", "seeds", "variants", "sweep"):
-            values.pop(name, None)
-        values["engine"].pop("workers")
-        if (
-            values["engine"]["plan"] != "stacked"
-        ):  # the others give the same bits; what "auto" chose takes its place in a run
-            values["engine"].pop("plan")
-        if values["engine"]["arithmetic"] == "exact":  # as if there were no such setting
-            values["engine"].pop("arithmetic")
-        for name in ("target_accuracy", "patience", "checkpoint_every"):
-            values["measures"].pop(name)
-        if values["algorithm"].get("max_weight") is None:
-            values["algorithm"].pop("max_weight", None)
-        if values["data"]["share"] == 1:  # as if there were no such setting
-            values["data"].pop("share")
-        if values["training"]["augment"] == "none":
-            values["training"].pop("augment")
-        if not values["measures"]["clients_every"]:
-            values["measures"].pop("clients_every")
-        if traced := self._trace():
-            values["systems"]["availability"]["file"] = traced
+        """Stable hash of everything that determines the results of one run, 12 hex digits.
+
+        Settings that do not are marked :class:`~fedcohort.core.parameters.NotInKey` where they are defined.
+
+        Args:
+            extra: identifies objects that were given in Python in place of settings.
+        """
+        values = _settings_in_key(self, self.to_dict())
+        if trace := self._trace():
+            values["systems"]["availability"]["file"] = trace
         text = json.dumps([by_content(values), extra], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def _trace(self) -> str:
-        """A hash of the files that decide who is available: another trace is another run. Empty without files, or if they are gone."""
+        """A hash of the files that determine availability: another trace is another run. Empty without files, or if they are gone."""
         try:
-            found: str = self.systems.availability.build().fingerprint()
-        except UsageError:  # whoever needs the file says so; a finished run can be read without it
+            fingerprint: str = self.systems.availability.build().fingerprint()
+        except UsageError:  # reported when the file is read; a finished run can be opened without it
             return ""
-        return found
+        return fingerprint
+
+
+def _check_sweep(key: str, choices: list[Any]) -> None:
+    """Refuse an entry of ``[sweep]`` that makes no grid."""
+    if not choices:
+        raise UsageError(f"sweep.{key} = []: give at least one value")
+    if any(choices.count(choice) > 1 for choice in choices):
+        raise UsageError(f"sweep.{key} = {choices!r}: the same value is given twice")
+    if key.partition(".")[0] in NOT_IN_ROWS:
+        raise UsageError(f"sweep.{key}: cannot differ between rows; set it once for the experiment")
+
+
+def _settings_in_key(section: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``values`` of a section (and of the sections in it) that enter the hash of a run."""
+    plugin = section.table.find(section.name, "name") if isinstance(section, Choice) else None
+    kept: dict[str, Any] = {}
+    for name, value in values.items():
+        if in_key(section, name, value) and in_key(plugin, name, value):
+            inner = getattr(section, name, None)
+            kept[name] = _settings_in_key(inner, value) if hasattr(inner, "__pydantic_fields__") else value
+    return kept
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of an experiment: a row under a seed."""
+    """One run of an experiment: a row and a seed.
+
+    Attributes:
+        label: label of the row.
+        seed: seed of the run.
+        experiment: the row as a single run under this seed, see :meth:`Experiment.single`.
+    """
 
     label: str
     seed: int

@@ -17,11 +17,11 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
 
     Args:
         path: a TOML file.
-        overrides: ``section.key=value`` settings that replace what the base says; values are TOML, or plain words.
-        recorded: the file is a run's own description, see :meth:`Experiment.recorded`.
+        overrides: ``section.key=value`` settings that replace those of the base; values are TOML, or plain words.
+        recorded: the file is the description in a run directory, see :meth:`Experiment.recorded`.
 
     Raises:
-        UsageError: the file is missing or not TOML, or something in it is wrong.
+        UsageError: the file is missing or not TOML, or a setting in it is not valid.
     """
     file = Path(path)
     try:
@@ -50,7 +50,11 @@ def _anchor(
     folder: Path,
     only: Callable[[Path], bool] = lambda path: True,
 ) -> None:
-    """Make the path ``values[section][key]``, given from where the experiment file lies, absolute; in place."""
+    """Make the path ``values[section][key]``, which is relative to the experiment file, absolute; in place.
+
+    Args:
+        only: only paths for which this is true; other values are names.
+    """
     inner: Any = values
     for part in section:
         inner = inner.get(part) if isinstance(inner, Mapping) else None

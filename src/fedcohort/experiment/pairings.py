@@ -1,4 +1,4 @@
-"""Which strategy goes with which algorithm: every one with every one, but for what :func:`check` refuses before training."""
+"""Which strategies can be combined with which algorithms: all of them, except for the pairs that :func:`check` refuses."""
 
 from fedcohort.algorithms import Algorithm
 from fedcohort.algorithms.base import LARGE
@@ -7,22 +7,22 @@ from fedcohort.selection import Selector
 from fedcohort.selection.all_available import All
 from fedcohort.selection.uniform import Uniform
 
-__all__ = ["GIVEN", "check"]
+__all__ = ["GIVEN", "check", "check_row"]
 
 GIVEN = {"unbiased": "inclusion", "cohort": "weights"}
-"""Weight modes that live on what the strategy says of its cohort: see :attr:`fedcohort.selection.Selector.gives`."""
+"""Weight modes that need numbers from the strategy, and which: see :attr:`fedcohort.selection.Selector.gives`."""
 
 
 def check(selector: Selector, algorithm: Algorithm) -> None:
-    """Refuse a pairing that makes no sense.
+    """Refuse a strategy and an algorithm that cannot be combined, before training.
 
     Raises:
-        UsageError: it makes none; names the parameter to change.
+        UsageError: they cannot be combined; the message names the setting to change.
     """
     if algorithm.pools and not isinstance(selector, (Uniform, All)):
         raise UsageError(
-            f"selection.name: {type(selector).__name__} selects nobody under {type(algorithm).__name__}, which trains one client "
-            "that holds everybody's data; use 'uniform' (the default) or 'all'"
+            f"selection.name: {type(selector).__name__} has no effect with {type(algorithm).__name__}, which trains one client on "
+            "the data of all clients; use 'uniform' (the default) or 'all'"
         )
     wanted = GIVEN.get(algorithm.weights)
     if wanted is not None and wanted not in selector.gives:
@@ -35,3 +35,15 @@ def check(selector: Selector, algorithm: Algorithm) -> None:
             f"algorithm.max_weight = {algorithm.max_weight:g}: weights {algorithm.weights!r} are never large; "
             f"leave it out, or use {', '.join(LARGE[:-1])} or {LARGE[-1]}"
         )
+
+
+def check_row(label: str, selector: Selector, algorithm: Algorithm) -> None:
+    """Refuse a row of a comparison that :func:`check` refuses; the message names the row.
+
+    Raises:
+        UsageError: strategy and algorithm of the row cannot be combined.
+    """
+    try:
+        check(selector, algorithm)
+    except UsageError as error:
+        raise UsageError(f"row {label!r}: {error}") from None

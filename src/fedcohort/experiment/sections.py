@@ -1,16 +1,22 @@
-"""The schema: every section of an experiment file, with its settings, limits and defaults."""
+"""The schema of an experiment file: its sections, with their settings, limits and defaults."""
 
 import copy
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedcohort.algorithms import ALGORITHMS, LOSSES
+from fedcohort.core.parameters import NotInKey
 from fedcohort.core.plugins import Table
 from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.models import MODELS
 from fedcohort.selection import STRATEGIES
+
+if TYPE_CHECKING:
+    from fedcohort import models
+    from fedcohort.algorithms import Algorithm as AlgorithmClass
+    from fedcohort.selection import Selector
 
 __all__ = [
     "Algorithm",
@@ -36,6 +42,8 @@ __all__ = [
 
 
 class Section(BaseModel):
+    """One table of an experiment file: immutable, and strict about keys and types."""
+
     model_config = ConfigDict(
         extra="forbid",
         strict=True,
@@ -47,13 +55,13 @@ class Section(BaseModel):
 
 
 class Choice(Section):
-    """A plug-in by name, with its parameters; in TOML they stand side by side in one table."""
+    """A plug-in: its name and its parameters, which are side by side in one TOML table."""
 
     table: ClassVar[Table]
     name: str
-    """Which one."""
+    """Name of the plug-in."""
     parameters: dict[str, Any] = Field(default_factory=dict)
-    """Its parameters, complete."""
+    """All its parameters, defaults included."""
 
     def build(self) -> Any:
         """A new instance."""
@@ -61,7 +69,7 @@ class Choice(Section):
 
 
 class Partition(Choice):
-    """How training samples are spread over clients."""
+    """How training samples are divided among clients."""
 
     table: ClassVar[Table] = PARTITIONS
     name: str = "dirichlet_class"
@@ -84,7 +92,7 @@ class LabelNoise(Choice):
 
 
 class FeatureShift(Choice):
-    """Clients whose samples look different."""
+    """Differences between clients in what samples look like."""
 
     table: ClassVar[Table] = Table(
         "feature shift",
@@ -106,28 +114,43 @@ class Model(Choice):
     table: ClassVar[Table] = MODELS
     name: str = "mlp"
 
+    def build(self) -> "models.Model":
+        """A new instance."""
+        model: models.Model = super().build()
+        return model
+
 
 class Loss(Choice):
-    """What clients minimise."""
+    """The loss that clients minimize."""
 
     table: ClassVar[Table] = LOSSES
     name: str = "ce"
 
 
 class Algorithm(Choice):
-    """How clients learn and results merge."""
+    """How clients train and how the server combines their models."""
 
     table: ClassVar[Table] = ALGORITHMS
     name: str = "fedavg"
 
+    def build(self) -> "AlgorithmClass":
+        """A new instance."""
+        algorithm: AlgorithmClass = super().build()
+        return algorithm
+
 
 class Selection(Choice):
-    """Which clients take part."""
+    """Which clients are selected."""
 
     table: ClassVar[Table] = STRATEGIES
     name: str = "uniform"
     k: Annotated[int, Ge(1)] = 3
-    """Clients per round; where nothing is said and there are fewer, all of them."""
+    """Clients to select per round; capped at the number of clients unless set."""
+
+    def build(self) -> "Selector":
+        """A new instance."""
+        selector: Selector = super().build()
+        return selector
 
 
 class Data(Section):
@@ -135,29 +158,29 @@ class Data(Section):
 
     name: str = "digits"
     """An embedded name, a Hub id (owner/name), or a folder."""
-    share: Annotated[float, Gt(0), Le(1)] = 1.0
-    """Share of the training samples that is used, of each class the same, always the same ones; less makes a trial quick."""
+    share: Annotated[float, Gt(0), Le(1), NotInKey((1.0,))] = 1.0
+    """Share of the training samples to use, equal for every class; always the same samples. A small share makes a trial run fast."""
     validation: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Share of the test set that becomes the server's validation set: rewards and early stopping see it, reports never do."""
+    """Share of the test set that becomes the server's validation set. It is used for rewards and early stopping, never for reports."""
     image_column: str | None = None
-    """Column with the image, where the data set has several."""
+    """Column with the image, if the data set has several columns of images."""
     label_column: str | None = None
-    """Column with the label, where the data set has several."""
+    """Column with the label, if the data set has several columns of labels."""
 
 
 class Public(Section):
-    """Unlabelled samples at the server, for algorithms whose models teach each other on them."""
+    """Unlabeled samples at the server, for algorithms that distill knowledge between models."""
 
     name: str = "none"
-    """none; holdout: a random part of the training samples, which no client gets, whatever the algorithm; or another data set (a name,
-    a Hub id or a folder) with samples of the same shape, whose training part is used; given: what Python hands over as ``public``.
-    Labels are discarded."""
+    """none; holdout: a random part of the training samples, which no client gets under any algorithm; given: the samples passed as
+    ``public`` in Python; or another data set (a name, a Hub id or a folder) with samples of the same shape, of which the training part
+    is used. Labels are discarded."""
     share: Annotated[float, Gt(0), Lt(1)] = 0.1
     """Size of the holdout, as a share of the training samples."""
 
     @property
     def words(self) -> str:
-        """What the record says of it."""
+        """Where the public samples come from, as the record states it."""
         if self.name == "none":
             return "none"
         if self.name == "holdout":
@@ -169,19 +192,20 @@ class Public(Section):
 
 
 class FederationSection(Section):
-    """Who the clients are."""
+    """The clients and their data."""
 
     clients: Annotated[int, Ge(1)] = 12
     """Number of clients (m)."""
     partition: Partition = Partition()
     label_noise: LabelNoise = LabelNoise()
     holdout: Annotated[float, Ge(0), Lt(1)] = 0.0
-    """Share of each client's data that it keeps for validation or calibration and never trains on; drawn once, after label noise."""
+    """Share of each client's data that the client never trains on and keeps for validation or calibration; drawn once, after label
+    noise."""
     feature_shift: FeatureShift = FeatureShift()
 
 
 class Latency(Choice):
-    """How long clients compute."""
+    """How long clients take to compute."""
 
     table: ClassVar[Table] = Table(
         "latency law",
@@ -192,7 +216,7 @@ class Latency(Choice):
 
 
 class Availability(Choice):
-    """Which clients are there in which round."""
+    """Which clients are available in which round."""
 
     table: ClassVar[Table] = Table(
         "availability law",
@@ -209,7 +233,7 @@ class Availability(Choice):
 
 
 class Network(Choice):
-    """How much of a client's time is communication."""
+    """How long clients take to communicate."""
 
     table: ClassVar[Table] = Table(
         "network law",
@@ -223,55 +247,55 @@ class Network(Choice):
 
 
 class Systems(Section):
-    """How fast clients are, whether they are there, and for whom the server waits."""
+    """The speed and availability of clients, and how long the server waits."""
 
     latency: Latency = Latency()
     availability: Availability = Availability()
     network: Network = Network()
     dropout: Annotated[float, Ge(0), Le(1)] = 0.0
-    """Probability with which a selected client fails before it sends its update."""
+    """Probability that a selected client fails before it sends its update."""
     deadline: Annotated[float, Gt(0)] | None = None
-    """Simulated time after which the server waits no longer (T_max): slower clients are late, and the round lasts that long."""
+    """Simulated time after which the server stops waiting (T_max). Slower clients are late, and the round lasts that long."""
     overcommit: Annotated[float, Ge(1)] = 1.0
-    """Clients invited per client wanted (c): ⌈c·k⌉ take part, the k fastest count, and the others are late."""
+    """Overcommitment factor (c): ⌈c·k⌉ clients are selected, the k fastest count, and the others are late."""
     idle_time: Annotated[float, Ge(0)] = 0.0
-    """Simulated time that passes in a round in which nobody is available."""
+    """Simulated time that passes in a round without available clients."""
 
 
 class Engine(Section):
-    """Where the work runs. The plan ``stacked``, the device and the arithmetic change results, by rounding; nothing else does."""
+    """Where and how training runs. Only the plan ``stacked``, the device and the arithmetic change results, by rounding."""
 
-    plan: Literal["auto", "loop", "threads", "stacked"] = "threads"
-    """loop: one client after another; threads: one client per thread, the same bits; stacked: a group of clients in each call, the
-    same to rounding, and several times as fast for small models (clients that a rule stops early go one by one); auto: the fastest by
-    measurement on this machine, which the run keeps."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Threads; 0 means one per core."""
+    plan: Annotated[Literal["auto", "loop", "threads", "stacked"], NotInKey(("auto", "loop", "threads"))] = "threads"
+    """loop: one client after another; threads: one client per thread, with bit-identical results; stacked: several clients in each
+    call, with results equal up to rounding, and several times faster for small models (clients that may stop early train one by one);
+    auto: the plan that is fastest in a measurement on this machine, which the record then states."""
+    workers: Annotated[int, Ge(0), NotInKey()] = 0
+    """Number of threads; 0 means one per core."""
     device: Literal["cpu", "cuda", "auto"] = "cpu"
-    """Where tensors live: cpu; cuda, a GPU; auto: a GPU where there is one. The run keeps which."""
-    arithmetic: Literal["exact", "tf32", "bf16"] = "exact"
-    """How products are rounded: exact, to the experiment's precision; tf32: GPU products with 10-bit inputs; bf16: networks run in
-    bfloat16. The last two are faster on GPUs that have them, and other results."""
+    """Where tensors are stored: cpu; cuda: a GPU; auto: a GPU if the machine has one, which the record then states."""
+    arithmetic: Annotated[Literal["exact", "tf32", "bf16"], NotInKey(("exact",))] = "exact"
+    """How products are rounded. exact: to the experiment's precision; tf32: GPU products with 10-bit inputs; bf16: networks run in
+    bfloat16. The last two are faster on GPUs that support them, and change results."""
 
 
 class Measures(Section):
-    """What is measured, and how it is reported."""
+    """What is measured and how it is reported."""
 
     evaluate_every: Annotated[int, Ge(1)] = 1
-    """Evaluate the test set every so many rounds, and after the last."""
-    clients_every: Annotated[int, Ge(0)] = 0
-    """Evaluate the global model on every client's own data every so many rounds, and after the last: on the part it holds out where
-    there is one, else on its training data; 0 for never. No strategy sees it or pays for it."""
-    target_accuracy: Annotated[float, Gt(0), Le(1)] | None = None
-    """Test accuracy for rounds-, time- and bytes-to-accuracy; by default what every row of a comparison reaches."""
-    patience: Annotated[int, Ge(1)] = 100
-    """Rounds without a better validation accuracy after which early stopping would have stopped."""
-    checkpoint_every: Annotated[int, Ge(1)] = 1
-    """Rounds between checkpoints; a killed run goes on after the last one."""
+    """Evaluate on the test set every this many rounds, and after the last round."""
+    clients_every: Annotated[int, Ge(0), NotInKey((0,))] = 0
+    """Evaluate the global model on each client's own data every this many rounds, and after the last round; 0 means never. Each client
+    uses its held-out data if there are any, otherwise its training data. Strategies do not see the results, and nothing is billed."""
+    target_accuracy: Annotated[Annotated[float, Gt(0), Le(1)] | None, NotInKey()] = None
+    """Test accuracy for rounds-, time- and bytes-to-accuracy; by default a level that every row of a comparison reaches on average."""
+    patience: Annotated[int, Ge(1), NotInKey()] = 100
+    """Number of rounds without a better validation accuracy after which early stopping stops."""
+    checkpoint_every: Annotated[int, Ge(1), NotInKey()] = 1
+    """Rounds between checkpoints; a killed run resumes after the last checkpoint."""
 
 
 class Variant(Section):
-    """A named row of a comparison: what it changes in the base."""
+    """A named row of a comparison: its label and the settings that differ from the base."""
 
     label: str
     overrides: dict[str, Any] = Field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Nested plain values of an experiment: merging, overrides, flattening, and paths of plug-in files."""
+"""Operations on the nested plain values of an experiment: merging, overrides, flattening, and paths of plug-in files."""
 
 import copy
 import hashlib
@@ -24,7 +24,16 @@ __all__ = [
 
 
 def parse_overrides(overrides: Iterable[str], option: str = "--set", example: str = "selection.k=5") -> dict[str, Any]:
-    """``section.key=value`` settings as nested values; ``option`` and ``example`` are for messages."""
+    """``section.key=value`` settings as nested values.
+
+    Args:
+        overrides: settings; a value is TOML, or plain words.
+        option: the command-line option that they come from, for messages.
+        example: a valid setting, for messages.
+
+    Raises:
+        UsageError: a setting has no ``=``, or a key is both a value and a table.
+    """
     settings: dict[str, Any] = {}
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -38,7 +47,7 @@ def parse_overrides(overrides: Iterable[str], option: str = "--set", example: st
 
 
 def anchored(value: Any, folder: Path) -> Any:
-    """``value`` with the paths of plug-in files, which an experiment file gives from where it lies, made absolute."""
+    """``value`` with the paths of plug-in files, which are relative to ``folder``, made absolute."""
     if isinstance(value, Mapping):
         return {key: anchored(inner, folder) for key, inner in value.items()}
     if isinstance(value, list):
@@ -50,6 +59,7 @@ def anchored(value: Any, folder: Path) -> Any:
 
 
 def strings(value: Any) -> Iterator[str]:
+    """All strings in nested plain values."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list | tuple):
@@ -58,7 +68,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def by_content(value: Any) -> Any:
-    """``value`` with plug-in files named by what stands in them, so that a changed strategy is another run."""
+    """``value`` with the paths of plug-in files replaced by hashes of their contents, so that a changed strategy is another run."""
     if isinstance(value, Mapping):
         return {key: by_content(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -70,59 +80,73 @@ def by_content(value: Any) -> Any:
 
 
 def merge(base: Mapping[str, Any], overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """``base`` with ``overrides`` laid over it, tables merged key by key."""
+    """``base`` with the values of ``overrides``, tables merged key by key.
+
+    Where a section names another plug-in than before, the parameters of the old plug-in are dropped.
+    """
     merged = {key: copy.deepcopy(value) for key, value in base.items()}
     for key, value in overrides.items():
         before = merged.get(key)
         if isinstance(value, str) and isinstance(before, Mapping) and "name" in before:
             value = {"name": value}
         if isinstance(value, Mapping) and isinstance(before, str | Mapping) and before:
-            old: Mapping[str, Any] = {"name": before} if isinstance(before, str) else before
-            if "name" in value and old.get("name", value["name"]) != value["name"]:
-                old = {name: kept for name, kept in old.items() if _stays(key, name, old.get("name"), value["name"])}
-            merged[key] = merge(old, value, f"{where}.{key}")
+            kept = _kept_parameters(key, {"name": before} if isinstance(before, str) else before, value)
+            merged[key] = merge(kept, value, f"{where}.{key}")
         else:
             merged[key] = copy.deepcopy(value)
     return merged
 
 
 _KEPT = {"selection": ("k",), "algorithm": ("weights", "server_lr"), "data": ("validation",)}
-"""What a section keeps when a row names another plug-in: what does not belong to the one that goes."""
+"""Settings that a section keeps when it names another plug-in: they do not belong to the old plug-in alone."""
+
+
+def _kept_parameters(section: str, before: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of a section that stay when ``overrides`` are applied: all of them, unless the plug-in changes."""
+    old, new = before.get("name"), overrides.get("name")
+    if "name" not in overrides or "name" not in before or old == new:
+        return before
+    return {name: value for name, value in before.items() if _stays(section, name, old, new)}
 
 
 def _stays(section: str, parameter: str, old: Any, new: Any) -> bool:
-    """Whether a parameter outlives a change of name. A server learning rate that means something else for the new algorithm (a
-    server optimiser's step instead of damping: it has another default) does not."""
+    """Whether a parameter keeps its value when the plug-in changes from ``old`` to ``new``.
+
+    A server learning rate does not if it means something else for the new algorithm (the step of a server optimizer instead of
+    damping), which its default shows.
+    """
     if parameter not in _KEPT.get(section, ()):
         return False
     if section != "algorithm":
         return True
-    found = [
-        Algorithm.table.find(name, "algorithm.name") for name in (old or Algorithm.model_fields["name"].default, new)
-    ]
-    fields = [getattr(one, "__pydantic_fields__", {}) for one in found]
+    names = (old or Algorithm.model_fields["name"].default, new)
+    classes = [Algorithm.table.find(name, "algorithm.name") for name in names]
+    fields = [getattr(algorithm, "__pydantic_fields__", {}) for algorithm in classes]
     defaults = [declared[parameter].default for declared in fields if parameter in declared]
     return len(defaults) == len(fields) and len(set(defaults)) == 1
 
 
 def nested(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Values by dotted key as nested tables: ``{"selection.k": 5}`` as ``{"selection": {"k": 5}}``."""
     nested: dict[str, Any] = {}
     for key, value in settings.items():
         inner, parts = nested, key.split(".")
         for part in parts[:-1]:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
-                raise UsageError(f"{where} {key}: {part} was given a plain value as well")
+                raise UsageError(f"{where} {key}: {part} is also set to a plain value; give one of the two")
         inner[parts[-1]] = value
     return nested
 
 
 def flattened(section: dict[str, Any]) -> dict[str, Any]:
+    """A plug-in's section with the parameters beside the name, as in TOML."""
     own = {key: value for key, value in section.items() if key != "parameters"}
     return {**own, **copy.deepcopy(section["parameters"])}
 
 
 def without_none(value: Any) -> Any:
+    """``value`` without the keys that are None, which TOML cannot express."""
     if isinstance(value, Mapping):
         return {key: without_none(inner) for key, inner in value.items() if inner is not None}
     return [without_none(inner) for inner in value] if isinstance(value, list | tuple) else value

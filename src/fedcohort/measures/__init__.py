@@ -1,7 +1,7 @@
-"""Measures of runs: accuracy, fairness of selection, time to a target, regret, stability, and intervals over several seeds.
+"""Measures of runs: accuracy, fairness of selection, cost of a target, regret, stability, and confidence intervals over seeds.
 
-All are plain functions of arrays. Rounds are counted from 1: the first entry of a series belongs to round 1. NaN in an accuracy series
-marks a round in which nothing was measured; such rounds are skipped.
+All are functions of arrays. Rounds are counted from 1: the first entry of a series belongs to round 1. NaN in a series of accuracies
+marks a round without evaluation, which is skipped.
 """
 
 from fedcohort.measures.accuracy import (

@@ -22,29 +22,29 @@ __all__ = [
 
 
 def accuracy(correct: ArrayLike, total: ArrayLike) -> Values:
-    """acc_c = correct_c / total_c, for each class (or client, or round); NaN where there is nothing to count.
+    """acc_c = correct_c / total_c for each class (or client, or round); NaN where total_c is 0.
 
     Args:
-        correct: right predictions, whole numbers of any shape.
-        total: predictions, same shape.
+        correct: numbers of correct predictions, integers of any shape.
+        total: numbers of predictions, same shape.
     """
-    right, all_ = np.asarray(correct, np.float64), np.asarray(total, np.float64)
-    if right.shape != all_.shape:
-        raise UsageError(f"correct has the shape {right.shape}, total {all_.shape}; they must be the same")
-    if not ((right >= 0) & (right <= all_)).all():
+    hits, predictions = np.asarray(correct, np.float64), np.asarray(total, np.float64)
+    if hits.shape != predictions.shape:
+        raise UsageError(f"correct has the shape {hits.shape}, total {predictions.shape}; they must be the same")
+    if not ((hits >= 0) & (hits <= predictions)).all():
         raise UsageError("correct must lie between 0 and total everywhere")
-    shares: Values = np.divide(right, all_, out=np.full(right.shape, np.nan), where=all_ > 0)
+    shares: Values = np.divide(hits, predictions, out=np.full(hits.shape, np.nan), where=predictions > 0)
     return shares
 
 
 def overall_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
     """acc = Σ_c correct_c / Σ_c total_c; NaN without samples."""
-    accuracy(correct, total)  # checks them
+    accuracy(correct, total)  # checks the arguments
     return float(accuracy([np.sum(correct)], [np.sum(total)])[0])
 
 
 def macro_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
-    """Mean of acc_c over the classes that have samples; NaN if none has."""
+    """Mean of acc_c over the classes with samples; NaN if there are none."""
     shares = accuracy(correct, total)
     defined = shares[~np.isnan(shares)]
     return float(defined.mean()) if defined.size else math.nan
@@ -56,46 +56,46 @@ def best_accuracy(series: ArrayLike) -> float:
 
 
 def final_accuracy(series: ArrayLike) -> float:
-    """acc_t of the last round that was measured."""
+    """acc_t of the last measured round."""
     return float(as_measured(series, "series")[-1])
 
 
 def worst_accuracy(per_client: ArrayLike, share: float = 0.1) -> float:
-    """Mean accuracy of the ⌈share·m⌉ clients that the model serves worst: a federation's fairness in one number.
+    """Mean accuracy of the ⌈share·m⌉ clients with the lowest accuracy, a measure of fairness.
 
     Args:
-        per_client: accuracy of each client on its own data [m]; clients with NaN have none and are left out, of m too.
-        share: share of clients that counts as the worst, in (0, 1].
+        per_client: accuracy of the model on each client's own data [m]. Clients with NaN have no data and do not count, in m either.
+        share: share of clients, in (0, 1].
     """
     values = as_measured(per_client, "per_client")
     if not 0 < share <= 1:
         raise UsageError(f"share = {share}: above 0 and at most 1, such as 0.1")
-    return float(np.sort(values)[: math.ceil(round(share * len(values), 9))].mean())  # 0.07·100 > 7
+    return float(np.sort(values)[: math.ceil(round(share * len(values), 9))].mean())  # 0.07·100 is a little more than 7
 
 
 class EarlyStop(NamedTuple):
-    """The round that early stopping keeps."""
+    """The result of early stopping."""
 
     accuracy: float
     """Test accuracy at ``round``; NaN if the test set was not measured there."""
     round: int
-    """Round with the best validation accuracy up to ``stopped``; ties: the first."""
+    """Round with the best validation accuracy up to ``stopped``; the first, if several are equal."""
     stopped: int
     """Last round that is trained."""
 
 
 def early_stop(validation: ArrayLike, test: ArrayLike, patience: int = 100, min_delta: float = 0.0) -> EarlyStop:
-    """Test accuracy at the round t* = arg max_{t ≤ stopped} val_t: validation chooses, test only reports.
+    """Test accuracy in the round t* = arg max_{t ≤ stopped} val_t. Only validation accuracies choose the round.
 
-    Training stops ``patience`` rounds after the last improvement. An improvement is a validation accuracy more than ``min_delta``
-    above that of the improvement before it; the first measured round is one. A run that ends earlier stops with its last round. Rounds
-    without a test are passed over.
+    Training stops ``patience`` rounds after the last improvement, or with the last round of the run. A validation accuracy is an
+    improvement if it exceeds that of the improvement before by more than ``min_delta``; the first measured round is an improvement.
+    Rounds without a test accuracy are skipped.
 
     Args:
         validation: validation accuracy of each round [n].
         test: test accuracy of each round [n].
         patience: rounds without improvement after which training stops, ≥ 1.
-        min_delta: how much better counts as an improvement, ≥ 0.
+        min_delta: smallest difference that counts as an improvement, ≥ 0.
     """
     val, tested = as_series(validation, "validation"), as_series(test, "test")
     same_length(val, "validation", tested, "test")

@@ -1,14 +1,14 @@
-"""Split conformal prediction: scores, the quantile that calibrates them, prediction sets, and what the sets are worth.
+"""Split conformal prediction: scores, the calibration quantile, prediction sets, and measures of the sets.
 
-With f_y the softmax probability of class y, a low score means confident and right:
+f_y is the softmax probability of class y. A low score means that the model considers class y likely:
 
     s1 = 1 − f_y        s2 = exp(−k1·f_y), k1 = 4        s3 = 1 − 1/(1 + exp(−k2·f_y + b)), k2 = 20, b = 10
 
-    q̂ = the j-th smallest score of the right classes of n_c calibration samples,  j = ⌈(n_c + 1)(1 − alpha)⌉;  +∞ if j > n_c
+    q̂ = the j-th smallest score of the true classes of n_c calibration samples,  j = ⌈(n_c + 1)(1 − alpha)⌉;  +∞ if j > n_c
     C(x) = {y : s(x, y) ≤ q̂}
 
 For exchangeable samples 1 − alpha ≤ E[coverage] ≤ 1 − alpha + 1/(n_c + 1). All three scores fall with f_y, so ``s ≤ threshold`` is
-``f_y ≥ something`` for each of them (:func:`probability_at`), and prediction sets do not depend on which is used.
+a lower bound on ``f_y`` for each of them (:func:`probability_at`), and prediction sets do not depend on the choice of the score.
 
 >>> import numpy as np
 >>> quantile(np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55]), alpha=0.3)
@@ -40,11 +40,11 @@ K1, K2, B = 4.0, 20.0, 10.0
 """Steepness of s2; steepness and offset of s3."""
 
 ROUNDING = 1e-5
-"""By how much a probability may miss [0, 1], as a softmax in single precision or half of it may."""
+"""Tolerance for probabilities outside [0, 1], from a softmax in single or half precision."""
 
 
 def scores(probabilities: ArrayLike, score: Score = "s1", *, k1: float = K1, k2: float = K2, b: float = B) -> Values:
-    """The score of every probability, in the shape that came in; +∞ for a NaN, which a model that diverged gives.
+    """The score of every probability, in the same shape; +∞ for NaN, which a diverged model gives.
 
     >>> [float(scores(0.75, score).round(6)) for score in ("s1", "s2", "s3")]
     [0.25, 0.049787, 0.006693]
@@ -55,20 +55,20 @@ def scores(probabilities: ArrayLike, score: Score = "s1", *, k1: float = K1, k2:
     if outside.any():
         raise UsageError(f"probabilities has {f[outside][0]:g}; between 0 and 1, such as a softmax gives")
     if score == "s1":
-        found = 1 - f
+        score_of_f = 1 - f
     elif score == "s2":
-        found = np.exp(-k1 * f)
+        score_of_f = np.exp(-k1 * f)
     else:
         with np.errstate(over="ignore"):
-            found = 1 / (1 + np.exp(k2 * f - b))  # 1 − 1/(1 + e^−z) without the difference
-    known: Values = np.where(np.isnan(f), np.inf, found)
+            score_of_f = 1 / (1 + np.exp(k2 * f - b))  # 1 − 1/(1 + e^−z) without cancellation
+    known: Values = np.where(np.isnan(f), np.inf, score_of_f)
     return known
 
 
 def probability_at(threshold: float, score: Score = "s1", *, k1: float = K1, k2: float = K2, b: float = B) -> float:
-    """The probability f with score(f) = threshold: a score is at most ``threshold`` where the probability is at least this.
+    """The probability f with score(f) = threshold: scores are at most ``threshold`` for probabilities of at least f.
 
-    It lies outside [0, 1] where no probability has this score. Scores s2 are greater than 0, and scores s3 lie between 0 and 1.
+    f lies outside [0, 1] if no probability has this score. Scores s2 are greater than 0, and scores s3 lie between 0 and 1.
 
     >>> [round(probability_at(0.25, score), 6) for score in ("s1", "s2", "s3")]
     [0.75, 0.346574, 0.554931]
@@ -95,10 +95,10 @@ def quantile(scores: ArrayLike, alpha: float, overflow: Overflow = "inf") -> flo
     """q̂: the j-th smallest of the calibration scores, j = ⌈(n_c + 1)(1 − alpha)⌉.
 
     Args:
-        scores: of the right classes of n_c ≥ 0 calibration samples.
-        alpha: error rate, in (0, 1).
-        overflow: what q̂ is if j > n_c, which is when alpha < 1/(n_c + 1): inf, or the largest score (no guarantee then). Without
-            any sample it is inf.
+        scores: scores of the true classes of n_c ≥ 0 calibration samples.
+        alpha: target error rate, in (0, 1).
+        overflow: q̂ if j > n_c, that is, if alpha < 1/(n_c + 1): ``inf``, or ``max`` for the largest score (without a guarantee).
+            Without samples, q̂ is inf.
     """
     values = _numbers("scores", scores)
     if values.ndim != 1:
@@ -118,7 +118,7 @@ def quantile(scores: ArrayLike, alpha: float, overflow: Overflow = "inf") -> flo
 def right_scores(
     probabilities: ArrayLike, labels: ArrayLike, score: Score = "s1", *, k1: float = K1, k2: float = K2, b: float = B
 ) -> Values:
-    """The scores of the right classes [n] of samples with class probabilities [n, K]."""
+    """The scores of the true classes [n] of samples with class probabilities [n, K]."""
     p, right = _numbers("probabilities", probabilities), np.asarray(labels)
     if p.ndim != 2 or right.shape != p.shape[:1]:
         raise UsageError(
@@ -131,7 +131,7 @@ def right_scores(
 def calibrate(
     probabilities: ArrayLike, labels: ArrayLike, alpha: float, score: Score = "s1", overflow: Overflow = "inf"
 ) -> float:
-    """q̂ of calibration samples with class probabilities [n_c, K] and right classes [n_c]; see :func:`quantile`."""
+    """q̂ of calibration samples with class probabilities [n_c, K] and true classes [n_c]; see :func:`quantile`."""
     return quantile(right_scores(probabilities, labels, score), alpha, overflow)
 
 
@@ -144,32 +144,32 @@ def prediction_sets(
     k2: float = K2,
     b: float = B,
 ) -> NDArray[np.bool_]:
-    """Which classes are in the set of each sample, C(x) = {y : s(x, y) ≤ threshold}: booleans in the shape of ``probabilities``."""
+    """The prediction set of each sample, C(x) = {y : s(x, y) ≤ threshold}, as booleans in the shape of ``probabilities``."""
     _check_threshold(threshold)
     members: NDArray[np.bool_] = scores(probabilities, score, k1=k1, k2=k2, b=b) <= threshold
     return members
 
 
 class PredictionSets(NamedTuple):
-    """What prediction sets are worth."""
+    """Measures of prediction sets."""
 
     coverage: float
-    """Share of samples whose label is in their set."""
+    """Share of samples with a set that contains their label."""
     size: float
     """Mean number of classes in a set."""
     empty: float
-    """Share of sets that are empty."""
+    """Share of empty sets."""
 
 
 def judge(members: ArrayLike, labels: ArrayLike) -> PredictionSets:
     """Coverage |{j: y_j ∈ C(x_j)}|/n, mean size and share of empty sets.
 
-    Measure it on samples that neither trained nor calibrated the model: a calibration set that decided when to stop is no longer
-    exchangeable with new samples, and :func:`coverage_range` no longer holds for it.
+    Use samples that neither trained nor calibrated the model. A calibration set that was used for early stopping is not exchangeable
+    with new samples, and :func:`coverage_range` does not hold for it.
 
     Args:
-        members: which classes are in the set of each sample, booleans [n, K]; see :func:`prediction_sets`.
-        labels: the right classes, integers [n].
+        members: the prediction set of each sample, booleans [n, K]; see :func:`prediction_sets`.
+        labels: the true classes, integers [n].
     """
     sets, right = np.asarray(members), np.asarray(labels)
     if sets.ndim != 2 or not sets.size or sets.dtype != np.bool_:
@@ -187,12 +187,12 @@ def judge(members: ArrayLike, labels: ArrayLike) -> PredictionSets:
 
 
 def coverage_range(alpha: float, num_calibration: int) -> tuple[float, float]:
-    """Where expected coverage lies: 1 − alpha to 1 − alpha + 1/(n_c + 1), at most 1.
+    """The range of the expected coverage: 1 − alpha to 1 − alpha + 1/(n_c + 1), at most 1.
 
-    For exchangeable samples, n_c of which calibrate, once, and scores without ties. Vovk, Gammerman, Shafer 2005; Lei et al. 2018.
+    It holds for exchangeable samples, n_c of which calibrate, and scores without ties. Vovk, Gammerman, Shafer 2005; Lei et al. 2018.
 
     Args:
-        alpha: the error rate that was asked for, in (0, 1).
+        alpha: target error rate, in (0, 1).
         num_calibration: n_c ≥ 0.
     """
     _check_alpha(alpha)
@@ -202,14 +202,14 @@ def coverage_range(alpha: float, num_calibration: int) -> tuple[float, float]:
 
 
 def coverage_quantiles(alpha: float, num_calibration: int, levels: tuple[float, ...] = (0.05, 0.95)) -> list[float]:
-    """Quantiles of the coverage that one calibration gives: Beta(r, n_c + 1 − r), with r the :func:`rank` of the quantile.
+    """Quantiles of the coverage after one calibration, which has the distribution Beta(r, n_c + 1 − r); r is the :func:`rank`.
 
-    For exchangeable samples without ties, and as many test samples as you like. Vovk 2012, arXiv:1209.2673.
+    This holds for exchangeable samples without ties and infinitely many test samples. Vovk 2012, arXiv:1209.2673.
 
     Args:
-        alpha: the error rate that was asked for, in (0, 1).
-        num_calibration: n_c ≥ 0; with too few the threshold is infinite, and every set covers.
-        levels: of the quantiles.
+        alpha: target error rate, in (0, 1).
+        num_calibration: n_c ≥ 0; with too few samples the threshold is infinite, and the coverage is 1.
+        levels: levels of the quantiles.
     """
     from scipy.stats import beta
 

@@ -1,4 +1,4 @@
-"""Rounds, simulated time and bytes to a target accuracy, and the best mini-batch size of a device profile."""
+"""Rounds, simulated time and bytes to a target accuracy, and the best mini-batch size for a device."""
 
 import math
 
@@ -22,23 +22,23 @@ def time_to(series: ArrayLike, clock: ArrayLike, target: float) -> float:
 
     Args:
         series: accuracy of each round [n].
-        clock: simulated time at the end of each round [n], never falling.
+        clock: simulated time at the end of each round [n], not decreasing.
         target: the accuracy to reach.
     """
     values, times = as_series(series, "series"), as_series(clock, "clock")
     same_length(values, "series", times, "clock")
     if not (np.diff(times) >= 0).all():
-        raise UsageError("clock falls between two rounds; give the time at the end of each round, not its duration")
+        raise UsageError("clock decreases between two rounds; give the time at the end of each round, not its duration")
     t = rounds_to(values, target)
     return float(times[int(t) - 1]) if t < math.inf else math.inf
 
 
 def bytes_to(series: ArrayLike, round_bytes: ArrayLike, target: float) -> float:
-    """Bytes sent and received up to and with the first round with acc_t ≥ target; inf if there is none.
+    """Bytes sent and received up to the end of the first round with acc_t ≥ target; inf if there is none.
 
     Args:
         series: accuracy of each round [n].
-        round_bytes: bytes of each round [n], not summed up.
+        round_bytes: bytes of each round [n], not cumulative.
         target: the accuracy to reach.
     """
     values, cost = as_series(series, "series"), as_series(round_bytes, "round_bytes")
@@ -55,16 +55,16 @@ def best_batch_size(
     accuracy: ArrayLike | None = None,
     rule: str = "throughput",
 ) -> int:
-    """Which of the measured mini-batch sizes to train with; of equally good ones the smallest.
+    """The best of the measured mini-batch sizes; the smallest, if several are equally good.
 
     ``throughput``: the most samples per second. ``tradeoff``: the smallest mean of time per sample, memory and 1 − accuracy, each
-    scaled to [0, 1] over the sizes (0 where all are equal). ``ours``.
+    scaled to [0, 1] over the sizes (0 if all are equal). Both rules are our own design.
 
     Args:
         sizes: the mini-batch sizes [n].
-        samples_per_second: mean throughput of each.
-        memory: peak memory of each, in any unit; for ``tradeoff``.
-        accuracy: accuracy after a fixed number of rounds with each; for ``tradeoff``.
+        samples_per_second: mean throughput of each size.
+        memory: peak memory of each size, in any unit; for ``tradeoff``.
+        accuracy: accuracy of each size after a fixed number of rounds; for ``tradeoff``.
         rule: ``throughput`` or ``tradeoff``.
     """
     batch, speed = as_series(sizes, "sizes"), as_series(samples_per_second, "samples_per_second")
@@ -86,5 +86,6 @@ def best_batch_size(
 
 
 def _scaled(values: Values) -> Values:
+    """The values scaled to [0, 1]; 0 if all are equal."""
     span = values.max() - values.min()
     return (values - values.min()) / span if span > 0 else np.zeros_like(values)

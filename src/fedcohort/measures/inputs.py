@@ -1,4 +1,4 @@
-"""Checks of what callers hand to measures: shapes, lengths, NaN."""
+"""Check the arguments of measures: shapes, lengths, NaN."""
 
 from collections.abc import Sequence
 
@@ -21,6 +21,7 @@ Values = NDArray[np.float64]
 
 
 def as_series(values: ArrayLike, name: str) -> Values:
+    """A one-dimensional array that is not empty."""
     x = np.asarray(values, np.float64)
     if x.ndim != 1 or not x.size:
         raise UsageError(f"{name} has the shape {x.shape}; it must be one-dimensional and not empty")
@@ -28,14 +29,16 @@ def as_series(values: ArrayLike, name: str) -> Values:
 
 
 def as_measured(values: ArrayLike, name: str) -> Values:
+    """The entries of a series that are not NaN, at least one."""
     x = as_series(values, name)
     x = x[~np.isnan(x)]
     if not x.size:
-        raise UsageError(f"{name} is NaN throughout: nothing was measured")
+        raise UsageError(f"{name} contains only NaN: nothing was measured")
     return x
 
 
 def as_counts(values: ArrayLike) -> Values:
+    """A series of finite numbers that are not negative."""
     x = as_series(values, "counts")
     if not ((x >= 0) & np.isfinite(x)).all():
         raise UsageError("counts must be finite and not negative")
@@ -43,6 +46,7 @@ def as_counts(values: ArrayLike) -> Values:
 
 
 def same_length(a: Values, a_name: str, b: Values, b_name: str) -> None:
+    """Refuse two series of different lengths."""
     if len(a) != len(b):
         raise UsageError(f"{a_name} has {len(a)} entries, {b_name} {len(b)}; they must have the same number")
 

@@ -1,4 +1,4 @@
-"""How evenly clients were selected, beside what uniform selection gives (D2, D3)."""
+"""How evenly clients were selected, and what uniform selection would give (D2, D3)."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -30,7 +30,7 @@ __all__ = [
 def jain(counts: ArrayLike) -> float:
     """Jain's fairness index J = (Σx)² / (m Σx²), from 1/m to 1; 1 if all x_i are 0.
 
-    x_i is how often client i was selected (or took part). Print it next to :func:`jain_random`.
+    x_i is how often client i was selected (or admitted). Compare it with :func:`jain_random`.
     Jain, Chiu, Hawe 1984, arXiv:cs/9809099.
     """
     x = as_counts(counts)
@@ -38,7 +38,7 @@ def jain(counts: ArrayLike) -> float:
 
 
 class JainReference(NamedTuple):
-    """What uniform random selection gives."""
+    """Mean and quantiles of Jain's index under uniform selection."""
 
     mean: float
     q05: float
@@ -47,19 +47,19 @@ class JainReference(NamedTuple):
 
 
 SIMULATED = 12_000_000
-"""Up to this many draws × clients × rounds, a reference is simulated client by client: in 0.2 s or so."""
+"""Largest draws × clients × rounds for a simulation client by client, which takes about 0.2 s."""
 
 
 @lru_cache(maxsize=256)
 def jain_random(num_clients: int, k: int, rounds: int, *, draws: int = 2_000, seed: int = 0) -> JainReference:
-    """Law of J when each of ``rounds`` rounds selects min(k, m) of m clients uniformly: mean and 5, 50, 95 % quantiles.
+    """Distribution of J if each of ``rounds`` rounds selects min(k, m) of m clients uniformly: mean and 5%, 50%, 95% quantiles.
 
-    Small cases are simulated by ``draws`` independent runs: those with draws·m·n ≤ 12 million, with n ≤ 30 rounds, or with so few
-    selections (kn ≤ 300 and ≤ 4m) that J takes few values. Others follow from the limit for many rounds, in a millisecond: with
+    Small cases are simulated with ``draws`` independent runs: those with draws·m·n ≤ 12 million, with n ≤ 30 rounds, or with so few
+    selections (kn ≤ 300 and ≤ 4m) that J takes few values. For other cases, the limit for many rounds is used, in a millisecond: with
     T = Σx = kn, J = 1/(1 + m·Q/T²), and the spread Q = Σ(x − T/m)² has exactly the mean n·k(m − k)/m and the variance
-    2n(n − 1)·k²(m − k)²/(m²(m − 1)); its law, a multiple of χ² with m − 1 degrees of freedom in the limit, is taken to be the Gamma
-    law with these moments. Against simulation the mean of J is off by less than 0.1 %, its quantiles by less than 0.5 % (measured for
-    12 to a million clients and 31 to 600 rounds); 2,000 draws leave an error of that order, too.
+    2n(n − 1)·k²(m − k)²/(m²(m − 1)). In the limit, Q is a multiple of χ² with m − 1 degrees of freedom; it is approximated by the
+    Gamma distribution with these moments. Compared with simulation, the mean of J differs by less than 0.1% and its quantiles by
+    less than 0.5% (measured for 12 to a million clients and 31 to 600 rounds), which is also the error of 2,000 draws.
     """
     if num_clients < 1 or k < 1 or rounds < 0 or draws < 1:
         raise UsageError(
@@ -79,7 +79,7 @@ def jain_random(num_clients: int, k: int, rounds: int, *, draws: int = 2_000, se
 
 
 def _jain_limit(m: int, k: int, rounds: int) -> JainReference:
-    """The law of J for many rounds, see :func:`jain_random`."""
+    """The distribution of J for many rounds, see :func:`jain_random`."""
     from scipy.special import gammaincinv  # slow to import
 
     mean = rounds * k * (m - k) / m
@@ -91,7 +91,7 @@ def _jain_limit(m: int, k: int, rounds: int) -> JainReference:
 
 
 def _squares_by_client(m: int, k: int, rounds: int, draws: int, rng: np.random.Generator) -> Values:
-    """Σx² of each draw: the k smallest of m random keys are selected. Work grows with m."""
+    """Σx² of each draw: the clients with the k smallest of m random keys are selected. The time is proportional to m."""
     x = np.zeros((draws, m))
     rows = np.arange(draws)[:, None]
     for _ in range(rounds):
@@ -101,15 +101,18 @@ def _squares_by_client(m: int, k: int, rounds: int, draws: int, rng: np.random.G
 
 
 def _squares_by_count(m: int, k: int, rounds: int, draws: int, rng: np.random.Generator) -> Values:
-    """Σx² of each draw, of the same law: how many of the k fall on clients selected x times so far. Memory and work free of m."""
+    """Σx² of each draw, with the same distribution: draw how many of the k clients have been selected x times so far, for each x.
+
+    Time and memory do not depend on m.
+    """
     clients_with = np.zeros((rounds + 1, draws), np.int64)
     clients_with[0], highest = m, 0
     for _ in range(rounds):
         to_select, left = np.full(draws, k), np.full(draws, m)
-        for x in range(highest, -1, -1):  # downwards: who moves up to x + 1 is not met again
-            here = clients_with[x].copy()
-            left -= here
-            chosen = rng.hypergeometric(here, left, to_select)
+        for x in range(highest, -1, -1):  # downwards, so that clients that move to x + 1 are not drawn again
+            with_x = clients_with[x].copy()
+            left -= with_x
+            chosen = rng.hypergeometric(with_x, left, to_select)
             to_select -= chosen
             clients_with[x] -= chosen
             clients_with[x + 1] += chosen
@@ -130,7 +133,7 @@ def entropy(counts: ArrayLike) -> float:
     """−Σ_i p_i ln p_i with p_i = x_i / Σx, from 0 to ln m (nats); 0 if all counts are 0."""
     x = as_counts(counts)
     p = x[x > 0] / max(x.sum(), 1.0)
-    return float(-(p * np.log(p)).sum()) + 0.0  # + 0.0: no −0
+    return float(-(p * np.log(p)).sum()) + 0.0  # + 0.0 avoids −0
 
 
 def coverage(counts: ArrayLike) -> float:
@@ -139,7 +142,7 @@ def coverage(counts: ArrayLike) -> float:
 
 
 class Participation(NamedTuple):
-    """How evenly clients were selected, or took part."""
+    """How evenly clients were selected (or admitted)."""
 
     jain: float
     gini: float
@@ -148,13 +151,13 @@ class Participation(NamedTuple):
 
 
 def participation(counts: ArrayLike) -> Participation:
-    """All four measures of how often each client was selected; print them next to :func:`participation_random`."""
+    """All four measures of how often each client was selected; compare them with :func:`participation_random`."""
     return Participation(jain(counts), gini(counts), entropy(counts), coverage(counts))
 
 
 @lru_cache(maxsize=256)
 def participation_random(num_clients: int, k: int, rounds: int) -> Participation:
-    """What :func:`participation` is on average when each round selects min(k, m) of m clients uniformly.
+    """Mean of :func:`participation` if each round selects min(k, m) of m clients uniformly.
 
     Coverage, entropy and Gini are exact: a client's count x is Binomial(n, k/m) and Σx = kn is fixed, so that
     E coverage = 1 − (1 − k/m)^n, E entropy = −m E[(x/kn) ln(x/kn)] and E Gini = (m − 1)·E|x_1 − x_2|/(2kn), where x_1 − x_2 is a
@@ -171,24 +174,24 @@ def participation_random(num_clients: int, k: int, rounds: int) -> Participation
     if k < m:
         pairs = np.cumprod(np.concatenate([[1.0], 1 - 0.5 / np.arange(1, n // 2 + 2)]))  # C(2j, j)/4^j
         steps = (x + 1) // 2 * 2
-        distance = steps * pairs[steps // 2]  # E|walk of x steps|, the same for 2j − 1 and 2j
+        distance = steps * pairs[steps // 2]  # E|walk of x steps| is the same for 2j − 1 and 2j steps
         moves = 2 * (k / m) * (m - k) / (m - 1)
         gini_mean = (m - 1) * float(binomial(n, min(moves, 1.0)) @ distance) / (2 * k * n)
     return Participation(fair, gini_mean, entropy_mean + 0.0, 1 - (1 - k / m) ** n)
 
 
 def binomial(trials: int, chance: float) -> Values:
-    """Probabilities of 0 to n successes in n trials [n + 1]; ``scipy.stats`` has them too, but takes most of a second to import."""
+    """Probabilities of 0 to n successes in n trials [n + 1]. ``scipy.stats`` has them too, but takes almost a second to import."""
     from scipy.special import gammaln, xlog1py, xlogy
 
     x = np.arange(trials + 1)
     ways = gammaln(trials + 1) - gammaln(x + 1) - gammaln(trials - x + 1)
-    found: Values = np.exp(ways + xlogy(x, chance) + xlog1py(trials - x, -chance))
-    return found
+    probabilities: Values = np.exp(ways + xlogy(x, chance) + xlog1py(trials - x, -chance))
+    return probabilities
 
 
 def selection_counts(selections: Sequence[ArrayLike], num_clients: int) -> NDArray[np.int64]:
-    """How many rounds each client was in, int64 [m]. A client named twice in a round counts once.
+    """In how many rounds each client was selected, int64 [m]. A client that is listed twice in a round counts once.
 
     Args:
         selections: the clients of each round, n lists.
@@ -201,7 +204,7 @@ def selection_counts(selections: Sequence[ArrayLike], num_clients: int) -> NDArr
 
 
 def rounds_since(selections: Sequence[ArrayLike], num_clients: int) -> Values:
-    """Rounds since each client was last in one, as of the last round: 0 if it was in that; inf if it never was, float64 [m].
+    """Rounds since each client was last selected, as of the last round, float64 [m]: 0 if it was selected there, inf if never.
 
     Args:
         selections: the clients of each round, n lists.

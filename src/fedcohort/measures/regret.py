@@ -15,11 +15,11 @@ def regret(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> Values:
     """Cumulative full-information regret R_t = Σ_{s≤t} ρ_s, with ρ_t = Σ (top |S_t| of r_t(1..m)) − Σ_{i∈S_t} r_t(i).
 
     Args:
-        rewards: reward of every client in every round [n, m]; NaN for those who could not have been selected.
-        selections: the clients of each round S_t, n lists; a client named twice counts once, and an empty round costs nothing.
+        rewards: reward of every client in every round [n, m]; NaN for clients that were not available.
+        selections: the clients of each round S_t, n lists; a client listed twice counts once, and an empty round adds no regret.
 
     Returns:
-        R_t [n]; it never falls.
+        R_t [n]; it never decreases.
     """
     matrix, chosen = as_rewards(rewards, selections)
     per_round = np.zeros(len(matrix))
@@ -35,15 +35,15 @@ def regret(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> Values:
 
 
 def hindsight_regret(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> Values:
-    """Cumulative regret against the fixed set of clients that looks best in hindsight; it needs observed rewards only.
+    """Cumulative regret compared with the fixed set of clients that is best in hindsight; it needs only observed rewards.
 
-    μ_i is the mean of client i's rewards over the rounds that selected it, and
-    R_t = Σ_{s≤t} (Σ (top |S_s| of μ) − Σ_{i∈S_s} r_s(i)). A client without a reward in a round (NaN: it dropped out) is left out of
-    S_s. R_t can fall, and be negative, when rewards change over time.
+    μ_i is the mean of client i's rewards over the rounds in which it was selected, and
+    R_t = Σ_{s≤t} (Σ (top |S_s| of μ) − Σ_{i∈S_s} r_s(i)). A client without a reward in a round (NaN, after a dropout) is removed
+    from S_s. R_t can decrease and be negative if rewards change over time.
 
     Args:
-        rewards: rewards [n, m]; only those of selected clients are read.
-        selections: the clients of each round S_t, n lists; a client named twice counts once.
+        rewards: rewards [n, m]; only those of selected clients are used.
+        selections: the clients of each round S_t, n lists; a client that is listed twice counts once.
 
     Returns:
         R_t [n].

@@ -1,4 +1,4 @@
-"""What several seeds say together: means, standard deviations and paired intervals."""
+"""Means, standard deviations and paired confidence intervals over several seeds."""
 
 import math
 from typing import NamedTuple
@@ -12,7 +12,7 @@ __all__ = ["PairedInterval", "mean_sd", "paired_interval"]
 
 
 def mean_sd(values: ArrayLike) -> tuple[float, float]:
-    """Mean and sample standard deviation sqrt(Σ(x − mean)² / (n − 1)); the latter NaN for one value."""
+    """Mean and sample standard deviation sqrt(Σ(x − mean)² / (n − 1)), which is NaN for one value."""
     x = as_series(values, "values")
     return float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else math.nan
 
@@ -26,12 +26,12 @@ class PairedInterval(NamedTuple):
 
 
 def paired_interval(a: ArrayLike, b: ArrayLike, confidence: float = 0.95) -> PairedInterval:
-    """Mean of d = a − b over paired seeds, and mean ± t_{n−1, (1+confidence)/2} · sd(d)/√n; NaN limits for one pair.
+    """Mean of d = a − b over paired seeds, and the interval mean ± t_{n−1, (1+confidence)/2} · sd(d)/√n, which is NaN for one pair.
 
     Args:
-        a: results of one method [n].
-        b: results of another under the same seeds, in the same order [n].
-        confidence: probability with which the interval covers the true mean, if differences are normal.
+        a: results of a method [n].
+        b: results of another method under the same seeds, in the same order [n].
+        confidence: probability that the interval contains the true mean, if differences are normally distributed.
     """
     from scipy.special import stdtrit  # Student's quantile; scipy.stats is slow to import
 

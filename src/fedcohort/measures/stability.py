@@ -1,4 +1,4 @@
-"""How steady the test accuracy is from round to round, and how much of each class is forgotten."""
+"""How stable the test accuracy is between rounds, and how much of each class is forgotten."""
 
 import math
 
@@ -13,14 +13,14 @@ __all__ = ["forgetting", "largest_drop", "tail_sd"]
 
 
 def tail_sd(series: ArrayLike) -> float:
-    """Sample standard deviation of the accuracy over the last ⌈n/5⌉ of n rounds; NaN if fewer than two were measured there."""
+    """Sample standard deviation of the accuracy over the last ⌈n/5⌉ of n rounds; NaN if fewer than two of them were measured."""
     values = as_series(series, "series")
     tail = values[len(values) - math.ceil(len(values) / 5) :]
     return mean_sd(tail[~np.isnan(tail)])[1] if not np.isnan(tail).all() else math.nan
 
 
 def largest_drop(series: ArrayLike) -> float:
-    """max_t (acc_{t−1} − acc_t) between consecutive measured rounds, 0 if accuracy never falls."""
+    """max_t (acc_{t−1} − acc_t) between consecutive measured rounds; 0 if the accuracy never drops."""
     return float(np.max(-np.diff(as_measured(series, "series")), initial=0.0))
 
 
@@ -28,10 +28,10 @@ def forgetting(per_class: ArrayLike) -> Values:
     """Σ_c (max_{s≤t} acc_c(s) − acc_c(t)) / K for every round t.
 
     Args:
-        per_class: accuracy of each class in each round [n, K]. A class with NaN in round t is left out of that round's mean.
+        per_class: accuracy of each class in each round [n, K]. Classes with NaN in round t are left out of the mean of that round.
 
     Returns:
-        Forgetting of each round [n]; NaN in rounds without any class.
+        Forgetting of each round [n]; NaN in rounds without measured classes.
     """
     matrix = np.asarray(per_class, np.float64)
     if matrix.ndim != 2 or not matrix.size:

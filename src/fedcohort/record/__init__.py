@@ -1,20 +1,21 @@
-"""The record of a run, a directory: what happened, and where to go on.
+"""The record of a run: a directory with everything that happened, and the state to resume from.
 
     experiment.toml          the resolved description
-    run.sqlite               one transaction a round: metrics, decisions, cost ledger, and which checkpoint belongs to them
+    run.sqlite               one transaction per round: metrics, decisions, cost ledger, and the checkpoint that belongs to them
     checkpoint/round-*.safetensors
     model.safetensors        the final model
-    plug-ins/                copies of the user's own files that the description names
-    run.lock                 held by the process that writes
+    plug-ins/                copies of the user's own files that the description refers to
+    run.lock                 held by the process that is writing
 
-A round is in the database completely or not at all; a process may be killed at any moment. Nothing is pickled.
+A round is in the database completely or not at all, so that a process can be killed at any moment. Nothing is pickled.
 """
 
 from fedcohort.record.rows import KEPT, ClientRow, LedgerRow, Portrait, Reason, Reasons, RoundRow, Saved
 from fedcohort.record.run import Run, open_run
 from fedcohort.record.tables import FORMAT
-from fedcohort.record.writer import Writer
+from fedcohort.record.writer import Writer, create_run, writing
 
 __all__ = [
-    "FORMAT", "KEPT", "ClientRow", "LedgerRow", "Portrait", "Reason", "Reasons", "RoundRow", "Run", "Saved", "Writer", "open_run",
+    "FORMAT", "KEPT", "ClientRow", "LedgerRow", "Portrait", "Reason", "Reasons", "RoundRow", "Run", "Saved", "Writer",
+    "create_run", "open_run", "writing",
 ]  # fmt: skip

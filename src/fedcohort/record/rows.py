@@ -1,4 +1,4 @@
-"""What is recorded of a round: its clients, decisions, costs and measures."""
+"""The data types of the record: a round, its clients, decisions, costs and measures."""
 
 import itertools
 import math
@@ -10,18 +10,20 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 
-__all__ = ["ClientRow", "LedgerRow", "Portrait", "Reasons", "RoundRow", "Saved"]
+__all__ = ["KEPT", "ClientRow", "LedgerRow", "Portrait", "Reason", "Reasons", "RoundRow", "Saved"]
 
 KEPT = 1000
-"""Candidates of one decision that are kept at most: the selected, then the best scored."""
+"""Largest number of candidates of one decision that are recorded: the selected clients, then the candidates with the best scores."""
 
 
 @dataclass
 class ClientRow:
     """One selected client of a round.
 
-    ``status``: admitted, declined, failed, late or diverged (see ``detail``). ``reports``: what it reported that not every client
-    reports, such as ``q_hat``.
+    Attributes:
+        status: admitted, declined, failed, late or diverged; ``detail`` gives the reason.
+        weight: share of the update in the new model.
+        reports: numbers that not every client reports, such as ``q_hat``.
     """
 
     client: int
@@ -38,10 +40,15 @@ class ClientRow:
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """Cost of one kind of exchange in a round: ``training``, or a question's name.
+    """Cost of one kind of exchange in a round.
 
-    Bytes are uncompressed payload; ``passes`` are forward passes over a client's training data, summed over clients; ``seconds`` is
-    wall time of the simulator.
+    Attributes:
+        kind: ``training``, or the name of a question.
+        messages: number of messages, in both directions.
+        bytes_down, bytes_up: uncompressed payload.
+        passes: forward passes over a client's training data, summed over clients.
+        seconds: wall time of the simulator.
+        discloses: what the server learned about each client.
     """
 
     kind: str
@@ -54,19 +61,19 @@ class LedgerRow:
 
 
 Reason = tuple[int, bool, float, Mapping[str, float]]
-"""Why a client was selected or not: its id, whether it was, its score, and what the score is made of."""
+"""The decision about one candidate: its id, whether it was selected, its score, and the terms of the score."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reasons:
-    """The reasons of one choice as columns; iterating makes a :data:`Reason` of each candidate on record, one at a time.
+    """The decision of one round as columns; iterating gives a :data:`Reason` for each recorded candidate, one at a time.
 
     Attributes:
         clients: ids [n].
         selected: whether each was selected [n].
-        scores: of each, float64 [n].
-        terms: what the scores are made of, each [n].
-        strangers: ids of the selected that were no candidates; they follow, without a score.
+        scores: score of each, float64 [n].
+        terms: terms of the scores, each [n].
+        strangers: ids of selected clients that were no candidates; they come last, without a score.
     """
 
     clients: Indices
@@ -87,7 +94,7 @@ class Reasons:
 
 @dataclass
 class RoundRow:
-    """Everything that is recorded of one round, besides the checkpoint. Accuracies are fractions, losses mean cross-entropies."""
+    """Everything that is recorded of one round, except the checkpoint. Accuracies are fractions, losses are mean cross-entropies."""
 
     round: int
     available: int
@@ -112,16 +119,16 @@ class RoundRow:
     class_accuracy: Sequence[float] = ()
 
     def add_validation(self, accuracy: float, loss: float) -> None:
-        """The round's model on the server's validation set."""
+        """Add the results of the round's model on the server's validation set."""
         self.validation_accuracy, self.validation_loss = accuracy, loss
 
     def add_test(self, accuracy: float, loss: float, class_accuracy: Sequence[float]) -> None:
-        """The round's model on the test set."""
+        """Add the results of the round's model on the test set."""
         self.test_accuracy, self.test_loss, self.class_accuracy = accuracy, loss, class_accuracy
 
 
 class Saved(NamedTuple):
-    """A checkpoint on disk: its name and the SHA-256 of its bytes. It counts once a round that names it is committed."""
+    """A checkpoint on disk: its name and the SHA-256 of its bytes. It is valid once a round that refers to it is recorded."""
 
     file: str
     sha256: str
@@ -129,13 +136,13 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class Portrait:
-    """Who the clients of a run are, for pictures of its federation.
+    """Facts about the clients of a run, for charts of its federation.
 
     Attributes:
         classes: names of the K classes.
-        facts: one number a client [m]: ``samples``, ``held_out``, ``wrong_labels`` (a share), ``time`` (simulated, nominal work),
-            ``sending`` (the part of it that is communication), ``presence`` (share of rounds); and ``counts`` of labels [m, K]
-            unless the federation is huge. Empty for runs that were recorded before this was kept.
+        facts: arrays with one number per client [m]: ``samples``, ``held_out``, ``wrong_labels`` (a share), ``time`` (simulated, for
+            nominal work), ``sending`` (the part of it that is communication), ``presence`` (share of rounds); and ``counts`` of labels
+            [m, K] unless the federation is very large. Empty if the run was recorded by a version without these facts.
     """
 
     classes: tuple[str, ...] = ()

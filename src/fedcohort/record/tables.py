@@ -1,4 +1,4 @@
-"""The tables of a run's database, rounds as their rows, and the hashes that seal them."""
+"""The tables of a run's database: their definition, the rows of a round, and the hashes that protect them."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.core.errors import UsageError
-from fedcohort.record.rows import RoundRow
+from fedcohort.record.rows import ClientRow, LedgerRow, Reason, RoundRow
 
 __all__ = [
     "FORMAT",
@@ -56,9 +56,9 @@ CREATE TABLE portrait (name TEXT PRIMARY KEY, type TEXT NOT NULL, shape TEXT NOT
 CREATE TABLE seals (round INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
 CREATE TABLE checkpoints (round INTEGER PRIMARY KEY, file TEXT, sha256 TEXT);
 """
-"""``clients.reports`` holds what a client reported that not every client reports, as JSON; ``client_accuracy`` the accuracy of the
-model on each client's data, little-endian float64 [m]; ``seals`` a hash of the rows of each round and of all before: SQLite's own
-check does not see a flipped bit in a number."""
+"""``clients.reports`` holds, as JSON, the numbers that not every client reports. ``client_accuracy`` holds the accuracy of the model
+on each client's data, little-endian float64 [m]. ``seals`` holds a hash of the rows of each round and of all rounds before: SQLite's
+own check does not detect a flipped bit in a number."""
 
 
 SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy")
@@ -77,6 +77,7 @@ _WALL = ("selection", "training", "aggregation", "evaluation", "recording", "tot
 
 
 def file_hash(path: Path) -> str | None:
+    """SHA-256 of a file; None if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -85,7 +86,7 @@ def file_hash(path: Path) -> str | None:
 
 
 def first_seal(connection: sqlite3.Connection) -> str:
-    """The hash that the first round is chained to: of all that is fixed when a run is made."""
+    """The hash that the first round is chained to: of everything that is fixed when a run is created."""
     fixed = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
     fixed += connection.execute(
         "SELECT key, value FROM meta WHERE key NOT IN ('status', 'model') ORDER BY key"
@@ -95,58 +96,72 @@ def first_seal(connection: sqlite3.Connection) -> str:
 
 
 def sealed_rows(connection: sqlite3.Connection, round_: int) -> dict[str, list[tuple[Any, ...]]]:
-    """What is recorded of a round, by table."""
+    """The rows of a round, by table."""
     query = "SELECT * FROM {} WHERE round = ? ORDER BY 1, 2"
     return {table: connection.execute(query.format(table), (round_,)).fetchall() for table in SEALED}
 
 
 def seal_of(tables: Mapping[str, list[tuple[Any, ...]]], before: str) -> str:
-    """A hash of a round's rows and of all before."""
+    """A hash of a round's rows and of all rounds before."""
     rows = "".join(repr(row) for table in SEALED for row in tables[table])
     return hashlib.sha256((before + rows).encode()).hexdigest()
 
 
 def as_rows(row: RoundRow) -> dict[str, list[tuple[Any, ...]]]:
-    """A round by table, each number as SQLite will give it back, so that its hash can be taken before."""
+    """The rows of a round by table. Numbers are converted to what SQLite will return, so that they can be hashed before."""
     t = row.round
     scalars = [int(getattr(row, name)) if name in _COUNTS else _real(getattr(row, name)) for name in _SCALARS]
     tables: dict[str, list[tuple[Any, ...]]] = {
         "rounds": [(*scalars, json.dumps([_plain(x) for x in row.class_accuracy]), row.note)],
-        "clients": [
-            (t, i, int(c.client), c.status, c.detail, int(c.num_samples), int(c.steps), _real(c.duration), _real(c.weight),
-             _real(c.loss), _real(c.accuracy), json.dumps({k: _plain(v) for k, v in c.reports.items()}) if c.reports else "{}")
-            for i, c in enumerate(row.clients)
-        ],
-        "decisions": [
-            (t, i, int(client), int(selected), _known(score), json.dumps({k: _known(v) for k, v in terms.items()}) if terms else "{}")
-            for i, (client, selected, score, terms) in enumerate(row.decisions)
-        ],
-        "ledger": sorted(
-            (t, e.kind, int(e.messages), int(e.bytes_down), int(e.bytes_up), _real(e.passes), _real(e.seconds),
-             e.discloses)
-            for e in row.ledger
-        ),
+        "clients": [_client(t, position, client) for position, client in enumerate(row.clients)],
+        "decisions": [_decision(t, position, reason) for position, reason in enumerate(row.decisions)],
+        "ledger": sorted(_exchange(t, exchange) for exchange in row.ledger),
         "wall": [(t, *(_real(row.wall.get(part, 0.0)) for part in _WALL))],
         "client_accuracy": [],
-    }  # fmt: skip
+    }
     if row.client_accuracy is not None:
         tables["client_accuracy"] = [(t, np.asarray(row.client_accuracy, dtype="<f8").tobytes())]
     return tables
 
 
+def _client(t: int, position: int, c: ClientRow) -> tuple[Any, ...]:
+    """A selected client as a row of ``clients``."""
+    reports = json.dumps({name: _plain(value) for name, value in c.reports.items()}) if c.reports else "{}"
+    return (
+        t, position, int(c.client), c.status, c.detail, int(c.num_samples), int(c.steps), _real(c.duration), _real(c.weight),
+        _real(c.loss), _real(c.accuracy), reports,
+    )  # fmt: skip
+
+
+def _decision(t: int, position: int, reason: Reason) -> tuple[Any, ...]:
+    """A candidate as a row of ``decisions``."""
+    client, selected, score, terms = reason
+    written = json.dumps({name: _known(value) for name, value in terms.items()}) if terms else "{}"
+    return t, position, int(client), int(selected), _known(score), written
+
+
+def _exchange(t: int, e: LedgerRow) -> tuple[Any, ...]:
+    """The cost of one kind of exchange as a row of ``ledger``."""
+    return (
+        t, e.kind, int(e.messages), int(e.bytes_down), int(e.bytes_up), _real(e.passes), _real(e.seconds), e.discloses,
+    )  # fmt: skip
+
+
 def client_accuracies(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
+    """The measured rounds, and the accuracies of the clients as bytes."""
     return connection.execute("SELECT round, accuracies FROM client_accuracy ORDER BY round").fetchall()
 
 
 def damaged(database: Path, error: object) -> UsageError:
+    """The error for a database that cannot be trusted."""
     return UsageError(
-        f"{database}: the run's database is damaged or not one ({error}); nothing was overwritten; "
+        f"{database}: the run's database is damaged, or it is no database ({error}); nothing was overwritten; "
         "restore the file, or delete the run directory to start again"
     )
 
 
 def _plain(value: Any) -> Any:
-    """A number as SQLite and JSON keep it: NaN and ±∞ as null."""
+    """A number as SQLite and JSON store it: NaN and ±∞ as null."""
     number = value.item() if isinstance(value, np.generic) else value
     if not isinstance(number, float):
         return number
@@ -154,15 +169,16 @@ def _plain(value: Any) -> Any:
 
 
 def _real(value: Any) -> float | None:
-    """The same for a column of reals, whatever kind of number it is given."""
+    """The same for a column of real numbers, for any type of number."""
     number: float | None = _plain(float(value))
     return number
 
 
 def _known(value: float) -> float | None:
-    """A score as SQLite keeps it: NaN as null, but ±∞ as it is, which is how strategies say first and last."""
+    """A score as SQLite stores it: NaN as null, but ±∞ unchanged, since strategies use it for the first and the last place."""
     return None if math.isnan(value) else float(value) + 0.0
 
 
 def numbers_of(text: str) -> list[float]:
+    """The numbers of a JSON list; NaN for null."""
     return [math.nan if value is None else float(value) for value in json.loads(text)]

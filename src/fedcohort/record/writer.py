@@ -1,24 +1,98 @@
-"""Write rounds to a run directory."""
+"""Create run directories and write rounds to them."""
 
 import json
+import os
 import sqlite3
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedcohort.core.errors import UsageError
 from fedcohort.core.states import save_state
 from fedcohort.record.rows import Portrait, RoundRow, Saved
-from fedcohort.record.tables import SEALED, as_rows, damaged, file_hash, first_seal, seal_of
+from fedcohort.record.run import Run
+from fedcohort.record.tables import FORMAT, SEALED, TABLES, as_rows, damaged, file_hash, first_seal, seal_of
 
-__all__ = ["Writer"]
+__all__ = ["Writer", "create_run", "writing"]
+
+
+def create_run(
+    path: str | Path, experiment_toml: str, meta: Mapping[str, str], files: Mapping[str, bytes] | None = None
+) -> Run:
+    """Create a run directory, or open the run that is there.
+
+    Args:
+        path: the directory.
+        experiment_toml: the complete description of the run.
+        meta: facts about the run by name, such as its label.
+        files: contents of the files that the description refers to, by their paths in the directory.
+
+    Raises:
+        UsageError: the directory cannot be written.
+    """
+    directory = Path(path)
+    try:
+        (directory / "checkpoint").mkdir(parents=True, exist_ok=True)
+        if not (directory / "run.sqlite").exists():
+            _fill(directory, experiment_toml, meta, files or {})
+    except (OSError, sqlite3.OperationalError) as error:
+        raise UsageError(f"{directory}: cannot be written ({error}); give another directory with --runs") from None
+    return Run(directory)
+
+
+def _fill(directory: Path, experiment_toml: str, meta: Mapping[str, str], files: Mapping[str, bytes]) -> None:
+    """Write the files of a new run. The database comes last and appears at once, since it makes the directory a run."""
+    fresh = directory / f".run-{os.getpid()}.sqlite"
+    fresh.unlink(missing_ok=True)
+    connection = sqlite3.connect(fresh)
+    with connection:
+        connection.executescript(TABLES)
+        rows = {"format": str(FORMAT), "status": "running", "experiment": experiment_toml, **meta}
+        connection.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
+    connection.close()
+    for name, content in files.items():
+        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).write_bytes(content)
+    (directory / "experiment.toml").write_text(experiment_toml, encoding="utf-8")
+    with suppress(
+        FileExistsError
+    ):  # another process created the run first: that one is used; a rename would replace it
+        os.link(fresh, directory / "run.sqlite")
+    fresh.unlink()
+
+
+@contextmanager
+def writing(run: Run) -> "Iterator[Writer]":
+    """Hold the lock of a run and write to it.
+
+    Raises:
+        UsageError: another process is writing this run.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(run.path / "run.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(
+            f"{run.path}: another process is writing this run; wait for it, or use another --runs directory"
+        ) from None
+    try:
+        writer = Writer(run.path)
+        try:
+            yield writer
+        finally:
+            writer.close()
+    finally:
+        lock.release()
 
 
 class Writer:
-    """Writes rounds; made by :meth:`Run.writing`."""
+    """Writes rounds to a run directory; :func:`writing` makes it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,13 +110,13 @@ class Writer:
             raise damaged(database, verdict)
 
     def rewind(self, last: int) -> None:
-        """Forget rounds after ``last``, which had no checkpoint of their own."""
+        """Delete the rounds after ``last``: they have no checkpoint and are played again."""
         with self._connection:
             for table in (*SEALED, "seals"):
                 self._connection.execute(f"DELETE FROM {table} WHERE round > ?", (last,))
 
     def save(self, round_: int, state: Mapping[str, Any]) -> Saved:
-        """Write a checkpoint. It takes the place of the one before when its round is recorded."""
+        """Write a checkpoint. It replaces the one before when its round is recorded."""
         name = f"round-{round_:06d}.safetensors"
         temporary = self.path / "checkpoint" / f".{name}"
         digest = save_state(temporary, state)
@@ -66,7 +140,7 @@ class Writer:
                     file.unlink(missing_ok=True)
 
     def describe(self, portrait: Portrait) -> None:
-        """Keep who the clients are."""
+        """Record the facts about the clients."""
         rows = [("classes", "json", "[]", zlib.compress(json.dumps(portrait.classes).encode()))]
         for name, values in portrait.facts.items():
             plain = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
@@ -87,13 +161,13 @@ class Writer:
             db.execute("UPDATE meta SET value = 'finished' WHERE key = 'status'")
 
     def close(self) -> None:
-        """Close the database; where nobody is reading, as one file that can be read in a directory that is not writable."""
+        """Close the database, as a single file that can be read in a read-only directory, unless another process is reading it."""
         with suppress(sqlite3.OperationalError):
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
     def _seal(self, round_: int, tables: Mapping[str, list[tuple[Any, ...]]]) -> None:
-        """Chain a hash of the round's rows to that of the round before."""
+        """Record the hash of the round's rows, chained to the hash of the round before."""
         row = self._connection.execute(
             "SELECT sha256 FROM seals WHERE round < ? ORDER BY round DESC LIMIT 1", (round_,)
         )

@@ -12,7 +12,8 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Portrait, Run
 from fedcohort.report.look import short
-from fedcohort.study.comparison import Comparison, Row, side_by_side
+from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,5 +1,6 @@
-"""A round of federated training: the loop, what it costs, and what became of each selected client."""
+"""Rounds of federated training: their order, their cost, and what happened to each selected client."""
 
-from fedcohort.rounds.round import Game, play_round
+from fedcohort.rounds.game import Game
+from fedcohort.rounds.round import play_round
 
 __all__ = ["Game", "play_round"]

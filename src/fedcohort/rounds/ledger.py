@@ -1,4 +1,4 @@
-"""What a round costs: wall seconds of its parts, messages, bytes and client passes of every exchange."""
+"""The cost of a round: wall time of its parts; messages, bytes and client passes of every exchange."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 
 def num_bytes(groups: Iterable[Mapping[str, torch.Tensor]]) -> int:
-    """Uncompressed bytes of tensors."""
+    """Size of tensors in bytes, uncompressed."""
     return sum(t.numel() * t.element_size() for group in groups for t in group.values())
 
 
 class Stopwatch:
-    """Wall seconds of the parts of a round; never simulated time."""
+    """Wall time of the parts of a round in seconds; never simulated time."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -39,7 +39,7 @@ class Stopwatch:
             self._add(name, start)
 
     def watch(self, name: str, stream: Iterable[T]) -> Iterator[T]:
-        """Time what a stream takes to produce its items, not what is done with them."""
+        """Time how long a stream takes to produce its items, without the time that the consumer takes."""
         iterator = iter(stream)
         while True:
             start = time.perf_counter()
@@ -52,7 +52,7 @@ class Stopwatch:
             yield item
 
     def total(self) -> float:
-        """Seconds since the round began."""
+        """Seconds since the beginning of the round."""
         return time.perf_counter() - self._start
 
     def _add(self, name: str, start: float) -> None:
@@ -63,27 +63,29 @@ class Ledger:
     """The cost of a round's questions and of its training.
 
     Args:
-        model_bytes: what a client receives that is asked about the model.
-        training_bytes: what a client receives that trains; the model, unless the algorithm sends more.
+        model_bytes: bytes that a client receives with a question about the model.
+        training_bytes: bytes that a client receives for training: the model, unless the algorithm sends more.
     """
 
     def __init__(self, model_bytes: int, training_bytes: int | None = None) -> None:
         self.model_bytes = model_bytes
         self.training_bytes = model_bytes if training_bytes is None else training_bytes
         self.rows: list[LedgerRow] = []
-        self.trained: dict[int, float] = {}  # who trained for a question, and the passes that it took
+        self.trained: dict[
+            int, float
+        ] = {}  # clients that trained to answer a question, and how many passes they needed
 
     def asking(
         self, answer: Callable[[Question, Indices], Values], num_samples: Indices
     ) -> Callable[[Question, Indices], Values]:
-        """``answer``, with what every question costs written down."""
+        """``answer``, extended: it bills the cost of every question."""
 
         def ask(question: Question, clients: Indices) -> Values:
-            """The answers, and a line of the ledger."""
+            """The answers, billed in the ledger."""
             clients = np.asarray(clients, dtype=np.int64)
             start = time.perf_counter()
-            nothing = np.zeros(0 if question.numbers == 1 else (0, question.numbers))
-            values = answer(question, clients) if len(clients) else nothing
+            no_answers = np.zeros(0 if question.numbers == 1 else (0, question.numbers))
+            values = answer(question, clients) if len(clients) else no_answers
             cost = question.cost(values)
             if question.trains:
                 self.trained.update(zip(clients.tolist(), cost.tolist(), strict=True))
@@ -104,7 +106,7 @@ class Ledger:
     def training(
         self, clients: Indices, *, uploads: int, up: int, passes: float, seconds: float, discloses: str
     ) -> None:
-        """The cohort's training. Who trained for a question already has received the model, and does not train again."""
+        """Bill the cohort's training. Clients that trained to answer a question already have the model, and do not train again."""
         before = [self.trained[client] for client in clients.tolist() if client in self.trained]
         self.add(
             "training",
@@ -119,7 +121,7 @@ class Ledger:
     def add(
         self, kind: str, *, messages: int, down: int, up: int, passes: float, seconds: float, discloses: str = ""
     ) -> None:
-        """One more exchange; several of one kind in a round are summed."""
+        """Add an exchange; exchanges of the same kind in a round are summed."""
         before = next((row for row in self.rows if row.kind == kind), None)
         if before is not None:
             self.rows.remove(before)

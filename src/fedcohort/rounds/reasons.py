@@ -1,4 +1,4 @@
-"""The reasons of a choice that go into the record: the selected clients first, then the candidates with the best scores."""
+"""The part of a decision that is recorded: the selected clients first, then the candidates with the best scores."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,38 +11,41 @@ __all__ = ["decisions"]
 
 
 def decisions(cohort: Cohort) -> Reasons:
-    """The reasons of a choice: the selected first, then the best scored, at most :data:`KEPT`. Of a million, few are looked at."""
+    """The recorded candidates of a decision: the selected first, then the best scores, at most :data:`KEPT`.
+
+    Only the recorded candidates are sorted, so that a decision among a million clients is fast.
+    """
     why = cohort.why
     if why is None:
-        nobody: Indices = np.zeros(0, dtype=np.int64)
-        return Reasons(nobody, [], np.zeros(0), {}, cohort.clients[:KEPT].copy())
+        no_candidates: Indices = np.zeros(0, dtype=np.int64)
+        return Reasons(no_candidates, [], np.zeros(0), {}, cohort.clients[:KEPT].copy())
     ids = np.asarray(why.candidates, dtype=np.int64)
     by_id = None if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable")
     place = np.searchsorted(ids, cohort.clients, sorter=by_id)
     place = np.minimum(place, max(len(ids) - 1, 0)) if by_id is None else by_id[np.minimum(place, len(ids) - 1)]
     candidate = ids[place] == cohort.clients if len(ids) else np.zeros(len(cohort), dtype=bool)
     inside = place[candidate]
-    best = _best(why, KEPT + len(inside), by_id)  # enough of the others, wherever the selected are
+    best = _best(why, KEPT + len(inside), by_id)  # enough others, even if the selected are the best
     others = best[~np.isin(best, inside)][: max(0, KEPT - len(inside))]
     order = np.concatenate([inside[_order(why, inside)][:KEPT], others])
-    # a candidate that was named twice is one of the others, too
-    too = [False] * len(others) if by_id is None else np.isin(ids[others], cohort.clients).tolist()
-    chosen = [True] * (len(order) - len(others)) + too
+    # a candidate that is listed twice can be among the others as well
+    listed_again = [False] * len(others) if by_id is None else np.isin(ids[others], cohort.clients).tolist()
+    chosen = [True] * (len(order) - len(others)) + listed_again
     terms = {name: np.asarray(values)[order] for name, values in why.terms.items()}
     return Reasons(ids[order], chosen, why.scores[order], terms, cohort.clients[~candidate][:KEPT])
 
 
 def _order(why: Why, among: Indices) -> Indices:
-    """The best scored of these positions first, the lowest id first where scores are equal; what is no score comes last."""
+    """Sort these positions by score, the highest first, and by id where scores are equal. NaN scores sort last."""
     scores = why.scores[among]
     return np.lexsort((why.candidates[among], -np.where(np.isnan(scores), -np.inf, scores)))
 
 
 def _best(why: Why, count: int, by_id: Indices | None) -> Indices:
-    """The ``count`` best positions in that order; a million need not be sorted for a thousand."""
-    known = why.scores > -np.inf  # NaN and −∞ are no scores
+    """The ``count`` best positions in that order, without sorting all positions."""
+    known = why.scores > -np.inf  # false for NaN and −∞
     scored = np.count_nonzero(known)
-    if scored <= count:  # the others count by their ids
+    if scored <= count:  # fill up with candidates without a score, by id
         own = np.flatnonzero(known)
         return np.concatenate([own[_order(why, own)], _lowest(~known, by_id, count - len(own))])
     edge = nth_highest(why.scores if scored == len(known) else why.scores[known], count)
@@ -55,7 +58,7 @@ def _lowest(among: NDArray[np.bool_], by_id: Indices | None, count: int) -> Indi
     """The ``count`` marked positions with the lowest ids; ``by_id`` sorts all positions by id, None if they are in that order."""
     if by_id is not None:
         return by_id[among[by_id]][:count]
-    some = max(2 * count, 2**12)
-    while some < len(among) and np.count_nonzero(among[:some]) < count:
-        some *= 8
-    return np.flatnonzero(among[:some])[:count]
+    length = max(2 * count, 2**12)  # search a growing part from the start: marked positions are usually found early
+    while length < len(among) and np.count_nonzero(among[:length]) < count:
+        length *= 8
+    return np.flatnonzero(among[:length])[:count]

@@ -1,272 +1,208 @@
-"""The round: who is available, who is selected, what they learn, what enters the model. Nothing else knows the order.
+"""A round of federated training. Only this module knows the order of its steps.
 
-Nothing flows backwards: a strategy sees a Round and an Outcome, never a client, a model or an engine.
+Information flows in one direction: a strategy sees a Round and an Outcome, never a client, a model or an engine.
 """
 
-import copy
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from fedcohort.algorithms import Algorithm, Members, ModelState, Update
-from fedcohort.algorithms.updates import is_finite
-from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.errors import UsageError
+from fedcohort.algorithms import Update
+from fedcohort.core.arrays import Values
 from fedcohort.core.streams import rng
-from fedcohort.engines.base import Engine
-from fedcohort.federation.systems import Clock
-from fedcohort.record import Portrait, Reasons, RoundRow
+from fedcohort.record import Reasons, RoundRow
+from fedcohort.rounds.game import Game, members
 from fedcohort.rounds.ledger import Ledger, Stopwatch, num_bytes
+from fedcohort.rounds.questions import answer
 from fedcohort.rounds.reasons import decisions
 from fedcohort.rounds.tally import Tally
-from fedcohort.selection import Cohort, LocalAccuracy, LocalLoss, LossChange, Question, Round, Selector, Speed, choose
+from fedcohort.selection import Cohort, LocalAccuracy, Round, choose
+from fedcohort.training.forward import Evaluation
 
-__all__ = ["Game", "play_round"]
-
-
-@dataclass
-class Game:
-    """Everything that a run consists of while it is played: ``model``, and the parts that have a state of their own.
-
-    ``portrait`` tells who the clients are, for the record: called once, when a run begins.
-    """
-
-    seed: int
-    k: int
-    clock: Clock
-    selector: Selector
-    algorithm: Algorithm
-    engine: Engine
-    model: ModelState
-    portrait: Callable[[], Portrait] = Portrait
-
-    @property
-    def validates(self) -> bool:
-        """Whether the strategy learns from the server's validation set, so that a round ends with it."""
-        return "validation" in self.selector.needs
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that the next round depends on, for the checkpoint."""
-        return {
-            "model": self.model,
-            "selector": self.selector.state_dict(),
-            "algorithm": self.algorithm.state_dict(),
-            "engine": dict(self.engine.state_dict()),
-            "clock": self.clock.state_dict(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        self.model = state["model"]
-        self.selector.load_state_dict(state["selector"])
-        self.algorithm.load_state_dict(state["algorithm"])
-        self.engine.load_state_dict(state["engine"])
-        self.clock.load_state_dict(state["clock"])
+__all__ = ["play_round"]
 
 
 def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None = None) -> RoundRow:
-    """Play round ``t``: changes ``game`` and returns what is recorded.
+    """Play round ``t`` and return what is recorded of it; changes ``game``.
+
+    The strategy selects among the available clients. They train, and the algorithm aggregates the updates that arrive and are
+    admitted. The new model is evaluated, and the strategy observes the outcome.
 
     Args:
-        game: everything the run consists of.
+        game: the run.
         t: round, from 1.
-        test: whether to evaluate the new model for the record, and wait for it. A test decides nothing, nor does validation unless
-            :attr:`Game.validates`, so a caller can also do it later (:meth:`Engine.evaluate_beside`, :meth:`RoundRow.add_test`,
-            :meth:`RoundRow.add_validation`).
-        clients: what every client is asked about the new model, for the record only: no strategy hears of it or pays for it.
+        test: whether to evaluate the new model for the record before returning. These results decide nothing, and neither does
+            validation unless :attr:`Game.validates`, so a caller can also add them later (:meth:`Engine.evaluate_beside`,
+            :meth:`RoundRow.add_test`, :meth:`RoundRow.add_validation`).
+        clients: a question about the new model to all clients, for the record only: no strategy sees the answers, and nothing is
+            billed.
     """
-    clock, selector, algorithm, engine, start = game.clock, game.selector, game.algorithm, game.engine, game.model
-    watch, before = Stopwatch(), clock.now
-    sent = num_bytes([start, *algorithm.broadcast().values()])
-    ledger = Ledger(num_bytes([start]), sent)
+    playing = _Playing(game, t)
+    cohort = playing.select()
+    reasons = decisions(cohort)  # now: they may share the strategy's own arrays, which change later
+    tally = playing.train_and_aggregate(cohort)
+    results = playing.evaluate(test, clients)
+    playing.observe(tally, results)
+    return playing.recorded(cohort, reasons, tally, results)
 
-    available = clock.available(t)
-    if t == 1 and "histogram" in selector.needs:
-        m, numbers = selector.census.num_clients, selector.census.num_classes
-        ledger.add(
-            "Histogram", messages=m, down=0, up=4 * m * numbers, passes=0.0, seconds=0.0,
-            discloses="its number of samples of each class, once",
-        )  # fmt: skip
-    with watch.part("selection"):
-        ask = ledger.asking(partial(_answer, game, t, available, ledger), clock.num_samples)
-        k = min(clock.invited(game.k), len(available))
-        seen = Round(
-            t, k, available, rng(game.seed, "select", t), before, _shown(clock.durations), ask,
-            _shown(clock.compute_times), _shown(clock.upload_times),
-        )  # fmt: skip
-        cohort = choose(selector, seen)
-    reasons = decisions(cohort)  # now: the strategy's own numbers, which may be among them, will change
 
-    tally = Tally(cohort, start, engine.trainable, selector.needs)
-    members = _members(cohort, clock, game.k, t, engine.trainable)
-    with watch.part("aggregation"):
-        updates = watch.watch("training", engine.train(start, t, cohort, algorithm))
-        updates = clock.settle(
-            t, updates, bytes_down=sent, wanted=clock.wanted(len(cohort), game.k), cohort=cohort.clients
+class _Results(NamedTuple):
+    """The new model on the validation set, on the test set, and on the data of each client; None where it is not evaluated."""
+
+    validation: Evaluation | None
+    test: Evaluation | None
+    by_client: Values | None
+
+
+class _Playing:
+    """The steps of one round, in their order. Each adds its wall time and its cost.
+
+    Args:
+        game: the run.
+        t: round, from 1.
+    """
+
+    def __init__(self, game: Game, t: int) -> None:
+        self.game, self.t = game, t
+        self.watch, self.began = Stopwatch(), game.clock.now
+        self.sent_down = num_bytes([game.model, *game.algorithm.broadcast().values()])
+        self.ledger = Ledger(num_bytes([game.model]), self.sent_down)
+        self.available = game.clock.available(t)
+
+    def select(self) -> Cohort:
+        """Let the strategy select clients; it can ask the available ones questions."""
+        game, clock, t = self.game, self.game.clock, self.t
+        if t == 1 and "histogram" in game.selector.needs:
+            self._bill_histograms()
+        with self.watch.part("selection"):
+            answers = partial(answer, game, t, self.available, self.ledger)
+            ask = self.ledger.asking(answers, clock.num_samples)
+            k = min(clock.invited(game.k), len(self.available))
+            seen = Round(
+                t, k, self.available, rng(game.seed, "select", t), self.began, _read_only(clock.durations), ask,
+                _read_only(clock.compute_times), _read_only(clock.upload_times),
+            )  # fmt: skip
+            return choose(game.selector, seen)
+
+    def train_and_aggregate(self, cohort: Cohort) -> Tally:
+        """Train the cohort and aggregate the updates; updates are processed one by one, as they arrive."""
+        game, clock, algorithm, engine, t = self.game, self.game.clock, self.game.algorithm, self.game.engine, self.t
+        start = game.model
+        tally = Tally(cohort, start, engine.trainable, game.selector.needs)
+        known = members(game, cohort, game.k, t)
+        with self.watch.part("aggregation"):
+            updates = self.watch.watch("training", engine.train(start, t, cohort, algorithm))
+            wanted = clock.wanted(len(cohort), game.k)
+            updates = clock.settle(t, updates, bytes_down=self.sent_down, wanted=wanted, cohort=cohort.clients)
+            updates = tally.arrived(updates)
+            updates = game.selector.admit(updates)
+            updates = _filled_in(updates) if cohort.unsent == "unchanged" else updates
+            updates = tally.admitted(updates, algorithm, known)
+            game.model = algorithm.aggregate(start, updates, known)
+        engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
+        tally.settle(algorithm.weighed())
+        return tally
+
+    def evaluate(self, test: bool, clients: LocalAccuracy | None) -> _Results:
+        """Evaluate the new model; see :func:`play_round` for the arguments."""
+        game, engine = self.game, self.game.engine
+        with self.watch.part("evaluation"):
+            validation = engine.evaluate(game.model, "validation") if test or game.validates else None
+            tested = engine.evaluate(game.model, "test") if test else None
+            by_client = _all_answers(game, self.t, clients) if clients is not None else None
+        return _Results(validation, tested, by_client)
+
+    def observe(self, tally: Tally, results: _Results) -> None:
+        """Let the strategy observe the outcome, and bill the reports that it reads."""
+        game = self.game
+        with self.watch.part("selection"):
+            duration = game.clock.now - self.began
+            outcome = tally.outcome(self.t, duration, results.validation if game.validates else None)
+            game.selector.observe(outcome)
+            tally.bill_reports(outcome)
+
+    def recorded(self, cohort: Cohort, reasons: Reasons, tally: Tally, results: _Results) -> RoundRow:
+        """What is recorded of the round."""
+        seconds = self.watch.seconds
+        seconds["aggregation"] -= seconds.get("training", 0.0)
+        self.ledger.training(
+            cohort.clients, uploads=tally.uploads, up=tally.bytes_up, passes=tally.passes,
+            seconds=seconds.get("training", 0.0), discloses=tally.disclosed,
+        )  # fmt: skip
+        trained, admitted, clock = tally.having("admitted", "declined"), tally.having("admitted"), self.game.clock
+        row = RoundRow(
+            round=self.t,
+            available=len(self.available),
+            selected=len(cohort),
+            trained=len(trained),
+            admitted=len(admitted),
+            simulated_time=clock.now,
+            round_time=clock.now - self.began,
+            steps=sum(client.steps for client in tally.rows),
+            local_accuracy=_mean([client.accuracy for client in trained]),
+            train_loss=_mean([client.loss for client in trained]),
+            note=self._note(cohort, tally),
+            clients=tally.rows,
+            decisions=reasons,
+            ledger=self.ledger.rows,
+            wall=seconds | {"total": self.watch.total()},
+            client_accuracy=results.by_client,
         )
-        updates = tally.arrived(updates)
-        updates = selector.admit(updates)
-        updates = _filled_in(updates) if cohort.unsent == "unchanged" else updates
-        updates = tally.admitted(updates, algorithm, members)
-        game.model = algorithm.aggregate(start, updates, members)
-    engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
-    tally.settle(algorithm.weighed())
+        if results.validation is not None:
+            row.add_validation(results.validation.accuracy, results.validation.loss)
+        if results.test is not None:
+            row.add_test(results.test.accuracy, results.test.loss, results.test.class_accuracy.tolist())
+        return row
 
-    with watch.part("evaluation"):
-        validation = engine.evaluate(game.model, "validation") if test or game.validates else None
-        tested = engine.evaluate(game.model, "test") if test else None
-        served = _served(engine, game.model, t, clients, clock) if clients is not None else None
-    with watch.part("selection"):
-        outcome = tally.outcome(t, clock.now - before, validation if game.validates else None)
-        selector.observe(outcome)
-        tally.heard(outcome)
+    def _bill_histograms(self) -> None:
+        """The cost of class counts, which every client sends once, before the first round."""
+        census = self.game.selector.census
+        self.ledger.add(
+            "Histogram", messages=census.num_clients, down=0, up=4 * census.num_clients * census.num_classes, passes=0.0,
+            seconds=0.0, discloses="its number of samples of each class, once",
+        )  # fmt: skip
 
-    seconds = watch.seconds
-    seconds["aggregation"] -= seconds.get("training", 0.0)
-    ledger.training(
-        cohort.clients, uploads=tally.uploads, up=tally.bytes_up, passes=tally.passes, seconds=seconds.get("training", 0.0),
-        discloses=tally.disclosed,
-    )  # fmt: skip
-    row = _row(
-        t, len(available), cohort, reasons, tally, ledger, clock, before, served, seconds | {"total": watch.total()},
-        wanted=None if selector.variable_size else clock.invited(game.k),
-    )  # fmt: skip
-    if validation is not None:
-        row.add_validation(validation.accuracy, validation.loss)
-    if tested is not None:
-        row.add_test(tested.accuracy, tested.loss, tested.class_accuracy.tolist())
-    return row
+    def _note(self, cohort: Cohort, tally: Tally) -> str:
+        """What was special about the round, in words."""
+        available, m = len(self.available), len(self.game.clock.num_samples)
+        notes = [cohort.why.note if cohort.why is not None else ""]
+        wanted = self.game.clock.invited(self.game.k)
+        if not self.game.selector.variable_size and available < min(wanted, m):
+            notes.append(f"short round: {available} of {wanted} available")
+        if available == 0:
+            notes = ["empty round: no client available"]
+        elif not tally.having("admitted"):
+            notes.append("no update admitted: the model stays as it was")
+        notes.append(tally.note)
+        return "; ".join(note for note in notes if note)
 
 
-def _shown(values: Values) -> Values:
-    """The same numbers, which nobody can change through them."""
+def _read_only(values: Values) -> Values:
+    """A view of an array that cannot be written."""
     view = values.view()
     view.flags.writeable = False
     return view
 
 
-def _answer(game: Game, t: int, present: Indices, ledger: Ledger, question: Question, clients: Indices) -> Values:
-    """What clients answer; simulated time is the clock's to know, a round on trial ours to play, everything else the engine's."""
-    away = clients[~np.isin(clients, present)]
-    if len(away):
-        raise UsageError(
-            f"{type(game.selector).__name__}.select in round {t} asks clients {away[:5].tolist()} for {question.kind}, who are not "
-            "available; ask some of round.available"
-        )
-    if isinstance(question, Speed):
-        return game.clock.expected(t)[clients]
-    if isinstance(question, LossChange):
-        return _loss_change(game, t, ledger, question, clients)
-    return game.engine.answer(game.model, t, question, clients, game.algorithm)
-
-
-def _loss_change(game: Game, t: int, ledger: Ledger, question: LossChange, clients: Indices) -> Values:
-    """Play a round on copies of model and algorithm, and compare losses. No client commits to what it learned."""
-    model, engine = game.model, game.engine
-    algorithm = copy.copy(game.algorithm)
-    algorithm.load_state_dict(copy.deepcopy(game.algorithm.state_dict()))
-    cohort = Cohort(np.array(question.participants, dtype=np.int64))
-    down = len(cohort) * num_bytes([model, *algorithm.broadcast().values()])
-    sent: list[tuple[int, float]] = []
-
-    def usable() -> Iterator[Update]:
-        for update in engine.train(model, t, cohort, algorithm):
-            sent.append((update.num_bytes, update.passes))
-            if update.failure is None and is_finite(update):
-                yield update
-
-    members = _members(cohort, game.clock, len(cohort), t, engine.trainable)
-    after = algorithm.aggregate(model, usable(), members)
-    engine.commit([])
-    one, other = (engine.answer(state, t, LocalLoss(), clients) for state in (model, after))
-    change = np.subtract(other, one, out=np.full(len(one), np.nan), where=np.isfinite(one) & np.isfinite(other))
-    ledger.add(  # beside what every question costs: the training, and the second model that everybody receives
-        question.kind,
-        messages=2 * len(cohort) + len(clients),
-        down=down + len(clients) * ledger.model_bytes,
-        up=sum(size for size, _ in sent),
-        passes=sum(passes for _, passes in sent),
-        seconds=0.0,
-    )
-    return np.asarray(change)
-
-
 def _filled_in(updates: Iterable[Update]) -> Iterator[Update]:
-    """Tensors that were not sent enter the average as the client received them, which is what ``state`` has in their place."""
+    """Let tensors that a client did not send enter the average unchanged: ``state`` has them as the client received them."""
     for update in updates:
         update.sent = None
         yield update
 
 
-def _served(engine: Engine, model: ModelState, t: int, question: LocalAccuracy, clock: Clock) -> Values:
-    """The answer of every client, float64 [m]; NaN for those without data."""
-    values = np.full(len(clock.num_samples), np.nan)
-    with_data = np.flatnonzero(clock.num_samples)
-    values[with_data] = engine.answer(model, t, question, with_data)
+def _all_answers(game: Game, t: int, question: LocalAccuracy) -> Values:
+    """The answer of every client about the current model, float64 [m]; NaN for clients without data."""
+    num_samples = game.clock.num_samples
+    values = np.full(len(num_samples), np.nan)
+    with_data = np.flatnonzero(num_samples)
+    values[with_data] = game.engine.answer(game.model, t, question, with_data)
     return values
 
 
-def _members(cohort: Cohort, clock: Clock, k: int, t: int, trainable: frozenset[str]) -> Members:
-    def by_client(values: Any) -> dict[int, Any]:
-        return {} if values is None else dict(zip(cohort.clients.tolist(), np.asarray(values).tolist(), strict=True))
-
-    return Members(
-        num_clients=len(clock.num_samples),
-        total_samples=int(clock.num_samples.sum()),
-        k=k,
-        multiplicity=by_client(cohort.multiplicity),
-        inclusion=by_client(cohort.inclusion),
-        weights=by_client(cohort.weights),
-        t=t,
-        trainable=trainable,
-    )
-
-
-def _row(
-    t: int,
-    available: int,
-    cohort: Cohort,
-    reasons: Reasons,
-    tally: Tally,
-    ledger: Ledger,
-    clock: Clock,
-    before: float,
-    served: Values | None,
-    seconds: dict[str, float],
-    wanted: int | None,
-) -> RoundRow:
-    trained = tally.having("admitted", "declined")
-    notes = [cohort.why.note if cohort.why is not None else ""]
-    if wanted is not None and available < min(wanted, len(clock.num_samples)):
-        notes.append(f"short round: {available} of {wanted} available")
-    if available == 0:
-        notes = ["empty round: nobody available"]
-    elif not tally.having("admitted"):
-        notes.append("nobody admitted: the model stays as it was")
-    notes.append(tally.note)
-    return RoundRow(
-        round=t,
-        available=available,
-        selected=len(cohort),
-        trained=len(trained),
-        admitted=len(tally.having("admitted")),
-        simulated_time=clock.now,
-        round_time=clock.now - before,
-        steps=sum(row.steps for row in tally.rows),
-        local_accuracy=_mean([row.accuracy for row in trained]),
-        train_loss=_mean([row.loss for row in trained]),
-        note="; ".join(note for note in notes if note),
-        clients=tally.rows,
-        decisions=reasons,
-        ledger=ledger.rows,
-        wall=seconds,
-        client_accuracy=served,
-    )
-
-
 def _mean(values: list[float]) -> float:
+    """The mean of the finite values; NaN if there are none."""
     known: Values = np.array([value for value in values if np.isfinite(value)])
     return float(known.mean()) if len(known) else float("nan")

@@ -1,4 +1,4 @@
-"""What became of each selected client, gathered as the updates stream by."""
+"""What happened to each selected client of a round, collected while the updates arrive."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,22 +17,22 @@ from fedcohort.training.forward import Evaluation
 __all__ = ["Tally"]
 
 ALWAYS = frozenset({"loss", "square_loss", "samples", "steps", "accuracy"})
-"""What is measured of every client that trains; it is sent, and costs 4 bytes a number, where the strategy asks for it. What else a
-client reports always costs that, and is kept in the record."""
+"""Reports that are measured for every client that trains. They are sent, and billed at 4 bytes per number, only if the strategy reads
+them. All other reports are always sent and billed, and are recorded."""
 
 
 MEASURED = "test_"
-"""How the names of reports begin that no client sends and no strategy sees: a simulation measures them on the server's test set."""
+"""Prefix of reports that no client sends and no strategy sees: the simulation measures them on the server's test set."""
 
 
 class Tally:
-    """What became of each selected client, gathered as the updates stream by.
+    """What happened to each selected client of a round, collected while the updates arrive.
 
     Args:
-        cohort: the choice.
-        start: the model the clients received.
-        trainable: names that norms of updates are taken over.
-        needs: what the strategy wants to see of updates (``update_norm``, ``update``).
+        cohort: the selected clients.
+        start: the model that the clients received.
+        trainable: names of the parameters that norms of updates include.
+        needs: what the strategy needs of updates (``update_norm``, ``update``).
     """
 
     def __init__(self, cohort: Cohort, start: ModelState, trainable: frozenset[str], needs: frozenset[str]) -> None:
@@ -45,11 +45,11 @@ class Tally:
         self._reports: dict[str, list[tuple[int, float]]] = {}
         self._updates: dict[int, Values] = {}
         self._start, self._trainable, self._needs = start, sorted(trainable), needs
-        self._worked_out: set[str] = set()  # by the server, from updates
+        self._derived: set[str] = set()  # reports that the server computes from updates
         self._read: set[str] = set()
 
     def arrived(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """Let finite results pass; write down clients that failed or were late, and drop updates with NaN or ±∞ (R4)."""
+        """Pass on finite updates; note clients that failed or were late, and drop updates with NaN or ±∞ (R4)."""
         for update in updates:
             row = self.rows[self._position[update.client]]
             row.num_samples, row.steps, row.duration = update.num_samples, update.steps, update.duration
@@ -67,17 +67,17 @@ class Tally:
             row.status, row.detail = "declined", ""
             row.loss = update.report.get("loss", math.nan)
             row.accuracy = update.report.get("accuracy", math.nan)
-            self._look_at(update)
+            self._collect_reports(update)
             yield update
 
     def admitted(self, updates: Iterable[Update], algorithm: Algorithm, members: Members) -> Iterator[Update]:
-        """Write down who enters the model, and with which weight."""
+        """Note the clients that enter the model, and their weights."""
         largest = 0.0
         for update in updates:
             row = self.rows[self._position[update.client]]
             row.status, row.weight = "admitted", algorithm.weigh(update, members)
             self.uploads += 1
-            self.bytes_up += update.num_bytes  # whoever is declined was told before it sent its model
+            self.bytes_up += update.num_bytes  # declined clients learn that before they would send their model
             largest = max(largest, row.weight)
             yield update
         if algorithm.weights in LARGE and largest > 0:
@@ -85,12 +85,12 @@ class Tally:
 
     @property
     def disclosed(self) -> str:
-        """What the server learned of clients that trained, in words."""
+        """What the server learned about clients that trained, in words."""
         more = sorted({name for row in self.rows for name in row.reports if self._is_sent(name)} | self._read)
         return ", ".join(["its update and number of samples", *more])
 
     def settle(self, changed: Mapping[int, float]) -> None:
-        """Weights, or what the algorithm ``changed`` of them in the end, become shares of their sum."""
+        """Normalize the weights, after those that the algorithm ``changed`` at the end of the round, to sum to 1."""
         for row in self.having("admitted"):
             row.weight = changed.get(row.client, row.weight)
         total = sum(row.weight for row in self.rows)
@@ -101,16 +101,16 @@ class Tally:
         """The rows with one of these statuses."""
         return [row for row in self.rows if row.status in statuses]
 
-    def heard(self, outcome: Outcome) -> None:
-        """What the strategy has asked for of that which is measured of everybody was sent."""
+    def bill_reports(self, outcome: Outcome) -> None:
+        """Bill the always-measured reports that the strategy read."""
         self._read = set(outcome.billed & ALWAYS & self._reports.keys())
         self.bytes_up += 4 * sum(len(self._reports[name]) for name in self._read)
 
     def _is_sent(self, name: str) -> bool:
-        return not name.startswith(MEASURED) and name not in self._worked_out
+        return not name.startswith(MEASURED) and name not in self._derived
 
     def outcome(self, t: int, duration: float, validation: Evaluation | None) -> Outcome:
-        """What the strategy is told; None without validation."""
+        """The outcome of the round as the strategy sees it; ``validation`` is None if the strategy does not need it."""
         n = len(self.cohort)
         reports: dict[str, Values] = {}
         for name, pairs in self._reports.items():
@@ -122,9 +122,9 @@ class Tally:
             reports["update"] = np.full((n, width), np.nan)
             for position, values in self._updates.items():
                 reports["update"][position] = values
-        told: dict[str, Any] = {}
+        validated: dict[str, Any] = {}
         if validation is not None:
-            told = {
+            validated = {
                 "accuracy": validation.accuracy,
                 "class_accuracy": validation.class_accuracy,
                 "validation_losses": validation.losses,
@@ -137,28 +137,32 @@ class Tally:
             reports=reports,
             durations=np.array([_known(row, duration) for row in self.rows], dtype=np.float64),
             duration=duration,
-            **told,
+            **validated,
         )
 
-    def _look_at(self, update: Update) -> None:
+    def _collect_reports(self, update: Update) -> None:
+        """Store the numbers that a client reports, and those that the server derives from its update."""
         position = self._position[update.client]
         report = dict(update.report)
         if self._needs & {"update_norm", "update"}:
             difference = self._difference(update)
-            if "update_norm" not in report:  # a client that sends a part says how large the whole is
+            if (
+                "update_norm" not in report
+            ):  # a client that sends only a part of its update reports the norm of all of it
                 report["update_norm"] = float(np.linalg.norm(difference))
-                self._worked_out.add("update_norm")
+                self._derived.add("update_norm")
             if "update" in self._needs:
                 self._updates[position] = difference
         row = self.rows[position]
         row.reports = {name: value for name, value in report.items() if name not in ALWAYS}
-        for name in [name for name in report if name.startswith(MEASURED)]:  # for the record alone
+        for name in [name for name in report if name.startswith(MEASURED)]:  # only for the record
             del report[name], update.report[name]
         self.bytes_up += 4 * sum(self._is_sent(name) for name in row.reports)
         for name, value in report.items():
             self._reports.setdefault(name, []).append((position, value))
 
     def _difference(self, update: Update) -> Values:
+        """The update as one vector: trained minus received parameters, float64 [P]."""
         parts = [
             (update.state[name].double() - self._start[name].double()).flatten().cpu().numpy()
             for name in self._trainable
@@ -167,7 +171,7 @@ class Tally:
 
 
 def _known(row: ClientRow, waited: float) -> float:
-    """What the server knows of a client's time: nothing if it failed; at least as long as it waited if the client was late."""
+    """The duration that the server knows for a client: NaN if it failed, and the time that the server waited if it was late."""
     if row.status == "failed":
         return math.nan
     return waited if row.status == "late" else row.duration

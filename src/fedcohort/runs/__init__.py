@@ -1,1 +1,1 @@
-"""Runs: what is handed over in Python, preparing, finding, playing, several at a time, and trackers."""
+"""Play runs: objects from Python, preparation, finding and playing run directories, parallel runs, and trackers."""

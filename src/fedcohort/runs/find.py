@@ -1,4 +1,4 @@
-"""Where the directory of a run is, or goes."""
+"""Find the directory of a run, or choose one for a new run."""
 
 import re
 from dataclasses import replace
@@ -13,48 +13,52 @@ __all__ = ["check_same_data", "find_run", "on_device", "run_path", "with_plan"]
 
 
 def on_device(cell: Cell) -> Cell:
-    """The cell on the device that this machine has for it, if it leaves the choice."""
+    """The cell with a device of this machine, if its device is "auto"."""
     if cell.experiment.engine.device != "auto":
         return cell
     from fedcohort.engines.device import pick_device
 
-    return replace(cell, experiment=cell.experiment.with_overrides({"engine": {"device": pick_device("auto")}}))
+    return replace(cell, experiment=cell.experiment.with_engine(device=pick_device("auto")))
 
 
 def with_plan(cell: Cell, plan: str) -> Cell:
-    """The cell with the plan that was chosen for it, if it leaves the choice; in a run there is no choice left."""
+    """The cell with ``plan``, if its plan is "auto"."""
     if cell.experiment.engine.plan != "auto" or plan == "auto":
         return cell
-    return replace(cell, experiment=cell.experiment.with_overrides({"engine": {"plan": plan}}))
+    return replace(cell, experiment=cell.experiment.with_engine(plan=plan))
 
 
 def find_run(cell: Cell, given: Given, runs: str | Path) -> Run | None:
-    """The run directory of a cell, whatever name it was made under; None if there is none yet.
+    """The run directory of a cell, under any name; None if there is none yet.
 
-    Where the plan was left to a measurement, a run by any plan is one of this cell: a finished one, if there are two.
+    If the plan of the cell is "auto", a run under any plan belongs to it. If there are two, a finished run is preferred.
     """
     folder = Path(runs)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--runs {folder}: is not a directory; give a directory that can be written")
     cell = on_device(cell)
     plans = ("threads", "stacked") if cell.experiment.engine.plan == "auto" else (cell.experiment.engine.plan,)
-    found = []
+    records = []
     for plan in plans:
         key = with_plan(cell, plan).experiment.key(given.key())
         paths = [path for path in sorted(folder.glob(f"*-{key}")) if (path / "run.sqlite").exists()]
-        found += [Run(path) for path in paths[:1]]
-    return next((run for run in found if run.finished), found[0] if found else None)
+        records += [Run(path) for path in paths[:1]]
+    return next((run for run in records if run.finished), records[0] if records else None)
 
 
 def run_path(cell: Cell, given: Given, runs: str | Path) -> Path:
-    """Where a new run of this cell goes: ``<runs>/<name>-<label>-seed<seed>-<hash>``."""
+    """The directory for a new run of this cell: ``<runs>/<name>-<label>-seed<seed>-<hash>``."""
     words = f"{cell.experiment.name}-{cell.label}-seed{cell.seed}"
     slug = re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")[:80]
     return Path(runs) / f"{slug}-{cell.experiment.key(given.key())}"
 
 
 def check_same_data(record: Run, fingerprint: str, experiment: Experiment) -> None:
-    """A run goes on, and is opened again, only with the data that it was begun on."""
+    """Refuse to resume or open a run if its data have changed since it began.
+
+    Raises:
+        UsageError: the fingerprint of the data is not that in the record.
+    """
     begun = record.meta["data"]
     if begun != fingerprint:
         raise UsageError(

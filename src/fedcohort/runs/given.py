@@ -1,17 +1,18 @@
-"""Objects that Python hands over in place of the names in an experiment, and what of them enters a run's hash."""
+"""Objects from Python that replace settings of an experiment, and their part in the hash of a run."""
 
 import hashlib
 import inspect
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedcohort.federation.datasets import Dataset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from fedcohort.algorithms import Algorithm
     from fedcohort.models import AnyModel
@@ -20,23 +21,24 @@ if TYPE_CHECKING:
 __all__ = ["HANDED_OVER", "Given", "PublicSamples"]
 
 PublicSamples: TypeAlias = "Dataset | NDArray[Any] | Tensor"
-"""A data set whose training part is used, or samples alone [N, ...]."""
+"""A data set, whose training part is used, or only samples [N, ...]."""
 
 HANDED_OVER = "given"
-"""The name of public samples that Python hands over."""
+"""The value of ``public.name`` for public samples that are given in Python."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """What Python hands over in place of names in the experiment; None leaves it to the experiment.
+    """Objects from Python that replace settings of an experiment; None means that the setting applies.
 
     Attributes:
         data: a :class:`fedcohort.Dataset`, see :func:`fedcohort.from_arrays`.
-        model: an ``nn.Module``, a factory of one (called with sample shape and number of classes, or without arguments), or a Model.
-        selector: a strategy; every run gets a copy.
-        algorithm: an algorithm; every run gets a copy.
+        model: an ``nn.Module``, a function that builds one (called with the sample shape and the number of classes, or
+            without arguments), or a Model.
+        selector: a strategy; each run gets a copy.
+        algorithm: an algorithm; each run gets a copy.
         data_dir: a local mirror in the layout of the Hugging Face Hub.
-        public: the server's public samples, a Dataset whose training part is used, or samples alone [N, ...]; see ``[public]``.
+        public: the server's public samples: a Dataset, whose training part is used, or only samples [N, ...]; see ``[public]``.
     """
 
     data: Dataset | None = None
@@ -54,11 +56,11 @@ class Given:
 
     @property
     def public_data(self) -> Dataset | None:
-        """The public samples as a data set; None leaves them to the experiment."""
+        """The public samples as a data set; None if the setting applies."""
         return self.public if isinstance(self.public, Dataset) else None
 
     def key(self) -> str:
-        """What of this decides the results, for the run's hash."""
+        """The identity of all objects that determine the results, for the hash of the run."""
         parts = []
         if self.data is not None:
             parts.append(self.data.fingerprint)
@@ -70,17 +72,17 @@ class Given:
         return "|".join(parts)
 
     def names(self) -> str:
-        """What was handed over in Python, in words; empty if nothing was."""
+        """The names of the objects that were given, in words; empty without objects."""
         kinds = ("data", "model", "selector", "algorithm", "public")
         return ", ".join(name for name in kinds if getattr(self, name) is not None)
 
     def classes(self) -> dict[str, str]:
-        """The classes of a strategy and an algorithm that were handed over, for the record."""
-        handed = {"given selector": self.selector, "given algorithm": self.algorithm}
-        return {name: type(part).__name__ for name, part in handed.items() if part is not None}
+        """The classes of the strategy and the algorithm that were given, for the record."""
+        plugins = {"given selector": self.selector, "given algorithm": self.algorithm}
+        return {name: type(part).__name__ for name, part in plugins.items() if part is not None}
 
     def note(self) -> str:
-        """What was handed over in Python, as comments for the head of the resolved experiment file."""
+        """The objects that were given, as comments for the head of the experiment file in the run directory."""
         given = {name: getattr(self, name) for name in self.names().split(", ") if name}
         if self.data is not None:
             given["data"] = f"{self.data.name}, {self.data.fingerprint[:12]}"
@@ -91,32 +93,45 @@ class Given:
 
 
 def _identity(given: Any) -> str:
-    """What of an object from Python decides results: its class or function as written, its values, and a module's weights."""
+    """What determines the results of an object: the source of its class or function, its values, and the weights of a module."""
     if isinstance(given, partial):
         bound = [given.args, sorted(given.keywords.items())]
         return f"partial({_identity(given.func)}, {bound!r})"
     if inspect.isfunction(given):
-        cells = [cell.cell_contents for cell in given.__closure__ or ()]
-        inside = [_identity(value) if callable(value) else repr(value) for value in cells]
-        return f"{given.__module__}.{given.__qualname__}:{_source(given)}:{inside}:{given.__defaults__!r}:{given.__kwdefaults__!r}"
-    kind = given if isinstance(given, type) else type(given)
-    written = [_source(base) for base in kind.__mro__ if not base.__module__.startswith(("builtins", "torch.", "abc"))]
-    name = f"{kind.__module__}.{kind.__qualname__}:{written}"
+        return _identity_of_function(given)
     if isinstance(given, type):
-        return name
-    state = getattr(given, "named_parameters", None)
-    if state is None:
-        return f"{name}:{given!r}"
-    digest = hashlib.sha256(repr(given).encode())
-    for part in given.modules():
+        return _identity_of_class(given)
+    if hasattr(given, "named_parameters"):
+        return f"{_identity_of_class(type(given))}:{_digest_of_module(given)}"
+    return f"{_identity_of_class(type(given))}:{given!r}"
+
+
+def _identity_of_function(function: FunctionType) -> str:
+    """Its source, its default values, and the variables that it closes over."""
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    inside = [_identity(value) if callable(value) else repr(value) for value in cells]
+    name = f"{function.__module__}.{function.__qualname__}"
+    return f"{name}:{_source(function)}:{inside}:{function.__defaults__!r}:{function.__kwdefaults__!r}"
+
+
+def _identity_of_class(kind: type) -> str:
+    """Its source and that of its base classes, except for base classes of Python and torch."""
+    written = [_source(base) for base in kind.__mro__ if not base.__module__.startswith(("builtins", "torch.", "abc"))]
+    return f"{kind.__module__}.{kind.__qualname__}:{written}"
+
+
+def _digest_of_module(module: "nn.Module") -> str:
+    """A hash of the structure, the source and the weights of a module."""
+    digest = hashlib.sha256(repr(module).encode())
+    for part in module.modules():
         digest.update(_source(type(part)).encode() if not type(part).__module__.startswith("torch.") else b"")
-    for entry, value in given.state_dict().items():
+    for entry, value in module.state_dict().items():
         digest.update(entry.encode() + value.detach().cpu().numpy().tobytes())
-    return f"{name}:{digest.hexdigest()}"
+    return digest.hexdigest()
 
 
 def _source(written: Any) -> str:
-    """Hash of the text of a class or function; its name where there is no text, as in a console."""
+    """Hash of the source of a class or function; its name if there is no source, as in a console."""
     try:
         return hashlib.sha256(inspect.getsource(written).encode()).hexdigest()[:16]
     except (OSError, TypeError):

@@ -1,8 +1,7 @@
-"""Several runs at the same time, each in a process of its own.
+"""Play several runs at the same time, each in a process of its own.
 
-They share the cores: each gets the same number of threads, so that together they are no more than there are cores. Decoded data are
-files in the cache that every process maps, and clients are rows of them, so that their pages are in memory once. A run's results
-depend on none of this.
+Each process gets the same number of threads, and together they use no more threads than there are cores. All processes map the decoded
+data from files in the cache, so that the data are in memory once. Results do not depend on the number of processes.
 """
 
 import logging
@@ -24,15 +23,15 @@ log = logging.getLogger("fedcohort")
 
 
 def run_cells(cells: Sequence[Cell], data_dir: str | Path | None, runs: str | Path, jobs: int) -> None:
-    """Finish what is not finished, ``jobs`` at a time; the first error is raised when what runs beside it is done."""
-    found = [(cell, find_run(cell, Given(data_dir=data_dir), runs)) for cell in cells]
-    missing = [cell for cell, run in found if run is None or not run.finished]
+    """Play the runs that are not finished, ``jobs`` at a time. After an error no more runs start; it is raised when the others end."""
+    records = [(cell, find_run(cell, Given(data_dir=data_dir), runs)) for cell in cells]
+    missing = [cell for cell, run in records if run is None or not run.finished]
     if not missing:
         return
     jobs = min(jobs, len(missing))
     threads = max(1, len(os.sched_getaffinity(0)) // jobs)
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        begun = {pool.submit(_one, cell, data_dir, runs, threads): cell for cell in missing}
+        begun = {pool.submit(_play, cell, data_dir, runs, threads): cell for cell in missing}
         try:
             for done in as_completed(begun):
                 done.result()
@@ -41,11 +40,11 @@ def run_cells(cells: Sequence[Cell], data_dir: str | Path | None, runs: str | Pa
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _one(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: int) -> None:
-    """One run with so many threads, unless the experiment says how many."""
+def _play(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: int) -> None:
+    """Play one run, with this number of threads unless the experiment sets one."""
     import torch
 
     torch.set_num_threads(1)
     if not cell.experiment.engine.workers:
-        cell = replace(cell, experiment=cell.experiment.with_overrides({"engine": {"workers": threads}}))
+        cell = replace(cell, experiment=cell.experiment.with_engine(workers=threads))
     run_cell(cell, Given(data_dir=data_dir), runs=runs)

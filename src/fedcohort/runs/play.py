@@ -1,4 +1,4 @@
-"""Play a run and keep its record: resume, rounds, finish."""
+"""Play a run and write its record."""
 
 import hashlib
 import platform
@@ -7,15 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING
 
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
-from fedcohort.record import RoundRow, Run, Saved, Writer
+from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, writing
 
 if TYPE_CHECKING:
     from fedcohort.engines.base import Later
+    from fedcohort.rounds import Game
+    from fedcohort.selection import LocalAccuracy
 from fedcohort.runs.find import check_same_data, find_run, on_device, run_path, with_plan
 from fedcohort.runs.given import Given
 from fedcohort.runs.prepare import fingerprint_of, prepare
@@ -23,143 +27,218 @@ from fedcohort.runs.prepare import fingerprint_of, prepare
 __all__ = ["Interrupted", "Progress", "run_cell"]
 
 Progress = Callable[[Cell, RoundRow], None]
-"""Called after every committed round, in the thread that plays; the next round may be training already."""
+"""Called after every committed round, in the thread that plays the run; the next round may be training already."""
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """Ctrl-C: the round was finished and recorded; the message says how to go on."""
+    """Ctrl-C was pressed: the round was finished and recorded. The message says how to resume."""
 
 
 def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: Progress | None = None) -> Run:
-    """Run one cell of an experiment, or continue where it was interrupted; a finished run is opened, not repeated.
+    """Play one cell of an experiment, or resume it after its last checkpoint. A finished run is opened, not repeated.
 
     Raises:
         UsageError: something in the description, the data or the run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
     cell = on_device(cell)
-    done = find_run(cell, given, runs)
-    if done is not None:
-        done.verify()
-        cell = with_plan(cell, done.experiment.engine.plan)
-    experiment = cell.experiment
-    if done is not None and done.finished:
-        check_same_data(done, fingerprint_of(experiment, given), experiment)
-        return done
-    from fedcohort.engines.device import moved
-
-    with prepare(experiment, given) as (game, fingerprint):
-        cell = with_plan(cell, game.engine.plan)
-        experiment = cell.experiment
-        path = done.path if done is not None else run_path(cell, given, runs)
-        meta = {
-            "name": experiment.name,
-            "label": cell.label,
-            "seed": str(cell.seed),
-            "key": experiment.key(given.key()),
-            "row": experiment.single(0).key(given.key()),
-            "public": experiment.public.words
-            if given.public_data is None
-            else f"proxy: {given.public_data.name}, labels discarded",
-            "given": given.names(),
-            "algorithm": game.algorithm.title(experiment.training),
-            "plan": game.engine.plan,
-            "ours": "\n".join(experiment.ours()),
-            **given.classes(),
-        }
-        description, files = _with_own_files(experiment)
-        record = Run.create(path, given.note() + description, meta | {"data": fingerprint, **_versions()}, files=files)
-        check_same_data(record, fingerprint, experiment)
-        with record.writing() as writer, _finish_the_round() as stop:
-            if not record.portrait.facts:
-                writer.describe(game.portrait())
-            saved = record.checkpoint()
-            first = 1
-            if saved is not None:
-                first = saved[0] + 1
-                game.load_state_dict(moved(saved[1], game.engine.device))
-            writer.rewind(first - 1)
-            _play(cell, game, writer, first, stop, progress, path)
+    record = find_run(cell, given, runs)
+    if record is not None:
+        record.verify()
+        cell = with_plan(cell, record.experiment.engine.plan)
+    if record is not None and record.finished:
+        check_same_data(record, fingerprint_of(cell.experiment, given), cell.experiment)
+        return record
+    with prepare(cell.experiment, given) as (game, fingerprint):
+        cell = with_plan(cell, game.plan)
+        path = record.path if record is not None else run_path(cell, given, runs)
+        record = _begin(path, cell, given, game, fingerprint)
+        check_same_data(record, fingerprint, cell.experiment)
+        with writing(record) as writer, _finish_the_round() as stop:
+            first = _restore(record, game, writer)
+            _Rounds(cell, game, writer, progress).play(first, stop)
     return Run(path)
 
 
-def _play(
-    cell: Cell, game: Any, writer: Writer, first: int, stop: threading.Event, progress: Progress | None, path: Path
-) -> None:
-    """All rounds. What of a round's model is measured for the record alone is measured beside the training of the next round, and the
-    round is committed as soon as that is done."""
-    from fedcohort.core.threads import one_thread
-    from fedcohort.rounds import play_round
-    from fedcohort.selection import LocalAccuracy
+def _begin(path: Path, cell: Cell, given: Given, game: "Game", fingerprint: str) -> Run:
+    """Create the run directory, or open it if the run was interrupted."""
+    experiment = cell.experiment
+    public = experiment.public.words
+    if given.public_data is not None:
+        public = f"proxy: {given.public_data.name}, labels discarded"
+    meta = {
+        "name": experiment.name,
+        "label": cell.label,
+        "seed": str(cell.seed),
+        "key": experiment.key(given.key()),
+        "row": experiment.single(0).key(given.key()),
+        "public": public,
+        "given": given.names(),
+        "algorithm": game.algorithm.title(experiment.training),
+        "plan": game.plan,
+        "ours": "\n".join(experiment.ours()),
+        **given.classes(),
+        "data": fingerprint,
+        **_versions(),
+    }
+    description, files = _with_own_files(experiment)
+    return create_run(path, given.note() + description, meta, files)
 
-    experiment, measures = cell.experiment, cell.experiment.measures
-    question, every = LocalAccuracy(held_out=experiment.federation.holdout > 0), measures.clients_every
-    waiting: tuple[Callable[[], None], list[Later]] | None = None
-    recording = 0.0  # a round's own recording is only known once it is recorded: the next round's row carries it
 
-    def played(row: RoundRow, validate: "Later | None", test: "Later | None", saved: Saved | None) -> None:
-        nonlocal waiting
+def _restore(record: Run, game: "Game", writer: Writer) -> int:
+    """Put the game into the state of the last checkpoint, and return the next round; also record the facts about the clients."""
+    from fedcohort.engines.device import moved
 
-        def commit() -> None:
-            """Wait for what is measured, then record the round and tell."""
-            nonlocal recording
-            begin = time.perf_counter()
-            if validate is not None:
-                found = validate()
-                row.add_validation(found.accuracy, found.loss)
-            if test is not None:
-                found = test()
-                row.add_test(found.accuracy, found.loss, found.class_accuracy.tolist())
-            waited = time.perf_counter() - begin
-            row.wall["evaluation"] = row.wall.get("evaluation", 0.0) + waited
-            row.wall["total"] += waited
-            begin = time.perf_counter()
-            writer.record(row, saved)
-            recording += time.perf_counter() - begin
-            if progress is not None:
-                progress(cell, row)
+    if not record.portrait.facts:
+        writer.describe(game.portrait())
+    saved = record.checkpoint()
+    last = 0
+    if saved is not None:
+        last = saved[0]
+        game.load_state_dict(moved(saved[1], game.device))
+    writer.rewind(last)
+    return last + 1
 
-        waiting = commit, [later for later in (validate, test) if later is not None]
 
-    def settle(*, wait: bool = False) -> bool:
-        """Commit the round that waits for it, if what is measured of it is there; whether one is left."""
-        nonlocal waiting
-        if waiting is not None and (wait or all(later.done() for later in waiting[1])):
-            commit, waiting = waiting[0], None
-            commit()
-        return waiting is not None
+@dataclass(frozen=True)
+class _PlayedRound:
+    """A round that is not committed yet: the model is still evaluated for the record, beside the training of the next round.
 
-    game.engine.meanwhile = settle
-    with one_thread():
-        for t in range(first, experiment.rounds + 1):
-            last = t == experiment.rounds
-            served = every > 0 and (last or t % every == 0)
-            try:
-                row = play_round(game, t, test=False, clients=question if served else None)
-            except Exception:
-                settle(wait=True)
-                raise
-            row.wall["recording"], recording = recording, 0.0
-            settle(wait=True)
-            begin, stopping = time.perf_counter(), stop.is_set()
-            due = last or stopping or t % measures.checkpoint_every == 0
-            saved = writer.save(t, game.state_dict()) if due else None
-            recording += time.perf_counter() - begin
-            tested = last or t % measures.evaluate_every == 0
-            validate = None if game.validates else game.engine.evaluate_beside(game.model, "validation")
-            test = game.engine.evaluate_beside(game.model, "test") if tested else None
-            played(row, validate, test, saved)
-            if last or stopping:
-                settle(wait=True)
-            if stopping and not last:
-                raise Interrupted(
-                    f"stopped after round {t} of {experiment.rounds}; the same command goes on from there ({path})"
-                )
-    writer.finish(game.model)
+    Attributes:
+        row: what is recorded of it.
+        validation, test: evaluations in progress; None if there is none.
+        saved: its checkpoint, if it has one.
+    """
+
+    row: RoundRow
+    validation: "Later | None"
+    test: "Later | None"
+    saved: Saved | None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the evaluations are done."""
+        return all(later.done() for later in (self.validation, self.test) if later is not None)
+
+    def complete(self) -> None:
+        """Wait for the evaluations, and add them and the time of waiting to the row."""
+        begin = time.perf_counter()
+        if self.validation is not None:
+            result = self.validation()
+            self.row.add_validation(result.accuracy, result.loss)
+        if self.test is not None:
+            result = self.test()
+            self.row.add_test(result.accuracy, result.loss, result.class_accuracy.tolist())
+        waited = time.perf_counter() - begin
+        self.row.wall["evaluation"] = self.row.wall.get("evaluation", 0.0) + waited
+        self.row.wall["total"] += waited
+
+
+class _Rounds:
+    """Play the rounds of a run and commit each to the record.
+
+    A round is submitted when it has been played, and settled (committed) as soon as its model has been evaluated. While the clients of
+    the next round train, the engine calls :meth:`settle` whenever it has to wait. Rounds are committed in order.
+
+    Args:
+        cell: the cell of the experiment.
+        game: the run, ready for its next round.
+        writer: writes the record.
+        progress: called after every committed round.
+    """
+
+    def __init__(self, cell: Cell, game: "Game", writer: Writer, progress: Progress | None) -> None:
+        self.cell, self.game, self.writer, self.progress = cell, game, writer, progress
+        self._submitted: _PlayedRound | None = None
+        self._recording = 0.0  # seconds; known only when a round is recorded, so it is part of the next round's row
+
+    def play(self, first: int, stop: threading.Event) -> None:
+        """Play all rounds from ``first`` on, and finish the run.
+
+        Raises:
+            Interrupted: ``stop`` was set; the current round is finished and committed.
+        """
+        from fedcohort.core.threads import one_thread
+
+        rounds, path = self.cell.experiment.rounds, self.writer.path
+        self.game.engine.meanwhile = self.settle
+        with one_thread():
+            for t in range(first, rounds + 1):
+                stopping = self._play_round(t, stop)
+                if stopping and t < rounds:
+                    raise Interrupted(f"stopped after round {t} of {rounds}; the same command resumes it ({path})")
+        self.writer.finish(self.game.model)
+
+    def submit(self, played: _PlayedRound) -> None:
+        """Hand over a round that has been played; the round before has been settled."""
+        self._submitted = played
+
+    def settle(self, *, wait: bool = False) -> bool:
+        """Commit the submitted round if its model has been evaluated.
+
+        Args:
+            wait: wait until it has been evaluated.
+
+        Returns:
+            Whether a round is still waiting.
+        """
+        played = self._submitted
+        if played is not None and (wait or played.ready):
+            self._submitted = None
+            self._commit(played)
+        return self._submitted is not None
+
+    def _commit(self, played: _PlayedRound) -> None:
+        """Record a round, and report it."""
+        played.complete()
+        begin = time.perf_counter()
+        self.writer.record(played.row, played.saved)
+        self._recording += time.perf_counter() - begin
+        if self.progress is not None:
+            self.progress(self.cell, played.row)
+
+    def _play_round(self, t: int, stop: threading.Event) -> bool:
+        """Play round ``t`` and submit it; settle the round before.
+
+        Returns:
+            Whether ``stop`` was set in time, so that this round has a checkpoint and is committed.
+        """
+        from fedcohort.rounds import play_round
+
+        experiment, game = self.cell.experiment, self.game
+        last = t == experiment.rounds
+        try:
+            row = play_round(game, t, test=False, clients=self._question(t))
+        except Exception:
+            self.settle(wait=True)
+            raise
+        row.wall["recording"], self._recording = self._recording, 0.0
+        self.settle(wait=True)
+        begin, stopping = time.perf_counter(), stop.is_set()
+        due = last or stopping or t % experiment.measures.checkpoint_every == 0
+        saved = self.writer.save(t, game.state_dict()) if due else None
+        self._recording += time.perf_counter() - begin
+        tested = last or t % experiment.measures.evaluate_every == 0
+        validation = None if game.validates else game.engine.evaluate_beside(game.model, "validation")
+        test = game.engine.evaluate_beside(game.model, "test") if tested else None
+        self.submit(_PlayedRound(row, validation, test, saved))
+        if last or stopping:
+            self.settle(wait=True)
+        return stopping
+
+    def _question(self, t: int) -> "LocalAccuracy | None":
+        """What all clients are asked about the new model, for the record: see ``measures.clients_every``."""
+        from fedcohort.selection import LocalAccuracy
+
+        experiment = self.cell.experiment
+        every = experiment.measures.clients_every
+        if not every or (t < experiment.rounds and t % every):
+            return None
+        return LocalAccuracy(held_out=experiment.federation.holdout > 0)
 
 
 def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:
-    """The description for a run's directory, and copies of the users' own files that it then refers to: they may change or go."""
+    """The description for the run directory, and copies of the users' own files, which it refers to: the originals may change."""
     text, files = experiment.to_toml(), {}
     for file in experiment.own_files():
         content = file.read_bytes()
@@ -171,13 +250,13 @@ def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:
 
 @contextmanager
 def _finish_the_round() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event instead of breaking the round; a second one breaks it."""
+    """Let Ctrl-C set the event instead of interrupting the round; a second Ctrl-C interrupts it."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
-    def ask_to_stop(number: int, frame: Any) -> None:
+    def ask_to_stop(number: int, frame: FrameType | None) -> None:
         stop.set()
         signal.signal(signal.SIGINT, before)
 
@@ -189,6 +268,7 @@ def _finish_the_round() -> Iterator[threading.Event]:
 
 
 def _versions() -> dict[str, str]:
+    """Versions of the software, for the record."""
     import numpy
     import torch
 

@@ -1,4 +1,4 @@
-"""Build everything that a run needs before its first round: data, clients, clock, strategy, algorithm, engine."""
+"""Build everything that a run needs before its first round: data, clients, model, clock, strategy, algorithm, engine."""
 
 import copy
 import logging
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -17,26 +17,30 @@ from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
 
 if TYPE_CHECKING:
+    from fedcohort.algorithms import Algorithm, ModelState
     from fedcohort.federation.federation import Federation
     from fedcohort.federation.partition import Partition
     from fedcohort.federation.public import PublicSet
     from fedcohort.federation.survey import Survey
     from fedcohort.federation.systems import Clock
+    from fedcohort.models import Model
+    from fedcohort.rounds import Game
+    from fedcohort.selection import Census, Selector
 from fedcohort.runs.given import HANDED_OVER, Given
 
-__all__ = ["fingerprint_of", "load_data", "prepare"]
+__all__ = ["Federated", "federate", "fingerprint_of", "load_data", "look", "model_of", "prepare"]
 
 log = logging.getLogger("fedcohort")
-"""Tells which plan ``engine.plan = "auto"`` has chosen, and why."""
+"""Reports which plan was chosen for ``engine.plan = "auto"``, and why."""
 
 
 def fingerprint_of(experiment: Experiment, given: Given) -> str:
-    """Fingerprint of the data that the experiment now names, as a run keeps it."""
+    """Fingerprint of the data of the experiment, as the record stores it."""
     return load_data(experiment, given)[1].fingerprint
 
 
 def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet]":
-    """All data of an experiment, and what of them is public."""
+    """The data set of an experiment, and its public part."""
     from fedcohort.federation import datasets, loading
     from fedcohort.federation.public import choose_public
 
@@ -50,7 +54,7 @@ def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet
             return given.public_data
         if name == HANDED_OVER:
             raise UsageError(
-                f"public.name = {HANDED_OVER!r}: nothing was handed over; use fedcohort.run(…, public=…), 'holdout' or a data set"
+                f"public.name = {HANDED_OVER!r}: no samples were given; use fedcohort.run(…, public=…), 'holdout' or a data set"
             )
         return loading.load(name, data_dir=given.data_dir)
 
@@ -61,12 +65,12 @@ def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet
 
 @dataclass(frozen=True, eq=False)
 class Federated:
-    """The clients of an experiment, and what they were made of.
+    """The clients of an experiment and their data.
 
     Attributes:
-        dataset: all data.
-        split: which of its training samples belongs to whom.
-        federation: the clients as they train, with noise, local splits and shift.
+        dataset: the whole data set.
+        split: the client of each training sample.
+        federation: the clients with the data that they train on, after label noise, local splits and feature shift.
         public: samples set apart for the server.
     """
 
@@ -77,7 +81,10 @@ class Federated:
 
 
 def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Federated:
-    """The clients of an experiment: data, public samples set apart, partition, noise, local splits, shift; samples on ``device``."""
+    """Divide the data of an experiment among its clients, with samples on ``device``.
+
+    The steps are: set public samples apart, partition, corrupt labels, split off held-out samples, shift features.
+    """
     from fedcohort.federation.federation import gather
     from fedcohort.federation.partition import partition
 
@@ -104,120 +111,179 @@ def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Feder
     return Federated(dataset, split, federation, public)
 
 
-def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
-    """The data of an experiment and its federation, client by client, without training anything."""
-    from fedcohort.engines.local import build_module
-    from fedcohort.federation.featureshift import Space, in_words
-    from fedcohort.federation.survey import survey
-    from fedcohort.federation.systems import Clock
-    from fedcohort.models import as_model
-    from fedcohort.rounds.ledger import num_bytes
-    from fedcohort.training.shared import DTYPES, state_of
+def model_of(experiment: Experiment, given: Given) -> "Model":
+    """The model that was given in Python, or else that of the experiment."""
+    from fedcohort.models import Model, as_model
 
-    found, systems, seed = federate(experiment, given), experiment.systems, experiment.seed
-    federation = found.federation
-    model = as_model(given.model) if given.model is not None else experiment.model.build()
-    algorithm = given.algorithm if given.algorithm is not None else experiment.algorithm.build()
-    start = state_of(build_module(model, federation, seed).to(dtype=DTYPES[experiment.training.precision]))
-    clock = Clock(
+    model: Model = as_model(given.model) if given.model is not None else experiment.model.build()
+    return as_model(model)
+
+
+def _clock(
+    experiment: Experiment, systems: Systems, federation: "Federation", algorithm: "Algorithm", model: "ModelState"
+) -> "Clock":
+    """The clock of a run.
+
+    Args:
+        experiment: the experiment.
+        systems: its systems, or the default if the algorithm pools all data.
+        federation: the clients.
+        algorithm: the algorithm, which determines the nominal number of epochs.
+        model: the initial model, which determines transfer times.
+    """
+    from fedcohort.federation.systems import Clock
+    from fedcohort.rounds.ledger import num_bytes
+
+    return Clock(
         federation.num_samples,
-        seed,
+        experiment.seed,
         systems.latency.build(),
         systems.availability.build(),
         systems.network.build(),
         rounds=experiment.rounds,
+        dropout=systems.dropout,
         deadline=systems.deadline,
-        model_bytes=num_bytes([start]),
+        overcommit=systems.overcommit,
+        idle_time=systems.idle_time,
+        model_bytes=num_bytes([model]),
         epochs=algorithm.local_training(experiment.training).epochs,
     )
+
+
+def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
+    """The data of an experiment and facts about each of its clients, without training."""
+    from fedcohort.engines.local import build_module
+    from fedcohort.federation.featureshift import Space, in_words
+    from fedcohort.federation.survey import survey
+    from fedcohort.training.shared import DTYPES, state_of
+
+    federated, seed = federate(experiment, given), experiment.seed
+    federation = federated.federation
+    algorithm = given.algorithm if given.algorithm is not None else experiment.algorithm.build()
+    module = build_module(model_of(experiment, given), federation, seed)
+    start = state_of(module.to(dtype=DTYPES[experiment.training.precision]))
+    clock = _clock(experiment, experiment.systems, federation, algorithm, start)
     space = Space(federation.sample_shape, np.ones(()), federation.num_clients)
     shift = in_words(experiment.federation.feature_shift.build(), space, seed=seed)
-    seen = survey(found.dataset.train_labels, found.split, federation, clock, experiment.rounds, shift)
-    return found.dataset, seen
+    facts = survey(federated.dataset.train_labels, federated.split, federation, clock, experiment.rounds, shift)
+    return federated.dataset, facts
 
 
 @contextmanager
-def prepare(experiment: Experiment, given: Given) -> Iterator[tuple[Any, str]]:
-    """Everything of one run, ready for its first round: the game, and the fingerprint of its data. Closes the engine at the end."""
-    from fedcohort.algorithms.server import ServerTools
+def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[Game, str]]":
+    """Prepare a run for its first round: the game, and the fingerprint of its data. The engine is closed at the end of the block.
+
+    Raises:
+        UsageError: something in the description or the data cannot be used.
+    """
     from fedcohort.engines.device import pick_device
-    from fedcohort.engines.local import LocalEngine, build_module
-    from fedcohort.engines.plans import choose_plan
-    from fedcohort.experiment.pairings import check
+    from fedcohort.engines.local import LocalEngine
     from fedcohort.federation.pooled import pooled
-    from fedcohort.federation.systems import Clock
-    from fedcohort.models import as_model
     from fedcohort.rounds import Game
-    from fedcohort.rounds.ledger import num_bytes
-    from fedcohort.selection import Census
     from fedcohort.selection.all_available import All
 
-    seed, found = experiment.seed, federate(experiment, given, pick_device(experiment.engine.device))
-    federation, public = found.federation, found.public
-    selector = copy.deepcopy(given.selector) if given.selector is not None else experiment.selection.build()
-    algorithm = copy.deepcopy(given.algorithm) if given.algorithm is not None else experiment.algorithm.build()
-    for part in (selector, algorithm):
-        experiment.meet(part.needs - ({"public"} if given.public is not None else set()), type(part).__name__)
-    check(selector, algorithm)
+    seed, federated = experiment.seed, federate(experiment, given, pick_device(experiment.engine.device))
+    federation = federated.federation
+    selector, algorithm = _plugins(experiment, given)
     systems, k = experiment.systems, experiment.selection.k
     if algorithm.pools:
         federation, selector, systems, k = pooled(federation), All(), Systems(), 1
-    model = as_model(given.model) if given.model is not None else experiment.model.build()
-    algorithm.prepare(
-        ServerTools(
-            build=partial(build_module, as_model(model), federation, seed),
-            prepared=federation.prepare,
-            num_classes=federation.num_classes,
-            public=(public.features() if "public" in algorithm.needs else federation.test[:0].features).to(
-                federation.device
-            ),
-            validation=(federation.validation.features, federation.validation.labels),
-            seed=seed,
-        )
+    model = model_of(experiment, given)
+    _give_tools(algorithm, model, federation, federated.public, seed)
+    plan = _plan(
+        experiment, model, federation, algorithm, min(math.ceil(k * systems.overcommit), federation.num_clients)
     )
-    histogram = federation.histogram() if "histogram" in selector.needs else None
-    plan, workers = experiment.engine.plan, experiment.engine.workers
-    if plan == "auto":
-        invited = min(math.ceil(k * systems.overcommit), federation.num_clients)
-        choice = choose_plan(
-            federation, as_model(model), experiment.training, algorithm, seed, workers, invited,
-            experiment.engine.arithmetic,
-        )  # fmt: skip
-        log.info("%s", choice)
-        plan = choice.plan
     engine = LocalEngine(
-        federation, as_model(model), experiment.training, algorithm, seed, workers,
+        federation, model, experiment.training, algorithm, seed, experiment.engine.workers,
         plan=plan, arithmetic=experiment.engine.arithmetic,
     )  # fmt: skip
     try:
         start = engine.initial_model()
-        clock = Clock(
-            federation.num_samples,
-            seed,
-            systems.latency.build(),
-            systems.availability.build(),
-            systems.network.build(),
-            rounds=experiment.rounds,
-            dropout=systems.dropout,
-            deadline=systems.deadline,
-            overcommit=systems.overcommit,
-            idle_time=systems.idle_time,
-            model_bytes=num_bytes([start]),
-            epochs=algorithm.local_training(experiment.training).epochs,
-        )
-        invited = min(clock.invited(k), federation.num_clients)
+        clock = _clock(experiment, systems, federation, algorithm, start)
         width = sum(start[name].numel() for name in engine.trainable)
-        local = algorithm.local_training(experiment.training)
-        census = Census(
-            federation.num_samples, federation.num_classes, invited, histogram, clock.epochs, width,
-            batch_size=local.batch_size, rounds=experiment.rounds,
-        )  # fmt: skip
-        selector.setup(census)
-        clients = partial(_portrait, federation, clock, experiment.rounds)
-        game = Game(seed, k, clock, selector, algorithm, engine, start, clients)
-        yield game, public.fingerprint
+        selector.setup(_census(experiment, selector, algorithm, federation, clock, k, width))
+        facts = partial(_portrait, federation, clock, experiment.rounds)
+        yield Game(seed, k, clock, selector, algorithm, engine, start, engine.plan, facts), federated.public.fingerprint
     finally:
         engine.close()
+
+
+def _plugins(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm]":
+    """New instances of the strategy and the algorithm.
+
+    Raises:
+        UsageError: they cannot be combined, or need data that the experiment does not provide.
+    """
+    from fedcohort.experiment.pairings import check
+
+    selector = copy.deepcopy(given.selector) if given.selector is not None else experiment.selection.build()
+    algorithm = copy.deepcopy(given.algorithm) if given.algorithm is not None else experiment.algorithm.build()
+    for plugin in (selector, algorithm):
+        provided = {"public"} if given.public is not None else set()
+        experiment.check_needs(plugin.needs - provided, type(plugin).__name__)
+    check(selector, algorithm)
+    return selector, algorithm
+
+
+def _give_tools(
+    algorithm: "Algorithm", model: "Model", federation: "Federation", public: "PublicSet", seed: int
+) -> None:
+    """Give the server half of the algorithm the data and functions that it works with."""
+    from fedcohort.algorithms.server import ServerTools
+    from fedcohort.engines.local import build_module
+
+    samples = public.features() if "public" in algorithm.needs else federation.test[:0].features
+    algorithm.prepare(
+        ServerTools(
+            build=partial(build_module, model, federation, seed),
+            prepared=federation.prepare,
+            num_classes=federation.num_classes,
+            public=samples.to(federation.device),
+            validation=(federation.validation.features, federation.validation.labels),
+            seed=seed,
+        )
+    )
+
+
+def _plan(
+    experiment: Experiment, model: "Model", federation: "Federation", algorithm: "Algorithm", cohort: int
+) -> Literal["loop", "threads", "stacked"]:
+    """How clients are trained: the plan of the experiment, or for "auto" the plan that is fastest for ``cohort`` clients a round."""
+    engine = experiment.engine
+    if engine.plan != "auto":
+        return engine.plan
+    from fedcohort.engines.plans import choose_plan
+
+    choice = choose_plan(
+        federation, model, experiment.training, algorithm, experiment.seed, engine.workers, cohort, engine.arithmetic
+    )
+    log.info("%s", choice)
+    return choice.plan
+
+
+def _census(
+    experiment: Experiment,
+    selector: "Selector",
+    algorithm: "Algorithm",
+    federation: "Federation",
+    clock: "Clock",
+    k: int,
+    width: int,
+) -> "Census":
+    """What the strategy is told about the federation before the first round."""
+    from fedcohort.selection import Census
+
+    histogram = federation.histogram() if "histogram" in selector.needs else None
+    return Census(
+        federation.num_samples,
+        federation.num_classes,
+        min(clock.invited(k), federation.num_clients),
+        histogram,
+        clock.epochs,
+        width,
+        batch_size=algorithm.local_training(experiment.training).batch_size,
+        rounds=experiment.rounds,
+    )
 
 
 def _portrait(federation: "Federation", clock: "Clock", rounds: int) -> Portrait:

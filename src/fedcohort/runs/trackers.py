@@ -1,9 +1,9 @@
-"""What other programs are told after every round, if they are asked for: TensorBoard and MLflow, through their own libraries.
+"""Log every round to TensorBoard or MLflow, through their own libraries.
 
     fedcohort run experiment.toml --track tensorboard:logs --track mlflow:http://localhost:5000
 
-Off by default, and not among the dependencies: ``pip install 'fedcohort[tensorboard]'`` or ``'fedcohort[mlflow]'``. What is told is a
-part of the record; a run that goes on after an interruption goes on here, too.
+Trackers are off by default, and their libraries are optional dependencies: ``pip install 'fedcohort[tensorboard]'`` or
+``'fedcohort[mlflow]'``. They get a part of the record. A resumed run continues its log.
 """
 
 import math
@@ -22,11 +22,11 @@ NUMBERS = (
     "available", "selected", "trained", "admitted", "simulated_time", "round_time", "test_accuracy", "test_loss",
     "validation_accuracy", "validation_loss", "local_accuracy", "train_loss",
 )  # fmt: skip
-"""Of a round, under their own names; besides ``bytes`` and ``client_passes``."""
+"""Columns of the record that are logged for each round, besides ``bytes`` and ``client_passes``."""
 
 
 def numbers(row: RoundRow) -> dict[str, float]:
-    """What is told of a round; what is unknown is left out."""
+    """The numbers that are logged for a round, without those that are unknown."""
     values = {name: float(getattr(row, name)) for name in NUMBERS}
     values["bytes"] = float(sum(entry.bytes_down + entry.bytes_up for entry in row.ledger))
     values["client_passes"] = float(sum(entry.passes for entry in row.ledger))
@@ -34,7 +34,7 @@ def numbers(row: RoundRow) -> dict[str, float]:
 
 
 class TensorBoard:
-    """Event files in ``<where>/<name>/<label>, seed <seed>``."""
+    """Log to TensorBoard: event files in ``<where>/<name>/<label>, seed <seed>``."""
 
     library = "tensorboard"
 
@@ -54,17 +54,17 @@ class TensorBoard:
             self._writers[key].add_scalar(name, value, row.round)
 
     def close(self) -> None:
-        """Write what is buffered."""
+        """Write buffered rounds, and close the files."""
         for writer in self._writers.values():
             writer.close()
 
 
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
-"""How long MLflow waits for a server, unless the environment says otherwise."""
+"""How long MLflow waits for a server, unless environment variables are set."""
 
 
 class MLflow:
-    """A run for each run, in the experiment of that name, at the tracking server or folder ``where``."""
+    """Log to MLflow: one MLflow run per run, in the experiment of that name, at the tracking server or folder ``where``."""
 
     library = "mlflow"
 
@@ -92,22 +92,22 @@ class MLflow:
         self._client.log_batch(self._runs[key], metrics=metrics)
 
     def _begin(self, cell: Cell) -> str:
-        """The MLflow run of this run: the one of before if it was interrupted, known by its hash."""
+        """The MLflow run of this run; if it was interrupted, the existing one, which is found by the hash of the run."""
         from mlflow.entities import Param
 
         name, run_key = _plain(cell.experiment.name), cell.experiment.key()
         known = self._client.get_experiment_by_name(name)
         experiment = known.experiment_id if known is not None else self._client.create_experiment(name)
-        found = self._client.search_runs([experiment], f"tags.`fedcohort.key` = '{run_key}'", max_results=1)
-        if found:
-            return str(found[0].info.run_id)
+        existing = self._client.search_runs([experiment], f"tags.`fedcohort.key` = '{run_key}'", max_results=1)
+        if existing:
+            return str(existing[0].info.run_id)
         tags = {"fedcohort.key": run_key, "mlflow.runName": f"{cell.label}, seed {cell.seed}"[:200]}
-        made = self._client.create_run(experiment, tags=tags)
+        created = self._client.create_run(experiment, tags=tags)
         settings = _flat(cell.experiment.to_dict())
         self._client.log_batch(
-            made.info.run_id, params=[Param(key, str(value)[:250]) for key, value in settings.items()][:100]
+            created.info.run_id, params=[Param(key, str(value)[:250]) for key, value in settings.items()][:100]
         )
-        return str(made.info.run_id)
+        return str(created.info.run_id)
 
     def close(self) -> None:
         """Mark the runs as finished."""
@@ -118,33 +118,35 @@ class MLflow:
 TRACKERS: Mapping[str, Callable[[str], TensorBoard | MLflow]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
 
 
-class Told:
-    """A tracker whose failures are one line: the round is on record already, and the run can go on from there.
+class OneLineErrors:
+    """A tracker with errors of one line: the round is recorded already, so that the run can be resumed after the round.
 
     Args:
-        text: of ``--track``.
-        tracker: that tells.
+        text: value of ``--track``.
+        tracker: the tracker.
     """
 
     def __init__(self, text: str, tracker: TensorBoard | MLflow) -> None:
         self.text, self.tracker = text, tracker
 
     def __call__(self, cell: Cell, row: RoundRow) -> None:
-        """Tell one round.
+        """Log one round.
 
         Raises:
-            UsageError: it cannot be told.
+            UsageError: the tracker failed.
         """
         try:
             self.tracker(cell, row)
-        except Exception as error:  # whatever a library raises when its server is away or its folder cannot be written
+        except (
+            Exception
+        ) as error:  # libraries raise all kinds of errors if a server is down or a folder cannot be written
             raise self._failed(error) from None
 
     def close(self) -> None:
-        """End what was begun.
+        """Close the tracker.
 
         Raises:
-            UsageError: that cannot be told.
+            UsageError: the tracker failed.
         """
         try:
             self.tracker.close()
@@ -154,13 +156,13 @@ class Told:
     def _failed(self, error: Exception) -> UsageError:
         words = " ".join(str(error).split()) or type(error).__name__
         return UsageError(
-            f"--track {self.text!r}: {words[:200]}{'…' if len(words) > 200 else ''}; rounds that were played are on record: mend it, "
-            "or leave --track out, and start again"
+            f"--track {self.text!r}: {words[:200]}{'…' if len(words) > 200 else ''}; finished rounds are recorded: fix the problem, "
+            "or leave --track out, and start the same command again"
         )
 
 
-def tracker(text: str) -> Told:
-    """A tracker from ``name:where``; what comes after the colon may be left out.
+def tracker(text: str) -> OneLineErrors:
+    """A tracker from ``name:where``; without ``:where`` the tracker's default place is used.
 
     Raises:
         UsageError: there is no such tracker, or its library is not installed.
@@ -170,19 +172,20 @@ def tracker(text: str) -> Told:
         raise UsageError(f"--track {text!r}: no such tracker; {nearest(name, TRACKERS)}")
     if find_spec(name) is None:
         raise UsageError(f"--track {text!r}: {name} is not installed; pip install 'fedcohort[{name}]'")
-    return Told(text, TRACKERS[name](where))
+    return OneLineErrors(text, TRACKERS[name](where))
 
 
 def _plain(words: str) -> str:
-    """A name that is safe in paths and addresses."""
+    """A name that is safe in paths and URLs."""
     return "".join(c if c.isalnum() or c in " ._-" else "-" for c in words)[:100].strip(". ") or "run"
 
 
 def _flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    """Nested settings by dotted key."""
+    flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{where}{key}.")
+            flat |= _flat(value, f"{where}{key}.")
         elif key not in ("variants", "sweep"):
-            found[f"{where}{key}"] = value
-    return found
+            flat[f"{where}{key}"] = value
+    return flat

@@ -1,1 +1,1 @@
-"""Judge runs: comparisons, summaries, reasons, participants, coverage of prediction sets, and device profiles."""
+"""Evaluate runs: results, comparisons, summaries, explanations, participants, coverage of prediction sets, and device profiles."""

@@ -1,4 +1,4 @@
-"""Who took part: sizes, label mixtures and reports of clients whose updates entered the model, beside those that only trained."""
+"""Compare the clients that entered the model with those that only trained: sizes, label mixtures and reports."""
 
 from typing import TYPE_CHECKING
 
@@ -19,27 +19,30 @@ def label_entropy(counts: Values) -> Values:
     x = np.asarray(counts, np.float64)
     total = x.sum(axis=1, keepdims=True)
     p = np.divide(x, total, out=np.full(x.shape, np.nan), where=total > 0)
-    found: Values = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=1) + 0.0  # + 0.0: no −0
-    return found
+    entropy: Values = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=1) + 0.0  # + 0.0 avoids −0
+    return entropy
 
 
 def participants(run: Run) -> "pd.DataFrame":
-    """Clients that trained, over all rounds: those that entered the model beside those that did not.
+    """Compare clients that trained and were admitted with clients that trained and were not, over all rounds.
 
-    Each pair of a client and a round in which it trained counts once. Rows: ``participants``, ``others``, and ``correlation``, the
-    correlation of the number with having taken part (NaN where one of the two does not vary). Columns: ``client_rounds``,
-    ``samples`` (mean N_i), ``label_entropy`` (nats), ``dominant_share`` (of the largest class), ``wrong_labels`` (a share), and the
-    mean of every number that clients reported beside the usual ones, such as ``q_hat``, ``set_size`` and ``epochs``.
+    Each pair of a client and a round in which it trained counts once.
+
+    Returns:
+        A table of means. Rows: ``participants`` (admitted), ``others``, and ``correlation``, the correlation of the number with having
+        been admitted (NaN if one of the two does not vary). Columns: ``client_rounds`` (number of pairs), ``samples`` (N_i),
+        ``label_entropy`` (nats), ``dominant_share`` (share of the largest class), ``wrong_labels`` (a share), and every further number
+        that clients reported, such as ``q_hat``, ``set_size`` and ``epochs``.
 
     Raises:
-        UsageError: the run does not keep who its clients are.
+        UsageError: the record has no class counts of the clients.
     """
     import pandas as pd
 
     facts = run.portrait.facts
     if "counts" not in facts:
         raise UsageError(
-            f"{run.path}: does not keep the classes of its clients: it is too large for that, or of an early version"
+            f"{run.path}: has no class counts of its clients: there are too many clients, or the run was made by an early version"
         )
     counts = np.asarray(facts["counts"], np.float64)
     clients = run.clients
@@ -55,18 +58,17 @@ def participants(run: Run) -> "pd.DataFrame":
             **{str(name): trained[name].to_numpy(np.float64) for name in trained.columns if name not in usual},
         }
     )
-    took_part = (trained["status"] == "admitted").to_numpy()
-    groups = [table[took_part], table[~took_part]]
+    admitted = (trained["status"] == "admitted").to_numpy()
+    groups = [table[admitted], table[~admitted]]
     rows = [{"client_rounds": float(len(group)), **group.mean().to_dict()} for group in groups]
-    correlations = {
-        name: _correlation(table[name].to_numpy(np.float64), took_part.astype(np.float64)) for name in table
-    }
+    correlations = {name: _correlation(table[name].to_numpy(np.float64), admitted.astype(np.float64)) for name in table}
     return pd.DataFrame(
         [*rows, {"client_rounds": np.nan, **correlations}], index=["participants", "others", "correlation"]
     )
 
 
 def _correlation(x: Values, y: Values) -> float:
+    """Pearson's correlation over the finite entries of ``x``; NaN if one of the two does not vary."""
     known = np.isfinite(x)
     x, y = x[known], y[known]
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:

@@ -1,8 +1,8 @@
-"""What one run is judged by, in one call: every measure that its record can give, beside what chance would give."""
+"""A summary of one run: all measures of its record, and what uniform selection would give."""
 
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,35 +10,34 @@ from fedcohort import measures
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 from fedcohort.measures import JainReference, Participation
-
-if TYPE_CHECKING:
-    from fedcohort.record import Run
+from fedcohort.record import Run
+from fedcohort.study.measured import Measured, level_below
 
 __all__ = ["Summary", "summary"]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What one run came to. Accuracies are fractions; NaN is unknown, and inf a target that was never reached.
+    """All measures of one run. Accuracies are fractions; NaN is unknown, and inf is the cost of a target that was not reached.
 
     Attributes:
-        rounds: rounds played.
-        accuracy, macro_accuracy, class_accuracy: on the test set after the last round: of all samples, mean over classes, per class.
+        rounds: number of rounds played.
+        accuracy, macro_accuracy, class_accuracy: test accuracy after the last round: of all samples, mean over classes, per class.
         best_accuracy: the highest test accuracy of all rounds.
-        early_stop_accuracy, early_stop_round: in the round with the best validation accuracy.
-        local_accuracy: mean over the last round's clients of their training accuracy, by their own models.
+        early_stop_accuracy, early_stop_round: test accuracy in the round with the best validation accuracy, and that round.
+        local_accuracy: mean training accuracy of the last round's clients, each with its own model.
         client_accuracy: mean over all clients of the last model's accuracy on their own data; NaN without ``measures.clients_every``.
-        worst_client_accuracy: mean over the tenth of the clients that the last model serves worst.
-        target: the test accuracy that costs are counted to.
-        rounds_to_target, time_to_target, bytes_to_target: what it took; time is simulated.
-        simulated_time, bytes, client_passes: of the whole run.
-        wall_seconds: of the simulator, by part of a round and in all.
+        worst_client_accuracy: mean over the 10% of the clients with the lowest accuracy.
+        target: the target test accuracy.
+        rounds_to_target, time_to_target, bytes_to_target: cost of reaching the target; time is simulated.
+        simulated_time, bytes, client_passes: cost of the whole run.
+        wall_seconds: wall time of the simulator, by part of a round and in total.
         selected, admitted: how evenly clients were selected, and admitted.
-        selected_random: what uniform selection of as many of all clients gives on average.
-        jain_random: the law of Jain's index under uniform selection.
+        selected_random: the expected values under uniform selection of as many clients.
+        jain_random: the distribution of Jain's index under uniform selection.
         tail_sd: standard deviation of the test accuracy over the last fifth of the rounds.
-        largest_drop: of the test accuracy from one round to the next.
-        forgetting: after the last round, mean over classes of what they lost of their best accuracy.
+        largest_drop: largest drop of the test accuracy from one round to the next.
+        forgetting: mean over classes of the difference between their best accuracy and their last.
     """
 
     rounds: int
@@ -75,58 +74,42 @@ class Summary:
         return values
 
 
-def summary(run: "Run", target: float | None = None) -> Summary:
-    """Judge a run by its record; see :meth:`fedcohort.Run.summary`."""
+def summary(run: Run, target: float | None = None) -> Summary:
+    """Summarize a run from its record; see :meth:`fedcohort.Run.summary`."""
     if target is not None and not 0 < target <= 1:
         raise UsageError(f"target = {target}: is a test accuracy, above 0 and at most 1, such as 0.8")
-    experiment, rounds, ledger, clients = run.experiment, run.rounds, run.ledger, run.clients
-    if rounds.empty:
-        raise UsageError(f"{run.path}: has no finished round yet; start it again with `fedcohort run`")
-
-    def series(name: str) -> Values:
-        return rounds[name].to_numpy(np.float64)
-
-    m, tested, validated = experiment.federation.clients, series("test_accuracy"), series("validation_accuracy")
-    by_class = _by_class(rounds["class_accuracy"].tolist())
-    final = by_class[-1]
-    best = measures.best_accuracy(tested)
+    measured = Measured(run)
     if target is None:
-        target = experiment.measures.target_accuracy or math.floor(round(best * 100, 6)) / 100
-    spent = (ledger["bytes_down"] + ledger["bytes_up"]).groupby(ledger["round"]).sum()
-    per_round = spent.reindex(rounds.index, fill_value=0).to_numpy(np.float64)
-    stop = (
-        measures.early_stop(validated, tested, experiment.measures.patience) if np.isfinite(validated).any() else None
-    )
-    served = run.client_accuracy
-    last = served.iloc[-1].to_numpy(np.float64) if len(served) else np.full(1, np.nan)
+        target = measured.experiment.measures.target_accuracy or level_below(measured.best_accuracy)
+    by_class = _by_class(measured.rounds["class_accuracy"].tolist())
+    final, tested, stop = by_class[-1], measured.series("test_accuracy"), measured.early_stop
+    by_client = run.client_accuracy
+    last = by_client.iloc[-1].to_numpy(np.float64) if len(by_client) else np.full(1, np.nan)
     known = bool(np.isfinite(last).any())
-    selected = np.bincount(clients["client"].to_numpy(np.int64), minlength=m)
-    admitted = np.bincount(clients.loc[clients["status"] == "admitted", "client"].to_numpy(np.int64), minlength=m)
-    k = max(1, round(float(rounds["selected"].mean())))
-    local = series("local_accuracy")
+    cost = measured.cost_of(target)
     return Summary(
-        rounds=len(rounds),
-        accuracy=measures.final_accuracy(tested),
+        rounds=measured.num_rounds,
+        accuracy=measured.accuracy,
         macro_accuracy=float(np.nanmean(final)) if np.isfinite(final).any() else math.nan,
         class_accuracy=final.tolist(),
-        best_accuracy=best,
-        early_stop_accuracy=stop.accuracy if stop else math.nan,
-        early_stop_round=stop.round if stop else math.nan,
-        local_accuracy=measures.final_accuracy(local) if np.isfinite(local).any() else math.nan,
+        best_accuracy=measured.best_accuracy,
+        early_stop_accuracy=measured.early_stop_accuracy,
+        early_stop_round=stop.round if stop is not None else math.nan,
+        local_accuracy=measured.local_accuracy,
         client_accuracy=float(np.nanmean(last)) if known else math.nan,
         worst_client_accuracy=measures.worst_accuracy(last) if known else math.nan,
         target=target,
-        rounds_to_target=measures.rounds_to(tested, target),
-        time_to_target=measures.time_to(tested, series("simulated_time"), target),
-        bytes_to_target=measures.bytes_to(tested, per_round, target),
-        simulated_time=float(series("simulated_time")[-1]),
-        bytes=float(per_round.sum()),
-        client_passes=float(ledger["passes"].sum()),
-        wall_seconds={str(part): float(seconds) for part, seconds in run.wall.sum().items()},
-        selected=measures.participation(selected),
-        selected_random=measures.participation_random(m, k, len(rounds)),
-        jain_random=measures.jain_random(m, k, len(rounds)),
-        admitted=measures.participation(admitted),
+        rounds_to_target=cost.rounds,
+        time_to_target=cost.time,
+        bytes_to_target=cost.bytes,
+        simulated_time=measured.simulated_time,
+        bytes=measured.bytes,
+        client_passes=measured.client_passes,
+        wall_seconds=measured.wall_seconds,
+        selected=measures.participation(measured.selected),
+        selected_random=measures.participation_random(measured.num_clients, measured.cohort_size, measured.num_rounds),
+        jain_random=measured.jain_random,
+        admitted=measures.participation(measured.admitted),
         tail_sd=measures.tail_sd(tested),
         largest_drop=measures.largest_drop(tested),
         forgetting=float(measures.forgetting(by_class)[-1]),

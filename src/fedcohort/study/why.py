@@ -1,7 +1,7 @@
-"""Why these clients: one round's decision from a run's record, in words and numbers.
+"""Explain the decision of one round in words and numbers.
 
-Everything comes from what the run recorded: the candidates with their scores and the terms of these, what became of the selected, what
-was asked and what it cost, what clients disclosed. No data are loaded and nothing is computed again.
+Everything comes from the record: the candidates with their scores and the terms of the scores, what happened to the selected
+clients, what clients were asked, what that cost, and what they disclosed. No data are loaded, and nothing is computed again.
 """
 
 import math
@@ -24,17 +24,17 @@ __all__ = ["Asked", "Candidate", "Explanation", "explain"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A client that was compared, or at least selected.
+    """A candidate of the decision, or a client that was selected without being one.
 
     Attributes:
         client: id.
         selected: whether it was selected.
-        score: what it was compared by; NaN where it has none.
-        rank: place by score among the candidates, 1 for the highest, the mean place of those that tie; NaN without a score.
-        terms: what the score is made of.
-        status: what became of it: admitted, declined, failed, late or diverged; empty if it was not selected.
-        detail: why, where there is a reason.
-        outcome: of the selected: samples, steps, simulated time, weight, loss, accuracy, and what else it reported.
+        score: its score; NaN if it has none.
+        rank: rank by score among the candidates, 1 for the highest, the mean rank if scores are equal; NaN without a score.
+        terms: terms of the score.
+        status: what happened to it: admitted, declined, failed, late or diverged; empty if it was not selected.
+        detail: the reason, if there is one.
+        outcome: for selected clients: samples, steps, simulated time, weight, loss, accuracy, and further numbers that it reported.
     """
 
     client: int
@@ -52,11 +52,11 @@ class Asked:
     """One kind of exchange of the round: a question, or the training.
 
     Attributes:
-        kind: its name.
-        messages: down and up.
+        kind: name of the question, or ``training``.
+        messages: number of messages, down and up.
         bytes_down, bytes_up: payload.
         passes: forward passes over clients' training data.
-        discloses: what the server learned of each of them.
+        discloses: what the server learned about each client.
     """
 
     kind: str
@@ -69,18 +69,18 @@ class Asked:
 
 @dataclass(frozen=True)
 class Explanation:
-    """One decision.
+    """The decision of one round, or what it means for one client.
 
     Attributes:
-        label: what the run is called.
-        strategy: the strategy, k, and the parameters that are not as by default.
-        round, rounds: which round of how many.
-        note: what kind of choice it was, and what the shared rules had to do.
-        available, selected, trained, admitted: how many clients.
-        round_time: simulated.
-        candidates: the selected first, then the best scored.
-        asked: what was asked of clients, and the training.
-        client: whom the question is about; None for the whole round.
+        label: label and seed of the run.
+        strategy: the strategy, k, and the parameters that differ from their defaults.
+        round, rounds: the round, and the number of rounds.
+        note: the kind of decision, and the effects of shared rules.
+        available, selected, trained, admitted: numbers of clients.
+        round_time: simulated duration.
+        candidates: the selected clients first, then the candidates with the best scores.
+        asked: the questions that clients were asked, and the training.
+        client: the client to explain; None for the whole round.
         earlier: earlier rounds in which that client was selected.
     """
 
@@ -100,10 +100,10 @@ class Explanation:
     earlier: Sequence[int] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; of one client only its own row, and the words about it."""
+        """Plain values; if the explanation is about one client, only its own row and its own words."""
         values = asdict(self)
         if self.client is not None:
-            values["candidates"] = [one for one in values["candidates"] if one["client"] == self.client]
+            values["candidates"] = [row for row in values["candidates"] if row["client"] == self.client]
         return values | {"words": self.words()}
 
     def words(self) -> list[str]:
@@ -117,38 +117,41 @@ class Explanation:
         )
         if self.client is None:
             return lines
-        one = next((one for one in self.candidates if one.client == self.client), None)
-        return [*self._words(one), *lines]
+        candidate = next((candidate for candidate in self.candidates if candidate.client == self.client), None)
+        return [*self._about(candidate), *lines]
 
-    def _words(self, one: Candidate | None) -> list[str]:
-        who = f"Client {self.client}"
-        if one is None:
+    def _about(self, candidate: Candidate | None) -> list[str]:
+        """Sentences about the client; None if it was not compared."""
+        client = f"Client {self.client}"
+        if candidate is None:
             return [
-                f"{who} was available in round {self.round}, but not among the {len(self.candidates):,} that were compared.",
+                f"{client} was available in round {self.round}, but not among the {len(self.candidates):,} that were compared.",
                 self._history(),
             ]
-        said = [f"{who} was {'' if one.selected else 'not '}selected in round {self.round}: {_made_of(one)}."]
-        if math.isfinite(one.rank) and len(self.candidates) > 1:
-            said[0] += " " + self._standing(one)
-        if one.selected:
-            said.append(_became(one))
-        return [*said, self._history()]
+        decision = "selected" if candidate.selected else "not selected"
+        sentences = [f"{client} was {decision} in round {self.round}: {_made_of(candidate)}."]
+        if math.isfinite(candidate.rank) and len(self.candidates) > 1:
+            sentences[0] += " " + self._standing(candidate)
+        if candidate.selected:
+            sentences.append(_became(candidate))
+        return [*sentences, self._history()]
 
-    def _standing(self, one: Candidate) -> str:
-        others = [
-            other.score for other in self.candidates if other.client != one.client and not math.isnan(other.score)
-        ]
-        chosen = [c.score for c in self.candidates if c.selected and c.client != one.client and not math.isnan(c.score)]
-        tied = sum(score == one.score for score in others)
-        place = f"It is number {number(one.rank)} of {len(others) + 1:,} by score"
+    def _standing(self, candidate: Candidate) -> str:
+        """The rank of a candidate, and the scores of the selected clients for comparison."""
+        others = [c for c in self.candidates if c.client != candidate.client and not math.isnan(c.score)]
+        selected = [c.score for c in others if c.selected]
+        tied = sum(c.score == candidate.score for c in others)
+        place = f"It is number {number(candidate.rank)} of {len(others) + 1:,} by score"
         if tied:
             place = f"It has the same score as {tied:,} of {len(others):,} others"
-        if not chosen or tied == len(others):
+        if not selected or tied == len(others):
             return f"{place}."
-        between = number(chosen[0]) if len(set(chosen)) == 1 else f"{number(min(chosen))} to {number(max(chosen))}"
-        return f"{place}; the {'other ' if one.selected else ''}selected have {between}."
+        low, high = min(selected), max(selected)
+        between = number(low) if low == high else f"{number(low)} to {number(high)}"
+        return f"{place}; the {'other ' if candidate.selected else ''}selected have {between}."
 
     def _history(self) -> str:
+        """The earlier rounds in which the client was selected."""
         if not self.earlier:
             return "It had not been selected before." if self.round > 1 else "It was the first round."
         last = ", ".join(map(str, self.earlier[-5:]))
@@ -157,41 +160,30 @@ class Explanation:
 
 
 def explain(run: Run, round: int, client: int | None = None) -> Explanation:
-    """The decision of a round, and with ``client`` what it means for that client.
+    """Explain the decision of a round, or what it means for one client.
+
+    Args:
+        run: the run.
+        round: the round, from 1.
+        client: id of a client; None explains the whole round.
 
     Raises:
         UsageError: the run has no such round or client, or the client was not available in that round.
     """
-    experiment, played = run.experiment, _rows(run.rounds.reset_index())
-    row = next((row for row in played if row["round"] == round), None)
-    if row is None:
-        said = f"it has rounds 1 to {len(played)}" if played else "it has no finished round yet"
-        raise UsageError(f"--round {round}: {run.path} has no such round; {said}")
-    clients, ledger, decisions = run.clients, run.ledger, run.decisions
+    row = _round(run, round)
+    clients, decisions = run.clients, run.decisions
     candidates = _candidates(
         decisions[decisions["round"] == round], {c["client"]: c for c in _rows(clients[clients["round"] == round])}
     )
     earlier: list[int] = []
     if client is not None:
-        m = len(run.portrait.facts.get("samples", ())) or experiment.federation.clients  # 1 where all data are pooled
-        if not 0 <= client < m:
-            valid = f"they are numbered 0 to {m - 1}" if m > 1 else "its only one is 0"
-            raise UsageError(f"--client {client}: the federation has no such client; {valid}")
-        known = sorted({one.client for one in candidates})
-        if client not in known and not _there(run, round, client):
-            among = f"{row['available']:,} of {m:,} clients were, among them {', '.join(map(str, known[:12]))}"
-            raise UsageError(
-                f"--client {client}: was not available in round {round}; {among if known else 'nobody was'}"
-                + (", …" if len(known) > 12 else "")
-            )
-        mine = clients[(clients["client"] == client) & (clients["round"] < round)]
-        earlier = [int(t) for t in mine["round"]]
-    exchanges = sorted(_rows(ledger[ledger["round"] == round]), key=lambda e: (e["kind"] == "training", e["kind"]))
+        _check_client(run, row, client, sorted({candidate.client for candidate in candidates}))
+        earlier = [int(t) for t in clients[(clients["client"] == client) & (clients["round"] < round)]["round"]]
     return Explanation(
         label=f"{run.meta['label']}, seed {run.meta['seed']}",
         strategy=_strategy(run),
         round=round,
-        rounds=experiment.rounds,
+        rounds=run.experiment.rounds,
         note=row["note"],
         available=row["available"],
         selected=row["selected"],
@@ -199,13 +191,47 @@ def explain(run: Run, round: int, client: int | None = None) -> Explanation:
         admitted=row["admitted"],
         round_time=row["round_time"],
         candidates=candidates,
-        asked=[
-            Asked(e["kind"], e["messages"], e["bytes_down"], e["bytes_up"], e["passes"], e["discloses"])
-            for e in exchanges
-        ],
+        asked=_exchanges(run, round),
         client=client,
         earlier=earlier,
     )
+
+
+def _round(run: Run, round: int) -> dict[str, Any]:
+    """The recorded row of a round."""
+    played = _rows(run.rounds.reset_index())
+    row = next((row for row in played if row["round"] == round), None)
+    if row is None:
+        valid = f"it has rounds 1 to {len(played)}" if played else "it has no finished round yet"
+        raise UsageError(f"--round {round}: {run.path} has no such round; {valid}")
+    return row
+
+
+def _check_client(run: Run, row: Mapping[str, Any], client: int, compared: Sequence[int]) -> None:
+    """Refuse a client that does not exist, or that was not available in the round.
+
+    Args:
+        run: the run.
+        row: the recorded row of the round.
+        client: id of the client.
+        compared: ids of the candidates.
+    """
+    m = len(run.portrait.facts.get("samples", ())) or run.experiment.federation.clients  # 1 if all data are pooled
+    if not 0 <= client < m:
+        valid = f"they are numbered 0 to {m - 1}" if m > 1 else "its only one is 0"
+        raise UsageError(f"--client {client}: the federation has no such client; {valid}")
+    if client in compared or _was_available(run, row["round"], client):
+        return
+    some = ", ".join(map(str, compared[:12])) + (", …" if len(compared) > 12 else "")
+    available = f"{row['available']:,} of {m:,} clients were, among them {some}" if compared else "no client was"
+    raise UsageError(f"--client {client}: was not available in round {row['round']}; {available}")
+
+
+def _exchanges(run: Run, round: int) -> list[Asked]:
+    """The exchanges of a round: questions by name, then the training."""
+    ledger = run.ledger
+    rows = sorted(_rows(ledger[ledger["round"] == round]), key=lambda e: (e["kind"] == "training", e["kind"]))
+    return [Asked(e["kind"], e["messages"], e["bytes_down"], e["bytes_up"], e["passes"], e["discloses"]) for e in rows]
 
 
 def _rows(frame: "pd.DataFrame") -> list[dict[str, Any]]:
@@ -213,8 +239,8 @@ def _rows(frame: "pd.DataFrame") -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
-def _candidates(decisions: "pd.DataFrame", became: Mapping[int, Mapping[str, Any]]) -> list[Candidate]:
-    """The candidates of one round; ``became`` has what became of the selected."""
+def _candidates(decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, Any]]) -> list[Candidate]:
+    """The candidates of one round; ``selected`` holds the recorded rows of the selected clients, by id."""
     ranks = decisions["score"].rank(ascending=False)
     terms = decisions.drop(columns=["round", "client", "selected", "score"]).dropna(axis="columns", how="all")
     return [
@@ -224,11 +250,11 @@ def _candidates(decisions: "pd.DataFrame", became: Mapping[int, Mapping[str, Any
             score=row["score"],
             rank=rank,
             terms={name: row[name] for name in map(str, terms.columns)},
-            status=became.get(row["client"], {}).get("status", ""),
-            detail=became.get(row["client"], {}).get("detail", ""),
+            status=selected.get(row["client"], {}).get("status", ""),
+            detail=selected.get(row["client"], {}).get("detail", ""),
             outcome={
                 name: float(value)
-                for name, value in became.get(row["client"], {}).items()
+                for name, value in selected.get(row["client"], {}).items()
                 if name not in ("round", "client", "status", "detail") and not math.isnan(value)
             },
         )
@@ -236,8 +262,8 @@ def _candidates(decisions: "pd.DataFrame", became: Mapping[int, Mapping[str, Any
     ]
 
 
-def _there(run: Run, round: int, client: int) -> bool:
-    """Whether a client could have been chosen: a function of the law of presence and the seed, and of its having data."""
+def _was_available(run: Run, round: int, client: int) -> bool:
+    """Whether a client was available: this follows from the availability law, the seed, and whether the client has data."""
     experiment = run.experiment
     presence = experiment.systems.availability.build().presence(
         experiment.federation.clients, experiment.rounds, experiment.seed
@@ -247,41 +273,41 @@ def _there(run: Run, round: int, client: int) -> bool:
 
 
 def _strategy(run: Run) -> str:
-    """Name and parameters; what was handed over in Python stands in the head of the description."""
+    """Name and parameters of the strategy; a strategy from Python is described in the head of the experiment file."""
     for line in (run.path / "experiment.toml").read_text(encoding="utf-8").splitlines():
         if line.startswith("# selector: handed over in Python: "):
             return line.partition("Python: ")[2]
     selection = run.experiment.selection
-    usual = {row.name: row.default for row in describe(selection.table.find(selection.name, "selection.name"))}
-    own = {name: value for name, value in selection.parameters.items() if value != usual.get(name)}
+    defaults = {row.name: row.default for row in describe(selection.table.find(selection.name, "selection.name"))}
+    own = {name: value for name, value in selection.parameters.items() if value != defaults.get(name)}
     settings = {"k": selection.k, **own}
     texts = {name: number(value) if isinstance(value, float) else setting(value) for name, value in settings.items()}
     return f"{selection.name}({', '.join(f'{name} = {text}' for name, text in texts.items())})"
 
 
-def _made_of(one: Candidate) -> str:
-    """A score and its terms; as a sum, a product or a quotient of the first of them where it is one."""
-    terms = {name: value for name, value in one.terms.items() if not math.isnan(value)}
-    if math.isnan(one.score):
+def _made_of(candidate: Candidate) -> str:
+    """The score and its terms; as a sum, product or quotient of the first terms if it is one."""
+    terms = {name: value for name, value in candidate.terms.items() if not math.isnan(value)}
+    if math.isnan(candidate.score):
         return "it has no score" + (f" ({_list(terms)})" if terms else "")
-    score = f"its score is {number(one.score)}"
+    score = f"its score is {number(candidate.score)}"
     if not terms:
         return score
-    if len(terms) == 1 and one.score in terms.values():
+    if len(terms) == 1 and candidate.score in terms.values():
         return f"{score}, its {next(iter(terms))}"
-    used, formula = _formula(one.score, [*terms.items()])
+    used, formula = _formula(candidate.score, [*terms.items()])
     rest = _list(dict([*terms.items()][used:]))
     return score + (f" = {formula}" if formula else "") + (f" ({rest})" if rest else "")
 
 
 def _formula(score: float, terms: Sequence[tuple[str, float]]) -> tuple[int, str]:
-    """How the first so many terms make the score: their number and the formula; 0 if it cannot be seen."""
+    """A formula for the score from its first terms, and how many terms it uses; 0 if no simple formula fits."""
     values, words = [value for _, value in terms], [f"{name} {number(value)}" for name, value in terms]
     if not np.isfinite(values).all():
         return 0, ""
 
-    def makes(found: float) -> bool:
-        return bool(np.isclose(found, score, rtol=1e-9, atol=1e-12))
+    def makes(value: float) -> bool:
+        return bool(np.isclose(value, score, rtol=1e-9, atol=1e-12))
 
     for n in range(2, len(values) + 1):
         if makes(sum(values[:n])):
@@ -296,26 +322,27 @@ def _formula(score: float, terms: Sequence[tuple[str, float]]) -> tuple[int, str
 
 
 def _list(values: Mapping[str, float]) -> str:
+    """Names and values, separated by commas."""
     return ", ".join(f"{name} {number(value)}" for name, value in values.items())
 
 
-_USUAL = ("num_samples", "steps", "duration", "weight", "loss", "accuracy")
+_ALWAYS_REPORTED = ("num_samples", "steps", "duration", "weight", "loss", "accuracy")
 
 
-def _became(one: Candidate) -> str:
-    """What became of a selected client."""
-    did = one.outcome
-    worked = f"It trained for {did.get('steps', 0):,.0f} steps on {did.get('num_samples', 0):,.0f} samples"
-    if "duration" in did:
-        worked += f" and needed {number(did['duration'])} of simulated time"
+def _became(candidate: Candidate) -> str:
+    """What happened to a selected client, in words."""
+    outcome = candidate.outcome
+    worked = f"It trained for {outcome.get('steps', 0):,.0f} steps on {outcome.get('num_samples', 0):,.0f} samples"
+    if "duration" in outcome:
+        worked += f" and needed {number(outcome['duration'])} of simulated time"
     end = {
-        "admitted": f"its update entered the model with {100 * did.get('weight', 0.0):.1f} % of the weight",
+        "admitted": f"its update entered the model with {100 * outcome.get('weight', 0.0):.1f}% of the weight",
         "declined": "its update did not enter the model: it was declined",
-        "late": f"it came late: {one.detail}",
-        "diverged": one.detail,
-    }.get(one.status)
-    more = {name: value for name, value in did.items() if name not in _USUAL}
+        "late": f"it was late: {candidate.detail}",
+        "diverged": candidate.detail,
+    }.get(candidate.status)
+    more = {name: value for name, value in outcome.items() if name not in _ALWAYS_REPORTED}
     reported = f" It reported {_list(more)}." if more else ""
     if end is None:
-        return f"It failed: {one.detail}."
+        return f"It failed: {candidate.detail}."
     return f"{worked}; {end}.{reported}"

@@ -9,8 +9,9 @@ from rich.console import Group
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from fedcohort.study.comparison import Comparison, Result
+    from fedcohort.study.comparison import Comparison
     from fedcohort.study.coverage import Conformal
+    from fedcohort.study.results import Result
     from fedcohort.study.summary import Summary
 from fedcohort.core import words
 from fedcohort.core.words import count, duration, index, interval, percent, signed, size, spread

@@ -1,0 +1,62 @@
+"""Compare a run directory with the hashes in its record."""
+
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedcohort.core.errors import UsageError
+from fedcohort.record.tables import damaged, file_hash, first_seal, seal_of, sealed_rows
+
+__all__ = ["verify_files", "verify_rounds"]
+
+
+def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
+    """Compare the rows of every round, and the description, with their chain of hashes.
+
+    Args:
+        connection: a connection to the database.
+        database: its file, for messages.
+
+    Raises:
+        UsageError: something was changed or damaged after it was written.
+    """
+    connection.execute("BEGIN")  # one consistent state, even while another process writes
+    seal = first_seal(connection)
+    seals = connection.execute("SELECT round, sha256 FROM seals ORDER BY round").fetchall()
+    rounds = [t for (t,) in connection.execute("SELECT round FROM rounds ORDER BY round")]
+    if rounds != [t for t, _ in seals]:
+        raise damaged(database, "its rounds and their hashes do not match")
+    for t, expected in seals:
+        seal = seal_of(sealed_rows(connection, t), seal)
+        if seal != expected:
+            raise damaged(database, f"round {t} or the description is not what was recorded")
+
+
+def verify_files(path: Path, meta: Mapping[str, str]) -> None:
+    """Compare the final model and the description in a run directory with the database.
+
+    Args:
+        path: the run directory.
+        meta: the facts about the run in its database, see :attr:`Run.meta`.
+
+    Raises:
+        UsageError: a file is missing, or was changed or damaged after it was written.
+    """
+    if meta.get("status") not in ("running", "finished"):
+        raise damaged(path / "run.sqlite", f"its status is {meta.get('status')!r}")
+    if meta["status"] == "finished" and file_hash(path / "model.safetensors") != meta.get("model"):
+        raise _changed(path / "model.safetensors")
+    resolved = path / "experiment.toml"
+    try:
+        same = resolved.read_text(encoding="utf-8") == meta["experiment"]
+    except (OSError, UnicodeDecodeError):
+        same = False
+    if not same:
+        raise _changed(resolved)
+
+
+def _changed(file: Path) -> UsageError:
+    return UsageError(
+        f"{file}: is missing or not what was recorded; nothing was overwritten; restore the file, or delete the run directory "
+        "to start again"
+    )

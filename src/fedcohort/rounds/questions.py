@@ -1,0 +1,77 @@
+"""Answer the questions that a strategy asks clients before it selects."""
+
+import copy
+from collections.abc import Iterator
+
+import numpy as np
+
+from fedcohort.algorithms import Update
+from fedcohort.algorithms.updates import is_finite
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
+from fedcohort.rounds.game import Game, members
+from fedcohort.rounds.ledger import Ledger, num_bytes
+from fedcohort.selection import Cohort, LocalLoss, LossChange, Question, Speed
+
+__all__ = ["answer"]
+
+
+def answer(game: Game, t: int, available: Indices, ledger: Ledger, question: Question, clients: Indices) -> Values:
+    """The clients' answers to a question in round ``t``.
+
+    The clock knows the simulated time that clients need; a change of loss takes a trial round; the engine answers everything else.
+
+    Args:
+        game: the run.
+        t: round, from 1.
+        available: ids of the available clients.
+        ledger: gets the cost of a trial round; the caller bills the question itself.
+        question: the question.
+        clients: ids of the clients that are asked.
+
+    Raises:
+        UsageError: the strategy asks clients that are not available.
+    """
+    away = clients[~np.isin(clients, available)]
+    if len(away):
+        raise UsageError(
+            f"{type(game.selector).__name__}.select in round {t} asks clients {away[:5].tolist()} for {question.kind}, but they are "
+            "not available; ask some of round.available"
+        )
+    if isinstance(question, Speed):
+        return game.clock.expected(t)[clients]
+    if isinstance(question, LossChange):
+        return _loss_change(game, t, ledger, question, clients)
+    return game.engine.answer(game.model, t, question, clients, game.algorithm)
+
+
+def _loss_change(game: Game, t: int, ledger: Ledger, question: LossChange, clients: Indices) -> Values:
+    """Play a trial round on copies of the model and the algorithm, and compare losses. Clients discard what they learned."""
+    model, engine = game.model, game.engine
+    algorithm = copy.copy(game.algorithm)
+    algorithm.load_state_dict(copy.deepcopy(game.algorithm.state_dict()))
+    cohort = Cohort(np.array(question.participants, dtype=np.int64))
+    down = len(cohort) * num_bytes([model, *algorithm.broadcast().values()])
+    sent: list[tuple[int, float]] = []
+
+    def usable() -> Iterator[Update]:
+        for update in engine.train(model, t, cohort, algorithm):
+            sent.append((update.num_bytes, update.passes))
+            if update.failure is None and is_finite(update):
+                yield update
+
+    trained = algorithm.aggregate(model, usable(), members(game, cohort, len(cohort), t))
+    engine.commit([])
+    before, after = (engine.answer(state, t, LocalLoss(), clients) for state in (model, trained))
+    change = np.subtract(
+        after, before, out=np.full(len(before), np.nan), where=np.isfinite(before) & np.isfinite(after)
+    )
+    ledger.add(  # besides the cost of every question: the training, and the second model that all asked clients receive
+        question.kind,
+        messages=2 * len(cohort) + len(clients),
+        down=down + len(clients) * ledger.model_bytes,
+        up=sum(size for size, _ in sent),
+        passes=sum(passes for _, passes in sent),
+        seconds=0.0,
+    )
+    return np.asarray(change)

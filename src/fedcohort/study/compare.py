@@ -1,0 +1,130 @@
+"""Run the rows of an experiment under all seeds, as far as they have not been run, and compare them."""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcohort.core.errors import UsageError
+from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.pairings import check_row
+from fedcohort.runs.given import Given
+from fedcohort.runs.play import Progress, run_cell
+from fedcohort.study.comparison import Comparison, Row
+
+if TYPE_CHECKING:
+    from fedcohort.algorithms import Algorithm
+    from fedcohort.selection import Selector
+
+__all__ = ["compare"]
+
+
+def compare(
+    experiment: Experiment,
+    given: Given,
+    *,
+    selector: "Selector | Mapping[str, Selector] | None" = None,
+    algorithm: "Algorithm | Mapping[str, Algorithm] | None" = None,
+    runs: str | Path = "runs",
+    progress: Progress | None = None,
+    jobs: int = 1,
+) -> Comparison:
+    """Run every row of an experiment under every seed, and compare the rows; see :func:`fedcohort.compare`."""
+    rows = _rows(experiment, given, selector, algorithm)
+    for row in rows:
+        row.check()
+    if jobs > 1:
+        _run_in_processes(experiment, rows, given, runs, jobs)
+    compared = []
+    for row in rows:
+        cells = [Cell(row.label, seed, row.experiment.single(seed)) for seed in experiment.all_seeds]
+        played = {cell.seed: run_cell(cell, row.given, runs=runs, progress=progress) for cell in cells}
+        compared.append(Row(row.label, row.experiment, played))
+    return Comparison(experiment.name, tuple(compared))
+
+
+@dataclass(frozen=True)
+class _PlannedRow:
+    """A row to run.
+
+    Attributes:
+        label: label of the row.
+        experiment: its experiment.
+        given: the objects from Python that it runs with.
+    """
+
+    label: str
+    experiment: Experiment
+    given: Given
+
+    def check(self) -> None:
+        """Refuse a strategy and an algorithm that cannot be combined, before anything is run."""
+        selector, algorithm = self.given.selector, self.given.algorithm
+        check_row(
+            self.label,
+            selector if selector is not None else self.experiment.selection.build(),
+            algorithm if algorithm is not None else self.experiment.algorithm.build(),
+        )
+
+
+def _run_in_processes(
+    experiment: Experiment, rows: list[_PlannedRow], given: Given, runs: str | Path, jobs: int
+) -> None:
+    """Play all runs that are missing in several processes."""
+    from fedcohort.runs.jobs import run_cells
+
+    if any(row.given.names() for row in rows):
+        raise UsageError(f"jobs = {jobs}: objects from Python stay in their process; use 1, or names in the experiment")
+    run_cells(experiment.cells(), given.data_dir, runs, jobs)
+
+
+def _rows(
+    experiment: Experiment,
+    given: Given,
+    selector: "Selector | Mapping[str, Selector] | None",
+    algorithm: "Algorithm | Mapping[str, Algorithm] | None",
+) -> list[_PlannedRow]:
+    """The rows of an experiment, each with the objects that it runs with, and the rows that dictionaries of objects add.
+
+    Raises:
+        UsageError: two rows have the same label.
+    """
+    shared = replace(
+        given,
+        selector=None if isinstance(selector, Mapping) else selector,
+        algorithm=None if isinstance(algorithm, Mapping) else algorithm,
+    )
+    rows = list(_own_rows(experiment, shared))
+    if isinstance(selector, Mapping):
+        rows += [
+            _PlannedRow(label, experiment.base, replace(shared, selector=each)) for label, each in selector.items()
+        ]
+    if isinstance(algorithm, Mapping):
+        rows += [
+            _PlannedRow(label, experiment.base, replace(shared, algorithm=each)) for label, each in algorithm.items()
+        ]
+    for label, number in Counter(row.label for row in rows).items():
+        if number > 1:
+            raise UsageError(
+                f"label {label!r}: used by {number} rows; give every row of the comparison a label of its own"
+            )
+    return rows
+
+
+def _own_rows(experiment: Experiment, shared: Given) -> Iterator[_PlannedRow]:
+    """The rows of the experiment itself. A row that sets a strategy or an algorithm of its own does not get the shared object."""
+    points = math.prod(len(choices) for choices in experiment.sweep.values())
+    overrides = [{}, *(variant.overrides for variant in experiment.variants)]  # the base comes first
+    of_row = itertools.chain.from_iterable(itertools.repeat(own, points) for own in overrides)
+    for own, (label, row) in zip(of_row, experiment.rows(), strict=True):
+        given = replace(
+            shared,
+            selector=None if "selection" in own else shared.selector,
+            algorithm=None if "algorithm" in own else shared.algorithm,
+        )
+        if own is overrides[0] and given.selector is not None:
+            label = label.replace(experiment.label, type(given.selector).__name__, 1)
+        yield _PlannedRow(label, row, given)

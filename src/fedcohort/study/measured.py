@@ -1,0 +1,160 @@
+"""Measures of one run that comparisons and summaries share."""
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fedcohort import measures
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
+from fedcohort.measures import EarlyStop, JainReference
+from fedcohort.record import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Cost", "Measured", "level_below"]
+
+
+def level_below(accuracy: float) -> float:
+    """An accuracy rounded down to two decimals: the default target of a run or a comparison that reaches it."""
+    return math.floor(round(accuracy * 100, 6)) / 100
+
+
+class Cost(NamedTuple):
+    """The cost of reaching a target accuracy; inf if it was not reached."""
+
+    rounds: float
+    time: float
+    bytes: float
+
+
+class Measured:
+    """Measures of one run, from its record. Accuracies are fractions on the test set; NaN is unknown.
+
+    Args:
+        run: the run.
+
+    Raises:
+        UsageError: the run has no finished round, or its database is damaged.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.experiment = run, run.described
+        self.rounds = run.rounds
+        if self.rounds.empty:
+            raise UsageError(f"{run.path}: has no finished round yet; start it again with `fedcohort run`")
+        self.num_rounds = len(self.rounds)
+
+    @cached_property
+    def clients(self) -> "pd.DataFrame":
+        """See :attr:`Run.clients`."""
+        return self.run.clients
+
+    @cached_property
+    def ledger(self) -> "pd.DataFrame":
+        """See :attr:`Run.ledger`."""
+        return self.run.ledger
+
+    def series(self, column: str) -> Values:
+        """A column of :attr:`Run.rounds`, float64 [n]."""
+        return _array(self.rounds[column])
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy after the last round."""
+        return measures.final_accuracy(self.series("test_accuracy"))
+
+    @property
+    def best_accuracy(self) -> float:
+        """The highest accuracy of all rounds."""
+        return measures.best_accuracy(self.series("test_accuracy"))
+
+    @cached_property
+    def early_stop(self) -> EarlyStop | None:
+        """The round with the best validation accuracy; None without validation."""
+        validated = self.series("validation_accuracy")
+        if not np.isfinite(validated).any():
+            return None
+        return measures.early_stop(validated, self.series("test_accuracy"), self.experiment.measures.patience)
+
+    @property
+    def early_stop_accuracy(self) -> float:
+        """Accuracy in the round with the best validation accuracy."""
+        return self.early_stop.accuracy if self.early_stop is not None else math.nan
+
+    @property
+    def local_accuracy(self) -> float:
+        """Mean training accuracy of the last round's clients, each with its own model."""
+        local = self.series("local_accuracy")
+        return measures.final_accuracy(local) if np.isfinite(local).any() else math.nan
+
+    @property
+    def simulated_time(self) -> float:
+        """Simulated time of all rounds."""
+        return float(self.series("simulated_time")[-1])
+
+    @cached_property
+    def bytes_per_round(self) -> Values:
+        """Bytes sent and received in each round, float64 [n]."""
+        exchanged = (self.ledger["bytes_down"] + self.ledger["bytes_up"]).groupby(self.ledger["round"]).sum()
+        return _array(exchanged.reindex(self.rounds.index, fill_value=0))
+
+    @property
+    def bytes(self) -> float:
+        """Bytes sent and received in all rounds."""
+        return float(self.bytes_per_round.sum())
+
+    @property
+    def client_passes(self) -> float:
+        """Forward passes over a client's training data, summed over clients."""
+        return float(self.ledger["passes"].sum())
+
+    @cached_property
+    def wall_seconds(self) -> dict[str, float]:
+        """Wall time of the simulator by part of a round; ``total`` is that of whole rounds."""
+        return {str(part): float(seconds) for part, seconds in self.run.wall.sum().items()}
+
+    @property
+    def num_clients(self) -> int:
+        """Number of clients m."""
+        return self.experiment.federation.clients
+
+    @property
+    def cohort_size(self) -> int:
+        """Mean number of clients selected per round, rounded, at least 1: the k of uniform selection for comparison."""
+        return max(1, round(float(self.rounds["selected"].mean())))
+
+    @property
+    def selected(self) -> Indices:
+        """How often each client was selected [m]."""
+        return self._counts(self.clients)
+
+    @property
+    def admitted(self) -> Indices:
+        """How often the update of each client was admitted [m]."""
+        return self._counts(self.clients.loc[self.clients["status"] == "admitted"])
+
+    @property
+    def jain_random(self) -> JainReference:
+        """Distribution of Jain's index under uniform selection of as many clients."""
+        return measures.jain_random(self.num_clients, self.cohort_size, self.num_rounds)
+
+    def cost_of(self, target: float) -> Cost:
+        """Rounds, simulated time and bytes until the test accuracy first reached ``target``."""
+        tested = self.series("test_accuracy")
+        return Cost(
+            measures.rounds_to(tested, target),
+            measures.time_to(tested, self.series("simulated_time"), target),
+            measures.bytes_to(tested, self.bytes_per_round, target),
+        )
+
+    def _counts(self, clients: "pd.DataFrame") -> Indices:
+        counts: Indices = np.bincount(clients["client"].to_numpy(np.int64), minlength=self.num_clients)
+        return counts
+
+
+def _array(column: "pd.Series[Any]") -> Values:
+    return column.to_numpy(np.float64)

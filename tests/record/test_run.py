@@ -1,0 +1,35 @@
+"""Reading a run directory: its tables as DataFrames."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcohort
+from tests.experiments import small
+
+
+def test_the_record_as_dataframes(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=4, selection={"name": "ucb", "initial_rounds": 1}), runs=tmp_path)
+    assert list(run.rounds.index) == [1, 2, 3, 4]
+    assert (run.rounds["selected"] == 3).all()
+    assert run.rounds["simulated_time"].is_monotonic_increasing
+    assert run.clients.groupby("round").size().tolist() == [3, 3, 3, 3]
+    assert run.clients.groupby("round")["weight"].sum().tolist() == pytest.approx([1.0] * 4)
+    decisions = run.decisions
+    assert decisions.groupby("round").size().tolist() == [12] * 4
+    assert decisions.groupby("round")["selected"].sum().tolist() == [3] * 4
+    assert np.allclose(decisions["score"], decisions["mean_reward"] + decisions["bonus"])
+    assert set(run.ledger["kind"]) == {"training"}
+    assert isinstance(run.wall, pd.DataFrame)
+    chosen = run.clients.groupby("round")["client"].apply(set)
+    said = decisions[decisions["selected"]].groupby("round")["client"].apply(set)
+    assert chosen.equals(said)
+
+
+def test_what_no_seed_measured_is_still_a_number(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=3, measures={"evaluate_every": 3}, data={"validation": 0.0}), runs=tmp_path)
+    assert run.rounds["validation_accuracy"].dtype == np.float64
+    assert run.rounds["test_accuracy"].notna().tolist() == [False, False, True]
+    assert not list(run.path.glob("run.sqlite-*"))  # one file, which can be read in a directory that is not writable

@@ -1,0 +1,125 @@
+"""Objects from Python in place of settings: data, models, strategies, algorithms and public samples."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedcohort
+from fedcohort.core.errors import UsageError
+from fedcohort.selection import Cohort, Round, Selector
+from fedcohort.selection.ucb import UCB
+from tests.experiments import IID, blobs, small
+
+
+def test_own_data_and_module(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    run = fedcohort.run(small(rounds=8, **IID), data=blobs(), model=nn.Linear(4, 3), runs=tmp_path)
+    assert run.finished
+    assert run.rounds["test_accuracy"].iloc[-1] > 0.9
+
+
+def test_a_factory_is_told_shape_and_classes(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def factory(shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        seen.append((shape, num_classes))
+        return nn.Linear(shape[0], num_classes)
+
+    fedcohort.run(small(rounds=1, **IID), data=blobs(), model=factory, runs=tmp_path)
+    assert set(seen) == {((4,), 3)}
+
+
+def test_data_and_weights_given_in_python_name_the_run(tmp_path: Path) -> None:
+    module = nn.Linear(4, 3)
+    first = fedcohort.run(small(rounds=1, **IID), data=blobs(), model=module, runs=tmp_path)
+    same = fedcohort.run(small(rounds=1, **IID), data=blobs(), model=module, runs=tmp_path)
+    other_data = fedcohort.run(small(rounds=1, **IID), data=blobs(300), model=module, runs=tmp_path)
+    with torch.no_grad():
+        module.weight[0, 0] += 1
+    other_weights = fedcohort.run(small(rounds=1, **IID), data=blobs(), model=module, runs=tmp_path)
+    assert first.path == same.path
+    assert len({first.path, other_data.path, other_weights.path}) == 3
+
+
+def test_a_selector_object_is_copied_for_every_run(tmp_path: Path) -> None:
+    mine = UCB(c=0.1)
+    fedcohort.run(small(), selector=mine, runs=tmp_path / "a")
+    assert not hasattr(mine, "selections")
+
+
+def test_what_python_handed_over_stands_in_the_record(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1, **IID), selector=UCB(c=0.5), data=blobs(), model=nn.Linear(4, 3), runs=tmp_path)
+    head = (run.path / "experiment.toml").read_text().splitlines()[:3]
+    assert head[0].startswith("# data: handed over in Python: arrays, ")
+    assert head[1].startswith("# model: handed over in Python: Linear(in_features=4")
+    assert head[2].startswith("# selector: handed over in Python: UCB(c=0.5")
+    assert run.meta["label"] == "UCB"
+
+
+def test_factories_differ_by_what_they_close_over(tmp_path: Path) -> None:
+    def factory(width: int) -> Any:
+        return lambda shape, classes: nn.Sequential(nn.Linear(shape[0], width), nn.ReLU(), nn.Linear(width, classes))
+
+    runs = [fedcohort.run(small(rounds=1, **IID), data=blobs(), model=factory(w), runs=tmp_path) for w in (4, 8, 8)]
+    assert runs[0].path != runs[1].path
+    assert runs[1].path == runs[2].path
+
+
+def test_selector_objects_differ_by_how_they_are_written(tmp_path: Path) -> None:
+    class Head(Selector):
+        def select(self, round: Round) -> Cohort:
+            return Cohort(round.available[:3])
+
+    class Tail(Selector):
+        def select(self, round: Round) -> Cohort:
+            return Cohort(round.available[-3:])
+
+    Tail.__qualname__ = Head.__qualname__
+    picks = [
+        fedcohort.run(small(rounds=1), selector=s(), runs=tmp_path).clients["client"].tolist() for s in (Head, Tail)
+    ]
+    assert picks == [[0, 1, 2], [9, 10, 11]]
+
+
+def other_digits() -> Any:
+    """Samples of the shape of digits, without labels."""
+    return np.random.default_rng(5).integers(0, 17, (60, 1, 8, 8), dtype=np.uint8)
+
+
+def test_public_samples_that_python_hands_over(tmp_path: Path) -> None:
+    experiment = small(rounds=2, algorithm={"name": "feddf", "max_batches": 4}, public={"name": "given"})
+    run = fedcohort.run(experiment, public=other_digits(), runs=tmp_path)
+    assert run.meta["public"] == "proxy: public samples, labels discarded"
+    assert "# public: handed over in Python: public samples, " in (run.path / "experiment.toml").read_text()
+    torch_tensor = torch.from_numpy(other_digits())
+    assert fedcohort.run(experiment, public=torch_tensor, runs=tmp_path).path == run.path
+    other = fedcohort.run(experiment, public=other_digits()[::-1], runs=tmp_path)
+    assert other.path != run.path
+    assert other.digest() != run.digest()
+
+
+def test_public_samples_for_an_algorithm_that_python_hands_over(tmp_path: Path) -> None:
+    from fedcohort.algorithms.rhfl import RHFL
+
+    run = fedcohort.run(small(rounds=2), algorithm=RHFL(), public=other_digits(), runs=tmp_path)
+    assert np.isfinite(run.rounds["test_loss"]).all()
+
+
+def test_public_samples_that_were_not_handed_over_or_do_not_fit(tmp_path: Path) -> None:
+    experiment = small(rounds=2, algorithm="feddf", public={"name": "given"})
+    with pytest.raises(
+        UsageError, match=r"public\.name = 'given': no samples were given; use fedcohort\.run\(…, public"
+    ):
+        fedcohort.run(experiment, runs=tmp_path)
+    with pytest.raises(
+        UsageError, match=r"'given': its samples are uint8 \[1, 8, 7\], the clients' are uint8 \[1, 8, 8\]"
+    ):
+        fedcohort.run(experiment, public=other_digits()[..., :7], runs=tmp_path)
+    with pytest.raises(
+        UsageError, match=r"public\.name = 'none': 'feddf' needs public samples; .* or 'given' with public="
+    ):
+        small(algorithm="feddf")
