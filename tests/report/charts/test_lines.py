@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcohort.report.charts.lines import ends
+from fedcohort.report.charts.lines import name_positions
 from fedcohort.report.look import PAGE
 
 APART = 1.25 * PAGE.size / PAGE.height
@@ -22,16 +22,16 @@ def drawn(**lines: list[float]) -> pd.DataFrame:
 
 def test_names_stand_at_the_last_known_values() -> None:
     frame = drawn(a=[0.1, 0.2, 0.9], b=[0.8, 0.9, 0.1], c=[0.9, 0.5, np.nan], d=[0.3])
-    found = ends(frame, ["a", "b", "c", "d"], [0.0, 1.0], PAGE).set_index("strategy")
-    assert found["y"].to_dict() == pytest.approx({"a": 0.9, "b": 0.1, "c": 0.5, "d": 0.3})
-    assert set(found["x"]) == {3.0}, "at the end of the longest line"
-    assert all(found["name"] == found.index)
+    positions = name_positions(frame, [0.0, 1.0], PAGE).set_index("strategy")
+    assert positions["y"].to_dict() == pytest.approx({"a": 0.9, "b": 0.1, "c": 0.5, "d": 0.3})
+    assert set(positions["x"]) == {3.0}, "at the end of the longest line"
+    assert all(positions["name"] == positions.index)
 
 
 def test_names_that_would_cover_each_other_move_apart_in_their_order_and_stay_inside() -> None:
-    middle = ends(drawn(a=[0.9, 0.5], b=[0.1, 0.5 + APART / 2]), ["a", "b"], [0.0, 1.0], PAGE)
+    middle = name_positions(drawn(a=[0.9, 0.5], b=[0.1, 0.5 + APART / 2]), [0.0, 1.0], PAGE)
     at = middle.set_index("strategy")["y"]
     assert at["b"] - at["a"] == pytest.approx(APART)
     assert at.mean() == pytest.approx(0.5 + APART / 4), "each gives way by the same amount"
-    above = ends(drawn(a=[0.0, 1.0], b=[0.0, 1.0]), ["a", "b"], [0.0, 1.0], PAGE)["y"]
+    above = name_positions(drawn(a=[0.0, 1.0], b=[0.0, 1.0]), [0.0, 1.0], PAGE)["y"]
     assert sorted(above) == pytest.approx([1 - APART, 1.0])

@@ -7,7 +7,9 @@ import pytest
 
 from fedcohort import measures
 from fedcohort.record import Run
-from fedcohort.report.charts.participation import fairness, raster, selections
+from fedcohort.report.charts.participation import fairness
+from fedcohort.report.charts.raster import raster
+from fedcohort.report.charts.selections import selections
 from fedcohort.report.gather import gather
 from fedcohort.report.look import PAGE
 from tests.records import played, written

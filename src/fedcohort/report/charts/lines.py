@@ -69,7 +69,7 @@ def lines(
         layers.append(chart.points(always=few))
     data = {name: frame}
     if look.page and 1 < len(labels) <= 8 and len(frame):
-        data[f"{name}_ends"] = _ends(frame, axes.span, look)
+        data[f"{name}name_positions"] = name_positions(frame, axes.span, look)
         layers.append(chart.names())
     return sized(alt.layer(*layers), look, look.height, look.height), data
 
@@ -150,7 +150,7 @@ class _Lines:
 
     def names(self) -> Any:
         """The names of strategies at the ends of their lines."""
-        base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_ends")), self.look)
+        base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}name_positions")), self.look)
         text = base.mark_text(align="left", dx=7, fontWeight=600, fontSize=self.look.size, clip=False)
         return text.encode(
             alt.X("x:Q", scale=self.x_scale),
@@ -172,7 +172,7 @@ def _zoom() -> alt.Parameter:
     )
 
 
-def _ends(frame: pd.DataFrame, span: Sequence[float], look: Look) -> pd.DataFrame:
+def name_positions(frame: pd.DataFrame, span: Sequence[float], look: Look) -> pd.DataFrame:
     """Where the names at the ends of lines are placed: at the last value, moved apart until no name covers another."""
     last = frame.dropna(subset=["mean"]).groupby("strategy", sort=False).tail(1).sort_values("mean")
     gap = 1.25 * look.size * (span[1] - span[0]) / look.height
