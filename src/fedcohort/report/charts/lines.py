@@ -69,7 +69,7 @@ def lines(
         layers.append(chart.points(always=few))
     data = {name: frame}
     if look.page and 1 < len(labels) <= 8 and len(frame):
-        data[f"{name}name_positions"] = name_positions(frame, axes.span, look)
+        data[f"{name}_ends"] = name_positions(frame, axes.span, look)
         layers.append(chart.names())
     return sized(alt.layer(*layers), look, look.height, look.height), data
 
@@ -150,7 +150,7 @@ class _Lines:
 
     def names(self) -> Any:
         """The names of strategies at the ends of their lines."""
-        base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}name_positions")), self.look)
+        base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_ends")), self.look)
         text = base.mark_text(align="left", dx=7, fontWeight=600, fontSize=self.look.size, clip=False)
         return text.encode(
             alt.X("x:Q", scale=self.x_scale),
