@@ -190,7 +190,7 @@ def test_random_selection_is_a_function_of_its_seed():
 
 @pytest.mark.parametrize(("m", "k", "rounds"), [(100, 10, 61), (12, 3, 200), (1000, 50, 31), (3550, 355, 31)])
 def test_the_limit_law_of_many_rounds_agrees_with_simulation(m, k, rounds):
-    simulate = _squares_by_client if m <= 100 else measures._squares_by_count
+    simulate = _squares_by_client if m <= 100 else _squares_by_count
     draws = 3000
     values = (k * rounds) ** 2 / (m * simulate(m, k, rounds, draws, np.random.default_rng(0)))
     reference = _jain_limit(m, k, rounds)
