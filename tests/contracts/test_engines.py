@@ -231,12 +231,12 @@ def test_training_with_dropout_is_bit_identical_on_both_engines(algorithm: Algor
 
 def test_client_memory_survives_dropouts_and_a_change_of_engine(pool: Pool) -> None:
     values = {"selection": {"name": "uniform", "k": 5}, "systems": SYSTEMS, "training": {"lr": 0.01}}
-    with game_on(None, ControlVariates(), **values) as straight:
-        rows = play_rounds(straight, range(1, 7))
+    with game_on(None, ControlVariates(), **values) as uninterrupted:
+        rows = play_rounds(uninterrupted, range(1, 7))
     failed = {client.client for row in rows for client in row.clients if client.status == "failed"}
     admitted = {client.client for row in rows for client in row.clients if client.status == "admitted"}
     assert failed, "the test needs clients that drop out"
-    assert {int(client) for client in straight.engine.state_dict()} == admitted
+    assert {int(client) for client in uninterrupted.engine.state_dict()} == admitted
 
     moved: list[RoundRow] = []
     state: dict[str, Any] | None = None
@@ -247,9 +247,9 @@ def test_client_memory_survives_dropouts_and_a_change_of_engine(pool: Pool) -> N
             moved += play_rounds(game, rounds)
             state = unpack(pack(game.state_dict()))
     assert [without_wall_times(row) for row in moved] == [without_wall_times(row) for row in rows]
-    assert bits(game.model) == bits(straight.model)
-    assert bits(state["engine"]) == bits(straight.engine.state_dict())
-    assert bits(state["algorithm"]["c"]) == bits(straight.state_dict()["algorithm"]["c"])
+    assert bits(game.model) == bits(uninterrupted.model)
+    assert bits(state["engine"]) == bits(uninterrupted.engine.state_dict())
+    assert bits(state["algorithm"]["c"]) == bits(uninterrupted.state_dict()["algorithm"]["c"])
 
 
 def test_an_error_in_another_process_includes_the_clients_traceback(pool: Pool) -> None:

@@ -121,16 +121,16 @@ def test_clients_without_a_training_step_fail_and_the_other_clients_are_admitted
     values = {"federation": {"clients": 12, "partition": {"name": "iid"}, "holdout": 0.2}, "model": "mlp"}
     experiment = hard("all", algorithm, systems={}, **values)
     given: dict[str, Any] = {"data": tiny_data(), "model": with_batch_norm}
-    straight = fedcohort.run(experiment, **given, runs=tmp_path / "straight")
-    failed = straight.clients.query("status == 'failed'")
+    uninterrupted = fedcohort.run(experiment, **given, runs=tmp_path / "uninterrupted")
+    failed = uninterrupted.clients.query("status == 'failed'")
     assert (failed["steps"] == 0).all()
     assert failed["detail"].str.contains("it made no step").all()
-    assert 0 < len(failed) < len(straight.clients)
-    assert np.isfinite(straight.rounds["test_loss"]).all()
-    assert straight.rounds["test_loss"].nunique() == 3
+    assert 0 < len(failed) < len(uninterrupted.clients)
+    assert np.isfinite(uninterrupted.rounds["test_loss"]).all()
+    assert uninterrupted.rounds["test_loss"].nunique() == 3
     with pytest.raises(KeyboardInterrupt):
-        fedcohort.run(experiment, **given, runs=tmp_path / "broken", progress=stop_after(1))
-    assert record(fedcohort.run(experiment, **given, runs=tmp_path / "broken")) == record(straight)
+        fedcohort.run(experiment, **given, runs=tmp_path / "interrupted", progress=stop_after(1))
+    assert record(fedcohort.run(experiment, **given, runs=tmp_path / "interrupted")) == record(uninterrupted)
 
 
 @every_algorithm

@@ -60,11 +60,11 @@ def test_the_record_of_an_interrupted_run_equals_that_of_an_uninterrupted_run(
 ) -> None:
     """Through files and database, once for every strategy and once for every algorithm."""
     experiment = hard(strategy, algorithm)
-    straight = fedcohort.run(experiment, runs=tmp_path / "straight")
+    uninterrupted = fedcohort.run(experiment, runs=tmp_path / "uninterrupted")
     with pytest.raises(KeyboardInterrupt):
-        fedcohort.run(experiment, runs=tmp_path / "broken", progress=stop_after(2))
-    resumed = fedcohort.run(experiment, runs=tmp_path / "broken")
-    assert record(resumed) == record(straight)
+        fedcohort.run(experiment, runs=tmp_path / "interrupted", progress=stop_after(2))
+    resumed = fedcohort.run(experiment, runs=tmp_path / "interrupted")
+    assert record(resumed) == record(uninterrupted)
     assert list(resumed.rounds.index) == [1, 2, 3]
 
 

@@ -39,21 +39,21 @@ def test_a_resumed_run_equals_an_uninterrupted_run(selection: Any, stop: int, tm
     experiment = small(
         selection=selection, systems={"dropout": 0.2, "availability": {"name": "bernoulli", "probability": 0.7}}
     )
-    straight = fedcohort.run(experiment, runs=tmp_path / "straight")
+    uninterrupted = fedcohort.run(experiment, runs=tmp_path / "uninterrupted")
     with pytest.raises(KeyboardInterrupt):
-        fedcohort.run(experiment, runs=tmp_path / "broken", progress=stop_after(stop))
-    resumed = fedcohort.run(experiment, runs=tmp_path / "broken")
+        fedcohort.run(experiment, runs=tmp_path / "interrupted", progress=stop_after(stop))
+    resumed = fedcohort.run(experiment, runs=tmp_path / "interrupted")
     assert resumed.last_round == 6
-    assert record(resumed) == record(straight)
+    assert record(resumed) == record(uninterrupted)
 
 
 @pytest.mark.parametrize("every", [2, 4])
 def test_rounds_after_the_last_checkpoint_are_played_again(every: int, tmp_path: Path) -> None:
-    straight = fedcohort.run(small(selection=UCB), runs=tmp_path / "straight")
+    uninterrupted = fedcohort.run(small(selection=UCB), runs=tmp_path / "uninterrupted")
     experiment = small(selection=UCB, measures={"checkpoint_every": every})
     with pytest.raises(KeyboardInterrupt):
-        fedcohort.run(experiment, runs=tmp_path / "broken", progress=stop_after(5))
-    assert record(fedcohort.run(experiment, runs=tmp_path / "broken")) == record(straight)
+        fedcohort.run(experiment, runs=tmp_path / "interrupted", progress=stop_after(5))
+    assert record(fedcohort.run(experiment, runs=tmp_path / "interrupted")) == record(uninterrupted)
 
 
 def kill_repeatedly(command: list[str], folder: Path, delays: tuple[float, ...]) -> None:
@@ -77,10 +77,11 @@ def test_a_process_killed_several_times_ends_with_the_same_bits(tmp_path: Path) 
     kill_repeatedly(command, tmp_path / "killed", (0.05, 0.3, 0.6))
     [run] = [Run(path) for path in (tmp_path / "killed").iterdir()]
     subprocess.run(command, check=True, timeout=120)
-    straight = fedcohort.run(
-        fedcohort.Experiment(rounds=SLOW_ROUNDS, seeds=1, selection="ucb", model="cnn_a"), runs=tmp_path / "straight"
+    uninterrupted = fedcohort.run(
+        fedcohort.Experiment(rounds=SLOW_ROUNDS, seeds=1, selection="ucb", model="cnn_a"),
+        runs=tmp_path / "uninterrupted",
     )
-    assert record(Run(run.path)) == record(straight)
+    assert record(Run(run.path)) == record(uninterrupted)
 
 
 @pytest.mark.slow
@@ -101,14 +102,14 @@ def test_a_killed_scaffold_run_resumes_with_the_clients_control_variates(limit: 
     kill_repeatedly(command, tmp_path / "killed", (0.1, 0.5, 0.3))
     subprocess.run(command, check=True, timeout=300)
     [path] = (tmp_path / "killed").iterdir()
-    straight = fedcohort.run(
+    uninterrupted = fedcohort.run(
         fedcohort.Experiment(
             rounds=40, seeds=1, algorithm="scaffold", training={"momentum": 0.0}, systems={"dropout": 0.2}, model="cnn_a"
         ),
-        runs=tmp_path / "straight",
+        runs=tmp_path / "uninterrupted",
     )  # fmt: skip
-    assert record(Run(path)) == record(straight)
-    resumed, expected = Run(path).checkpoint(), straight.checkpoint()
+    assert record(Run(path)) == record(uninterrupted)
+    resumed, expected = Run(path).checkpoint(), uninterrupted.checkpoint()
     assert resumed is not None
     assert expected is not None
     assert len(resumed[1]["engine"]) == 12
