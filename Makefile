@@ -1,11 +1,11 @@
-# Every target makes what it needs; `make help` lists them.
+# Every target first makes what it needs. `make help` lists the targets.
 GPU_PYTHON ?= python3
 QUICK ?=
 WORKS ?= W1 W1b64 W2 W3 W4
 VENV := .venv
 TORCH := torch==2.13.0
 
-# Windows names the interpreter and the folder of an environment's programs differently.
+# On Windows, the interpreter and the folder of an environment's programs have other names.
 ifeq ($(OS),Windows_NT)
 PYTHON ?= python
 SCRIPTS := Scripts
@@ -23,53 +23,53 @@ TRIAL := build/dist-check/venv/$(SCRIPTS)
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-demo: $(VENV)/.installed ## install into .venv, then compare three strategies on the embedded digits
+demo: $(VENV)/.installed ## install into .venv, then compare three strategies on the embedded digits data set
 	@$(BIN)/fedcohort compare experiments/quickstart.toml
 
-test: $(VENV)/.dev ## install with the dev tools and run the tests
+test: $(VENV)/.dev ## install with the development tools, and run the tests
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
-test-slow: $(VENV)/.dev ## the slow tests too
+test-slow: $(VENV)/.dev ## run all tests, including the slow ones
 	@$(BIN)/python -m pytest -n auto --dist worksteal
 
-lint: $(VENV)/.dev ## ruff, format check, strict types
+lint: $(VENV)/.dev ## run ruff, check the format and the types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-types: $(VENV)/.dev ## strict types alone
+types: $(VENV)/.dev ## check the types only
 	@$(BIN)/mypy
 
 complexity: $(VENV)/.dev ## list the functions whose cognitive complexity is above 15
 	@$(BIN)/complexipy --failed --plain
 
-format: $(VENV)/.dev ## format, and mend what ruff can mend
+format: $(VENV)/.dev ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: $(VENV)/.installed ## write the generated parts of the pages anew
+docs: $(VENV)/.installed ## update the generated parts of the pages
 	@$(BIN)/python docs/generate.py
 
-docs-check: $(VENV)/.installed ## name the pages whose generated parts are out of date
+docs-check: $(VENV)/.installed ## list the pages whose generated parts are out of date
 	@$(BIN)/python docs/generate.py --check
 
 hooks: $(VENV)/.dev ## run the quick checks before every commit in this clone
 	@$(BIN)/pre-commit install
 
-bench: $(VENV)/.installed ## FedCohort's plans against a bare loop, growth and overhead; on a quiet machine (QUICK=--quick for a look)
+bench: $(VENV)/.installed ## compare the plans with a bare loop, measure growth and overhead; needs an idle machine (QUICK=--quick for a trial)
 	@$(BIN)/python benchmarks/bench.py $(QUICK)
 	@$(BIN)/python benchmarks/overheads.py $(QUICK)
 
-bench-peers: $(VENV)/.installed ## the same beside other simulators, in environments of their own under build/peers
+bench-peers: $(VENV)/.installed ## compare with other simulators, each in its own environment under build/peers
 	@$(PYTHON) benchmarks/peers/install.py build/peers
 	@$(BIN)/python benchmarks/bench.py --peers build/peers $(QUICK)
 
-bench-gpu: ## W1 to W4 on a GPU with the Python that is there: nothing is installed (GPU_PYTHON=python3.12 WORKS="W2 W4")
+bench-gpu: ## benchmark W1 to W4 on a GPU, without installing anything (GPU_PYTHON=python3.12 WORKS="W2 W4")
 	@PYTHONPATH=src $(GPU_PYTHON) benchmarks/bench.py --device cuda --works $(WORKS) --seconds 200 --limit 120 --out build/bench-gpu.json $(QUICK)
 
-check: lint test ## what to run before a commit that matters
+check: lint test ## run everything that must pass: lint and test
 
-dist: $(VENV)/.dev ## build the sdist and the wheel, check them, and try the wheel in an environment of its own
+dist: $(VENV)/.dev ## build and check the sdist and the wheel, and try the wheel in a new environment
 	rm -rf dist build/dist-check
 	@$(BIN)/python -m build
 	@$(BIN)/twine check --strict dist/*
@@ -81,9 +81,9 @@ dist: $(VENV)/.dev ## build the sdist and the wheel, check them, and try the whe
 	@cd build/dist-check/empty && PYTHONPATH= ../venv/$(SCRIPTS)/fedcohort --version
 	@cd build/dist-check/empty && PYTHONPATH= ../venv/$(SCRIPTS)/fedcohort compare quickstart.toml --quiet
 
-# torch first, on its own: a later range that it satisfies then installs nothing more
+# torch is installed first and alone, so that the packages installed later do not install another version
 $(VENV)/.torch:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "FedCohort needs Python 3.11 or newer: make PYTHON=/path/to/python3"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "FedCohort needs Python 3.11 or later: make PYTHON=/path/to/python3"; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { echo "could not make $(VENV); on Debian: apt-get install python3-venv"; exit 2; }
 	@$(BIN)/python $(PIP) install $(TORCH)
 	@touch $@
@@ -92,11 +92,11 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml constraints.txt
 	@$(BIN)/python $(PIP) install -c constraints.txt -e .
 	@touch $@
 
-# pip reads dependency groups since version 25.1
+# pip supports dependency groups since version 25.1
 $(VENV)/.dev: $(VENV)/.installed
 	@$(BIN)/python $(PIP) install -c constraints.txt 'pip>=25.1'
 	@$(BIN)/python $(PIP) install -c constraints.txt -e . --group dev
 	@touch $@
 
-clean: ## remove the environment and caches, not the runs
+clean: ## remove the environment, caches and builds, but not the runs
 	rm -rf $(VENV) .complexipy_cache .mypy_cache .ruff_cache .pytest_cache build dist

@@ -1,10 +1,11 @@
-"""Do algorithms do on real data what they are made for? Label skew, wrong labels, clients that know a single class.
+"""Check on real data that algorithms have the effect they were designed for: label skew, label noise, one class per client.
 
     python benchmarks/algorithm_sanity.py [--data digits] [--seeds 5] [--only skew noise damping] [--data-dir DIR]
 
-``digits`` are scikit-learn's; of every other data set the first 4,000 training and 2,000 test samples are used. A perceptron, uniform
-selection, five local epochs of SGD with learning rate 0.05 in batches of 16, with momentum only where clients know a single class
-(there, local training must go far for old classes to be forgotten). Rows under one seed meet the same clients and the same cohorts.
+``digits`` is the data set of scikit-learn. Of every other data set, the first 4,000 training and 2,000 test samples are used. The
+setting is a perceptron, uniform selection, and five local epochs of SGD with learning rate 0.05 and batch size 16. Momentum is
+used only if each client has a single class: there, local training must move the model far before old classes are forgotten. Rows
+with the same seed have the same clients and the same cohorts.
 """
 
 import argparse
@@ -15,11 +16,11 @@ from typing import Any
 import numpy as np
 
 import fedcohort
-from fedcohort.federation.datasets import load
+from fedcohort.federation.loading import load
 from fedcohort.measures import paired_interval
 
 SAMPLES = 4000, 2000
-"""Training and test samples of large data sets."""
+"""Number of training and test samples that are used of a large data set."""
 
 Rows = dict[str, dict[str, Any]]
 
@@ -39,7 +40,7 @@ def study(
 
 
 def dirichlet(alpha: float) -> dict[str, Any]:
-    """Label skew."""
+    """A partition with label skew."""
     return {"name": "dirichlet_class", "alpha": alpha, "min_size": 2}
 
 
@@ -63,13 +64,13 @@ STUDIES: dict[str, tuple[dict[str, Any], Rows]] = {
         {f"s = {s:g}": {"algorithm": {"name": "fedavg", "server_lr": s}} for s in (1.0, 0.5, 0.25)},
     ),
 }
-"""Name → what all rows have in common, and what each changes; the first row is what the others are compared with."""
+"""For each study, the settings that all rows have in common, and the changes of each row. The first row is the baseline."""
 
 MEASURES = ("late", "tail_sd", "largest_drop", "forgetting")
 
 
 def measure(name: str, data: str, seeds: int, data_dir: str | None = None) -> dict[str, dict[str, list[float]]]:
-    """Row → measure → one number a seed, all in per cent.
+    """For each row and each measure, one number per seed, in percent.
 
     ``late`` is the mean test accuracy over the last fifth of the rounds; the other fields are those of
     :class:`fedcohort.study.summary.Summary`.
@@ -91,7 +92,7 @@ def measure(name: str, data: str, seeds: int, data_dir: str | None = None) -> di
 
 
 def first_samples(name: str, data_dir: str | None) -> fedcohort.Dataset:
-    """The head of a large data set."""
+    """The first samples of a large data set."""
     whole, (train, test) = load(name, data_dir=data_dir), SAMPLES
     return fedcohort.from_arrays(
         (np.array(whole.train_features[:train]), np.array(whole.train_labels[:train])),
@@ -101,12 +102,12 @@ def first_samples(name: str, data_dir: str | None) -> fedcohort.Dataset:
 
 
 def laid_over(common: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """``common`` with the settings of a row."""
+    """``common`` with the changes of a row."""
     return {**common, **{key: {**common.get(key, {}), **value} for key, value in changes.items()}}
 
 
 def main() -> None:
-    """Measure and print Markdown."""
+    """Measure, and print Markdown tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="digits")
     parser.add_argument("--seeds", type=int, default=5)
@@ -118,7 +119,7 @@ def main() -> None:
         first = next(iter(found))
         print(f"\n{name}, {args.data}, {args.seeds} seeds\n")
         print(
-            f"| row | test accuracy | difference to {first} [95 %] | tail sd | largest drop | forgetting |\n"
+            f"| row | test accuracy | difference to {first} [95%] | tail sd | largest drop | forgetting |\n"
             "| --- | --- | --- | --- | --- | --- |"
         )
         for row, values in found.items():

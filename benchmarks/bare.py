@@ -1,4 +1,4 @@
-"""The floor: what a careful person writes by hand. One model, float batches prepared beforehand, SGD, a running average.
+"""Play a workload with a hand-written loop, the baseline: one model, float batches prepared in advance, SGD, a running sum.
 
 python benchmarks/bare.py --work W2 --threads 1
 """
@@ -12,7 +12,7 @@ from torch import nn
 
 
 def main() -> None:
-    """Serve rounds."""
+    """Play rounds on request."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=1, help="intra-op threads")
     args, work = arguments(parser)

@@ -1,13 +1,16 @@
-"""FedCohort's plans, a bare loop and other simulators on the same work, taking turns: medians, ratios, peak memory.
+"""Compare FedCohort's plans, a bare loop and other simulators on the same workloads: medians, ratios, peak memory.
 
     python benchmarks/bench.py [--works W1 W1b64 W2 W3] [--turns 5] [--quick] [--peers DIR] [--device cuda] [--out FILE.json]
 
-On a GPU everybody computes in each of FedCohort's arithmetics, and one more contestant is a centralised loop with batches of 640.
+On a GPU, every contestant computes in each of FedCohort's arithmetics, and a centralized loop with batches of 640 is one more
+contestant.
 
-Every contestant is a process that holds its data and model and plays rounds when it is told to; the others wait meanwhile. A turn is
-one round, or several where rounds are short. The first turn of each is not measured. Steps are compared with what the work consists
-of. Memory is the sum of the peaks of a contestant's processes. Who dies, hangs or takes other steps gets a line that says so.
-``--peers`` is a folder of virtual environments, see peers/README.md. Results are written after every work, beside what the file has.
+Every contestant is a process that has loaded its data and model, and plays a round when it reads the number of the round. The
+contestants take turns; while one computes, the others wait. A turn is one round, or several rounds in workloads with short
+rounds. The first turn is not measured. The number of steps is compared with that of the workload. Memory is the sum of the peaks
+of a contestant's processes. If a contestant ends, does not reply, or takes another number of steps, its row in the table says so.
+``--peers`` is a folder of virtual environments, see peers/README.md. Results are written after every workload, in addition to
+those that the file already has.
 """
 
 import argparse
@@ -30,15 +33,15 @@ from works import NAMES, work
 
 HERE = Path(__file__).parent
 ARITHMETICS = ("exact", "tf32", "bf16")
-CENTRAL = "one centralised loop, batch 640"
+CENTRAL = "one centralized loop, batch 640"
 PEERS = ("flower", "pfl", "fedjax", "fluke", "flgo", "fedlab")
 
 
 def environment() -> dict[str, str]:
-    """Variables of a contestant's process: where it finds its modules."""
+    """Environment variables of a contestant's process, which tell where its modules are."""
     missing = any(find_spec(name) is None for name in ("pydantic", "annotated_types", "platformdirs"))
     path = [str(HERE), *([str(HERE / "stand_ins")] if missing else []), os.environ.get("PYTHONPATH", "")]
-    # everybody chooses the number of threads for themselves
+    # every contestant chooses its own number of threads
     return {name: v for name, v in os.environ.items() if name != "OMP_NUM_THREADS"} | {
         "PYTHONPATH": os.pathsep.join(path)
     }
@@ -62,7 +65,7 @@ class Contestant:
     failure: str = ""
 
     def start(self, logs: Path, limit: float) -> None:
-        """Begin; no reply may take longer than ``limit`` seconds."""
+        """Start the process. No reply may take longer than ``limit`` seconds."""
         self.limit, self.log = limit, logs / f"{self.name.replace(' ', '_').replace(',', '')}.log"
         self.process = subprocess.Popen(
             self.command,
@@ -74,11 +77,11 @@ class Contestant:
         )
 
     def ready(self) -> None:
-        """Wait until it has loaded everything."""
+        """Wait until the contestant has loaded everything."""
         self.facts = self._reply()
 
     def play(self, round: int, measured: bool, steps: int) -> None:
-        """One round."""
+        """Play one round; its time is kept if it is ``measured``. A wrong number of steps is a failure."""
         if self.failure:
             return
         try:
@@ -96,7 +99,7 @@ class Contestant:
             self.learned = self.learned or reply.get("learned", [])
 
     def stop(self) -> None:
-        """Its memory, then its end."""
+        """Read the peak memory, then end the process."""
         self.memory = _peak(self.process.pid) / 2**30
         if self.process.stdin:
             with contextlib.suppress(BrokenPipeError):
@@ -115,12 +118,12 @@ class Contestant:
         try:
             reply: dict[str, Any] = json.loads(line)
         except ValueError:
-            self.failure = f"said {line.strip()!r}" if line else self._last_words()
+            self.failure = f"replied {line.strip()!r}" if line else self._last_words()
             return {}
         return reply
 
     def _last_words(self) -> str:
-        """Why it ended, as its log has it."""
+        """Why the process ended: the last line of its log."""
         said = self.log.read_text(errors="replace").strip().splitlines()
         return f"ended: {said[-1][:200].replace('|', '/')}" if said else "ended"
 
@@ -140,13 +143,13 @@ def _peak(pid: int) -> float:
 
 
 def contestants(name: str, args: argparse.Namespace) -> list[Contestant]:
-    """Who takes part in a work."""
+    """The contestants of a workload."""
     common = ["--work", name, "--turns", str(args.turns + 1), "--device", args.device]
     if args.quick:
         common.append("--quick")
 
-    def one(who: str, script: str, arithmetic: str, *options: str) -> Contestant:
-        told = [who, arithmetic] if len(kinds) > 1 else [who]
+    def one(title: str, script: str, arithmetic: str, *options: str) -> Contestant:
+        told = [title, arithmetic] if len(kinds) > 1 else [title]
         command = [sys.executable, str(HERE / script), *options, "--arithmetic", arithmetic, *common]
         return Contestant(", ".join(told), command, arithmetic)
 
@@ -168,44 +171,44 @@ def contestants(name: str, args: argparse.Namespace) -> list[Contestant]:
         if (place / ".done").exists():
             found.append(Contestant(peer, [str(place / "bin/python"), str(HERE / f"peers/{peer}_peer.py"), *common]))
         else:
-            print(f"{peer}: not installed in {args.peers}, left out", flush=True)
+            print(f"{peer}: not installed in {args.peers}, omitted", flush=True)
     return found
 
 
 def limits(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Operations of a sample and rates of the machine, see limits.py."""
+    """Operations per sample and rates of the machine, see limits.py."""
     command = [sys.executable, str(HERE / "limits.py"), "--work", name, "--device", args.device]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     if done.returncode:
-        print(f"limits.py failed: {(done.stderr.strip().splitlines() or ['without a word'])[-1]}", flush=True)
+        print(f"limits.py failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}", flush=True)
         return {}
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One work: everybody's turns, as many as there is time for."""
+    """Measure one workload: the turns of all contestants, as many as fit into the time limit."""
     begin, load = time.time(), os.getloadavg()[0]
     plan = work(name, args.turns + 1, args.quick)
-    everybody = contestants(name, args)
+    entrants = contestants(name, args)
     logs = Path(args.logs) / name
     logs.mkdir(parents=True, exist_ok=True)
-    for one in everybody:
+    for one in entrants:
         one.start(logs, args.limit)
-        if args.device == "cpu":  # two cores; beside a GPU there are enough to load side by side
+        if args.device == "cpu":  # few cores: load one after another; with a GPU, contestants load at the same time
             one.ready()
-    for one in everybody:
+    for one in entrants:
         if args.device != "cpu":
             one.ready()
     for turn in range(args.turns + 1):
         before = time.time()
-        for one in everybody:
+        for one in entrants:
             for round in range(turn * plan.turn, (turn + 1) * plan.turn):
                 one.play(round, measured=turn > 0, steps=plan.steps(round))
         now = time.time()
         if turn and now + (now - before) > begin + args.seconds:
             break
-    for one in everybody:
+    for one in entrants:
         one.stop()
     machine = limits(name, args)
     operations = plan.samples(1) * machine.get("operations_a_sample", float("nan"))
@@ -214,19 +217,19 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         return statistics.median(one.seconds) if one.seconds and not one.failure else float("nan")
 
     def least(start: str, kind: str | None = None) -> float:
-        """The shortest median of those whose name starts so, and who compute so."""
-        found = [median(o) for o in everybody if o.name.startswith(start) and kind in (None, o.arithmetic)]
+        """The shortest median of the contestants with this beginning of their name and this arithmetic."""
+        found = [median(o) for o in entrants if o.name.startswith(start) and kind in (None, o.arithmetic)]
         return min((seconds for seconds in found if seconds == seconds), default=float("nan"))
 
     def apart(one: Contestant) -> float:
-        """How far the parts of the model came in the first round, against the loop: the largest difference, relative."""
-        loops = [o for o in everybody if o.name.startswith("FedCohort loop") and o.arithmetic == one.arithmetic]
+        """The largest relative difference to the loop in the distance that each parameter moved in the first round."""
+        loops = [o for o in entrants if o.name.startswith("FedCohort loop") and o.arithmetic == one.arithmetic]
         if not one.learned or not loops or not loops[0].learned:
             return float("nan")
         return max(abs(a - b) / b for a, b in zip(one.learned, loops[0].learned, strict=True) if b)
 
     rows = []
-    for one in everybody:
+    for one in entrants:
         rates = [rate for told, rate in machine.get("rates", {}).items() if told.endswith(f", {one.arithmetic}")]
         rows.append(
             {
@@ -267,16 +270,16 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "median s a round": lambda row: f"{row['median']:.3g}",
+    "median s per round": lambda row: f"{row['median']:.3g}",
     "× the better bare loop": lambda row: f"{row['against_floor']:.2f}",
     "GFLOP/s": lambda row: f"{row['gflops']:,.0f}",
     "peak memory, GB": lambda row: f"{row['memory_gb']:.2f}",
 }
 MANY: dict[str, Callable[[dict[str, Any]], str]] = {
-    "median s a round": COLUMNS["median s a round"],
+    "median s per round": COLUMNS["median s per round"],
     "× the loop, exact": lambda row: f"{row['against_exact_loop']:.2f}",
     "× the loop, same arithmetic": lambda row: f"{row['against_loop']:.2f}",
-    "× centralised, same arithmetic": lambda row: f"{row['against_central']:.2f}",
+    "× centralized, same arithmetic": lambda row: f"{row['against_central']:.2f}",
     "× the best bare loop": COLUMNS["× the better bare loop"],
     "samples/s": lambda row: f"{row['samples_per_second']:,.0f}",
     "TFLOP/s": lambda row: f"{row['gflops'] / 1e3:.2f}",
@@ -284,15 +287,15 @@ MANY: dict[str, Callable[[dict[str, Any]], str]] = {
     "from the loop": lambda row: f"{row['apart']:.0e}" if row["apart"] == row["apart"] else "–",
     "GPU memory, GB": lambda row: f"{row['gpu_gb']:.2f}",
 }
-"""Of a table in which everybody computes in several arithmetics."""
+"""The columns of a table with several arithmetics."""
 
 
 def table(found: dict[str, Any]) -> str:
-    """The work as Markdown."""
+    """The results of a workload as a Markdown table."""
     several = len({row["arithmetic"] for row in found["rows"]}) > 1
     columns = MANY if several else COLUMNS
     lines = [
-        f"**{found['work']}**: {found['steps']} steps, {found['samples']} samples a round{' (quick)' if found['quick'] else ''}",
+        f"**{found['work']}**: {found['steps']} steps, {found['samples']} samples per round{' (quick)' if found['quick'] else ''}",
         "",
         f"| | {' | '.join(columns)} |",
         f"|{' --- |' * (len(columns) + 1)}",
@@ -309,16 +312,16 @@ def table(found: dict[str, Any]) -> str:
     if step := found["limits"].get("step_ms"):
         least = max(found["steps"] / found["cores"], found["longest"]) * step["beside"] / 1e3
         lines[-1] += (
-            f" A step of the network and nothing else on one thread: {step['alone']:.2f} ms alone, {step['beside']:.2f} while "
-            f"every core does the same; a round of nothing else: {least:.3g} s."
+            f" A step of the network without anything around it, on one thread: {step['alone']:.2f} ms alone, {step['beside']:.2f} ms "
+            f"while every core does the same; a round of such steps: {least:.3g} s."
         )
     rounds = max(len(row["rounds"]) for row in found["rows"])
-    told = f"{found['machine']}, {found['cores']} cores, load {found['load_at_begin']:.1f} when it began"
-    return "\n".join([*lines, "", f"{rounds} rounds each; {told}, {found['seconds']:.0f} s in all."])
+    told = f"{found['machine']}, {found['cores']} cores, load {found['load_at_begin']:.1f} at the start"
+    return "\n".join([*lines, "", f"{rounds} rounds each; {told}, {found['seconds']:.0f} s in total."])
 
 
 def keep(found: dict[str, Any], out: Path) -> None:
-    """Into the file, in the place of what it has of the same work."""
+    """Write the results to the file, in place of earlier results of the same workload."""
     before = json.loads(out.read_text(encoding="utf-8"))["works"] if out.exists() else []
     same = ("work", "device", "quick")
     others = [one for one in before if any(one.get(key) != found[key] for key in same)]
@@ -327,18 +330,25 @@ def keep(found: dict[str, Any], out: Path) -> None:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure the workloads, print the tables, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--works", nargs="+", default=["W1", "W1b64", "W2", "W3"], choices=NAMES)
-    parser.add_argument("--turns", type=int, default=5, help="measured turns of each contestant, if there is time")
     parser.add_argument(
-        "--seconds", type=float, default=float("inf"), help="no turn begins that would end a work later"
+        "--turns", type=int, default=5, help="measured turns of each contestant, if they fit into the time limit"
     )
-    parser.add_argument("--quick", action="store_true", help="rounds a fifth as long")
-    parser.add_argument("--plans", nargs="+", help="of FedCohort; by default those that the work is known to suit")
-    parser.add_argument("--arithmetics", nargs="+", choices=ARITHMETICS, help="by default all on a GPU, exact on a CPU")
-    parser.add_argument("--peers", help="folder of virtual environments of other simulators")
-    parser.add_argument("--limit", type=float, default=600, help="seconds that a contestant may take for a reply")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=float("inf"),
+        help="time limit of a workload: no turn starts that would end later",
+    )
+    parser.add_argument("--quick", action="store_true", help="make rounds a fifth as long")
+    parser.add_argument("--plans", nargs="+", help="FedCohort's plans; by default those that suit the workload")
+    parser.add_argument(
+        "--arithmetics", nargs="+", choices=ARITHMETICS, help="by default, all on a GPU and exact on a CPU"
+    )
+    parser.add_argument("--peers", help="folder with the virtual environments of other simulators")
+    parser.add_argument("--limit", type=float, default=600, help="seconds within which a contestant must reply")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--logs", default="build/bench-logs")
     parser.add_argument("--out", default="build/bench.json")

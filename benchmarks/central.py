@@ -1,6 +1,7 @@
-"""A plain centralised training loop on the samples of a round, in batches of 640: what a GPU does when nothing is federated.
+"""Play a workload with a plain centralized training loop on the samples of a round: the speed of a GPU without federation.
 
-Images lie in memory as the GPU likes it: channels first or last, whichever is quicker in a few steps beforehand.
+Batches have 640 samples. The images are stored with channels first or last, whichever is faster in a few steps before the
+measurement.
 """
 
 import time
@@ -12,11 +13,11 @@ from torch import Tensor, nn
 
 BATCH = 640
 TRIED = 5
-"""Steps of each layout that are tried, twice; the first time is not looked at."""
+"""Steps that are tried with each layout, twice; the first time is not counted."""
 
 
 def main() -> None:
-    """Serve rounds; the steps reported are the work's, for its samples are gone through as often."""
+    """Play rounds on request. The reported steps are those of the workload, because every sample is used equally often."""
     args, work = arguments()
     device = torch.device(args.device)
     rounded = compute(args.arithmetic, device)

@@ -1,9 +1,9 @@
-"""How far a model gets when all data are in one place: the targets of the conformal-prediction thesis (MNIST 99 %, CIFAR-10 81 %).
+"""Train a model with all data in one place, to compare with the conformal-prediction thesis (MNIST 99%, CIFAR-10 81%).
 
     python benchmarks/centralised.py [--data mnist] [--model cnn_b] [--epochs 10] [--data-dir DIR]
 
-Adam with learning rate 1e-3, batches of 128, cross-entropy; the optimiser starts anew after every epoch, as clients' optimisers do.
-One client trains on one core, whatever the machine has.
+Adam with learning rate 1e-3, batch size 128, cross-entropy. The optimizer starts with a fresh state after every epoch, as clients'
+optimizers do. The single client trains on one core, also on a machine with more.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from fedcohort.record import RoundRow
 
 
 def main() -> None:
-    """Train and print."""
+    """Train, and print the accuracy after every epoch."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="mnist")
     parser.add_argument("--model", default="cnn_b")

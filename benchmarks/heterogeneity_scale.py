@@ -1,9 +1,9 @@
-"""Heterogeneity at scale: what a federation of a million clients costs to make.
+"""Measure heterogeneity at scale: time and memory for building a federation of a million clients.
 
     python benchmarks/heterogeneity_scale.py [--only partition-iid …] [--repeat 1] [--json]
 
-One function per measurement, one entry per line of :data:`MEASUREMENTS`. Each runs in a process of its own, so that the peak memory is
-its own: the interpreter, the imports and the inputs included. The exit code is 1 if one is over its limit.
+:data:`MEASUREMENTS` lists the measurements. Each runs in a process of its own, so that its peak memory is known; this includes the
+interpreter, the imports and the inputs. The exit code is 1 if a measurement exceeds its limit.
 """
 
 import argparse
@@ -28,19 +28,19 @@ SAMPLES, CLIENTS, CLASSES = 10_000_000, 1_000_000, 10
 
 @dataclass(frozen=True)
 class Measured:
-    """What one measurement found."""
+    """The result of a measurement."""
 
     seconds: float
-    """Wall time of the work, without inputs and imports."""
+    """Wall time, without inputs and imports."""
     cpu_seconds: float
-    """Processor time of the same, all threads."""
+    """Processor time of the same, over all threads."""
     note: str = ""
-    """What came out, in a few words."""
+    """A short description of the outcome."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What to measure, and what it may cost."""
+    """What to measure, and its limits."""
 
     run: Callable[[], Measured]
     limit_s: float | None = None
@@ -48,14 +48,14 @@ class Measurement:
 
 
 def timed(work: Callable[[], str]) -> Measured:
-    """Run ``work`` once; it returns the note."""
+    """Run ``work`` once and measure its time; it returns the note."""
     wall, cpu = time.perf_counter(), time.process_time()
     note = work()
     return Measured(time.perf_counter() - wall, time.process_time() - cpu, note)
 
 
 def inputs() -> tuple[np.ndarray, np.ndarray]:
-    """Labels of ten nearly equal classes in random order, and writers with 1 sample or more each."""
+    """Labels of ten classes of nearly equal size in random order, and writers with at least one sample each."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, CLASSES, SAMPLES)
     writers = np.concatenate([np.arange(CLIENTS), rng.integers(0, CLIENTS, SAMPLES - CLIENTS)])
@@ -70,13 +70,14 @@ def make_partition(name: str, **parameters: object) -> Measured:
     def work() -> str:
         split = partition(rule, labels, CLIENTS, 0, writers)
         sizes = split.sizes
-        return f"sizes {sizes.min()}, {int(np.median(sizes))}, {sizes.max()} (least, median, most), {len(split.order):,} samples kept"
+        least, middle, most = sizes.min(), int(np.median(sizes)), sizes.max()
+        return f"sizes {least}, {middle}, {most} (minimum, median, maximum), {len(split.order):,} samples kept"
 
     return timed(work)
 
 
 def describe_partition() -> Measured:
-    """The report on a partition of that size."""
+    """The report on a partition of this size."""
     labels, _ = inputs()
     split = partition(PARTITIONS.find("dirichlet_client", "name")(), labels, CLIENTS, 0)
 
@@ -88,7 +89,7 @@ def describe_partition() -> Measured:
 
 
 def refuse_partition() -> Measured:
-    """A partition that cannot be made: how long until the message that says what would work."""
+    """An impossible partition: the time until the message that says what would work."""
     from fedcohort.core.errors import UsageError
 
     labels, _ = inputs()
@@ -99,13 +100,13 @@ def refuse_partition() -> Measured:
             partition(rule, labels, CLIENTS, 0)
         except UsageError as error:
             return str(error)
-        return "made after all"
+        return "no error"
 
     return timed(work)
 
 
 def draw_rounds(availability: str, latency: str = "client", network: str = "share", **law: float) -> Measured:
-    """Availability and latency of one round, as a run draws them: the median of ten rounds after the first."""
+    """Availability and latency of one round, drawn as in a run: the median of ten rounds after the first."""
     from fedcohort.experiment import Systems
     from fedcohort.federation.latency import ShiftedExponential
     from fedcohort.federation.systems import Clock
@@ -125,15 +126,17 @@ def draw_rounds(availability: str, latency: str = "client", network: str = "shar
         return timed(lambda: f"{len(clock.available(t))} {clock.nominal(t)[0]}")
 
     found = sorted((work(t) for t in range(2, 12)), key=lambda one: one.seconds)[5]
-    return Measured(found.seconds, found.cpu_seconds, f"{there:,} clients there; the first round took {start:.3f} s")
+    return Measured(
+        found.seconds, found.cpu_seconds, f"{there:,} clients available; the first round took {start:.3f} s"
+    )
 
 
 def draw_late(**law: float) -> Measured:
-    """A round far into a run that is asked for first, as after a resume: chains are followed back only as far as it matters."""
+    """A late round that is drawn first, as in a resumed run: Markov chains are followed back only as far as needed."""
     from fedcohort.federation.availability import Markov
 
     presence = Markov(**law).presence(CLIENTS, 1000, 0)
-    return timed(lambda: f"round 900: {int(presence(900).sum()):,} clients there")
+    return timed(lambda: f"round 900: {int(presence(900).sum()):,} clients available")
 
 
 def _round(availability: str, latency: str = "client", network: str = "share", **law: float) -> Measurement:
@@ -175,13 +178,13 @@ MEASUREMENTS: dict[str, Measurement] = {
 
 
 def peak_gb() -> float:
-    """Largest resident memory of this process so far."""
+    """Peak resident memory of this process, in GB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1e9 if sys.platform == "darwin" else 1e9 / 1024)
 
 
 def in_a_process(name: str) -> dict[str, object]:
-    """Measure in a process of its own."""
+    """Run a measurement in a process of its own."""
     command = [sys.executable, __file__, "--child", name]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -191,9 +194,11 @@ def in_a_process(name: str) -> dict[str, object]:
 
 
 def main() -> int:
-    """Measure what was asked for."""
+    """Run the measurements, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", nargs="*", choices=MEASUREMENTS, default=list(MEASUREMENTS), help="which to measure")
+    parser.add_argument(
+        "--only", nargs="*", choices=MEASUREMENTS, default=list(MEASUREMENTS), help="the measurements to run"
+    )
     parser.add_argument("--repeat", type=int, default=1, help="repetitions; the fastest counts")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     parser.add_argument("--child", choices=MEASUREMENTS, help=argparse.SUPPRESS)
@@ -222,7 +227,7 @@ def main() -> int:
             print(json.dumps({"name": name, **found, "over_limit": bool(bad)}), flush=True)
         else:
             print(
-                f"{name:38} {wall:8.3f} {cpu:8.3f} {peak:8.2f}{'  OVER ITS LIMIT' if bad else ''}  {found['note']}",
+                f"{name:38} {wall:8.3f} {cpu:8.3f} {peak:8.2f}{'  ABOVE ITS LIMIT' if bad else ''}  {found['note']}",
                 flush=True,
             )
     return int(over > 0)

@@ -1,13 +1,13 @@
-"""What a work asks for and what the machine can do: operations of a sample, and measured rates of products, convolutions and copies.
+"""Measure the operations of a workload and the limits of the machine: rates of products, convolutions and copies.
 
 python benchmarks/limits.py --work W2 --device cpu
 
-Operations are those of forward and backward passes as PyTorch counts them, multiplications and additions, without the gradient
-of the images. Rates are the best of several tries, in single precision and, on a GPU, in every arithmetic that FedCohort has.
+Operations are the multiplications and additions of the forward and backward passes as PyTorch counts them, without the gradient
+of the images. Rates are the best of several repetitions, in single precision and, on a GPU, in each of FedCohort's arithmetics.
 
-For networks with convolutions on a CPU there is also the time of a step and nothing else: forward pass, loss and backward pass of the
-network as FedCohort computes it, on one batch again and again, by one thread; alone, and while every core does the same in its own
-process. Clients that are trained one in a thread by these calls are not faster than that.
+For networks with convolutions on a CPU, the script also measures an isolated step: forward pass, loss and backward pass of the
+network as FedCohort computes them, repeatedly on the same batch, by one thread; alone, and while every other core does the same
+in a process of its own. With one client per thread and these calls, training cannot be faster than that.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from fedcohort.training.rewriting import relu_last
 
 
 def operations(net: str, images: torch.Tensor) -> float:
-    """Of one sample, forward and back."""
+    """Operations of the forward and backward pass of one sample."""
     module = build(net)
     with FlopCounterMode(display=False) as counter:
         module(images).sum().backward()
@@ -43,7 +43,7 @@ def operations(net: str, images: torch.Tensor) -> float:
 
 
 def rate(work: Callable[[], Any], amount: float, device: torch.device) -> float:
-    """``amount`` a second in the best of several tries."""
+    """``amount`` per second, in the best of several repetitions."""
     best = float("inf")
     for _ in range(20):
         begin = time.perf_counter()
@@ -55,14 +55,14 @@ def rate(work: Callable[[], Any], amount: float, device: torch.device) -> float:
 
 
 def and_back(images: torch.Tensor, kernels: torch.Tensor, groups: int = 1) -> tuple[torch.Tensor, ...]:
-    """A convolution and both its gradients."""
+    """A convolution and both of its gradients."""
     points = images.detach().requires_grad_(), kernels.detach().requires_grad_()
     outputs = functional.conv2d(*points, padding=1, groups=groups)
     return torch.autograd.grad(outputs, points, outputs.detach())
 
 
 def rates(device: torch.device) -> dict[str, float]:
-    """GFLOP/s and GB/s of one thread of a CPU, or of a GPU."""
+    """Rates of one CPU thread or of a GPU, in GFLOP/s, and in GB/s for copies."""
     torch.set_num_threads(1)
     found: dict[str, float] = {}
     n = 1024 if device.type == "cpu" else 8192
@@ -71,7 +71,7 @@ def rates(device: torch.device) -> dict[str, float]:
     images = torch.randn(batch, 64, 32, 32, device=device).to(memory_format=torch.channels_last)
     kernels = torch.randn(64, 64, 3, 3, device=device).to(memory_format=torch.channels_last)
     pixels = 2e-9 * 9 * 64 * 64 * 32 * 32 * batch
-    # the same for ten clients side by side, which is what torch.func.vmap makes of their convolutions
+    # the same for ten clients in parallel, which is how torch.func.vmap computes their convolutions
     stack = 10
     grouped = images[: batch // stack * stack].contiguous().reshape(-1, stack * 64, 32, 32)
     many = kernels.contiguous().repeat(stack, 1, 1, 1)
@@ -98,7 +98,7 @@ def rates(device: torch.device) -> dict[str, float]:
 
 
 def bare_step(work: Work) -> Callable[[], None]:
-    """One batch there and back."""
+    """A function that computes the forward and backward pass of one batch."""
     torch.set_num_threads(1)
     module = quick_products(relu_last(build(work.net))).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     images = torch.from_numpy(work.standardised(work.clients[0][: work.batch])).to(memory_format=torch.channels_last)
@@ -116,7 +116,7 @@ def bare_step(work: Work) -> Callable[[], None]:
 
 
 def step_ms(work: Work, seconds: float = 3.0) -> dict[str, float]:
-    """Median milliseconds of a step alone, and with every other core at the same; in turns."""
+    """Median milliseconds of a step, alone and while every other core computes such steps; measured in turns."""
     step, found = bare_step(work), dict[str, list[float]]({"alone": [], "beside": []})
     for _ in range(3):
         for name, others in (("alone", 0), ("beside", len(os.sched_getaffinity(0)) - 1)):
@@ -132,13 +132,13 @@ def step_ms(work: Work, seconds: float = 3.0) -> dict[str, float]:
 
 @contextmanager
 def busy(work: Work) -> Iterator[None]:
-    """Another process does such steps meanwhile."""
+    """Let another process compute such steps at the same time."""
     command = [sys.executable, __file__, "--work", work.name, "--endless"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         if not process.stdout.readline():
-            raise RuntimeError("the process that should compute beside this one has ended")
+            raise RuntimeError("the process that should compute at the same time has ended")
         yield
     finally:
         process.kill()
@@ -146,9 +146,9 @@ def busy(work: Work) -> Iterator[None]:
 
 
 def main() -> None:
-    """Print them as JSON."""
+    """Measure, and print the results as JSON."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--endless", action="store_true", help="steps until somebody ends it")
+    parser.add_argument("--endless", action="store_true", help="repeat steps until the process is ended")
     args, work = arguments(parser)
     if args.endless:
         step = bare_step(work)

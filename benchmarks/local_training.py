@@ -1,10 +1,11 @@
-"""How fast local training is: a hand-written PyTorch loop against FedCohort's plans, on the same clients and steps.
+"""Compare the speed of local training: a hand-written PyTorch loop and FedCohort's plans, on the same clients and steps.
 
     python benchmarks/local_training.py [--batch 16] [--rounds 5] [--samples 1000] [--busy]
 
-Work: a round of 4 clients with the same number of CIFAR-10-sized samples (random pixels; the arithmetic is the same), ``cnn_a``,
-SGD with momentum, one epoch. The plans take turns, each also without the network's program (``fedcohort.training.program``), so that
-autograd finds the gradients; medians over rounds. ``--busy`` keeps one core busy with another process.
+The workload is a round of 4 clients with the same number of samples in the size of CIFAR-10 (random pixels; the arithmetic is the
+same), ``cnn_a``, SGD with momentum, one epoch. The plans take turns. Each is also measured without the network's program
+(``fedcohort.training.program``), so that autograd computes the gradients. The results are medians over rounds. ``--busy`` keeps
+one core busy with another process.
 """
 
 import argparse
@@ -34,7 +35,7 @@ CLIENTS = 4
 
 
 def federation(samples: int) -> Federation:
-    """Clients of equal size."""
+    """A federation of clients of equal size."""
     rng = np.random.default_rng(0)
     features = rng.integers(0, 256, (samples * CLIENTS, 3, 32, 32), dtype=np.uint8)
     labels = np.arange(len(features)) % 10
@@ -43,7 +44,7 @@ def federation(samples: int) -> Federation:
 
 
 def bare_loop(fed: Federation, batch: int, threads: int) -> Callable[[], int]:
-    """What a careful person writes: float batches, one model, plain SGD, as many intra-op threads as told."""
+    """A hand-written loop: float batches, one model, PyTorch's SGD, and this number of intra-op threads."""
     module = build_module(CnnA(), fed, 0)
     start = {name: value.clone() for name, value in module.state_dict().items()}
     loss_of = nn.CrossEntropyLoss()
@@ -70,7 +71,7 @@ def bare_loop(fed: Federation, batch: int, threads: int) -> Callable[[], int]:
 
 
 def engine(fed: Federation, batch: int, workers: int, program: bool = True) -> Callable[[], int]:
-    """A round of the local engine; ``program``: the steps are one program where they can be."""
+    """A round of the local engine. Unless ``program`` is set, autograd computes the gradients."""
     training = Training(batch_size=batch, lr=0.01)
     algorithm = FedAvg()
     with nullcontext() if program else mock.patch("fedcohort.training.local.program_of", return_value=None):
@@ -81,12 +82,12 @@ def engine(fed: Federation, batch: int, workers: int, program: bool = True) -> C
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--samples", type=int, default=1000, help="samples of each client")
-    parser.add_argument("--busy", action="store_true", help="keep one core busy meanwhile")
+    parser.add_argument("--samples", type=int, default=1000, help="number of samples of each client")
+    parser.add_argument("--busy", action="store_true", help="keep one core busy during the measurement")
     args = parser.parse_args()
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if args.busy else None
     fed = federation(args.samples)
@@ -111,7 +112,7 @@ def main() -> None:
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     floor = medians["bare loop, 1 intra-op thread"]
     print(
-        f"{platform.machine()}, torch {torch.__version__}, {next(iter(steps.values()))} steps of batch {args.batch} a round"
+        f"{platform.machine()}, torch {torch.__version__}, {next(iter(steps.values()))} steps of batch size {args.batch} per round"
     )
     for name, median in medians.items():
         print(f"{name:32s} {median:7.2f} s   {floor / median:5.2f} × the bare loop with one thread")

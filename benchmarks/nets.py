@@ -1,11 +1,11 @@
-"""The networks of the works in plain PyTorch, for libraries that take a module; and how exactly plain loops compute on a GPU."""
+"""The networks of the workloads in plain PyTorch, and the arithmetic of plain loops on a GPU."""
 
 import torch
 from torch import Tensor, nn
 
 
 def build(name: str) -> nn.Module:
-    """A network for images of the work that names it."""
+    """The network of this name, for the images of the workload that uses it."""
     if name == "mlp":
         return nn.Sequential(nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10))
     if name == "cnn_a":
@@ -24,9 +24,9 @@ def build(name: str) -> nn.Module:
 
 
 def compute(kind: str, device: torch.device) -> torch.autocast:
-    """Set torch's switches as FedCohort does for the arithmetic of this name; forward passes belong inside the result.
+    """Set torch's switches as FedCohort does for this arithmetic; run forward passes within the returned context.
 
-    torch's own default is none of the three: TF32 in convolutions and not in matrix products.
+    torch's default is none of the three: it uses TF32 in convolutions, but not in matrix products.
     """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = kind == "tf32"
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = kind == "exact", kind != "exact"
@@ -34,7 +34,7 @@ def compute(kind: str, device: torch.device) -> torch.autocast:
 
 
 class _Block(nn.Module):
-    """Two 3×3 convolutions beside a shortcut."""
+    """Two 3×3 convolutions with a shortcut."""
 
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""FedCohort on a work: the local engine's rounds by one plan, averaged as FedAvg does.
+"""Play a workload with FedCohort: rounds of the local engine with one plan, averaged by FedAvg.
 
 python benchmarks/ours.py --work W2 --plan stacked --workers 2
 """
@@ -13,7 +13,7 @@ from nets import build
 from protocol import arguments, serve
 from works import Work
 
-from fedcohort.algorithms.base import Members
+from fedcohort.algorithms import Members
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.core.threads import one_thread
@@ -25,7 +25,7 @@ from fedcohort.selection import Cohort
 
 
 def federation(work: Work) -> Federation:
-    """The work's clients, as rows of its data."""
+    """The clients of the workload, as row numbers of its data."""
     order = np.concatenate(work.clients)
     sizes = [len(rows) for rows in work.clients]
     samples = Samples(torch.from_numpy(work.features), torch.from_numpy(work.labels[order]), torch.from_numpy(order))
@@ -36,18 +36,18 @@ def federation(work: Work) -> Federation:
 
 
 def main() -> None:
-    """Serve rounds."""
+    """Play rounds on request."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--plan", default="threads", choices=["loop", "threads", "stacked", "auto"])
     parser.add_argument("--workers", type=int, default=0)
     args, work = arguments(parser)
     logging.basicConfig(level=logging.INFO)
-    people, net, algorithm = federation(work).to(args.device), as_model(lambda: build(work.net)), FedAvg()
+    fed, net, algorithm = federation(work).to(args.device), as_model(lambda: build(work.net)), FedAvg()
     training = Training(batch_size=work.batch, epochs=work.epochs, lr=work.lr, momentum=work.momentum)
     plan: Any = args.plan
     if plan == "auto":
-        plan = choose_plan(people, net, training, algorithm, 0, args.workers, len(work.cohorts[0])).plan
-    engine = LocalEngine(people, net, training, algorithm, 0, args.workers, plan=plan, arithmetic=args.arithmetic)
+        plan = choose_plan(fed, net, training, algorithm, 0, args.workers, len(work.cohorts[0])).plan
+    engine = LocalEngine(fed, net, training, algorithm, 0, args.workers, plan=plan, arithmetic=args.arithmetic)
     model = start = engine.initial_model()
 
     def play(round: int) -> int:
@@ -69,7 +69,7 @@ def main() -> None:
     def learned() -> list[float]:
         return [float((value.double() - start[name].double()).norm()) for name, value in model.items()]
 
-    with one_thread():  # as in every run of FedCohort
+    with one_thread():  # as every run of FedCohort does
         serve(
             play,
             torch.cuda.max_memory_allocated,

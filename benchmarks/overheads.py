@@ -1,14 +1,14 @@
-"""Everything but local training: rounds at a growing number of clients (W5), questions, the share of the rest, memory.
+"""Measure everything except local training: rounds with a growing number of clients (W5), questions, overhead, start, memory.
 
     python benchmarks/overheads.py [--quick] [--only growth questions share start memory leak] [--out FILE.json]
 
-Each measurement runs in a process of its own, so that peaks of memory are its own.
+Each measurement runs in a process of its own, so that its peak memory is known.
 
-growth     W2's round (100 clients of 60 samples) in federations of 10² to 10⁶ clients, by strategy: seconds and memory
-questions  the loss of 1,000 clients of 50 samples, against one pass over the same samples in one stream of large batches
-share      whole runs of W1, W2 and W3 with their record: the part of their time in which nobody is trained
-start      one million clients of one sample each; and from ``fedcohort run`` on digits to its first round
-memory     a model of 45 MB and 1,000 selected clients: peak above the data
+growth     rounds of W2 (100 clients with 60 samples) in federations of 10² to 10⁶ clients, by strategy: time and memory
+questions  asking 1,000 clients with 50 samples for their loss, compared with one pass over the same samples in large batches
+share      whole runs of W1, W2 and W3 with their record: the share of the time in which no client is being trained
+start      building a federation of a million clients with one sample each; ``fedcohort run`` on digits with one round
+memory     a model of 45 MB and 1,000 selected clients: the peak above the memory before the round
 leak       resident memory after 60 and after 300 rounds of W2
 """
 
@@ -29,12 +29,12 @@ PARTS = ("growth", "questions", "share", "start", "memory", "leak")
 
 
 def peak() -> float:
-    """GB that this process has had resident at most."""
+    """Peak resident memory of this process, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def resident() -> float:
-    """GB that it has now."""
+    """Current resident memory of this process, in GB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return float(line.split()[1]) / 2**20
@@ -42,7 +42,7 @@ def resident() -> float:
 
 
 def data(shape: tuple[int, ...], samples: int, test: int = 1000) -> Any:
-    """Random pixels."""
+    """A data set of random pixels."""
     import numpy as np
 
     from fedcohort import from_arrays
@@ -54,7 +54,7 @@ def data(shape: tuple[int, ...], samples: int, test: int = 1000) -> Any:
 
 
 def described(name: str, clients: int, k: int, strategy: str = "uniform", **values: Any) -> Any:
-    """W1, W2 or W3 as an experiment."""
+    """An experiment like W1, W2 or W3."""
     import fedcohort
 
     settings: dict[str, dict[str, Any]] = {
@@ -74,7 +74,7 @@ def described(name: str, clients: int, k: int, strategy: str = "uniform", **valu
 
 
 def growth(args: argparse.Namespace) -> Any:
-    """Median seconds of a round by number of clients and strategy, the sizes in turns."""
+    """Median seconds of a round by number of clients and strategy, with the sizes in turns."""
     sizes = [10**2, 10**3, 10**4] if args.quick else [10**2, 10**3, 10**4, 10**5, 10**6]
     rows = []
     for strategy in ("uniform", "ucb", "oort"):
@@ -92,8 +92,10 @@ def growth(args: argparse.Namespace) -> Any:
 
 
 def one_growth(clients: int, strategy: str, rounds: int) -> Any:
-    """W2's cohorts of 100 in a federation of so many clients of 60 samples. All samples are one, which lies in memory once: 47 GB of
-    pixels would measure the machine."""
+    """Rounds of W2, with 100 selected clients, in a federation of this number of clients with 60 samples each.
+
+    All samples are views of the same image: 47 GB of pixels would measure the machine's memory instead.
+    """
     import numpy as np
     import torch
 
@@ -136,7 +138,7 @@ def one_growth(clients: int, strategy: str, rounds: int) -> Any:
 
 
 def one_million(clients: int) -> Any:
-    """From arrays to a game that can begin: one sample for each client."""
+    """The time from arrays to a run that can start, with one sample for each client."""
     from fedcohort.experiment import Cell
     from fedcohort.runs.given import Given
     from fedcohort.runs.prepare import prepare
@@ -149,13 +151,13 @@ def one_million(clients: int) -> Any:
 
 
 def questions(args: argparse.Namespace) -> Any:
-    """Seconds of asking everybody, and of one stream over the same samples in batches of 128, in turns: through the model as PyTorch
-    has it, and through the engine's, whose large products are quicker."""
+    """Seconds for asking all clients, and for one stream of the same samples in batches of 128, in turns: through the model as PyTorch
+    has it, and through the engine's model, in which large products are faster."""
     return [alone("one_question", name, 200 if args.quick else 1000) for name in ("W2", "W3")]
 
 
 def one_question(name: str, clients: int) -> Any:
-    """On one core each."""
+    """Measure one workload on one core."""
     import numpy as np
     import torch
     from torch.nn import functional
@@ -170,7 +172,7 @@ def one_question(name: str, clients: int) -> Any:
     shape = (1, 28, 28) if name == "W2" else (3, 32, 32)
     experiment = described(name, clients, 10, engine={"workers": 1})
     with prepare(Cell("", 0, experiment.single(0)).experiment, Given(data=data(shape, 50 * clients))) as (game, _):
-        engine, everybody = game.engine, np.arange(clients)
+        engine, asked = game.engine, np.arange(clients)
         federation, trainer = engine.federation, engine._trainers.get()
         engine._trainers.put(trainer)
         torch.set_num_threads(1)
@@ -186,7 +188,7 @@ def one_question(name: str, clients: int) -> Any:
 
         for _ in range(8):
             for what, work in (
-                ("asked", lambda: engine.answer(game.model, 1, LocalLoss(), everybody)),
+                ("asked", lambda: engine.answer(game.model, 1, LocalLoss(), asked)),
                 ("stream", lambda: stream(plain)),
                 ("own_stream", lambda: stream(trainer.show(game.model))),
             ):
@@ -199,7 +201,7 @@ def one_question(name: str, clients: int) -> Any:
 
 
 def share(args: argparse.Namespace) -> Any:
-    """What whole runs spend their rounds on, with a test after every round and without."""
+    """The time of whole runs by activity, with and without a test after every round."""
     works = {"W1": (12, 3, 50_000, 6), "W2": (1000, 100, 60_000, 60), "W3": (1000, 50, 50_000, 12)}
     rows = []
     for name, (clients, k, samples, rounds) in works.items():
@@ -210,11 +212,12 @@ def share(args: argparse.Namespace) -> Any:
 
 
 def one_share(name: str, clients: int, k: int, samples: int, rounds: int, tested: bool) -> Any:
-    """One run, from its third round to the last but one: the share of the time in which some client was being trained, and the
-    medians of what a round consists of. With ``tested``, 10,000 images after every round.
+    """One run, from its third round to the last but one: the share of the time in which no client was being trained, and the median
+    seconds of each part of a round. With ``tested``, 10,000 images are evaluated after every round.
 
-    The first layer of a stack that is carried through its samples (W2) gets the changes of all its steps in one product, AᵀX, which is
-    taken together with the mean: that is training, too. ``last_product`` is its share, while nobody else was trained."""
+    If the first layer of a stack is carried through its samples (W2), the changes of all its steps are computed in one product, AᵀX,
+    together with the mean. This counts as training. ``last_product`` is its share of the time, as far as no client was being
+    trained."""
     import fedcohort
     from fedcohort.training.descent import Models
     from fedcohort.training.local import Trainer
@@ -273,7 +276,7 @@ def one_share(name: str, clients: int, k: int, samples: int, rounds: int, tested
 
 
 def covered(intervals: list[tuple[float, float]]) -> float:
-    """Seconds that lie in at least one of them."""
+    """Length of the union of the intervals, in seconds."""
     total, until = 0.0, float("-inf")
     for begin, end in sorted(intervals):
         total += max(0.0, end - max(begin, until))
@@ -282,7 +285,7 @@ def covered(intervals: list[tuple[float, float]]) -> float:
 
 
 def start(args: argparse.Namespace) -> Any:
-    """Seconds until a first round can begin."""
+    """Seconds until a first round can start."""
     million = alone("one_million", 10**5 if args.quick else 10**6)
     import_time = timed(
         [sys.executable, "-c", "import fedcohort.runs.play, fedcohort.runs.prepare, fedcohort.engines.local, pandas"]
@@ -306,7 +309,7 @@ def start(args: argparse.Namespace) -> Any:
 
 
 def timed(command: list[str]) -> float:
-    """Seconds of a command, the better of two."""
+    """Wall time of a command in seconds, the better of two."""
     found = []
     for _ in range(2):
         begin = time.perf_counter()
@@ -316,7 +319,7 @@ def timed(command: list[str]) -> float:
 
 
 def memory(args: argparse.Namespace) -> Any:
-    """Peaks of rounds with 16 and with 1,000 clients, by plan."""
+    """Peak memory of rounds with 16 and with 1,000 clients, by plan."""
     return [
         alone("one_memory", plan, k)
         for plan in ("threads", "stacked")
@@ -325,7 +328,7 @@ def memory(args: argparse.Namespace) -> Any:
 
 
 def one_memory(plan: str, k: int) -> Any:
-    """A perceptron of 45 MB; clients of two samples, one step each."""
+    """One round of a perceptron of 45 MB; clients have two samples and take one step each."""
     from fedcohort.experiment import Cell
     from fedcohort.rounds import play_round
     from fedcohort.runs.given import Given
@@ -341,12 +344,12 @@ def one_memory(plan: str, k: int) -> Any:
 
 
 def leak(args: argparse.Namespace) -> Any:
-    """Resident memory in a long run."""
+    """Resident memory over a long run."""
     return alone("one_leak", 30 if args.quick else 300)
 
 
 def one_leak(rounds: int) -> Any:
-    """W2, stacked."""
+    """Rounds of W2 with stacks."""
     from fedcohort.experiment import Cell
     from fedcohort.rounds import play_round
     from fedcohort.runs.given import Given
@@ -364,7 +367,7 @@ def one_leak(rounds: int) -> Any:
 
 
 def alone(function: str, *values: Any) -> Any:
-    """Call a function of this file in a fresh process."""
+    """Call a function of this file in a new process."""
     command = [sys.executable, __file__, "--call", json.dumps([function, *values])]
     done = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
@@ -373,7 +376,7 @@ def alone(function: str, *values: Any) -> Any:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Run the measurements, print the results, and write them to the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--quick", action="store_true")

@@ -1,8 +1,8 @@
-"""How the bench talks to what it measures: a process that plays the round whose number it reads, and says how long it took.
+"""The protocol between the benchmark and a contestant: a process that reads the number of a round, plays it, and reports the time.
 
     {"ready": …}  ←  3  →  {"seconds": 0.21, "steps": 300, "gpu_gb": 0.0, "learned": […]}
 
-Whatever else a library prints goes to standard error.
+All other output of a library goes to standard error.
 """
 
 import argparse
@@ -18,13 +18,15 @@ __all__ = ["arguments", "serve"]
 
 
 def arguments(parser: argparse.ArgumentParser | None = None) -> tuple[argparse.Namespace, Work]:
-    """The work that the command line names."""
+    """The arguments of the command line, and the workload that they name."""
     parser = parser or argparse.ArgumentParser()
     parser.add_argument("--work", default="W2")
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--arithmetic", default="exact", choices=["exact", "tf32", "bf16"], help="of a GPU")
+    parser.add_argument(
+        "--arithmetic", default="exact", choices=["exact", "tf32", "bf16"], help="the arithmetic of a GPU"
+    )
     args = parser.parse_args()
     return args, work(args.work, args.turns, args.quick)
 
@@ -35,10 +37,10 @@ def serve(
     learned: Callable[[], list[float]] = list,
     **facts: object,
 ) -> None:
-    """Play rounds as they are asked for.
+    """Play rounds on request, until standard input ends.
 
-    ``play(round)`` gives the steps done, ``gpu_bytes()`` the most memory of a GPU so far, ``learned()`` how far each part of the model
-    has come, where contestants come equally far.
+    ``play(round)`` returns the number of steps, ``gpu_bytes()`` the peak memory of the GPU so far, and ``learned()`` the distance
+    that each parameter has moved, for contestants in which it should be the same. ``facts`` are reported at the start.
     """
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

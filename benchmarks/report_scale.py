@@ -1,12 +1,13 @@
-"""Reports at scale: how long ``fedcohort report`` takes, how much memory, and how large the page is.
+"""Measure reports at scale: the time that ``fedcohort report`` takes, and the size of the page.
 
     python benchmarks/report_scale.py [--only comparison|large] [--json]
 
-Two worlds, of runs whose numbers are drawn: ``comparison``, five strategies × three seeds with 100 rounds of 10 out of 50 clients, and
-``large``, one run with 1,000 rounds of 100 out of 1,000 clients, a million scored candidates. Each is reported by a process of its
-own, twice, and the second counts: the first finds disk and cache cold. Processor time is that of the whole command, interpreter and
-imports (of torch, too) with it, so that other work on the machine counts less than in the wall time beside it. The exit code is 1 if
-a page is too large, or takes too much processor time: 5 s and 6 MB for the comparison, 20 s and 10 MB for the large run.
+There are two cases, made of runs with random numbers: ``comparison`` has five strategies × three seeds with 100 rounds of 10 out
+of 50 clients, and ``large`` has one run with 1,000 rounds of 100 out of 1,000 clients, with a million scored candidates. Each
+report is made by a process of its own, twice, and the second time counts: in the first, disk and cache are cold. The processor
+time is that of the whole command, including the interpreter and imports (also of torch), so that other work on the machine
+matters less than in the wall time. The exit code is 1 if a page is too large or takes too much processor time: 5 s and 6 MB for
+the comparison, 20 s and 10 MB for the large run.
 """
 
 import argparse
@@ -25,11 +26,11 @@ from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, Run
 
 STRATEGIES = ("uniform", "ucb", "oort", "powd", "select_by_loss")
 LIMITS = {"comparison": (5.0, 6e6), "large": (20.0, 10e6)}
-"""Seconds of a processor, and bytes."""
+"""Limits of processor time in seconds, and of the page in bytes."""
 
 
 def large(path: Path, m: int, n: int, k: int, strategy: str = "ucb", seed: int = 0) -> None:
-    """A record as a run with m clients and n rounds of k would leave it; the numbers are drawn."""
+    """Write the record of a run with m clients and n rounds of k selected clients; the numbers are random."""
     rng = np.random.default_rng(seed)
     federation = {"clients": m, "partition": {"name": "iid", "min_size": 1}}
     values = {"name": "large", "rounds": n, "federation": federation, "selection": {"name": strategy, "k": k}}
@@ -69,7 +70,7 @@ def large(path: Path, m: int, n: int, k: int, strategy: str = "ucb", seed: int =
 
 
 def make(world: str, folder: Path) -> None:
-    """The runs of a world."""
+    """Write the runs of one case."""
     if world == "large":
         large(folder / "large", 1000, 1000, 100)
         return
@@ -79,7 +80,7 @@ def make(world: str, folder: Path) -> None:
 
 
 def report(folder: Path) -> tuple[float, float, int]:
-    """Processor and wall seconds of one report in a process of its own, and bytes of its page."""
+    """Processor time and wall time in seconds of one report in a process of its own, and the size of the page in bytes."""
     page = folder.parent / "report.html"
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, "-m", "fedcohort", "report", str(folder), "-o", str(page)]
@@ -89,9 +90,9 @@ def report(folder: Path) -> tuple[float, float, int]:
 
 
 def main() -> int:
-    """Make, report, print."""
+    """Write the runs, report them, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=list(LIMITS), help="one of the two worlds")
+    parser.add_argument("--only", choices=list(LIMITS), help="measure one of the two cases")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     rows = []

@@ -1,14 +1,18 @@
-"""Selection at scale: what every strategy costs the server per round, with up to a million clients.
+"""Measure selection at scale: the server's time and memory per round for every strategy, with up to a million clients.
 
     python benchmarks/selection_scale.py [--clients 1000 1000000] [--only oort …] [--k 100] [--json]
 
-Two worlds for each strategy: ``cold``, where nobody has taken part yet (median of rounds 1 to 3), and ``warm``, where everybody has
-(median of 5 rounds). The time is that of ``select`` with the rules around it, and ``observe``, without the time in which the
-benchmark's clients answer: processor time, all threads together, so that other work on the machine does not count. The memory is
-the peak of what the strategy holds and makes in a warm round, traced by Python, per client. Updates, for strategies that need them,
-have 50 entries. ``fedcor`` selects at random in its first fifteen rounds; ``fedcor, fitted`` is the same after a warm-up of three:
-cold is the round with the first fit and a greedy choice, warm are greedy rounds without a fit. The exit code is 1 if a strategy that
-says O(m) or O(m log m) needs more than 0.25 s or 400 bytes a client, or a bandit on contexts (FLASH and its heads) more than 1 s.
+Each strategy is measured twice: ``cold``, when no client has taken part before (median of rounds 1 to 3), and ``warm``, after all
+clients have taken part (median of 5 rounds). The time is that of ``select``, including the rules that apply to every strategy,
+and of ``observe``, without the answers of the benchmark's clients. It is processor time over all threads, so that other work on
+the machine does not count. The memory is the peak of the strategy's state and temporary arrays in a warm round, as traced by
+Python, per client. Updates, for strategies that need them, have 50 entries.
+
+``fedcor`` selects at random in its first fifteen rounds. ``fedcor, fitted`` is the same strategy after a warm-up of three rounds:
+cold is the round with the first fit and a greedy selection, warm are rounds with a greedy selection and without a fit.
+
+The exit code is 1 if a strategy whose card states O(m), O(m log m) or similar needs more than 0.25 s or 400 bytes per client, or
+a bandit on contexts (FLASH, its variants, ``restless`` and ``neural``) more than 1 s.
 """
 
 import argparse
@@ -34,12 +38,12 @@ REPORTS = ("loss", "square_loss", "samples", "steps", "accuracy", "update_norm")
 CLASSES, WIDTH = 10, 50
 
 FITTED, WARMUP = "fedcor, fitted", 3
-"""FedCor at its real work: the name of the row, and the rounds before the first fit."""
+"""FedCor after its warm-up: the name of the row, and the number of rounds before the first fit."""
 
 
 @dataclass
 class Measured:
-    """What one strategy costs with this many clients."""
+    """The cost of one strategy with this number of clients."""
 
     strategy: str
     clients: int
@@ -51,7 +55,7 @@ class Measured:
 
     @property
     def too_much(self) -> bool:
-        """Whether it breaks the limits for strategies that are linear, but for a sort, or that for bandits on contexts."""
+        """Whether it exceeds the limits for strategies that are linear except for a sort, or the limit for bandits on contexts."""
         slowest = max(self.cold_s, self.warm_s)
         if self.cost.startswith(("O(md", "O(m·P_nn")):
             return slowest > BANDIT_LIMIT_S
@@ -60,36 +64,36 @@ class Measured:
 
 
 class World:
-    """m clients who answer, train and report at once; the time that this takes is not the strategy's."""
+    """m simulated clients that answer, train and report immediately. The time for this is not counted."""
 
     def __init__(self, m: int, k: int) -> None:
         draw = rng(0, "benchmark")
         self.m, self.k = m, k
-        self.everybody = np.arange(m)
+        self.clients = np.arange(m)
         self.sizes = draw.integers(20, 200, m)
         self.durations = self.sizes * draw.uniform(1, 9, m)
         self.values = draw.uniform(0.1, 3, (m, 8))
         self.answering = 0.0
 
     def census(self, needs: frozenset[str]) -> Census:
-        """What the server knows."""
+        """The census of the clients."""
         histogram = None
         if "histogram" in needs:
             histogram = rng(0, "histogram").multinomial(self.sizes, np.full(CLASSES, 1 / CLASSES))
         return Census(self.sizes, CLASSES, self.k, histogram)
 
     def ask(self, question: Question, clients: Indices) -> Values:
-        """Numbers."""
+        """Answers to a question."""
         start = time.process_time()
         answers = self.values[clients, : question.numbers]
         self.answering += time.process_time() - start
         return answers[:, 0] if question.numbers == 1 else answers
 
     def play(self, selector: Selector, t: int, k: int, *, known: bool) -> float:
-        """One round; the seconds of the strategy."""
+        """Play one round, and return the seconds that the strategy took."""
         durations = self.durations if known else np.full(self.m, np.nan)
         seen = Round(
-            t, k, self.everybody, rng(0, "select", t), 0.0, durations, self.ask, 0.8 * durations, 0.2 * durations
+            t, k, self.clients, rng(0, "select", t), 0.0, durations, self.ask, 0.8 * durations, 0.2 * durations
         )
         self.answering = 0.0
         start = time.process_time()
@@ -110,7 +114,7 @@ class World:
 
 
 def measure(name: str, m: int, k: int) -> Measured:
-    """Cold rounds, a round in which everybody takes part, warm rounds, and one more for the memory."""
+    """Play cold rounds, a round with all clients, warm rounds, and one more round to measure the memory."""
     strategy: Any = STRATEGIES.find(name, "selection.name")
     found, world = Measured(name, m, strategy.card.cost), World(m, k)
     try:
@@ -130,15 +134,15 @@ def measure(name: str, m: int, k: int) -> Measured:
 
 
 def measure_fitted(m: int, k: int) -> Measured:
-    """FedCor past a short warm-up: the round with the first fit, and greedy rounds after it."""
-    import torch  # noqa: F401  # which the first fit would do, in the time that is measured
+    """Measure FedCor after a short warm-up: the round with the first fit, and greedy rounds after it."""
+    import torch  # noqa: F401  # otherwise the first fit would import it, within the measured time
 
     strategy: Any = STRATEGIES.find("fedcor", "selection.name")
     found, world = Measured(FITTED, m, strategy.card.cost), World(m, k)
     durations = 2 * world.durations.nbytes
 
     def play(t: int, selector: Selector) -> float:
-        world.values = rng(0, "benchmark", t).uniform(0.1, 3, (m, 8))  # losses that change are what it learns from
+        world.values = rng(0, "benchmark", t).uniform(0.1, 3, (m, 8))  # FedCor learns from changes of losses
         return world.play(selector, t, k, known=True)
 
     try:
@@ -161,8 +165,8 @@ def measure_fitted(m: int, k: int) -> Measured:
 
 
 def _peak(selector: Selector, world: World, census: Census, k: int) -> float:
-    """The most bytes at a time in a warm round: the state, and what choosing makes beside it."""
-    durations = 2 * world.durations.nbytes  # the round's, not the strategy's
+    """The peak bytes in a warm round: the state, and the temporary arrays of the selection."""
+    durations = 2 * world.durations.nbytes  # arrays of the round, not of the strategy
     tracemalloc.start()
     selector.setup(census)
     world.play(selector, 1, world.m, known=False)
@@ -174,8 +178,8 @@ def _peak(selector: Selector, world: World, census: Census, k: int) -> float:
 
 
 def main() -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description="Selection at scale")
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description="Measure the server's time and memory per round for every strategy")
     parser.add_argument("--clients", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--only", nargs="+", default=[*STRATEGIES.builtin, FITTED])
     parser.add_argument("--k", type=int, default=100)
@@ -197,8 +201,8 @@ def _line(one: Measured) -> str:
     head = f"{one.strategy:16} {one.clients:>9,}"
     if one.refused:
         return f"{head}  refuses: {one.refused}"
-    times = f"{one.cold_s * 1e3:9.1f} ms cold {one.warm_s * 1e3:9.1f} ms warm {one.bytes_per_client:7.0f} B a client"
-    return f"{head} {times}  {one.cost}{'  OVER THE LIMIT' if one.too_much else ''}"
+    times = f"{one.cold_s * 1e3:9.1f} ms cold {one.warm_s * 1e3:9.1f} ms warm {one.bytes_per_client:7.0f} B per client"
+    return f"{head} {times}  {one.cost}{'  ABOVE THE LIMIT' if one.too_much else ''}"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The work that everybody is measured on: W1 to W4, as plain arrays, so that every library gets the same samples, clients and cohorts.
+"""The workloads W1 to W4 as plain arrays, so that every library gets the same samples, clients and cohorts.
 
-Needs numpy only; the networks are in nets.py. Images have the shapes of MNIST and CIFAR-10 and random pixels: nobody's accuracy is
-measured here, and the arithmetic is the same.
+This module needs only numpy; the networks are in nets.py. Images have the shapes of MNIST and CIFAR-10 and random pixels:
+accuracy is not measured, and the arithmetic is the same as with real images.
 """
 
 from dataclasses import dataclass, replace
@@ -12,18 +12,18 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Work:
-    """Rounds of federated averaging: every selected client trains from the same model, then models are averaged by samples.
+    """Rounds of federated averaging: selected clients train from the same model, and the results are averaged, weighted by samples.
 
     Attributes:
         name: W1 to W4.
         features: uint8 images [N, C, H, W].
         labels: int64 [N].
-        clients: rows of each client.
-        cohorts: the selected clients of each round; the first turn is not measured.
+        clients: row numbers of each client's samples.
+        cohorts: selected clients of each round; the first turn is not measured.
         net: name of the network, see nets.py.
         batch, epochs, lr, momentum: local SGD; the last short batch is kept.
-        turn: rounds that a contestant plays in a row before it is the next one's turn: about a second of the bare loop, because
-            rounds of a run follow each other, and who has just slept begins with cold caches and cores.
+        turn: rounds that a contestant plays before the next contestant's turn, about a second of the bare loop: within a run, rounds
+            follow one another, and a process that has just waited starts with cold caches and cores.
     """
 
     name: str
@@ -39,15 +39,15 @@ class Work:
     turn: int = 1
 
     def steps(self, round: int) -> int:
-        """Optimiser steps that the round consists of."""
+        """Number of optimizer steps in a round."""
         return sum(self.epochs * -(-len(self.clients[client]) // self.batch) for client in self.cohorts[round])
 
     def samples(self, round: int) -> int:
-        """Samples that go forward and back in the round."""
+        """Number of samples with a forward and backward pass in a round."""
         return sum(self.epochs * len(self.clients[client]) for client in self.cohorts[round])
 
     def standardised(self, rows: np.ndarray) -> np.ndarray:
-        """float32 images of zero mean and unit deviation, channel by channel."""
+        """float32 images with zero mean and unit standard deviation per channel."""
         return (self.features[rows].astype(np.float32) - self.mean) / self.deviation
 
     @cached_property
@@ -63,7 +63,7 @@ NAMES = ("W1", "W1b64", "W2", "W3", "W4")
 
 
 def work(name: str, turns: int = 4, quick: bool = False) -> Work:
-    """One of NAMES with so many turns; ``quick`` makes rounds a fifth as long."""
+    """One of NAMES, with this number of turns; ``quick`` makes rounds a fifth as long."""
     rng = np.random.default_rng(1)
     if name in ("W1", "W1b64"):  # 12 clients, 3 a round, Dirichlet 0.05
         features, labels = images((3, 32, 32), 50_000)
@@ -80,7 +80,7 @@ def work(name: str, turns: int = 4, quick: bool = False) -> Work:
         features, labels = images((3, 32, 32), 50_000)
         made, k = Work(name, features, labels, even(50_000, 50, rng), [], "resnet18", 64, 5, 0.01, 0.9), 10
     else:
-        raise SystemExit(f"no work {name}; there are {', '.join(NAMES)}")
+        raise SystemExit(f"there is no workload {name}; known: {', '.join(NAMES)}")
     if quick:
         if name == "W4":
             made, k = replace(made, clients=[rows[:64] for rows in made.clients], epochs=1), 2
@@ -89,19 +89,19 @@ def work(name: str, turns: int = 4, quick: bool = False) -> Work:
         else:
             k //= 5
     cohorts = [rng.choice(len(made.clients), k, replace=False) for _ in range(turns * made.turn)]
-    if name in ("W1", "W1b64"):  # clients differ in size by a factor of ten: measure the same three in every round
+    if name in ("W1", "W1b64"):  # sizes differ by a factor of ten: use the same three clients in every round
         sizes = np.array([len(rows) for rows in made.clients])
         cohorts = [np.argsort(sizes)[[3, 6, 8]]] * turns
     return replace(made, cohorts=cohorts)
 
 
 def even(samples: int, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """The same number of samples for everybody, at random."""
+    """Random samples for the clients, the same number for each."""
     return np.split(rng.permutation(samples), clients)
 
 
 def dirichlet(labels: np.ndarray, clients: int, alpha: float, rng: np.random.Generator) -> list[np.ndarray]:
-    """Each class cut among the clients by a Dirichlet draw, until everybody has at least 100 samples."""
+    """Each class divided among the clients by a Dirichlet draw, repeated until every client has at least 100 samples."""
     while True:
         parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
         for label in range(int(labels.max()) + 1):
@@ -115,6 +115,6 @@ def dirichlet(labels: np.ndarray, clients: int, alpha: float, rng: np.random.Gen
 
 
 def images(shape: tuple[int, int, int], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random pixels, and labels in turn."""
+    """Images with random pixels, and labels 0 to 9 in turn."""
     rng = np.random.default_rng(0)
     return rng.integers(0, 256, (count, *shape), dtype=np.uint8), np.arange(count) % 10

@@ -1,9 +1,9 @@
-"""Fill the tables of the documentation from the code, so that every default and every sentence has one home.
+"""Write the tables of the documentation from the code, so that every default and every docstring is written in one place only.
 
-    python docs/generate.py            write what is out of date
-    python docs/generate.py --check    write nothing; exit with 1 and the names of the pages that are out of date
+    python docs/generate.py            update the pages that are out of date
+    python docs/generate.py --check    write nothing; print the names of pages that are out of date, and exit with 1 if there are any
 
-A page keeps its prose by hand. ``BLOCKS[NAME]()`` replaces what stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``.
+The rest of a page is written by hand. ``BLOCKS[NAME]()`` replaces the text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``.
 """
 
 import argparse
@@ -19,8 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from fedcohort.algorithms import ALGORITHMS, LOSSES
-from fedcohort.algorithms.base import Algorithm, Problem, WeightMode
+from fedcohort.algorithms import ALGORITHMS, LOSSES, Algorithm, Problem, WeightMode
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import Parameter, describe
 from fedcohort.core.plugins import Card, Table
@@ -28,7 +27,7 @@ from fedcohort.engines.base import Engine
 from fedcohort.experiment import Experiment
 from fedcohort.experiment import sections as schema
 from fedcohort.experiment.pairings import GIVEN, check
-from fedcohort.federation.datasets import NAMES
+from fedcohort.federation.loading import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
 from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, Round, Selector, Why
@@ -38,9 +37,9 @@ DOCS = Path(__file__).parent
 SOURCE = Path(schema.__file__).parents[1]
 PAGES = ("experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md")
 STATUS = {
-    "paper": "`paper`: as its source says",
-    "code": "`code`: checked against a public implementation",
-    "ours": "`ours`: our reading or design",
+    "paper": "`paper`: implemented as its source describes it",
+    "code": "`code`: also checked against a public implementation",
+    "ours": "`ours`: our interpretation or design",
 }
 
 
@@ -48,13 +47,13 @@ STATUS = {
 
 
 def prose(text: str) -> str:
-    """A docstring's words as Markdown: single backticks, no roles, no section numbers of the literature's notation."""
+    """The text of a docstring as Markdown: single backticks, no Sphinx roles, no reference numbers such as ``(D12)``."""
     text = re.sub(r" \([DEGHS]\d+\)", "", text)
     return re.sub(r":\w+:`~?(.+?)`", r"`\1`", re.sub(r"``(.+?)``", r"`\1`", text))
 
 
 def toml_value(value: Any) -> str:
-    """A default as it would stand in the file."""
+    """A default value as it is written in an experiment file."""
     if isinstance(value, dict):
         return "`{ " + ", ".join(f"{key} = {json.dumps(inner)}" for key, inner in value.items()) + " }`"
     if value in (None, "required"):
@@ -63,7 +62,7 @@ def toml_value(value: Any) -> str:
 
 
 def kind(words: str) -> str:
-    """A type for a table cell, where a bar would end the cell: ``clip | affine`` becomes two quoted words."""
+    """A type for a table cell. A bar would end the cell, so ``clip | affine`` becomes two quoted words."""
     words = words.removesuffix(" or none")
     if " | " in words:
         return ", ".join(f'`"{word}"`' for word in words.split(" | "))
@@ -72,7 +71,7 @@ def kind(words: str) -> str:
 
 
 def table(rows: Iterable[Parameter], key: str = "key") -> str:
-    """Parameters as a table."""
+    """A table of parameters."""
     lines = [f"| {key} | type | default | meaning |", "|---|---|---|---|"]
     for row in rows:
         lines.append(f"| `{row.name}` | {kind(row.type)} | {toml_value(row.default)} | {prose(row.doc)} |")
@@ -80,12 +79,12 @@ def table(rows: Iterable[Parameter], key: str = "key") -> str:
 
 
 def first_sentence(text: str) -> str:
-    """The first paragraph of a docstring on one line."""
+    """The first paragraph of a docstring, on one line."""
     return prose(" ".join(inspect.cleandoc(text).split("\n\n")[0].split()))
 
 
 def explained(docstring: str) -> str:
-    """A docstring as Markdown: paragraphs with formulas or numbered steps are kept as they are laid out, the others flow."""
+    """A docstring as Markdown. Paragraphs with formulas or numbered steps keep their layout."""
     parts = []
     for paragraph in inspect.cleandoc(docstring).split("\n\n"):
         if re.search(r"^( +\S|\d\. )", paragraph, re.MULTILINE):
@@ -99,7 +98,7 @@ def explained(docstring: str) -> str:
 
 
 def section(name: str) -> str:
-    """The keys of a section, and what can be plugged into it."""
+    """The keys of a section, and the plug-ins that it can name."""
     found = Experiment.model_fields[name].annotation
     assert isinstance(found, type)
     if issubclass(found, schema.Choice):
@@ -114,21 +113,21 @@ def section(name: str) -> str:
 
 
 def other_sections() -> str:
-    """The sections that nobody has written a heading and a word of explanation for."""
+    """The sections that have no handwritten heading on the page, each with a generated one."""
     page = (DOCS / "experiment-file.md").read_text(encoding="utf-8")
     missing = [name for name in SECTIONS if f"<!-- begin section {name} -->" not in page]
     return "\n\n".join(f"## {name}\n\n{SECTIONS[name]}\n\n{section(name)}" for name in missing)
 
 
 def _linked(choice: type[schema.Choice]) -> str:
-    """The names of a section whose plug-ins have a page of their own, and what all of them have in common."""
+    """Links to the plug-ins of a section that are described on another page, and the parameters that all of them have."""
     links = ", ".join(f"[`{name}`](strategies.md#{name})" for name in choice.table.builtin)
     common = describe(Algorithm) if choice is schema.Algorithm else describe(choice)
     return f"`name` is one of {links}.\n\n{table(row for row in common if row.name not in ('name', 'parameters'))}"
 
 
 def plugs(names: Table, heading: str) -> str:
-    """What can be plugged in, each with its explanation and its parameters."""
+    """The plug-ins of a table, each with its docstring and its parameters."""
     parts = []
     for name in names.builtin:
         found = names.find(name, name)
@@ -139,13 +138,13 @@ def plugs(names: Table, heading: str) -> str:
 
 
 def top_level() -> str:
-    """The keys that stand before the first section."""
+    """The keys before the first section."""
     return table(row for row in describe(Experiment) if row.name not in (*SECTIONS, "variants", "sweep"))
 
 
 def sections() -> str:
-    """One line a section."""
-    lines = ["| section | what it says |", "|---|---|"]
+    """A table with one line per section."""
+    lines = ["| section | what it describes |", "|---|---|"]
     for name, doc in SECTIONS.items():
         lines.append(f"| [`[{name}]`](#{name}) | {doc} |")
     return "\n".join(lines)
@@ -167,7 +166,7 @@ SECTIONS = {
 
 
 def overview(names: Table) -> str:
-    """One line a name."""
+    """A table with one line per plug-in."""
     lines = ["| name | what it does | source | status |", "|---|---|---|---|"]
     for name in names.builtin:
         cls = names.find(name, name)
@@ -178,7 +177,7 @@ def overview(names: Table) -> str:
 
 
 def catalogue(names: Table, shared: type | None = None) -> str:
-    """A section a name; names of one module share its explanation. Parameters of ``shared`` are left to their own table."""
+    """A section for each name. Names of one module share its docstring. Parameters of ``shared`` are left to another table."""
     everywhere = {row.name for row in describe(shared)} if shared else set()
     parts, first_of = [], {}
     for name in names.builtin:
@@ -186,10 +185,14 @@ def catalogue(names: Table, shared: type | None = None) -> str:
         module = inspect.getmodule(cls)
         first = first_of.setdefault(module, name)
         parts.append(f"### `{name}`\n\n{first_sentence(cls.__doc__)}")
-        parts.append(explained(module.__doc__) if first == name else f"The formulas stand under [`{first}`](#{first}).")
+        parts.append(
+            explained(module.__doc__) if first == name else f"The formulas are in the section [`{first}`](#{first})."
+        )
         parts.append(_card(cls.card))
         rows = [row for row in describe(cls) if row.name not in everywhere]
-        parts.append(table(rows, "parameter") if rows else "It has no parameters" + (" of its own." if shared else "."))
+        parts.append(
+            table(rows, "parameter") if rows else "It has no " + ("further parameters." if shared else "parameters.")
+        )
     return "\n\n".join(parts)
 
 
@@ -198,8 +201,8 @@ def _card(card: Card) -> str:
         f"* Source: {card.source}",
         f"* Status: {STATUS[card.status]}",
         f"* Asks clients for: {card.asks}",
-        f"* Discloses of a client, beyond its update: {card.discloses}",
-        f"* The server must know, beside ids: {card.knows}",
+        f"* Discloses about a client, beyond its update: {card.discloses}",
+        f"* The server must know, besides client ids: {card.knows}",
         f"* Server work per round: {card.cost}",
     ]
     return "\n".join(lines)
@@ -209,7 +212,7 @@ def _card(card: Card) -> str:
 
 
 def attributes(cls: type) -> str:
-    """The ``Attributes:`` of a docstring as a table."""
+    """The section ``Attributes:`` of a docstring, as a table."""
     text = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2]
     entries = re.findall(r"^    (\w[\w, ()]*): ((?:.*\n?)(?:^      +.*\n?)*)", text, re.MULTILINE)
     lines = [f"| `{cls.__name__}` | |", "|---|---|"]
@@ -218,7 +221,7 @@ def attributes(cls: type) -> str:
 
 
 def contract(*classes: type) -> str:
-    """The public methods of classes, with their signatures and the first sentence about each."""
+    """The public methods of classes: signatures, and the first sentence of each docstring."""
     parts = []
     for cls in classes:
         tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
@@ -240,7 +243,7 @@ def contract(*classes: type) -> str:
 
 
 def formatted(code: str) -> str:
-    """As ``ruff format`` wants it, which looks into Markdown too."""
+    """Code in the style of ``ruff format``, which checks the code blocks of Markdown files, too."""
     command = [sys.executable, "-m", "ruff", "format", "--line-length", "120", "--stdin-filename", "x.py", "-"]
     return subprocess.run(command, input=code, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -249,42 +252,42 @@ PACKAGES = (
     "core", "measures", "algorithms", "models", "federation", "selection", "experiment", "training", "engines", "record", "rounds",
     "runs", "study", "report", "testing", "api", "cli",
 )  # fmt: skip
-"""Packages and modules at the top of the source, each below those that it imports."""
+"""Packages and modules at the top level of the source, each after those that it imports."""
 
 
 def rooms() -> str:
-    """Every package with what it does, and its modules with the first sentence of their docstrings."""
+    """Every package and its modules, with the first sentence of their docstrings."""
     parts = []
     for package in PACKAGES:
         folder, file = SOURCE / package, SOURCE / f"{package}.py"
         parts.append(
-            f"**`{file.name if file.exists() else package}`**: {_says(file if file.exists() else folder / '__init__.py')}."
+            f"**`{file.name if file.exists() else package}`**: {_summary(file if file.exists() else folder / '__init__.py')}."
         )
-        modules = sorted(path for path in folder.rglob("*.py") if path.name != "__init__.py" and _says(path))
+        modules = sorted(path for path in folder.rglob("*.py") if path.name != "__init__.py" and _summary(path))
         if modules:
-            rows = [f"| `{path.relative_to(folder).as_posix()}` | {_says(path)} |" for path in modules]
+            rows = [f"| `{path.relative_to(folder).as_posix()}` | {_summary(path)} |" for path in modules]
             parts.append("\n".join(["| module | what it does |", "|---|---|", *rows]))
     return "\n\n".join(parts)
 
 
-def _says(path: Path) -> str:
+def _summary(path: Path) -> str:
     """The first sentence of a module's docstring, without its period."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return first_sentence(text).partition(". ")[0].rstrip(".")
 
 
 def questions() -> str:
-    """What a strategy may ask."""
+    """A table of the questions that a strategy can ask."""
     lines = ["| question | what the server learns | answers per client | forward passes |", "|---|---|---|---|"]
     for name, cls in QUESTIONS.items():
-        passes = "as many as its training" if cls.trains else f"{cls().passes:g}"
+        passes = "those of its training" if cls.trains else f"{cls().passes:g}"
         lines.append(f"| `{name}()` | {cls.reveals} | {cls.numbers} | {passes} |")
     return "\n".join(lines)
 
 
 def refused() -> str:
-    """The pairs that make no sense, found by trying all of them."""
-    lines = ["| algorithm | strategy | what it says |", "|---|---|---|"]
+    """The refused pairs of algorithm and strategy, found by trying all of them."""
+    lines = ["| algorithm | strategy | message |", "|---|---|---|"]
     for algorithm in ALGORITHMS.builtin:
         said: dict[str, list[str]] = {}
         for strategy in STRATEGIES.builtin:
@@ -317,7 +320,7 @@ def _takes(algorithm: str, weights: str) -> bool:
 
 
 def gives() -> str:
-    """Which strategies provide for which weight mode."""
+    """The strategies that provide what each weight mode needs."""
     lines = ["| weights | strategies |", "|---|---|"]
     for weights, what in GIVEN.items():
         names = [f"`{name}`" for name in STRATEGIES.builtin if what in STRATEGIES.find(name, "").gives]
@@ -357,7 +360,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 
 def fill(page: str) -> str:
-    """A page's text with every block as the code has it now."""
+    """The text of a page with every block written anew."""
 
     def block(match: re.Match[str]) -> str:
         name = match["name"]
@@ -369,20 +372,20 @@ def fill(page: str) -> str:
 
 
 def stale() -> dict[Path, str]:
-    """The pages that are out of date, each with the text that it should have."""
+    """The pages that are out of date, each with its new text."""
     pages = {DOCS / name: (DOCS / name).read_text(encoding="utf-8") for name in PAGES}
     filled = {path: fill(text) for path, text in pages.items()}
     return {path: text for path, text in filled.items() if text != pages[path]}
 
 
 def main() -> int:
-    """Command line."""
-    parser = argparse.ArgumentParser(description="Fill the tables of the documentation from the code.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a page is out of date")
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="Write the tables of the documentation from the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
     only_check = parser.parse_args().check
     found = stale()
     for path, text in found.items():
-        print(f"{path.name}: {'out of date; run python docs/generate.py' if only_check else 'written'}")
+        print(f"{path.name}: {'out of date; run python docs/generate.py' if only_check else 'updated'}")
         if not only_check:
             path.write_text(text, encoding="utf-8")
     return int(only_check and bool(found))

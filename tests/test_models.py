@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedcohort.algorithms.base import Members
+from fedcohort.algorithms import Members
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.core.errors import UsageError

@@ -1,4 +1,4 @@
-"""FedJAX on a work: its own FedAvg, its default backend (jit)."""
+"""Play a workload with FedJAX: its FedAvg and its default backend (jit)."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from protocol import arguments, serve
 
 
 def network(name: str) -> Any:
-    """The same layers; images arrive as [B, H, W, C]."""
+    """The layers of the workload's network; images have the shape [B, H, W, C]."""
 
     def forward(batch: Any) -> Any:
         x = batch["x"]
@@ -30,7 +30,7 @@ def network(name: str) -> Any:
 
 
 class Counted(fedjax.ClientDataset):
-    """Counts the batches that are taken."""
+    """Counts the batches that are used."""
 
     steps = 0
 
@@ -41,7 +41,7 @@ class Counted(fedjax.ClientDataset):
 
 
 def main() -> None:
-    """Serve rounds."""
+    """Play rounds on request."""
     _, work = arguments()
     clients = [
         Counted({"x": np.moveaxis(work.standardised(rows), 1, -1), "y": work.labels[rows]}) for rows in work.clients

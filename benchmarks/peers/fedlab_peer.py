@@ -1,4 +1,4 @@
-"""FedLab on a work: its standalone pipeline with the serial trainer of FedAvg, in one process."""
+"""Play a workload with FedLab: its standalone pipeline with the serial trainer of FedAvg, in one process."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ from works import Work
 
 
 class Batches:
-    """Shuffled batches by slices of one tensor, much faster than a DataLoader that stacks samples."""
+    """Shuffled batches as slices of one tensor, which is much faster than a DataLoader that stacks samples."""
 
     def __init__(self, features: torch.Tensor, labels: torch.Tensor, size: int) -> None:
         self.features, self.labels, self.size = features, labels, size
@@ -27,7 +27,7 @@ class Batches:
 
 
 class Clients(FedDataset):
-    """The work's clients."""
+    """The clients of the workload."""
 
     def __init__(self, work: Work) -> None:
         self.num = len(work.clients)
@@ -40,7 +40,7 @@ class Clients(FedDataset):
 
 
 class Trainer(FedAvgSerialClientTrainer):
-    """Uploads its number of samples too, and begins each client with momentum zero."""
+    """Also uploads the number of samples, and starts each client with zero momentum."""
 
     momentum = 0.0
 
@@ -51,7 +51,7 @@ class Trainer(FedAvgSerialClientTrainer):
 
 
 class Handler(FedAvgServerHandler):
-    """Takes the cohort of the work, and weighs by samples."""
+    """Selects the cohort of the workload, and weights updates by samples."""
 
     cohort: list[int]
 
@@ -64,14 +64,14 @@ class Handler(FedAvgServerHandler):
 
 
 class Pipeline(StandalonePipeline):
-    """Nothing is evaluated."""
+    """No evaluation."""
 
     def evaluate(self) -> None:
         pass
 
 
 def main() -> None:
-    """Serve rounds; each is a run of the pipeline until its next round."""
+    """Play rounds on request; each is a run of the pipeline until its next round."""
     _, work = arguments()
     torch.manual_seed(0)
     trainer = Trainer(build(work.net), len(work.clients))

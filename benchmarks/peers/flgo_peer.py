@@ -1,4 +1,4 @@
-"""FLGo on a work: its FedAvg on a benchmark made from a configuration file, in one process with a thread a core."""
+"""Play a workload with FLGo: its FedAvg on a benchmark made from a configuration file, in one process with one thread per core."""
 
 import contextlib
 import importlib
@@ -21,12 +21,12 @@ from steps import steps
 from torch.utils.data import TensorDataset
 from works import Work
 
-# FLGo 0.4.4 was written for an older PyTorch, whose data loader asked for one sample at a time
+# FLGo 0.4.4 was written for an older PyTorch, in which the data loader requested one sample at a time
 FromDatasetPipe.TaskDataset.__getitems__ = lambda self, indices: [self[index] for index in indices]
 
 
 class Rows(BasicPartitioner):
-    """The work's clients."""
+    """The clients of the workload."""
 
     def __init__(self, clients: Any) -> None:
         self.clients, self.num_clients = clients, len(clients)
@@ -36,7 +36,7 @@ class Rows(BasicPartitioner):
 
 
 class Algorithm:
-    """FedAvg that takes the cohort of the work."""
+    """FedAvg that selects the cohort of the workload."""
 
     Client = fedavg.Client
 
@@ -48,8 +48,8 @@ class Algorithm:
 
 
 def prepare(work: Work) -> Any:
-    """FLGo's server for the work. It wants files: a configuration, a benchmark made from it, and a task made from that."""
-    global train_data, get_model  # what the configuration imports
+    """FLGo's server for the workload. It needs files: a configuration, a benchmark made from it, and a task made from that."""
+    global train_data, get_model  # imported by the configuration
     features = np.zeros(work.features.shape, np.float32)
     for rows in work.clients:
         features[rows] = work.standardised(rows)
@@ -68,11 +68,11 @@ def prepare(work: Work) -> Any:
 
 
 def main() -> None:
-    """Serve rounds; each is an iteration of FLGo's server."""
+    """Play rounds on request; each is an iteration of FLGo's server."""
     _, work = arguments()
     here = Path.cwd()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
-        os.chdir(folder)  # FLGo imports the benchmark by its path below the current folder
+        os.chdir(folder)  # FLGo imports the benchmark by its path relative to the current folder
         sys.path.insert(0, folder)
         server = prepare(work)
         os.chdir(here)

@@ -1,4 +1,4 @@
-"""Flower's simulation on a work: Ray actors with one core each. The strategy waits for the word of the bench before every round."""
+"""Play a workload with Flower's simulation: Ray actors with one core each. The strategy waits for the benchmark before every round."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from works import Work
 
 
 def loaded(name: str, turns: int, quick: bool) -> Work:
-    """The work, once in each process: kept on a module, for this file reaches the actors by value."""
+    """The workload, loaded once in each process. It is kept on a module because this file is sent to the actors by value."""
     if not hasattr(works, "loaded"):
         torch.set_num_threads(1)
         works.loaded = works.work(name, turns, quick)
@@ -50,7 +50,7 @@ class Client(NumPyClient):
 
 
 class Waiting(FedAvg):
-    """FedAvg over the work's cohorts."""
+    """FedAvg with the cohorts of the workload."""
 
     def __init__(self, args: Any, plan: Work, out: Any) -> None:
         first = ndarrays_to_parameters([p.numpy() for p in build(plan.net).state_dict().values()])
@@ -68,7 +68,7 @@ class Waiting(FedAvg):
             self.say(ready=True, flwr="1.41.0", torch=torch.__version__)
         line = sys.stdin.readline()
         if not line:
-            ray.shutdown()  # or its agents would live on for minutes
+            ray.shutdown()  # otherwise its agents would keep running for minutes
             os._exit(0)
         self.begin = time.perf_counter()
         common = {"work": self.args.work, "turns": self.args.turns, "quick": self.args.quick}
@@ -86,7 +86,7 @@ class Waiting(FedAvg):
 
 
 def main() -> None:
-    """Serve rounds."""
+    """Play rounds on request."""
     args, plan = arguments()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

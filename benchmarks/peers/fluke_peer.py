@@ -1,4 +1,4 @@
-"""fluke on a work: its FedAVG in one process, with its fast data loader; clients keep no model between rounds."""
+"""Play a workload with fluke: its FedAVG in one process, with its fast data loader; clients keep no model between rounds."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from steps import steps
 
 
 class Chosen(Server):
-    """Takes the cohort of the work."""
+    """Selects the cohort of the workload."""
 
     cohort: Sequence[int]
 
@@ -25,7 +25,7 @@ class Chosen(Server):
 
 
 def main() -> None:
-    """Serve rounds; each is a run of one round."""
+    """Play rounds on request; each is a run of one round."""
     _, work = arguments()
     FlukeENV().set_seed(0)
     FlukeENV().set_eval_cfg(pre_fit=False, post_fit=False, server=False, locals=False)

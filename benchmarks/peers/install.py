@@ -1,7 +1,8 @@
-"""Make an environment for each simulator that is compared with: ``python benchmarks/peers/install.py build/peers [NAME …]``.
+"""Make an environment for each of the other simulators: ``python benchmarks/peers/install.py build/peers [NAME …]``.
 
-PyTorch comes first and alone, then the simulator with that version held, so that nobody's dependencies choose another. What does not
-install is left out and named; the others are measured without it. An environment that was finished is left as it is.
+PyTorch is installed first and alone. The simulator is installed with that version as a constraint, so that its dependencies do not
+install another one. A simulator that cannot be installed is named and omitted; the others can be measured without it. Finished
+environments are not changed.
 """
 
 import subprocess
@@ -22,7 +23,7 @@ PEERS = {
 
 
 def install(place: Path, first: str, others: list[str]) -> bool:
-    """A new environment with ``first``, then with the others beside it; whether that worked."""
+    """Make a new environment, install ``first`` and then the others. Returns whether that succeeded."""
     venv.create(place, with_pip=True, clear=True)
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q"]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as held:
@@ -33,7 +34,7 @@ def install(place: Path, first: str, others: list[str]) -> bool:
 
 
 def main() -> None:
-    """Install what is missing."""
+    """Make the environments that are missing."""
     folder = Path(sys.argv[1])
     for name in sys.argv[2:] or PEERS:
         first, *others = PEERS[name]
@@ -44,7 +45,7 @@ def main() -> None:
         if install(folder / name, first, others):
             done.touch()
         else:
-            print(f"{name}: does not install here, left out", flush=True)
+            print(f"{name}: cannot be installed here, omitted", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""pfl-research on a work: its simulated backend in one process, as it is used without Horovod."""
+"""Play a workload with pfl-research: its simulated backend in one process, as it is used without Horovod."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import nn
 
 
 class Net(nn.Module):
-    """What pfl wants of a module: loss and metrics."""
+    """The methods that pfl requires of a module: loss and metrics."""
 
     steps = 0
 
@@ -33,7 +33,7 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    """Serve rounds; each is a training of one central iteration."""
+    """Play rounds on request; each is a training of one central iteration."""
     _, work = arguments()
     torch.manual_seed(0)
     data = [(torch.from_numpy(work.standardised(rows)), torch.from_numpy(work.labels[rows])) for rows in work.clients]
@@ -55,7 +55,7 @@ def main() -> None:
     def play(round: int) -> int:
         Net.steps = 0
         cohort = work.cohorts[round].tolist()
-        waiting[:] = [*cohort, *cohort]  # it may look one user ahead
+        waiting[:] = [*cohort, *cohort]  # pfl may request one user in advance
         params = NNAlgorithmParams(
             central_num_iterations=1, evaluation_frequency=10**9, train_cohort_size=k, val_cohort_size=0
         )

@@ -1,4 +1,4 @@
-"""Counts the steps of PyTorch's optimisers, whoever takes them."""
+"""Counts the steps of all PyTorch optimizers in the process."""
 
 from itertools import count
 from typing import Any
@@ -16,7 +16,7 @@ register_optimizer_step_post_hook(_count)
 
 
 def steps() -> int:
-    """Steps since the last call."""
+    """Number of steps since the last call."""
     global _counter
     taken, _counter = next(_counter), count()
     return taken

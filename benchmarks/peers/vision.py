@@ -1,7 +1,8 @@
-"""Makes torchvision importable beside a PyTorch that it was not built for; import this first.
+"""Makes torchvision importable with a PyTorch for which it was not built. Import this module first.
 
-PyPI's torchvision belongs to a PyTorch with CUDA. Beside one without, its compiled operators do not load, and its import stops where
-it describes two of them. Naming these is enough: the libraries here import torchvision, and nothing that is measured uses it.
+The torchvision of PyPI is built for PyTorch with CUDA. With a PyTorch without CUDA, its compiled operators do not load, and its
+import fails where it describes two of them. Defining these two is enough: the simulators import torchvision, but nothing that is
+measured uses it.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Limits that nobody checks; see README.md."""
+"""Limits without any check; see README.md."""
 
 
 class Ge:

@@ -1,8 +1,8 @@
-"""A folder for files that may be lost; see README.md."""
+"""A cache folder among the temporary files; see README.md."""
 
 import tempfile
 
 
 def user_cache_dir(name: str, *_: object, **__: object) -> str:
-    """Among the temporary files."""
+    """The folder."""
     return f"{tempfile.gettempdir()}/{name}"

@@ -1,3 +1,3 @@
-"""Names that FedCohort imports of pydantic_core; see README.md."""
+"""Names that FedCohort imports from pydantic_core; see README.md."""
 
 ArgsKwargs = ErrorDetails = dict

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
     from fedcohort.experiment import load as load_experiment
     from fedcohort.federation.datasets import Dataset, from_arrays
-    from fedcohort.federation.datasets import load as load_dataset
+    from fedcohort.federation.loading import load as load_dataset
 
 __all__ = [
     "Comparison", "Dataset", "Experiment", "Run", "UsageError", "__version__", "compare", "from_arrays", "load_dataset",
@@ -31,7 +31,7 @@ __getattr__, __dir__ = lazy_names(
         "UsageError": "core.errors:UsageError",
         "compare": "api:compare",
         "from_arrays": "federation.datasets:from_arrays",
-        "load_dataset": "federation.datasets:load",
+        "load_dataset": "federation.loading:load",
         "load_experiment": "experiment:load",
         "open_run": "api:open_run",
         "run": "api:run",

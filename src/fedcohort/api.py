@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
-    from fedcohort.algorithms.base import Algorithm
+    from fedcohort.algorithms import Algorithm
     from fedcohort.models import AnyModel
     from fedcohort.selection import Selector
     from fedcohort.study.summary import Summary

@@ -1,7 +1,7 @@
-"""Models: softmax regression, a small perceptron, three small CNNs, a ResNet-18; or any ``nn.Module`` of the user.
+"""Models: softmax regression, a small perceptron, three small CNNs and a ResNet-18, or any ``nn.Module`` of your own.
 
-A model is a ``@parameters`` class with ``build(shape, num_classes) -> nn.Module``. ``shape`` is that of one sample: ``(d,)`` for
-a table, ``(C, H, W)`` for an image. The module returns logits [batch, K].
+A model is a ``@parameters`` class with ``build(shape, num_classes) -> nn.Module``. ``shape`` is the shape of one sample: ``(d,)``
+for a table, ``(C, H, W)`` for an image. The module returns logits [batch, K].
 """
 
 from collections.abc import Callable
@@ -16,14 +16,26 @@ from fedcohort.core.plugins import Table, short_name
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["MODELS", "AnyModel", "CnnA", "CnnB", "CnnStrided", "Logistic", "Mlp", "Model", "ResNet18", "as_model"]
+__all__ = [
+    "MODELS",
+    "AnyModel",
+    "CnnA",
+    "CnnB",
+    "CnnStrided",
+    "Logistic",
+    "Mlp",
+    "Model",
+    "ResNet18",
+    "as_model",
+    "parameters",
+]
 
 
 class Model:
-    """Builds a network for a given sample shape; torch is imported when it is called."""
+    """Builds a network for a given sample shape. Torch is imported only when the network is built."""
 
-    def build(self, shape: tuple[int, ...], num_classes: int) -> Any:
-        """An ``nn.Module`` that maps samples [batch, *shape] to logits [batch, K]."""
+    def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
+        """Return an ``nn.Module`` that maps samples [batch, *shape] to logits [batch, K]."""
         raise NotImplementedError
 
 
@@ -31,7 +43,7 @@ class Model:
 class Logistic(Model):
     """Softmax regression: one linear layer."""
 
-    def build(self, shape: tuple[int, ...], num_classes: int) -> Any:
+    def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """See :class:`Model`."""
         from torch import nn
 
@@ -43,9 +55,9 @@ class Mlp(Model):
     """A perceptron with one hidden layer and ReLU."""
 
     hidden: Annotated[int, Ge(1)] = 64
-    """Units of the hidden layer."""
+    """Number of units of the hidden layer."""
 
-    def build(self, shape: tuple[int, ...], num_classes: int) -> Any:
+    def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """See :class:`Model`."""
         from torch import nn
 
@@ -56,14 +68,14 @@ class Mlp(Model):
 
 @parameters
 class CnnStrided(Model):
-    """A quick CNN for comparisons of many runs: convolutions 5×5 of 32 and 3×3 of 64, both with stride 2, and a hidden layer of 64.
+    """A fast CNN for comparisons of many runs: two convolutions with stride 2 (5×5 of 32, 3×3 of 64), and a hidden layer of 64.
 
-    On 3×32×32 and 10 classes it has 283,786 parameters and takes a quarter of the time of ``cnn_a`` (ours).
+    For 3×32×32 images and 10 classes, it has 283,786 parameters and takes a quarter of the time of ``cnn_a`` (ours).
     """
 
     smallest: ClassVar[int] = 4
 
-    def build(self, shape: tuple[int, ...], num_classes: int) -> Any:
+    def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """See :class:`Model`."""
         from torch import nn
 
@@ -79,12 +91,12 @@ class CnnStrided(Model):
 class CnnA(Model):
     """A small CNN for 32×32 images: three 3×3 convolutions (32, 64, 64), two 2×2 max-pools, a hidden layer of 64.
 
-    On 3×32×32 and 10 classes it has 319,178 parameters. The hidden layer's input follows the image size.
+    For 3×32×32 images and 10 classes, it has 319,178 parameters. The size of the hidden layer's input depends on the image size.
     """
 
     smallest: ClassVar[int] = 4
 
-    def build(self, shape: tuple[int, ...], num_classes: int) -> Any:
+    def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """See :class:`Model`."""
         from torch import nn
 
@@ -101,15 +113,15 @@ class CnnA(Model):
 class CnnB(Model):
     """A wider CNN: 3×3 convolutions of 32 and 64, pool, 128, pool, 256, pool, and a hidden layer of 256.
 
-    Every convolution is followed by a normalisation in 8 groups of channels and ReLU; a pool is a 2×2 max-pool. On 3×32×32 and 10
-    classes it has 1,440,778 parameters, on 1×28×28 and 10 classes 981,450. It stands in for the CNN of the conformal-prediction
-    thesis, whose figure is not in its text (ours): the fourth convolution and the normalisation are what it takes to reach its
-    accuracy with all data in one place.
+    Every convolution is followed by group normalization (8 groups) and ReLU; a pool is a 2×2 max-pool. For 10 classes, it has
+    1,440,778 parameters on 3×32×32 images and 981,450 on 1×28×28 images. It replaces the CNN of the conformal-prediction thesis,
+    which the thesis does not describe completely (ours): the fourth convolution and the normalization are needed to reach the
+    thesis's accuracy with all data in one place.
     """
 
     smallest: ClassVar[int] = 8
 
-    def build(self, shape: tuple[int, ...], num_classes: int) -> Any:
+    def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """See :class:`Model`."""
         from torch import nn
 
@@ -125,16 +137,16 @@ class CnnB(Model):
 
 @parameters
 class ResNet18(Model):
-    """ResNet-18 with the stem for small images: a 3×3 convolution with stride 1, no max-pool.
+    """ResNet-18 with the stem for small images: a 3×3 convolution with stride 1, and no max-pool.
 
-    On 3×32×32 and 10 classes it has 11,173,962 parameters with either normalisation. He et al. 2016, arXiv:1512.03385.
+    For 3×32×32 images and 10 classes, it has 11,173,962 parameters with either normalization. He et al. 2016, arXiv:1512.03385.
     """
 
     norm: Literal["group", "batch"] = "group"
-    """Normalisation: in 32 groups of channels, which needs no batch statistics, or by batch, whose statistics are averaged with the
-    model."""
+    """Normalization: group norm with 32 groups, which needs no batch statistics, or batch norm, with statistics that are averaged with
+    the model."""
 
-    def build(self, shape: tuple[int, ...], num_classes: int) -> Any:
+    def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """See :class:`Model`."""
         from torch import nn
 
@@ -150,13 +162,13 @@ class ResNet18(Model):
                 nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
         return module
 
-    def _norm(self, width: int) -> Any:
+    def _norm(self, width: int) -> "nn.Module":
         from torch import nn
 
         return nn.GroupNorm(32, width) if self.norm == "group" else nn.BatchNorm2d(width)
 
-    def _block(self, before: int, width: int, stride: int) -> Any:
-        """Two 3×3 convolutions beside a shortcut."""
+    def _block(self, before: int, width: int, stride: int) -> "nn.Module":
+        """A residual block: two 3×3 convolutions and a shortcut."""
         from torch import Tensor, nn
 
         class Block(nn.Module):
@@ -177,14 +189,14 @@ class ResNet18(Model):
 
 
 class _Models(Table):
-    """Names of models; in a user's own file also a network or a function that makes one."""
+    """The names of models; a name can also stand for a network, or a function that builds one, in the user's own file."""
 
     def find(self, name: str, where: str) -> Any:
-        """See :meth:`Table.find`; what has no ``build`` is taken as :func:`as_model` takes it."""
-        found = super().find(name, where)
-        if hasattr(found, "build") or not callable(found):
-            return found
-        return type(short_name(name), (Model,), {"build": lambda _, shape, count: as_model(found).build(shape, count)})
+        """See :meth:`Table.find`; objects without ``build`` are converted by :func:`as_model`."""
+        given = super().find(name, where)
+        if hasattr(given, "build") or not callable(given):
+            return given
+        return type(short_name(name), (Model,), {"build": lambda _, shape, count: as_model(given).build(shape, count)})
 
 
 MODELS = _Models(
@@ -201,13 +213,13 @@ MODELS = _Models(
 )
 
 
-class _Given(Model):
-    """A user's module or factory."""
+class _UserModel(Model):
+    """A user's module, or a function or class that builds one."""
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, given: "nn.Module | Callable[..., nn.Module]") -> None:
         self.given = given
 
-    def build(self, shape: tuple[int, ...], num_classes: int) -> Any:
+    def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         import copy
         import inspect
 
@@ -215,31 +227,31 @@ class _Given(Model):
 
         if isinstance(self.given, nn.Module):
             return copy.deepcopy(self.given)
-        takes = len(inspect.signature(self.given).parameters)
-        module = self.given(shape, num_classes) if takes >= 2 else self.given()
+        num_parameters = len(inspect.signature(self.given).parameters)
+        module = self.given(shape, num_classes) if num_parameters >= 2 else self.given()
         if not isinstance(module, nn.Module):
             raise UsageError(f"model = {self.given!r}: returned {type(module).__name__}, not a torch.nn.Module")
         return module
 
 
 AnyModel: TypeAlias = "Model | type[Model] | nn.Module | Callable[..., nn.Module]"
-"""What Python may hand over as a model: a :class:`Model`, a module, or a function or class that builds a module."""
+"""What users can pass as a model in Python: a :class:`Model`, a module, or a function or class that builds a module."""
 
 
 def as_model(given: AnyModel) -> Model:
-    """A :class:`Model` from what users hand over: a Model, an ``nn.Module``, or a factory of one.
+    """A :class:`Model` from what users can pass as a model: a Model, an ``nn.Module``, or a function or class that builds one.
 
-    A factory is called with ``(shape, num_classes)``, or without arguments if it takes none.
+    The function or class is called with ``(shape, num_classes)``, or without arguments if it takes fewer than two.
     """
     if isinstance(given, Model):
         return given
     if isinstance(given, type) and issubclass(given, Model):
         return cast(Callable[[], Model], given)()
-    return _Given(given)
+    return _UserModel(cast("nn.Module | Callable[..., nn.Module]", given))
 
 
 def _image(name: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:
-    """Channels, height and width of images that are large enough."""
+    """Channels, height and width, if the samples are images that are large enough."""
     if len(shape) != 3 or min(shape[1:]) < smallest:
         raise UsageError(
             f"model.name = {name!r}: needs images [channels, height, width] of at least {smallest}×{smallest}, "

@@ -418,7 +418,7 @@ def test_what_is_no_strategy_is_refused_in_one_line(tmp_path: Path) -> None:
         call("run", "--set", f"selection={nothing}"),
         "Nothing': Nothing is no strategy; a strategy extends fedcohort.selection.Selector",
     )
-    refused(call("run", "--set", f"algorithm={nothing}"), "an algorithm extends fedcohort.algorithms.base.Algorithm")
+    refused(call("run", "--set", f"algorithm={nothing}"), "an algorithm extends fedcohort.algorithms.Algorithm")
     refused(call("strategies", three), "Three': is a int")
 
 

@@ -6,13 +6,21 @@ from typing import Any, ClassVar, get_args
 
 import pytest
 
-from fedcohort.algorithms import ALGORITHMS
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, Tensors, Update, WeightMode
+from fedcohort.algorithms import (
+    ALGORITHMS,
+    Algorithm,
+    Card,
+    Members,
+    ModelState,
+    Problem,
+    Tensors,
+    Training,
+    Update,
+    WeightMode,
+    parameters,
+)
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
-from fedcohort.algorithms.local import Training
-from fedcohort.core.parameters import parameters
-from fedcohort.core.plugins import Card
 from fedcohort.testing import check_algorithm
 from fedcohort.testing.base import ControlVariates
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Tensors, Update
+from fedcohort.algorithms import Algorithm, Members, ModelState, Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.testing.base import ControlVariates
 
@@ -18,7 +18,7 @@ GRADIENTS: dict[int, Gradient] = {0: lambda x: x - 1, 1: lambda x: 4 * (x + 3)}
 
 @dataclass
 class OneNumber:
-    """The local problem of a client with a model of one number; see :class:`fedcohort.algorithms.base.Problem`."""
+    """The local problem of a client with a model of one number; see :class:`fedcohort.algorithms.Problem`."""
 
     own: Gradient
     parameters: Tensors

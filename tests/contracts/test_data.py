@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
-from fedcohort.core.parameters import parameters
 from fedcohort.experiment import Partition
-from fedcohort.federation.partition import DirichletClass, Iid, Indices, Rule
+from fedcohort.federation import Rule, parameters
+from fedcohort.federation.partition import DirichletClass, Iid, Indices
 from fedcohort.models import MODELS
 from fedcohort.testing import check_model, check_partition
 

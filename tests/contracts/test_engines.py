@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Update
+from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.core.arrays import Indices, Values

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import make

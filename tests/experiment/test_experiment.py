@@ -198,7 +198,7 @@ def test_a_strategy_from_a_users_own_file(tmp_path: Path) -> None:
 
 def test_a_file_that_is_also_imported_keeps_its_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "twice.py").write_text(
-        "from fedcohort.algorithms.fedavg import FedAvg\nfrom fedcohort.core.parameters import parameters\n"
+        "from fedcohort.algorithms import parameters\nfrom fedcohort.algorithms.fedavg import FedAvg\n"
         '@parameters\nclass Twice(FedAvg):\n    depth: int = 3\n    """How deep."""\n'
     )
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.availability import Always, Availability, Bernoulli, Diurnal, Markov, Trace
+from fedcohort.federation import Availability
+from fedcohort.federation.availability import Always, Bernoulli, Diurnal, Markov, Trace
 
 MANY = 100_000
 LAWS: list[Availability] = [
@@ -169,7 +170,7 @@ def test_a_trace_can_repeat(text: str, suffix: str, tmp_path: Path) -> None:
         ("round,client\n", "csv", "has no rounds"),
         ("", "csv", "is empty; its first line should be round,client"),
         ("{", "json", "Expecting property name"),
-        ("{}", "json", "it should be a list with one list of client ids for each round"),
+        ("{}", "json", "it should be a list with one list of client ids per round"),
         ("[0, 1]", "json", "round 1 is 0; it should be a list"),
         ("[[0.5]]", "json", r"round 1 is \[0\.5\]"),
         ("[[true]]", "json", r"round 1 is \[True\]"),

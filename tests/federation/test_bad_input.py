@@ -36,7 +36,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     ),
     'systems.availability={name="trace",file="none.json"}': ("none.json", "cannot be read"),
     # a deadline that nobody meets
-    "systems.deadline=0.5": ("systems.deadline = 0.5: nobody can ever meet it",),
+    "systems.deadline=0.5": ("systems.deadline = 0.5: no client can ever meet it",),
     # partitions that cannot be made
     "federation.partition.min_size=500": ("federation.partition.min_size = 500", "119 at most works"),
     'federation.partition={name="dirichlet_class",alpha=1e-6}': (

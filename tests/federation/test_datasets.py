@@ -17,9 +17,10 @@ import torch
 from PIL import Image
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation import datasets as module
-from fedcohort.federation.datasets import NAMES, Dataset, from_arrays, load, part
+from fedcohort.federation import images, loading
+from fedcohort.federation.datasets import Dataset, from_arrays, part
 from fedcohort.federation.federation import gather
+from fedcohort.federation.loading import NAMES, load
 from fedcohort.federation.partition import Iid, partition
 
 MIRROR = os.environ.get("FEDCOHORT_DATA")
@@ -42,7 +43,7 @@ def no_library(monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("the data set was read again")
 
-    monkeypatch.setattr(module, "_read", fail)
+    monkeypatch.setattr(loading, "read", fail)
 
 
 def png(color, size=(6, 4), mode="RGB", **options):
@@ -262,7 +263,7 @@ NAN[1, 1], INF[0, 0] = np.nan, -np.inf
         ((FEATURES, LABELS / 1.0), {}, "train labels: must be integers"),
         ((FEATURES, ["a", "b", "a", "b"]), {}, "train labels: must be integers"),
         ((FEATURES, LABELS[:, None]), {}, r"train labels: must be integers .*\[4, 1\]"),
-        ((FEATURES, [0, 1, -1, 0]), {}, "train labels: -1 .*unlabelled"),
+        ((FEATURES, [0, 1, -1, 0]), {}, "train labels: -1 .*unlabeled"),
         ((FEATURES, [0, 1, -2, 0]), {}, "train labels: -2"),
         ((FEATURES, [0, 1, 2, 0]), {"classes": ["a", "b"]}, "train labels: 2 with 2 classes; must be 0..K-1"),
         ((FEATURES, [0, 1, 10**9, 0]), {}, "train labels: 1000000000 with 8 samples"),
@@ -413,9 +414,9 @@ def bad_folder(root, problem):
     [
         ("sizes", "train image 1: sizes 6x4 and 5x9 .*must share one size"),
         ("sizes of test", "test image 0: sizes 6x4 and 7x7"),
-        ("unlabelled", "test labels: -1 .*unlabelled"),
+        ("unlabelled", "test labels: -1 .*unlabeled"),
         ("no train", r"no split 'train' \(splits: test\)"),
-        ("16 bits", "train image 1: mode 'I;16'; images must have 8 bits a channel"),
+        ("16 bits", "train image 1: mode 'I;16'; images must have 8 bits per channel"),
         ("no image", "train image 0: missing"),
         ("broken", "train image 1: cannot be decoded"),
         ("too few", "test split: empty"),
@@ -580,8 +581,8 @@ def test_an_entry_that_is_a_file_is_replaced(own_cache):
 def test_what_a_killed_process_left_is_cleared_away(tmp_path, own_cache):
     folder = str(image_folder(tmp_path / "pets"))
     code = (
-        "import os, signal, sys; from fedcohort.federation import datasets as module;"
-        "module._image = lambda *args: os.kill(os.getpid(), signal.SIGKILL); module.load(sys.argv[1])"
+        "import os, signal, sys; from fedcohort.federation import images, loading;"
+        "images._decode_image = lambda *args: os.kill(os.getpid(), signal.SIGKILL); loading.load(sys.argv[1])"
     )
     assert subprocess.run([sys.executable, "-c", code, folder], timeout=120).returncode == -9
     (left_over,) = (p for p in own_cache.iterdir() if p.is_dir())
@@ -593,7 +594,7 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path, own_cache):
 
 def test_processes_may_race(tmp_path, own_cache):
     folder = image_folder(tmp_path / "pets", per_class=50)
-    code = "import sys; from fedcohort.federation.datasets import load; print(load(sys.argv[1]).fingerprint)"
+    code = "import sys; from fedcohort.federation.loading import load; print(load(sys.argv[1]).fingerprint)"
     racers = [
         subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
@@ -613,7 +614,7 @@ def test_a_cache_that_cannot_be_made(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["digits", "breast_cancer"])
 def test_embedded_sets_are_kept_too(own_cache, name):
     code = (
-        "import sys; from fedcohort.federation.datasets import load; "
+        "import sys; from fedcohort.federation.loading import load; "
         "print(load(sys.argv[1]).fingerprint, 'sklearn' in sys.modules)"
     )
     found = [
@@ -621,7 +622,7 @@ def test_embedded_sets_are_kept_too(own_cache, name):
         for _ in range(2)
     ]
     assert [loaded for _, loaded in found] == ["True", "False"]
-    kept, made = load(name), module._of_scikit_learn(name)
+    kept, made = load(name), loading.from_scikit_learn(name)
     assert {fingerprint for fingerprint, _ in found} == {kept.fingerprint} == {made.fingerprint}
     for key in ("train_features", "train_labels", "test_features", "test_labels"):
         assert getattr(kept, key).dtype == getattr(made, key).dtype
@@ -637,7 +638,7 @@ def test_embedded_sets_need_no_cache(tmp_path, monkeypatch):
 
 def test_importing_is_light():
     code = (
-        "import sys, fedcohort.federation.datasets;"
+        "import sys, fedcohort.federation.loading;"
         "print([m for m in ('torch', 'datasets', 'sklearn', 'PIL', 'pandas') if m in sys.modules])"
     )
     assert (
@@ -687,15 +688,15 @@ def test_no_connection(hub, connections):
     hub(f"http://127.0.0.1:{port}")
     with pytest.raises(UsageError, match=BOTH_WAYS_OUT) as error:
         load("mnist")
-    assert 0 < module.HUB_TIMEOUT_S <= 10
-    assert connections.count((port, module.HUB_TIMEOUT_S)) == 1
+    assert 0 < images.HUB_TIMEOUT_S <= 10
+    assert connections.count((port, images.HUB_TIMEOUT_S)) == 1
     assert len(connections) <= 2
     assert "\n" not in str(error.value)
 
 
 def test_a_hub_that_never_answers(hub, connections, monkeypatch):
     """It is given up after the time that a short request has, and not tried again."""
-    monkeypatch.setattr(module, "HUB_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(images, "HUB_TIMEOUT_S", 0.2)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -709,7 +710,7 @@ def test_a_hub_that_never_answers(hub, connections, monkeypatch):
 
 def test_offline_mode(tmp_path):
     """HF_HUB_OFFLINE is read when the library is imported, hence another process."""
-    code = "from fedcohort.federation.datasets import load; load('cifar10')"
+    code = "from fedcohort.federation.loading import load; load('cifar10')"
     env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
     assert "UsageError: data set = 'cifar10': not in a local mirror, not cached" in done.stderr.splitlines()[-1]
@@ -746,7 +747,7 @@ def test_what_came_from_the_hub_once_needs_no_hub(hub, monkeypatch):
         features=datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])}),
     )
     asked = []
-    monkeypatch.setattr(module, "_ask_hub", lambda hub_id, name: asked.append(hub_id))
+    monkeypatch.setattr(images, "_ask_hub", lambda hub_id, name: asked.append(hub_id))
     with monkeypatch.context() as patch:
         patch.setattr(datasets, "load_dataset", lambda path: datasets.DatasetDict(train=rows, test=rows))
         first = load("cifar10")

@@ -9,21 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.parameters import parameters
 from fedcohort.experiment import Experiment
-from fedcohort.federation import featureshift
-from fedcohort.federation.datasets import Dataset, from_arrays, load
+from fedcohort.federation import FeatureShift, Space, featureshift, parameters
+from fedcohort.federation.datasets import Dataset, from_arrays
 from fedcohort.federation.featureshift import (
     BrightnessContrast,
     DeadPixels,
-    FeatureShift,
     Gauss,
     NoFeatureShift,
     Rotate,
-    Space,
     shift_features,
 )
 from fedcohort.federation.federation import Federation, gather
+from fedcohort.federation.loading import load
 from fedcohort.federation.partition import Iid, partition
 
 RULES: list[FeatureShift] = [Gauss(sigma=0.3), Rotate(), BrightnessContrast(), DeadPixels(share=0.2)]

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation import datasets
-from fedcohort.federation.datasets import Dataset, from_arrays, load
+from fedcohort.federation.cache import map_array
+from fedcohort.federation.datasets import Dataset, from_arrays
 from fedcohort.federation.featureshift import Gauss
 from fedcohort.federation.federation import Federation, gather
+from fedcohort.federation.loading import load
 from fedcohort.federation.partition import DirichletClass, Iid, partition
 
 
@@ -61,8 +62,8 @@ def mapped(tmp_path: Path) -> Dataset:
         np.save(tmp_path / f"{name}.npy", getattr(data, name))
     return dataclasses.replace(
         data,
-        train_features=datasets._map(tmp_path / "train_features.npy"),
-        test_features=datasets._map(tmp_path / "test_features.npy"),
+        train_features=map_array(tmp_path / "train_features.npy"),
+        test_features=map_array(tmp_path / "test_features.npy"),
     )
 
 

@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.parameters import make, parameters
+from fedcohort.core.parameters import make
 from fedcohort.core.streams import rng
 from fedcohort.experiment import Experiment
-from fedcohort.federation import labelnoise
-from fedcohort.federation.datasets import from_arrays, load
+from fedcohort.federation import LabelNoise, labelnoise, parameters
+from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
-from fedcohort.federation.labelnoise import Beta, Constant, LabelNoise, NoLabelNoise, SomeClients, corrupt, flip_matrix
+from fedcohort.federation.labelnoise import Beta, Constant, NoLabelNoise, SomeClients, corrupt, flip_matrix
+from fedcohort.federation.loading import load
 from fedcohort.federation.partition import DirichletClass, Iid, partition
 
 TRUCK, CAR, BIRD, PLANE, DEER, HORSE, CAT, DOG = 9, 1, 2, 0, 4, 7, 3, 5
@@ -279,7 +280,7 @@ def test_classes_without_samples_and_clients_without_samples() -> None:
         ({"name": "none", "rate": 0.1}, r"^federation\.label_noise\.rate: unknown key for 'none'"),
         ({"name": "betta"}, r"^federation\.label_noise\.name = 'betta': no such label noise; did you mean 'beta'\?"),
         ({"name": "constant", "flip": "matrix"}, r"^federation\.label_noise\.matrix: required with flip = 'matrix'"),
-        ({"name": "constant", "matrix": [[1]]}, r"^federation\.label_noise\.matrix: goes with flip = 'matrix', not with 'symm"),
+        ({"name": "constant", "matrix": [[1]]}, r"^federation\.label_noise\.matrix: requires flip = 'matrix', but flip = 'symm"),
         (
             {"name": "constant", "flip": "matrix", "matrix": [[1, 0], [0.5, 0.4]]},
             r"^federation\.label_noise\.matrix: row 1 sums to 0\.9; every row must sum to 1$",

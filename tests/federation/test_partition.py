@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.parameters import make, parameters
-from fedcohort.federation.partition import DirichletClass, Iid, Partition, Rule, describe, effective_alpha, partition
+from fedcohort.core.parameters import make
+from fedcohort.federation import Rule, parameters
+from fedcohort.federation.partition import DirichletClass, Iid, Partition, describe, effective_alpha, partition
 from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.federation.partitions.dirichlet_client import DirichletClient
 from fedcohort.federation.partitions.dominant_class import DominantClass
@@ -149,7 +150,7 @@ def test_what_cannot_be_partitioned_is_named(labels, num_clients, message):
 
 
 def test_writers_must_match_labels():
-    with pytest.raises(UsageError, match="writers: 3 of them for 4 labels"):
+    with pytest.raises(UsageError, match="writers: 3 writers for 4 labels"):
         partition(Iid(), np.zeros(4, int), 2, seed=0, writers=np.zeros(3, int))
 
 
@@ -507,7 +508,7 @@ def test_effective_alpha_of_a_random_split_is_beyond_any_skew():
 
 def test_describe_names_what_does_not_fit():
     split = partition(Iid(), np.array([0, 1, 2]), 2, seed=0)
-    with pytest.raises(UsageError, match="labels: 2 is among them; with 2 classes the last is 1"):
+    with pytest.raises(UsageError, match="labels: one of them is 2; with 2 classes, the largest is 1"):
         describe(np.array([0, 1, 2]), split, 2)
-    with pytest.raises(UsageError, match="labels: 2 of them, but the partition holds sample 2"):
+    with pytest.raises(UsageError, match="labels: there are 2, but the partition holds sample 2"):
         describe(np.array([0, 1]), split, 2)

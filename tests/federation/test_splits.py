@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcohort
-from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms import Algorithm, parameters
 from fedcohort.core.errors import UsageError
-from fedcohort.core.parameters import parameters
 from fedcohort.experiment import Experiment
-from fedcohort.federation.datasets import from_arrays, load
+from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.featureshift import Gauss
 from fedcohort.federation.federation import Federation, gather, split_locally
 from fedcohort.federation.labelnoise import Constant
+from fedcohort.federation.loading import load
 from fedcohort.federation.partition import DirichletClass, Iid, partition
 from fedcohort.runs.given import Given
 from fedcohort.selection import Census, Cohort, LocalLoss, Outcome, Round
@@ -63,7 +63,7 @@ def test_eighty_twenty() -> None:
 def test_shares_that_cannot_be(share: float) -> None:
     with pytest.raises(UsageError, match=r"^federation\.holdout = .*: should be "):
         Experiment(federation={"holdout": share})
-    with pytest.raises(UsageError, match=r"^federation\.holdout = .*: is a share of each client's data"):
+    with pytest.raises(UsageError, match=r"^federation\.holdout = .*: should be a share of each client's data"):
         digits(holdout=share)
 
 

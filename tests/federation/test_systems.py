@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcohort
-from fedcohort.algorithms.base import Update
+from fedcohort.algorithms import Update
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.availability import Bernoulli, Trace
 from fedcohort.federation.latency import LogNormalBandwidth, ShiftedExponential
@@ -276,7 +276,7 @@ def test_without_over_commitment_nothing_is_held_back() -> None:
 
 def test_a_deadline_that_nobody_meets_is_an_error() -> None:
     with pytest.raises(
-        UsageError, match=r"^systems\.deadline = 9\.5: nobody can ever meet it; the smallest time there is, that of client 2 "
+        UsageError, match=r"^systems\.deadline = 9\.5: no client can ever meet it; the smallest possible time, that of client 2 "
         r"with 10 samples, is 10$"
     ):  # fmt: skip
         clock([30, 0, 10, 20], deadline=9.5)
@@ -304,7 +304,8 @@ def test_the_network_counts_for_the_deadline() -> None:
 
 def test_a_deadline_that_needs_fewer_epochs_is_a_warning() -> None:
     with pytest.warns(
-        UserWarning, match=r"systems\.deadline = 15: nobody meets it with training\.epochs = 4, which takes 40"
+        UserWarning,
+        match=r"systems\.deadline = 15: no client meets it with training\.epochs = 4, which takes at least 40",
     ):
         clock([40], epochs=4, deadline=15.0)
     with pytest.raises(UsageError, match=r"with 40 samples for one epoch, is 10$"):
@@ -452,7 +453,7 @@ def test_a_run_goes_on_only_with_its_trace(tmp_path: Path) -> None:
     before = clock([10, 10], availability=Trace(file=str(file))).state_dict()
     file.write_text("[[1], [0]]")
     with pytest.raises(
-        UsageError, match=r"^systems\.availability\.file = .*: is not the trace that the run was begun with"
+        UsageError, match=r"^systems\.availability\.file = .*: is not the trace that the run was started with"
     ):
         clock([10, 10], availability=Trace(file=str(file))).load_state_dict(before)
 
@@ -485,7 +486,7 @@ def test_a_trace_is_found_from_where_the_experiment_lies(tmp_path: Path, monkeyp
         ({"latency": {"redraw": "daily"}}, r"^systems\.latency\.redraw = 'daily': should be 'client', 'round' or 'mixed'"),
         ({"network": {"share": 2.0}}, r"^systems\.network\.share = 2\.0"),
         ({"latency_spread": 1.0}, r"^systems\.latency_spread: unknown key; did you mean 'latency'\?"),
-        ({"deadline": 1.0}, r"^systems\.deadline = 1: nobody can ever meet it"),
+        ({"deadline": 1.0}, r"^systems\.deadline = 1: no client can ever meet it"),
     ],
 )  # fmt: skip
 def test_bad_settings_are_one_line_errors(systems: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -506,8 +507,7 @@ def test_a_trace_shorter_than_the_run_is_found_before_the_first_round(tmp_path: 
 def test_laws_are_plug_ins(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import numpy as np\n"
-        "from fedcohort.federation.availability import Availability\n"
-        "from fedcohort.core.parameters import parameters\n"
+        "from fedcohort.federation import Availability, parameters\n"
         "@parameters\n"
         "class First(Availability):\n"
         "    count: int = 4\n"

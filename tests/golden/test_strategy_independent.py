@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fedcohort.training
-from fedcohort.algorithms.base import Update
+from fedcohort.algorithms import Update
 from fedcohort.core import streams
 from fedcohort.rounds import play_round
 from tests.experiments import UCB

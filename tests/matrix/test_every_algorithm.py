@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedcohort.algorithms import ALGORITHMS
-from fedcohort.algorithms.base import blend
+from fedcohort.algorithms import ALGORITHMS, blend
 from fedcohort.rounds import play_round
 from fedcohort.rounds.ledger import Ledger
 from fedcohort.rounds.round import _answer

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Tensors, Update
+from fedcohort.algorithms import Algorithm, Members, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
 
 Gradient = Callable[[Tensor], Tensor]
@@ -17,7 +17,7 @@ PLAIN = Training(momentum=0.0, lr=0.2, precision="float64")
 
 @dataclass
 class OneNumber:
-    """The local problem of a client with the number x, [1], as its model; see :class:`fedcohort.algorithms.base.Problem`."""
+    """The local problem of a client with the number x, [1], as its model; see :class:`fedcohort.algorithms.Problem`."""
 
     own: Gradient
     parameters: Tensors

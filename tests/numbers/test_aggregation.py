@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, RunningMean, Update, WeightMode, blend
+from fedcohort.algorithms import Algorithm, Members, ModelState, RunningMean, Update, WeightMode, blend
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedsgd import FedSGD
 from fedcohort.algorithms.local import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.local import LocalEngine
-from fedcohort.federation import datasets
+from fedcohort.federation import Dataset, load
 from fedcohort.federation.federation import gather
 from fedcohort.federation.partition import DirichletClass, Iid, Rule, partition
 from fedcohort.models import Logistic, Mlp, Model
@@ -178,7 +178,7 @@ def test_damping_approaches_a_constant_target_geometrically(s: float) -> None:
 LR, ROUNDS = 0.1, 15
 
 
-def standardized(data: datasets.Dataset) -> Tensor:
+def standardized(data: Dataset) -> Tensor:
     """Training features in double precision with mean 0 and deviation 1 per column, or over all pixels of gray images."""
     features = data.train_features.astype(np.float64)
     axis = (0, 2, 3) if features.ndim == 4 else 0
@@ -228,7 +228,7 @@ def test_fedavg_with_all_clients_and_one_full_batch_equals_full_batch_descent(cl
 def check_full_batch_descent(
     algorithm: Algorithm, training: Training, name: str, network: Model, rule: Rule, clients: int
 ) -> None:
-    data = datasets.load(name)
+    data = load(name)
     federation = gather(data, partition(rule, data.train_labels, clients, seed=5), validation=0.1, seed=5)
     all_clients = Cohort(np.arange(clients))
     members = Members(num_clients=clients, total_samples=data.num_train, k=clients)

@@ -307,8 +307,9 @@ def test_the_mean_quantile_of_adaptive_alpha_is_weighted_by_samples() -> None:
     """Clients 0 and 2 have 1 and 3 samples: (1·0.2 + 3·0.4)/4 = 0.35 covers f = 0.68, which 0.3, their plain mean, would miss."""
     selector = ready(adaptive_alpha=True, alpha_cp=0.2, alpha_gain=0.1)
     cohort = selector.select(a_round(2, 4))
-    told = an_outcome(cohort, admitted=[True, False, True, False], reports={"q_hat": [0.2, 0.9, 0.4, math.nan]})
-    selector.observe(replace(told, validation_losses=-np.log([0.9, 0.68, 0.6, 0.1])))
+    admitted, reports = [True, False, True, False], {"q_hat": [0.2, 0.9, 0.4, math.nan]}
+    losses = -np.log([0.9, 0.68, 0.6, 0.1])
+    selector.observe(an_outcome(cohort, admitted=admitted, reports=reports, validation_losses=losses))
     assert selector.at(2)[1] == pytest.approx(0.2 + 0.1 * (0.2 - 0.5))  # two of the four samples are missed
 
 
@@ -376,7 +377,7 @@ def test_a_base_with_parameters() -> None:
         ({"base": {"d": 3}}, "selection.base = {'d': 3}: name another strategy"),
         ({"base": "powdd"}, "selection.base = 'powdd': no such strategy; did you mean 'powd'"),
         ({"base": {"name": "powd", "e": 3}}, "selection.base.e"),
-        ({"schedule": "linear"}, "selection.schedule = 'linear': where to"),
+        ({"schedule": "linear"}, "selection.schedule = 'linear': it needs an end"),
         ({"controller": True, "rule": "rank"}, "selection.controller = true"),
         ({"controller": True, "theta_end": 0.1, "schedule": "linear"}, "selection.controller = true"),
         ({"adaptive_alpha": True, "alpha_end": 0.1, "schedule": "linear"}, "selection.adaptive_alpha = true"),

@@ -144,7 +144,7 @@ def test_too_many_clients_are_refused_in_words() -> None:
     with pytest.raises(UsageError, match=r"subset = 9999999: .* not 10,000"):
         DivFL(subset=9_999_999).setup(a_census([1] * 10_000, 2))
     with pytest.raises(
-        UsageError, match=r"'divfl': 10,001 clients; .* at most 4,000, or 10,000 with subset = 1,600; use"
+        UsageError, match=r"'divfl': 10,001 clients; .* at most 4,000 clients, or 10,000 with subset = 1,600; use"
     ):
         DivFL(subset=1).setup(a_census([1] * 10_001, 2))
 

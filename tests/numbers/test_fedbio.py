@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms import fedbio
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, Tensors, Update
+from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, Tensors, Update, fedbio
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedbio import LIMIT, FedBiO, reweighed
 from fedcohort.algorithms.local import Training
@@ -100,7 +99,7 @@ def hypergradient(algorithm: FedBiO, problem: OneClient, steps: int) -> Tensor:
     """∂/∂λ_j = −κσ'(λ_j)/N·⟨∇ℓ_j, u⟩, with u and the slopes from the algorithm's steps."""
     u = solve_for_u(algorithm, problem, steps)
     lam: Tensor = problem.notes["lambda"]
-    slopes, _ = algorithm._along(problem, u, algorithm._weights(lam))
+    slopes, _ = algorithm._differences(problem, u, algorithm._weights(lam))
     assert slopes is not None
     sigma = torch.sigmoid(lam)
     return -algorithm.kappa * sigma * (1 - sigma) * slopes / len(lam)
@@ -155,7 +154,7 @@ def test_gradient_steps_remove_the_outlier() -> None:
     problem = three_samples(0.0)
     for _ in range(1500):
         u, lam = algorithm._state(problem)
-        slopes, _ = algorithm._along(problem, u, algorithm._weights(lam))
+        slopes, _ = algorithm._differences(problem, u, algorithm._weights(lam))
         algorithm.backward(problem)
         if slopes is not None:
             sigma = torch.sigmoid(lam)
@@ -218,7 +217,7 @@ def minimum(losses: SampleLosses, start: Tensors, lam: Tensor, rho: float, steps
 
 
 def test_hypergradient_of_a_classifier_equals_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fedbio, "REACH", 1e-4)  # possible in double precision, which has little noise
+    monkeypatch.setattr(fedbio, "DISTANCE", 1e-4)  # possible in double precision, which has little noise
     losses, held_out, start = softmax_regression()
     rho, h = 0.2, 1e-4
     lam = torch.linspace(-1, 1, 8, dtype=torch.float64)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms.base import Members, ModelState, Update
+from fedcohort.algorithms import Members, ModelState, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.feddf import FedDF, distillation_loss, targets
 from fedcohort.algorithms.server import ServerTools

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fedcohort
-from fedcohort.algorithms.base import Members, ModelState, Update
+from fedcohort.algorithms import Members, ModelState, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedavgm import FedAvgM
 from fedcohort.algorithms.fednova import FedNova, effective_steps

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms.base import Update
+from fedcohort.algorithms import Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.local import Training

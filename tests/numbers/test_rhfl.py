@@ -13,14 +13,13 @@ from torch import nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms.base import Members, ModelState, Update
+from fedcohort.algorithms import Members, ModelState, Update, parameters
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import SymmetricLearning
-from fedcohort.algorithms.rhfl import RHFL, confidence, pull
+from fedcohort.algorithms.rhfl import RHFL, alignment_gradient, confidence
 from fedcohort.algorithms.server import ServerTools
 from fedcohort.core.errors import UsageError
-from fedcohort.core.parameters import parameters
 from fedcohort.runs.given import Given
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
@@ -72,12 +71,12 @@ def test_pull_equals_the_gradient_of_the_divergence() -> None:
         for i in range(4) for j in range(4) if j != i
     )  # fmt: skip
     (gradient,) = torch.autograd.grad(loss, logits)
-    assert torch.allclose(pull(outputs, shares), gradient, rtol=1e-12, atol=1e-15)
+    assert torch.allclose(alignment_gradient(outputs, shares), gradient, rtol=1e-12, atol=1e-15)
 
 
 def test_pull_of_identical_models_is_zero() -> None:
     outputs = functional.softmax(torch.randn(1, 7, 3, generator=torch.Generator().manual_seed(0)), -1).expand(3, 7, 3)
-    assert not pull(outputs, torch.tensor([0.5, 0.3, 0.2])).any()
+    assert not alignment_gradient(outputs, torch.tensor([0.5, 0.3, 0.2])).any()
 
 
 # --- the server half -------------------------------------------------------------------------------------------------------

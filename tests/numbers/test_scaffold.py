@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms.base import Members, ModelState, Tensors, Update
+from fedcohort.algorithms import Members, ModelState, Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.scaffold import Scaffold

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 import fedcohort
-from fedcohort.algorithms import ALGORITHMS
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update
+from fedcohort.algorithms import ALGORITHMS, Algorithm, Members, ModelState, Update
 from fedcohort.algorithms.fedadagrad import FedAdagrad
 from fedcohort.algorithms.fedadam import FedAdam
 from fedcohort.algorithms.fedavg import FedAvg

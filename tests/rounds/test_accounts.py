@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcohort.algorithms.base import Update
+from fedcohort.algorithms import Update
 from fedcohort.record import KEPT, LedgerRow, RoundRow
 from fedcohort.rounds import play_round
 from fedcohort.rounds.ledger import num_bytes

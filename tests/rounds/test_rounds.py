@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedcohort.algorithms.base import Update, is_finite
+from fedcohort.algorithms import Update
+from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.parameters import parameters
 from fedcohort.record import ClientRow, RoundRow
 from fedcohort.rounds import Game, play_round

@@ -8,7 +8,7 @@ import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.datasets import load
+from fedcohort.federation.loading import load
 from fedcohort.runs import jobs
 from tests.experiments import small
 from tests.golden.test_same_bits import record

@@ -81,6 +81,7 @@ def an_outcome(
     t: int = 1,
     accuracy: float = np.nan,
     class_accuracy: Sequence[float] = (),
+    validation_losses: Sequence[float] | Values = (),
     trained: Sequence[bool] | None = None,
     admitted: Sequence[bool] | None = None,
     reports: Mapping[str, Sequence[float] | Values] | None = None,
@@ -100,6 +101,7 @@ def an_outcome(
         duration=1.0,
         accuracy=accuracy,
         class_accuracy=np.array(class_accuracy, dtype=np.float64),
+        validation_losses=np.array(validation_losses, dtype=np.float64),
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms.base import Algorithm, Problem, Update
+from fedcohort.algorithms import Algorithm, Problem, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.core.errors import UsageError

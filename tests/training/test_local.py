@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.algorithms.base import Tensors, Update
+from fedcohort.algorithms import Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.core.errors import UsageError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcohort.algorithms.base import Members
+from fedcohort.algorithms import Members
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.engines.local import LocalEngine

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.algorithms.base import Algorithm, Problem
+from fedcohort.algorithms import Algorithm, Problem
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedbio import FedBiO
 from fedcohort.algorithms.fedprox import FedProx

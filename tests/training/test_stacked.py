@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import fedcohort
-from fedcohort.algorithms.base import Algorithm, Problem, RunningMean, Tensors, Update, is_finite
+from fedcohort.algorithms import Algorithm, Problem, RunningMean, Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.states import pack
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local import LocalEngine, _cut
@@ -468,7 +469,7 @@ def test_means_that_are_worked_out_aside_enter_in_their_order(monkeypatch: pytes
         weights = [1.0 + i % 3 for i in range(len(updates))]
         beside = mean_of(updates, weights)
         with monkeypatch.context() as patch:
-            patch.setattr("fedcohort.algorithms.base.aside", at_once)
+            patch.setattr("fedcohort.algorithms.means.aside", at_once)
             inline = mean_of(updates, weights)
         assert all(torch.equal(value, inline[name]) for name, value in beside.items())
 

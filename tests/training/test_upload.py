@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedcohort.algorithms.base import Update
+from fedcohort.algorithms import Update
 from fedcohort.rounds import play_round
 from fedcohort.runs.given import Given
 from fedcohort.selection import Card, Cohort, Outcome, Round, Selector, Speed, Why, parameters

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms import Algorithm
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedbio import FedBiO
 from fedcohort.algorithms.local import Training

@@ -1,4 +1,4 @@
-"""Names that FedCohort imports of pydantic; see ../README.md."""
+"""Names that FedCohort imports from pydantic; see ../README.md."""
 
 ConfigDict = dict
 

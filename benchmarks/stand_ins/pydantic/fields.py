@@ -1,5 +1,5 @@
-"""A name."""
+"""A name that FedCohort imports; see ../README.md."""
 
 
 class FieldInfo:
-    """Never made."""
+    """No instance is made."""

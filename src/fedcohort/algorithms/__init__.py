@@ -1,39 +1,46 @@
-"""Federated algorithms, one file each, client half and server half. :data:`ALGORITHMS` and
-:data:`LOSSES` say where each name comes from."""
+"""Federated algorithms: one file per algorithm, with its client half and its server half.
 
-from fedcohort.core.plugins import Table
+Write an algorithm of your own with the names of this package: extend :class:`Algorithm`, make the class a ``@parameters`` class,
+and give it a :class:`Card`. :data:`ALGORITHMS` and :data:`LOSSES` list the built-in names. Modules that need torch are imported
+at the first use of one of their names.
+"""
 
-__all__ = ["ALGORITHMS", "LOSSES"]
+from typing import TYPE_CHECKING
 
-ALGORITHMS = Table(
-    kind="algorithm",
-    group="fedcohort.algorithms",
-    base="fedcohort.algorithms.base:Algorithm",
-    builtin={
-        "fedsgd": "fedcohort.algorithms.fedsgd:FedSGD",
-        "fedavg": "fedcohort.algorithms.fedavg:FedAvg",
-        "fedprox": "fedcohort.algorithms.fedprox:FedProx",
-        "fednova": "fedcohort.algorithms.fednova:FedNova",
-        "scaffold": "fedcohort.algorithms.scaffold:Scaffold",
-        "fedavgm": "fedcohort.algorithms.fedavgm:FedAvgM",
-        "fedadagrad": "fedcohort.algorithms.fedadagrad:FedAdagrad",
-        "fedadam": "fedcohort.algorithms.fedadam:FedAdam",
-        "fedyogi": "fedcohort.algorithms.fedyogi:FedYogi",
-        "feddf": "fedcohort.algorithms.feddf:FedDF",
-        "fedbio": "fedcohort.algorithms.fedbio:FedBiO",
-        "rhfl": "fedcohort.algorithms.rhfl:RHFL",
-        "centralised": "fedcohort.algorithms.centralised:Centralised",
-    },
-)
+from fedcohort.algorithms.tables import ALGORITHMS, LOSSES
+from fedcohort.core.lazy import lazy_names
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
 
-LOSSES = Table(
-    kind="loss",
-    group="fedcohort.losses",
-    builtin={
-        "ce": "fedcohort.algorithms.losses:CrossEntropy",
-        "robust": "fedcohort.algorithms.losses:Robust",
-        "sl": "fedcohort.algorithms.losses:SymmetricLearning",
-        "sce": "fedcohort.algorithms.losses:SymmetricCrossEntropy",
-        "double_softmax": "fedcohort.algorithms.losses:DoubleSoftmax",
+if TYPE_CHECKING:
+    from fedcohort.algorithms.base import Algorithm, WeightMode
+    from fedcohort.algorithms.local import Training
+    from fedcohort.algorithms.losses import Loss
+    from fedcohort.algorithms.means import RunningMean, blend
+    from fedcohort.algorithms.problem import Problem, per_client
+    from fedcohort.algorithms.server import ServerTools
+    from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
+
+__all__ = [
+    "ALGORITHMS", "LOSSES", "Algorithm", "Card", "Loss", "Members", "ModelState", "Problem", "RunningMean", "ServerTools",
+    "Tensors", "Training", "Update", "WeightMode", "blend", "parameters", "per_client",
+]  # fmt: skip
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Algorithm": "base:Algorithm",
+        "Loss": "losses:Loss",
+        "Members": "updates:Members",
+        "ModelState": "updates:ModelState",
+        "Problem": "problem:Problem",
+        "RunningMean": "means:RunningMean",
+        "ServerTools": "server:ServerTools",
+        "Tensors": "updates:Tensors",
+        "Training": "local:Training",
+        "Update": "updates:Update",
+        "WeightMode": "base:WeightMode",
+        "blend": "means:blend",
+        "per_client": "problem:per_client",
     },
 )

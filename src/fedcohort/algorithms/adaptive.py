@@ -1,7 +1,7 @@
-"""What server optimisers share: the difference they treat as a gradient, and the move they make.
+"""Arithmetic that server optimizers share: the difference that serves as a gradient, and the step they take.
 
-The average of the clients' models minus the old model stands for −gradient. Only trainable parameters are optimised;
-batch-norm statistics are averaged plainly. Differences and states are float64.
+The average of the clients' models minus the old model takes the place of −gradient. Only trainable parameters are optimized;
+batch-norm statistics are averaged. Differences and states are float64.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fedcohort.algorithms.base import Members, ModelState, Tensors
+from fedcohort.algorithms.updates import Members, ModelState, Tensors
 
 __all__ = ["adaptive_move", "decayed", "difference", "moved"]
 
@@ -22,7 +22,7 @@ def difference(model: ModelState, merged: ModelState, members: Members) -> Tenso
 
 
 def moved(model: ModelState, merged: ModelState, move: Mapping[str, Tensor]) -> ModelState:
-    """model + move where there is a move, ``merged`` elsewhere; in the model's number formats."""
+    """model + move for entries that have a move, the entry of ``merged`` for all others; in the dtypes of the model."""
     return {
         name: (model[name].double() + move[name]).to(value.dtype) if name in move else value
         for name, value in merged.items()
@@ -30,7 +30,7 @@ def moved(model: ModelState, merged: ModelState, move: Mapping[str, Tensor]) -> 
 
 
 def decayed(mean: Tensors, beta: float, new: Tensors) -> Tensors:
-    """β·mean + (1 − β)·new; a mean that is not there yet is 0."""
+    """β·mean + (1 − β)·new; entries that the mean does not have yet are 0."""
     return {name: beta * mean.get(name, 0.0) + (1 - beta) * value for name, value in new.items()}
 
 

@@ -1,9 +1,9 @@
-"""Centralised training: what the same model learns when all data are in one place. No federated algorithm, a yardstick.
+"""Centralized training: a baseline that trains the same model on all data in one place. It is not a federated algorithm.
 
-The data of all clients, as the clients hold them (label noise, feature shift, without the held-out parts), are given to a single
-client; a round is ``training.epochs`` epochs of it, with optimiser state that is fresh in every round as everywhere else. Who would
-have been selected, is available or drops out does not matter: that client always takes part. Its simulated time is that of one
-client with all samples, and the record counts one model down and up a round; what it costs to bring the data together is not in it.
+A single client receives the data of all clients, as the clients hold them: with label noise and feature shift, without the held-out
+parts. A round is ``training.epochs`` epochs, and the optimizer starts with fresh state in every round, as in all other algorithms.
+Selection, availability and dropout have no effect: the client takes part in every round. Its simulated time is that of one client
+with all samples. The record counts one model down and one model up per round; the cost of collecting the data is not included.
 """
 
 from typing import ClassVar
@@ -17,9 +17,9 @@ __all__ = ["Centralised"]
 
 @parameters
 class Centralised(Algorithm):
-    """One client that holds everybody's data; the selection strategy and the systems section have no say."""
+    """One client that holds the data of all clients; the selection strategy and the systems section have no effect."""
 
     card: ClassVar[Card] = Card(
-        source="a yardstick, no federated algorithm", status="ours", discloses="all its data", cost="O(P)"
+        source="a baseline, not a federated algorithm", status="ours", discloses="all data of the clients", cost="O(P)"
     )
     pools: ClassVar[bool] = True

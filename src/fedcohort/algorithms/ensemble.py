@@ -1,26 +1,28 @@
-"""The models of a round, all at once: what FedDF and RHFL fold updates into."""
+"""All models of a round at once, for algorithms that let the models teach each other (FedDF and RHFL)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from fedcohort.algorithms.base import Members, ModelState, RunningMean, Tensors, Update, WeightMode
+from fedcohort.algorithms.base import WeightMode
+from fedcohort.algorithms.means import RunningMean
+from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.core.errors import UsageError
 
-__all__ = ["Ensemble", "Member", "all_alike", "average", "check_weights"]
+__all__ = ["ClientModel", "Ensemble", "all_identical", "average", "check_weights"]
 
 
 @dataclass(frozen=True)
-class Member:
-    """One admitted model.
+class ClientModel:
+    """The admitted model of one client.
 
     Attributes:
-        client: whose it is.
-        state: the whole model; tensors that the client did not send are as it received them.
-        weight: in an average, before normalisation.
+        client: id of the client.
+        state: the whole model; tensors that the client did not send are those that it received.
+        weight: weight in an average, before normalization.
         times: how often the client counts.
-        extra: what it sent beside the model.
+        extra: what the client sent beside the model.
     """
 
     client: int
@@ -32,43 +34,43 @@ class Member:
 
 @dataclass
 class Ensemble:
-    """The fold: keeps the round's models until its end."""
+    """The fold of a round; it keeps all models until the end of the round."""
 
     model: ModelState
     members: Members
-    models: list[Member] = field(default_factory=list)
+    models: list[ClientModel] = field(default_factory=list)
 
     def add(self, update: Update, weight: float) -> None:
-        """Keep an update's model."""
+        """Keep the model of an update."""
         state = update.state
         if update.sent is not None:
             state = {name: value if name in update.sent else self.model[name] for name, value in state.items()}
         times = self.members.multiplicity.get(update.client, 1)
-        self.models.append(Member(update.client, state, weight, times, update.extra))
+        self.models.append(ClientModel(update.client, state, weight, times, update.extra))
 
 
-def average(models: Sequence[Member], weights: Sequence[float] | None = None) -> ModelState:
-    """Σ a_i w_i; ``weights`` in place of the members' own."""
+def average(models: Sequence[ClientModel], weights: Sequence[float] | None = None) -> ModelState:
+    """Σ a_i w_i; ``weights`` replace the models' own weights."""
     mean = RunningMean()
-    for member, weight in zip(models, weights or [member.weight for member in models], strict=True):
-        mean.add(member.state, weight)
+    for model, weight in zip(models, weights or [model.weight for model in models], strict=True):
+        mean.add(model.state, weight)
     return mean.result()
 
 
-def all_alike(models: Sequence[Member]) -> bool:
-    """Whether all models are the same, bit for bit; one model is."""
+def all_identical(models: Sequence[ClientModel]) -> bool:
+    """Whether all models are identical, bit for bit; true for a single model."""
     first, *others = models
     return all(torch.equal(value, other.state[name]) for other in others for name, value in first.state.items())
 
 
-def check_weights(weights: WeightMode, who: str) -> None:
-    """An ensemble is averaged: weights that do not sum to 1 mean nothing here.
+def check_weights(weights: WeightMode, algorithm: str) -> None:
+    """Check that the weight mode suits an ensemble: weights must sum to 1.
 
     Raises:
-        UsageError: they do not.
+        UsageError: the weights of this mode do not sum to 1.
     """
     if weights not in ("n_selected", "uniform", "cohort"):
         raise UsageError(
-            f"algorithm.weights = {weights!r}: {who} averages the clients' models, so that weights must sum to 1; "
+            f"algorithm.weights = {weights!r}: {algorithm} averages the clients' models, so weights must sum to 1; "
             "use n_selected, uniform or cohort"
         )

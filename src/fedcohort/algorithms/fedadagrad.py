@@ -1,11 +1,11 @@
-"""FedAdagrad: Adagrad on the server. As FedAdam, but v is the sum of all squared updates.
+"""FedAdagrad: Adagrad on the server. It differs from FedAdam in v, which is the sum of all squared updates.
 
     Δ     = Σ a_i (w_i − w^t)
     u     ← β₁ u + (1 − β₁) Δ
     v     ← v + Δ²,   v = τ² at the start
     w^{t+1} = w^t + s·u/(√v + τ)
 
-In a round without any admitted update u and v stay as they are.
+In a round without admitted updates, u and v stay as they are.
 
 Reddi et al., "Adaptive Federated Optimization", 2021, arXiv:2003.00295; code ``adap/flower``,
 ``flwr/serverapp/strategy/fedadagrad.py``, which starts at v = 0 and has no momentum (β₁ = 0).
@@ -17,7 +17,8 @@ import torch
 from annotated_types import Ge, Gt, Lt
 
 from fedcohort.algorithms.adaptive import adaptive_move, decayed, difference, moved
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Tensors
+from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms.updates import Members, ModelState, Tensors
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 
@@ -26,14 +27,14 @@ __all__ = ["FedAdagrad"]
 
 @parameters
 class FedAdagrad(Algorithm):
-    """Adagrad as the server's optimiser."""
+    """Adagrad as the server's optimizer."""
 
     server_lr: Annotated[float, Gt(0)] = 0.1
     """Step size of the server (s)."""
     beta_1: Annotated[float, Ge(0), Lt(1)] = 0.9
-    """Decay of the mean update (β₁); 0 is Adagrad without momentum."""
+    """Decay of the mean update (β₁); 0 gives Adagrad without momentum."""
     tau: Annotated[float, Gt(0)] = 1e-3
-    """Degree of adaptivity (τ): small values adapt more."""
+    """Degree of adaptivity (τ); smaller values adapt more."""
 
     card: ClassVar[Card] = Card(source="Reddi et al. 2021, arXiv:2003.00295; adap/flower", status="code", cost="O(kP)")
 

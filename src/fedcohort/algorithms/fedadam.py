@@ -5,10 +5,10 @@
     v     ← β₂ v + (1 − β₂) Δ²,   v = τ² at the start
     w^{t+1} = w^t + s·u/(√v + τ)
 
-In a round without any admitted update u and v stay as they are.
+In a round without admitted updates, u and v stay as they are.
 
 Reddi et al., "Adaptive Federated Optimization", 2021, arXiv:2003.00295, without bias correction; code ``adap/flower``,
-``flwr/serverapp/strategy/fedadam.py``, which has one (with the exponent one too large) and starts at v = 0.
+``flwr/serverapp/strategy/fedadam.py``, which corrects the bias (with an exponent that is too large by one) and starts at v = 0.
 """
 
 import math
@@ -18,7 +18,8 @@ import torch
 from annotated_types import Ge, Gt, Lt
 
 from fedcohort.algorithms.adaptive import adaptive_move, decayed, difference, moved
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Tensors
+from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms.updates import Members, ModelState, Tensors
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 
@@ -27,7 +28,7 @@ __all__ = ["FedAdam"]
 
 @parameters
 class FedAdam(Algorithm):
-    """Adam as the server's optimiser."""
+    """Adam as the server's optimizer."""
 
     server_lr: Annotated[float, Gt(0)] = 0.1
     """Step size of the server (s)."""
@@ -36,9 +37,9 @@ class FedAdam(Algorithm):
     beta_2: Annotated[float, Ge(0), Lt(1)] = 0.99
     """Decay of the mean squared update (β₂)."""
     tau: Annotated[float, Gt(0)] = 1e-3
-    """Degree of adaptivity (τ): small values adapt more."""
+    """Degree of adaptivity (τ); smaller values adapt more."""
     bias_correction: bool = False
-    """Multiply s by √(1 − β₂^n)/(1 − β₁^n) in the n-th round that has an update, as Adam does; the paper does not."""
+    """Multiply s by √(1 − β₂^n)/(1 − β₁^n) in the n-th round that has an update, as Adam does. The paper does not do this."""
 
     card: ClassVar[Card] = Card(source="Reddi et al. 2021, arXiv:2003.00295; adap/flower", status="code", cost="O(kP)")
 

@@ -4,7 +4,7 @@
     v     ← β v + Δ
     w^{t+1} = w^t + s·v
 
-With β = 0 it is FedAvg with server damping s. In a round without any admitted update v stays as it is.
+With β = 0, this is FedAvg with server damping s. In a round without admitted updates, v stays as it is.
 
 Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification", 2019,
 arXiv:1909.06335; code ``adap/flower``, ``flwr/serverapp/strategy/fedavgm.py``.
@@ -15,7 +15,8 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Gt, Lt
 
 from fedcohort.algorithms.adaptive import difference, moved
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Tensors
+from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms.updates import Members, ModelState, Tensors
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 
@@ -24,7 +25,7 @@ __all__ = ["FedAvgM"]
 
 @parameters
 class FedAvgM(Algorithm):
-    """Server momentum on the average of locally trained models."""
+    """Server momentum on the average of the clients' models."""
 
     server_lr: Annotated[float, Gt(0)] = 1.0
     """Step size of the server (s)."""
@@ -37,7 +38,7 @@ class FedAvgM(Algorithm):
         self.v: Tensors = {}
 
     def step(self, model: ModelState, merged: ModelState, members: Members) -> ModelState:
-        """v ← βv + Δ; w + s·v."""
+        """v ← βv + Δ, then w + s·v."""
         change = difference(model, merged, members)
         self.v = {name: self.beta * self.v.get(name, 0.0) + delta for name, delta in change.items()}
         return moved(model, merged, {name: self.server_lr * v for name, v in self.v.items()})

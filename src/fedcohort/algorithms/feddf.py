@@ -1,4 +1,4 @@
-"""FedDF: the server distils the ensemble of the clients' models into their average, on unlabelled public samples.
+"""FedDF: the server distills the ensemble of the clients' models into their average, on unlabeled public samples.
 
     student ← Σ a_i w_i                                                    the FedAvg model
     for batches x of the public set, at most ``max_batches``:
@@ -7,11 +7,12 @@
         every ``eval_every`` batches: validation accuracy; stop when it has not improved for ``patience`` batches
     w^{t+1} = the best student on the validation set; the last one without a validation set
 
-A teacher whose outputs on public samples are not finite is dropped, from the average too where the first batch shows it. A single
-teacher has nothing to teach its own copy: its model is the result. A client that was drawn several times counts as often.
+A teacher with outputs on public samples that are not finite is dropped; if the first batch shows it, the teacher is also left out of
+the average. A single teacher cannot improve its own copy, so its model is the result. A client that was drawn several times counts
+as often.
 
-Published are max_batches = 10,000, eval_every = 100 and patience = 1,000; the smaller defaults are ours. Outputs of the teachers on a
-public sample are computed when it is first used, and kept: they do not change during the round.
+The published values are max_batches = 10,000, eval_every = 100 and patience = 1,000; the smaller defaults are ours. The teachers'
+outputs on a public sample are computed at its first use and kept, because they do not change during the round.
 
 Lin et al., "Ensemble Distillation for Robust Model Fusion in Federated Learning", 2020, arXiv:2006.07242; code
 epfml/federated-learning-public-code.
@@ -27,9 +28,10 @@ from annotated_types import Ge, Gt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update
-from fedcohort.algorithms.ensemble import Ensemble, Member, all_alike, average, check_weights
+from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms.ensemble import ClientModel, Ensemble, all_identical, average, check_weights
 from fedcohort.algorithms.server import ServerTools
+from fedcohort.algorithms.updates import Members, ModelState, Update
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.core.threads import one_thread
@@ -38,17 +40,17 @@ __all__ = ["FedDF", "distillation_loss", "targets"]
 
 Target = Literal["avg_logits", "avg_losses", "avg_probs"]
 CLIP = 5.0
-"""Gradient norm at most."""
+"""Largest norm of the student's gradient."""
 
 
 def targets(logits: Tensor, counts: Tensor, temperature: float, target: Target) -> tuple[Tensor, Tensor]:
-    """What the teachers say of a batch: probabilities q [B, K], and Σ q·log q [B], the part of the loss that no student changes.
+    """The teachers' targets for a batch: probabilities q [B, K], and Σ q·log q [B], the part of the loss that is constant.
 
-    ``avg_losses`` is the mean of the teachers' own losses. It needs the mean of their probabilities only, as ``avg_probs`` does: the
-    two have the same gradient and differ by a constant.
+    ``avg_losses`` is the mean of the student's losses against each teacher. Like ``avg_probs``, it needs only the mean of the
+    teachers' probabilities: the two have the same gradient and differ by a constant.
 
     Args:
-        logits: of each teacher, [n, B, K].
+        logits: outputs of each teacher, [n, B, K].
         counts: how often each teacher counts, [n].
         temperature: T.
         target: what is averaged over teachers.
@@ -65,7 +67,7 @@ def targets(logits: Tensor, counts: Tensor, temperature: float, target: Target) 
 
 
 def distillation_loss(probabilities: Tensor, constant: Tensor, logits: Tensor, temperature: float) -> Tensor:
-    """KL(teachers ‖ student), the mean over the batch; the first two as :func:`targets` gives them."""
+    """KL(teachers ‖ student), averaged over the batch; ``probabilities`` and ``constant`` come from :func:`targets`."""
     cross = (probabilities * functional.log_softmax(logits / temperature, dim=-1)).sum(-1)
     return (constant - cross).mean()
 
@@ -75,25 +77,25 @@ class FedDF(Algorithm):
     """FedAvg, then distillation of the clients' ensemble into the average on public samples."""
 
     temperature: Annotated[float, Gt(0)] = 1.0
-    """Temperature T of teachers' and student's softmax."""
+    """Temperature T of the teachers' and the student's softmax."""
     lr: Annotated[float, Gt(0)] = 1e-3
     """Learning rate of Adam on the server; falls to 0 on a half cosine over ``max_batches``."""
     batch_size: Annotated[int, Ge(1)] = 128
     """Public samples per step."""
     max_batches: Annotated[int, Ge(1)] = 500
-    """Steps at most (published: 10,000)."""
+    """Largest number of steps (published: 10,000)."""
     eval_every: Annotated[int, Ge(1)] = 50
-    """Steps between two looks at the validation accuracy (published: 100)."""
+    """Steps between two evaluations on the validation set (published: 100)."""
     patience: Annotated[int, Ge(1)] = 200
     """Steps without a better validation accuracy after which distillation stops (published: 1,000)."""
     target: Target = "avg_logits"
     """What is averaged over teachers: their logits, their probabilities, or the student's losses against each of them."""
     drop_worst: bool = False
-    """Leave out teachers that are no better than chance on the validation set."""
+    """Leave out teachers that are not better than chance on the validation set."""
     return_best: bool = False
-    """Let the average before distillation compete for the best validation accuracy, too."""
+    """Return the average before distillation if its validation accuracy is the best."""
     refresh_statistics: bool = False
-    """Estimate batch-norm statistics of the result anew on the public samples."""
+    """Estimate the batch-norm statistics of the result again, on the public samples."""
 
     card: ClassVar[Card] = Card(
         source="Lin et al. 2020, arXiv:2006.07242; epfml/federated-learning-public-code",
@@ -108,7 +110,7 @@ class FedDF(Algorithm):
         self.shares: dict[int, float] = {}
 
     def begin(self, model: ModelState, members: Members) -> Ensemble:
-        """The round's models are kept until its end."""
+        """Keep the models of the round until its end."""
         return Ensemble(model, members)
 
     def add(self, fold: Ensemble, update: Update, weight: float) -> None:
@@ -116,9 +118,9 @@ class FedDF(Algorithm):
         fold.add(update, weight)
 
     def end(self, fold: Ensemble, model: ModelState, members: Members) -> ModelState:
-        """Average and distil; the received model if no teacher has finite outputs."""
+        """Average and distill; returns the received model if no teacher has finite outputs."""
         self.shares = {member.client: member.weight for member in fold.models}
-        if all_alike(fold.models):
+        if all_identical(fold.models):
             return average(fold.models)
         assert self.tools is not None, "prepare() comes first"
         with one_thread():
@@ -130,67 +132,91 @@ class FedDF(Algorithm):
             start = average(teachers.models)
             if self.drop_worst:
                 teachers.drop_worst()
-            if not teachers.models or all_alike(teachers.models):
+            if not teachers.models or all_identical(teachers.models):
                 return start
-            student = self._distil(self.tools, teachers, start, members.t)
+            student = self._distill(self.tools, teachers, start, members.t)
             if self.refresh_statistics:
                 with self.tools.seeded("refresh", members.t):
                     _refresh(self.tools, student, self.batch_size)
         return {name: value.detach().clone().contiguous() for name, value in student.state_dict().items()}
 
     def weighed(self) -> Mapping[int, float]:
-        """Nothing for teachers that were dropped."""
+        """0 for teachers that were dropped."""
         return self.shares
 
-    def _distil(self, tools: ServerTools, teachers: "_Teachers", start: ModelState, t: int) -> nn.Module:
-        """The student after distillation: the best that was seen, or the last."""
-        student = tools.model(start)
-        weights = [p for p in student.parameters() if p.requires_grad]
-        optimizer = torch.optim.Adam(weights, self.lr, fused=True)
-        validated = len(tools.validation[1]) > 0
-        best, best_accuracy, best_batch = copy.deepcopy(student), -1.0, 0
-        first_accuracy = tools.accuracy(student) if self.return_best and validated else -1.0
+    def _distill(self, tools: ServerTools, teachers: "_Teachers", start: ModelState, t: int) -> nn.Module:
+        """The student after distillation: the best on the validation set, or the last without one."""
+        student = _Student(self, tools, start, t)
         for batch, index in enumerate(teachers.batches(self.max_batches), start=1):
-            for group in optimizer.param_groups:
-                group["lr"] = self.lr * 0.5 * (1 + math.cos(math.pi * (batch - 1) / self.max_batches))
-            probabilities, constant = teachers.say(index)
-            student.train()
-            with tools.seeded("distillation", t, batch):
-                logits = tools.logits(student, tools.public[index])
-            loss = distillation_loss(probabilities, constant, logits, self.temperature)
-            if not torch.isfinite(loss):
+            if not student.learn(batch, index, *teachers.targets_of(index)) or student.is_done(batch):
                 break
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(weights, CLIP)
-            optimizer.step()
-            if not validated:
-                best = student
-            elif batch % self.eval_every == 0 or batch == self.max_batches:
-                accuracy = tools.accuracy(student)
-                if accuracy > best_accuracy:
-                    best, best_accuracy, best_batch = copy.deepcopy(student), accuracy, batch
-                elif batch - best_batch >= self.patience:
-                    break
-        return tools.model(start) if first_accuracy > best_accuracy else best
+        return student.result()
+
+
+class _Student:
+    """The student of a round: its training, and the best network so far on the validation set."""
+
+    def __init__(self, settings: FedDF, tools: ServerTools, start: ModelState, t: int) -> None:
+        self._settings, self._tools, self._start, self._t = settings, tools, start, t
+        self._network = tools.model(start)
+        self._weights = [p for p in self._network.parameters() if p.requires_grad]
+        self._optimizer = torch.optim.Adam(self._weights, settings.lr, fused=True)
+        self._is_validated = len(tools.validation[1]) > 0
+        self._best, self._best_accuracy, self._best_batch = copy.deepcopy(self._network), -1.0, 0
+        self._start_accuracy = tools.accuracy(self._network) if settings.return_best and self._is_validated else -1.0
+
+    def learn(self, batch: int, index: Tensor, probabilities: Tensor, constant: Tensor) -> bool:
+        """One step towards the teachers' targets on the public samples ``index``; False, without a step, if the loss is not finite."""
+        settings, tools, network = self._settings, self._tools, self._network
+        for group in self._optimizer.param_groups:
+            group["lr"] = settings.lr * 0.5 * (1 + math.cos(math.pi * (batch - 1) / settings.max_batches))
+        network.train()
+        with tools.seeded("distillation", self._t, batch):
+            logits = tools.logits(network, tools.public[index])
+        loss = distillation_loss(probabilities, constant, logits, settings.temperature)
+        if not torch.isfinite(loss):
+            return False
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self._weights, CLIP)
+        self._optimizer.step()
+        return True
+
+    def is_done(self, batch: int) -> bool:
+        """Validate the student after its step number ``batch`` if it is due; True if distillation should stop."""
+        settings = self._settings
+        if not self._is_validated:
+            self._best = self._network
+            return False
+        if batch % settings.eval_every and batch != settings.max_batches:
+            return False
+        accuracy = self._tools.accuracy(self._network)
+        if accuracy > self._best_accuracy:
+            self._best, self._best_accuracy, self._best_batch = copy.deepcopy(self._network), accuracy, batch
+            return False
+        return batch - self._best_batch >= settings.patience
+
+    def result(self) -> nn.Module:
+        """The best network, or the last one without a validation set."""
+        return self._tools.model(self._start) if self._start_accuracy > self._best_accuracy else self._best
 
 
 class _Teachers:
-    """The teachers of a round, and what they said of public samples so far."""
+    """The teachers of a round, and the targets that they have given for public samples so far."""
 
-    def __init__(self, rule: FedDF, tools: ServerTools, models: list[Member], t: int) -> None:
+    def __init__(self, settings: FedDF, tools: ServerTools, models: list[ClientModel], t: int) -> None:
         self.models = models
-        self._rule, self._tools, self._t = rule, tools, t
-        self._modules = [tools.model(member.state) for member in models]
+        self._settings, self._tools, self._t = settings, tools, t
+        self._networks = [tools.model(member.state) for member in models]
         n = len(tools.public)
         like = next(value for value in models[0].state.values() if value.is_floating_point())
-        self._known = torch.zeros(n, dtype=torch.bool, device=like.device)
+        self._has_targets = torch.zeros(n, dtype=torch.bool, device=like.device)
         self._probabilities, self._constant = like.new_zeros((n, tools.num_classes)), like.new_zeros(n)
-        self._logits(next(self.batches(1)))  # drops those that are not finite from the start
+        self._logits(next(self.batches(1)))  # drops teachers that are not finite on the first batch
 
     def batches(self, number: int) -> Iterator[Tensor]:
-        """Positions of public samples, shuffled anew whenever all were used; a last batch of one is left out."""
-        rng, n, size = self._tools.rng("distillation", self._t), len(self._known), self._rule.batch_size
+        """Positions of public samples, shuffled again after each pass; a last batch of a single sample is left out."""
+        rng, n, size = self._tools.rng("distillation", self._t), len(self._has_targets), self._settings.batch_size
         while True:
             for index in torch.from_numpy(rng.permutation(n)).split(size):  # type: ignore[no-untyped-call]
                 if len(index) < min(2, n, size):
@@ -198,42 +224,45 @@ class _Teachers:
                 if number == 0:
                     return
                 number -= 1
-                yield index.to(self._known.device)
+                yield index.to(self._has_targets.device)
 
     def drop_worst(self) -> None:
-        """Leave out teachers that guess."""
+        """Leave out teachers that are not better than chance on the validation set."""
         if len(self._tools.validation[1]):
-            self._keep([self._tools.accuracy(module) > 1 / self._tools.num_classes for module in self._modules])
+            self._keep([self._tools.accuracy(network) > 1 / self._tools.num_classes for network in self._networks])
 
-    def say(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """See :func:`targets`, of public samples; NaN once no teacher is left."""
-        new = index[~self._known[index]]
+    def targets_of(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The :func:`targets` for public samples; NaN if no teacher is left."""
+        new = index[~self._has_targets[index]]
         if len(new):
             logits = self._logits(new)
             counts = torch.tensor([float(member.times) for member in self.models])
             if self.models:
-                found = targets(logits, counts, self._rule.temperature, self._rule.target)
-                self._probabilities[new], self._constant[new] = found
+                probabilities, constant = targets(logits, counts, self._settings.temperature, self._settings.target)
+                self._probabilities[new], self._constant[new] = probabilities, constant
             else:
                 self._constant[new] = torch.nan
-            self._known[new] = True
+            self._has_targets[new] = True
         return self._probabilities[index], self._constant[index]
 
     def _logits(self, index: Tensor) -> Tensor:
-        """Outputs of all teachers, [n, B, K]; those with other than finite numbers are dropped."""
+        """Outputs of all teachers, [n, B, K]; teachers with outputs that are not finite are dropped."""
         with torch.no_grad():
-            each = [self._tools.logits(module, self._tools.public[index]) for module in self._modules]
-        fine = [bool(torch.isfinite(logits).all()) for logits in each]
-        self._keep(fine)
-        return torch.stack([logits for logits, kept in zip(each, fine, strict=True) if kept] or [torch.empty(0)])
+            each = [self._tools.logits(network, self._tools.public[index]) for network in self._networks]
+        finite = [bool(torch.isfinite(logits).all()) for logits in each]
+        self._keep(finite)
+        return torch.stack(
+            [logits for logits, is_finite in zip(each, finite, strict=True) if is_finite] or [torch.empty(0)]
+        )
 
-    def _keep(self, fine: list[bool]) -> None:
-        self.models = [member for member, good in zip(self.models, fine, strict=True) if good]
-        self._modules = [module for module, good in zip(self._modules, fine, strict=True) if good]
+    def _keep(self, mask: list[bool]) -> None:
+        """Keep the teachers at which ``mask`` is True."""
+        self.models = [member for member, keep in zip(self.models, mask, strict=True) if keep]
+        self._networks = [network for network, keep in zip(self._networks, mask, strict=True) if keep]
 
 
 def _refresh(tools: ServerTools, student: nn.Module, batch_size: int) -> None:
-    """Running statistics of batch norm as plain means over the public samples' batches."""
+    """Set the running statistics of batch norm to plain means over the batches of public samples."""
     norms = [part for part in student.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:

@@ -1,18 +1,18 @@
-"""FedProx: clients stay near the model they received.
+"""FedProx: clients stay near the model that they received.
 
-    client i minimises  F_i(y) + (μ/2)‖y − w^t‖²,   that is, g ← g + μ·(y − w^t) at every step
+    client i minimizes  F_i(y) + (μ/2)‖y − w^t‖²,   that is, g ← g + μ·(y − w^t) at every step
     server              as FedAvg
 
-A client that has time for fewer steps sends what it has (γ-inexact solutions): strategies say so with ``Cohort.epochs``. With μ = 0
-it is FedAvg, bit for bit.
+A client that has time for fewer steps sends what it has (γ-inexact solutions); strategies request this with ``Cohort.epochs``. With
+μ = 0, the result has the same bits as FedAvg.
 
-With ``dynamic``, μ starts at ``mu`` and follows the global loss F, as the paper suggests:
+With ``dynamic``, μ starts at ``mu`` and changes with the global loss F, as the paper suggests:
 
     F(w^{t+1}) > F(w^t)                 μ ← μ + 0.1
-    the fifth fall of F in a row        μ ← max(0, μ − 0.1), and counting begins anew
+    the fifth decrease of F in a row    μ ← max(0, μ − 0.1), and the count starts again
 
-The paper takes F over everybody's training data, which nobody measures in a round of partial participation; here it is the loss on the
-server's validation set (ours). A round without any admitted update changes neither μ nor the count.
+The paper takes F over the training data of all clients, which is not available in a round with partial participation; here F is the
+loss on the server's validation set (ours). A round without admitted updates changes neither μ nor the count.
 
 Li et al., "Federated Optimization in Heterogeneous Networks", 2020, arXiv:1812.06127; code ``adap/flower``, baseline fedprox.
 """
@@ -23,19 +23,21 @@ from typing import Annotated, ClassVar
 import torch
 from annotated_types import Ge
 
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, Tensors
+from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms.problem import Problem
 from fedcohort.algorithms.server import ServerTools
+from fedcohort.algorithms.updates import Members, ModelState, Tensors
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.core.threads import one_thread
 
-__all__ = ["FedProx", "pull_back"]
+__all__ = ["FedProx", "add_proximal_gradient"]
 
 STEP = 0.1
-"""How much μ changes at a time."""
+"""Change of μ."""
 FALLS = 5
-"""Falls of the loss in a row that lower μ."""
+"""Number of consecutive decreases of the loss that lower μ."""
 
 
 @parameters
@@ -43,9 +45,10 @@ class FedProx(Algorithm):
     """FedAvg with a proximal term in the local objective."""
 
     mu: Annotated[float, Ge(0)] = 0.01
-    """Strength of the proximal term (μ); 0 is FedAvg. Usual values: 0.001, 0.01, 0.1, 1."""
+    """Strength of the proximal term (μ); 0 gives FedAvg. Usual values: 0.001, 0.01, 0.1, 1."""
     dynamic: bool = False
-    """Change μ with the loss on the server's validation set: 0.1 more when it rises, 0.1 less after five falls in a row."""
+    """Change μ with the loss on the server's validation set: increase it by 0.1 when the loss rises, and decrease it by 0.1 when
+    the loss has fallen five times in a row."""
 
     card: ClassVar[Card] = Card(source="Li et al. 2020, arXiv:1812.06127; adap/flower", status="code", cost="O(kP)")
     corrects: ClassVar[bool] = True
@@ -56,38 +59,38 @@ class FedProx(Algorithm):
         self.loss: float | None = None
         self.falls = 0
 
-    # the client half
+    # The client half.
 
     def correct(self, problem: Problem, gradients: Tensors) -> None:
         """g ← g + μ·(y − w), with the μ of the round."""
         if self.dynamic and "mu" not in problem.notes:
             problem.notes["mu"] = float(problem.received["mu"]["mu"])
-        pull_back(problem, gradients, problem.notes.get("mu", self.mu))
+        add_proximal_gradient(problem, gradients, problem.notes.get("mu", self.mu))
 
-    # the server half
+    # The server half.
 
     def prepare(self, tools: ServerTools) -> None:
-        """A changing μ needs something to follow."""
+        """Check that there is a validation set if μ changes."""
         super().prepare(tools)
         if self.dynamic and not len(tools.validation[1]):
             raise UsageError(
-                "algorithm.dynamic = true: μ follows the loss on the server's validation set, which is empty; "
+                "algorithm.dynamic = true: μ changes with the loss on the server's validation set, which is empty; "
                 "use data.validation above 0, or dynamic = false"
             )
 
     def broadcast(self) -> dict[str, Tensors]:
-        """μ, where it changes."""
+        """μ, if it changes."""
         return {"mu": {"mu": torch.tensor(self.strength, dtype=torch.float64)}} if self.dynamic else {}
 
     def step(self, model: ModelState, merged: ModelState, members: Members) -> ModelState:
-        """Damping; then μ for the next round."""
+        """Damping, then μ for the next round."""
         new = super().step(model, merged, members)
         if self.dynamic:
-            self._follow(model, new)
+            self._update_strength(model, new)
         return new
 
-    def _follow(self, model: ModelState, new: ModelState) -> None:
-        """μ after a round that led from ``model`` to ``new``."""
+    def _update_strength(self, model: ModelState, new: ModelState) -> None:
+        """Set μ after a round that led from ``model`` to ``new``."""
         assert self.tools is not None, "prepare() comes first"
         with one_thread():
             before = self.tools.loss(self.tools.model(model)) if self.loss is None else self.loss
@@ -101,9 +104,9 @@ class FedProx(Algorithm):
         self.loss = after
 
 
-def pull_back(problem: Problem, gradients: Tensors, mu: float) -> None:
+def add_proximal_gradient(problem: Problem, gradients: Tensors, mu: float) -> None:
     """Add the gradient of (μ/2)‖y − w‖² to ``gradients``, in place."""
-    if mu == 0:  # not even 0·∞ may change a bit of FedAvg
+    if mu == 0:  # 0·∞ would be NaN; with μ = 0 the bits must be FedAvg's
         return
     for name, gradient in gradients.items():
         gradient.add_(problem.parameters[name].detach() - problem.anchor[name], alpha=mu)

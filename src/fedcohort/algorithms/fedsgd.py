@@ -2,8 +2,8 @@
 
     w^{t+1} = w^t − η Σ a_i ∇F_i(w^t)
 
-which is FedAvg with one step of plain gradient descent on the whole local data set. With all clients and ``n_selected`` weights
-it equals centralised full-batch gradient descent, whatever the partition.
+This is FedAvg with one step of plain gradient descent on all data of the client. With all clients and ``n_selected`` weights, it
+equals centralized full-batch gradient descent for every partition.
 
 McMahan et al. 2017, arXiv:1602.05629.
 """
@@ -26,5 +26,5 @@ class FedSGD(Algorithm):
     card: ClassVar[Card] = Card(source="McMahan et al. 2017, arXiv:1602.05629", status="paper", cost="O(kP)")
 
     def local_training(self, training: Training) -> Training:
-        """One step of plain SGD on all data."""
+        """One step of plain SGD on all data of the client."""
         return dataclasses.replace(training, epochs=1, batch_size=0, optimizer="sgd", momentum=0.0, nesterov=False)

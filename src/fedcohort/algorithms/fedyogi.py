@@ -1,11 +1,11 @@
-"""FedYogi: Yogi on the server. As FedAdam, but v grows by no more than the square of the update, so that it forgets more slowly.
+"""FedYogi: Yogi on the server. It differs from FedAdam in v, which changes by at most the squared update and so forgets more slowly.
 
     Δ     = Σ a_i (w_i − w^t)
     u     ← β₁ u + (1 − β₁) Δ
     v     ← v − (1 − β₂) Δ² sign(v − Δ²),   v = τ² at the start
     w^{t+1} = w^t + s·u/(√v + τ)
 
-In a round without any admitted update u and v stay as they are.
+In a round without admitted updates, u and v stay as they are.
 
 Reddi et al., "Adaptive Federated Optimization", 2021, arXiv:2003.00295; code ``adap/flower``, ``flwr/serverapp/strategy/fedyogi.py``,
 which starts at v = 0.
@@ -17,7 +17,8 @@ import torch
 from annotated_types import Ge, Gt, Lt
 
 from fedcohort.algorithms.adaptive import adaptive_move, decayed, difference, moved
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Tensors
+from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms.updates import Members, ModelState, Tensors
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 
@@ -26,7 +27,7 @@ __all__ = ["FedYogi"]
 
 @parameters
 class FedYogi(Algorithm):
-    """Yogi as the server's optimiser."""
+    """Yogi as the server's optimizer."""
 
     server_lr: Annotated[float, Gt(0)] = 0.01
     """Step size of the server (s)."""
@@ -35,7 +36,7 @@ class FedYogi(Algorithm):
     beta_2: Annotated[float, Ge(0), Lt(1)] = 0.99
     """Decay of the mean squared update (β₂)."""
     tau: Annotated[float, Gt(0)] = 1e-3
-    """Degree of adaptivity (τ): small values adapt more."""
+    """Degree of adaptivity (τ); smaller values adapt more."""
 
     card: ClassVar[Card] = Card(source="Reddi et al. 2021, arXiv:2003.00295; adap/flower", status="code", cost="O(kP)")
 

@@ -1,4 +1,4 @@
-"""How a client trains: the ``[training]`` section."""
+"""The settings of local training: the ``[training]`` section of an experiment."""
 
 import math
 from dataclasses import field
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from fedcohort.algorithms.tables import LOSSES
 from fedcohort.core.parameters import make, parameters
 
 if TYPE_CHECKING:
@@ -16,53 +17,52 @@ __all__ = ["Training"]
 
 @parameters
 class Training:
-    """Local training of one client in one round."""
+    """How a client trains in one round."""
 
     epochs: Annotated[int, Ge(1)] = 1
     """Passes over the client's training data (E)."""
     batch_size: Annotated[int, Ge(0)] = 16
-    """Samples per step (B); 0 means all data of the client in one step. The last short batch is kept."""
+    """Samples per step (B); 0 means all data of the client in one step. The last, shorter batch is kept."""
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    """Local optimiser; its state is fresh in every round."""
+    """Local optimizer; it starts with fresh state in every round."""
     lr: Annotated[float, Gt(0)] = 0.05
     """Learning rate (η)."""
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
-    """Momentum of SGD; Adam and AdamW use their own (0.9, 0.999)."""
+    """Momentum of SGD; Adam and AdamW use their defaults (0.9, 0.999)."""
     nesterov: bool = False
-    """Nesterov momentum (sgd)."""
+    """Use Nesterov momentum (sgd)."""
     weight_decay: Annotated[float, Ge(0)] = 0.0
     """L2 penalty (sgd, adam) or decoupled decay (adamw)."""
     precision: Literal["float32", "float64"] = "float32"
-    """Number format of parameters and gradients."""
+    """Floating-point format of parameters and gradients."""
     lr_schedule: Literal["constant", "exponential", "step", "cosine"] = "constant"
-    """How the learning rate depends on the round: lr·decay^(t−1), lr·decay every ``lr_every`` rounds, or a half cosine to 0."""
+    """How the learning rate depends on the round: not at all, multiplied by ``lr_decay`` in every round (exponential) or every
+    ``lr_every`` rounds (step), or along a half cosine to 0 (cosine)."""
     lr_decay: Annotated[float, Gt(0), Le(1)] = 0.5
     """Factor of the schedules exponential and step."""
     lr_every: Annotated[int, Ge(1)] = 100
-    """Rounds between two steps of schedule step; rounds until schedule cosine reaches 0."""
+    """Rounds between two steps of the schedule step; rounds until the schedule cosine reaches 0."""
     augment: Literal["none", "flip", "flip_shift"] = "none"
-    """Training images are changed at random in every pass: mirrored left to right, or also shifted by up to 4 pixels. What clients are
-    asked, and every evaluation, is about the images as they are."""
+    """Change training images at random in every pass: mirror them left to right (flip), or also shift them by up to 4 pixels
+    (flip_shift). Evaluations and the clients' reports use the unchanged images."""
     clip_norm: Annotated[float, Ge(0)] = 0.0
-    """Gradients with a larger norm are scaled down to it; 0 means no clipping."""
+    """Largest norm of a gradient; longer gradients are scaled down to it. 0 means no clipping."""
     loss: dict[str, Any] = field(default_factory=lambda: {"name": "ce"})
-    """What clients minimise: ce, robust, sl, sce or double_softmax, with its parameters."""
+    """Local loss: ce, robust, sl, sce or double_softmax, with its parameters."""
 
     def __post_init__(self) -> None:
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov = true needs a momentum above 0")
 
     def build_loss(self) -> "Loss":
-        """The local loss.
+        """The loss that clients minimize.
 
         Raises:
-            UsageError: there is no such loss, or its parameters are wrong.
+            UsageError: there is no loss of that name, or its parameters are wrong.
         """
-        from fedcohort.algorithms import LOSSES
-
         values = dict(self.loss)
-        found = LOSSES.find(values.pop("name", "ce"), "training.loss.name")
-        loss: Loss = make(found, values, "training.loss")
+        loss_class = LOSSES.find(values.pop("name", "ce"), "training.loss.name")
+        loss: Loss = make(loss_class, values, "training.loss")
         return loss
 
     def lr_at(self, t: int) -> float:

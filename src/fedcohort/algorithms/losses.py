@@ -1,14 +1,14 @@
-"""Local losses: what a client minimises. All give one number a sample.
+"""Local losses: what a client minimizes. Each loss gives one number per sample.
 
 With p the softmax of the logits and y the label:
 
     ce              −log p_y
-    robust          CE + α·CE(z) + β·RCE, z the model's outputs when the client received it (FLASH, arXiv:2402.08769)
+    robust          CE + α·CE(z) + β·RCE, z the outputs of the received model (FLASH, arXiv:2402.08769)
     sl              0.1·CE + RCE with A = ln 1e-4 (RHFL; symmetric cross-entropy of Wang et al. 2019, arXiv:1908.06112)
-    sce             α·CE + β·RCE (the same, general)
-    double_softmax  cross-entropy of softmax outputs taken for logits; a known mistake, to reproduce it
+    sce             α·CE + β·RCE (the general form of sl)
+    double_softmax  cross-entropy with softmax outputs in place of logits; reproduces a known mistake
 
-For one-hot labels the reverse cross-entropy is RCE = −A·(1 − p_y), where A stands for log 0.
+For one-hot labels, the reverse cross-entropy is RCE = −A·(1 − p_y), where A replaces log 0.
 """
 
 import math
@@ -25,7 +25,7 @@ __all__ = ["CrossEntropy", "DoubleSoftmax", "Loss", "Robust", "SymmetricCrossEnt
 
 
 class Loss:
-    """A local loss; :meth:`samples` is its mathematics."""
+    """A local loss; a subclass computes it in :meth:`samples`."""
 
     needs_outputs: ClassVar[bool] = False
     """True for losses that use the received model's outputs on the batch."""
@@ -34,7 +34,7 @@ class Loss:
         """Loss of each sample, [B].
 
         Args:
-            logits: of the model in training, [B, K].
+            logits: outputs of the model in training, [B, K].
             labels: int64 [B].
             outputs: softmax outputs of the received model, without gradient, [B, K]; only if :attr:`needs_outputs`.
         """
@@ -52,14 +52,14 @@ class CrossEntropy(Loss):
 
 @parameters
 class Robust(Loss):
-    """FLASH's noise-robust loss: cross-entropy, cross-entropy to the received model's outputs, and reverse cross-entropy."""
+    """Noise-robust loss of FLASH: cross-entropy, cross-entropy to the received model's outputs, and reverse cross-entropy."""
 
     alpha: Annotated[float, Ge(0)] = 0.1
     """Weight of the cross-entropy to the received model's outputs (α_rob)."""
     beta: Annotated[float, Ge(0)] = 4.0
     """Weight of the reverse cross-entropy (β_rob)."""
     log_zero: Annotated[float, Lt(0)] = -4.0
-    """What stands for log 0 in the reverse cross-entropy (A_rob)."""
+    """Replacement for log 0 in the reverse cross-entropy (A_rob)."""
 
     needs_outputs: ClassVar[bool] = True
 
@@ -73,14 +73,14 @@ class Robust(Loss):
 
 @parameters
 class SymmetricCrossEntropy(Loss):
-    """α·CE + β·RCE."""
+    """Symmetric cross-entropy, α·CE + β·RCE."""
 
     alpha: Annotated[float, Ge(0)] = 0.1
     """Weight of the cross-entropy."""
     beta: Annotated[float, Ge(0)] = 1.0
     """Weight of the reverse cross-entropy."""
     log_zero: Annotated[float, Lt(0)] = -4.0
-    """What stands for log 0 (A)."""
+    """Replacement for log 0 (A)."""
 
     def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
         """See :class:`Loss`."""
@@ -90,7 +90,7 @@ class SymmetricCrossEntropy(Loss):
 
 @parameters
 class SymmetricLearning(Loss):
-    """RHFL's loss: 0.1·CE + RCE with one-hot labels clamped at 1e-4."""
+    """Loss of RHFL: 0.1·CE + RCE, with one-hot labels clamped at 1e-4."""
 
     def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
         """See :class:`Loss`."""
@@ -100,7 +100,7 @@ class SymmetricLearning(Loss):
 
 @parameters
 class DoubleSoftmax(Loss):
-    """Cross-entropy applied to softmax outputs as if they were logits; never below ln(e + K − 1) − 1."""
+    """Cross-entropy of softmax outputs, as if they were logits; it is at least ln(e + K − 1) − 1."""
 
     def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
         """See :class:`Loss`."""

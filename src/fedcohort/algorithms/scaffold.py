@@ -1,21 +1,21 @@
-"""SCAFFOLD: control variates take the drift out of local training.
+"""SCAFFOLD: control variates correct the client drift of local training.
 
-    client i    g ← g − c_i + c                     at every step, c from the server, c_i its own (0 at first)
+    client i    g ← g − c_i + c                     at every step; c from the server, c_i its own (0 at first)
                 c_i⁺ by option:                     after H_i steps from w to y
                   II   c_i − c + (w − y)/(H_i η)
                   I    ∇F_i(w), one more pass over its data
                 sends y − w and c_i⁺ − c_i
     server      w ← w + s·mean(y − w)
-                c ← c + |R|/m · mean(c_i⁺ − c_i)     R the admitted of all m clients
+                c ← c + |R|/m · mean(c_i⁺ − c_i)     R the admitted among all m clients
 
-For plain SGD option II is the mean of the raw gradients g of the client's steps. With momentum, Adam or AdamW the formula would be
-wrong, and that mean is taken itself; the corrected gradient is what enters the optimiser. Such runs are ours, not the paper's, and are
-called so: "SCAFFOLD+Adam (ours)". A client that is not admitted keeps its old c_i, and so does one without a step. The mean of
-changes of c never has weights, and a client drawn several times counts once in it.
+For plain SGD, option II is the mean of the raw gradients g of the client's steps. With momentum, Adam or AdamW the formula would be
+wrong, so that mean is computed directly, and the optimizer receives the corrected gradient. Such runs are ours, not the paper's, and
+are labeled so: "SCAFFOLD+Adam (ours)". A client that is not admitted keeps its old c_i, and so does a client without a step. The mean
+of the changes of c has no weights, and a client that was drawn several times counts once in it.
 
-Where strategies choose some clients rarely, their c_i goes stale. ``c_decay`` below 1 lets a client trust its own c_i less for each
-round that it missed; what it sends stays c_i⁺ minus the c_i that the server's c still contains. So c is the mean of all
-clients' c_i after every round, whoever took part.
+If a strategy rarely selects some clients, their c_i become stale. With ``c_decay`` below 1, a client trusts its own c_i less for each
+round that it missed. It still sends c_i⁺ minus the c_i that the server's c contains, so that c is the mean of all clients' c_i after
+every round, regardless of which clients took part.
 
 Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", 2020, arXiv:1910.06378; code ``WwZzz/easyFL``,
 ``flgo/algorithm/scaffold.py``.
@@ -27,18 +27,11 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from fedcohort.algorithms.base import (
-    Algorithm,
-    Members,
-    ModelState,
-    Problem,
-    RunningMean,
-    Tensors,
-    Update,
-    WeightMode,
-    per_client,
-)
+from fedcohort.algorithms.base import Algorithm, WeightMode
 from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.means import RunningMean
+from fedcohort.algorithms.problem import Problem, per_client
+from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 
@@ -50,9 +43,9 @@ class Scaffold(Algorithm):
     """Stochastic controlled averaging."""
 
     weights: WeightMode = "uniform"
-    """How models are weighted, see FedAvg; the paper's is uniform. Changes of control variates never are."""
+    """How models are weighted, see FedAvg; the paper uses uniform. The mean of the control variates' changes has no weights."""
     option: Literal["II", "I"] = "II"
-    """How a client renews c_i: from its steps (II), or by the gradient of the received model over all its data (I)."""
+    """How a client updates c_i: from its steps (II), or by the gradient of the received model over all its data (I)."""
     c_decay: Annotated[float, Ge(0), Le(1)] = 1.0
     """Factor on c_i for each round that a client missed."""
 
@@ -69,16 +62,16 @@ class Scaffold(Algorithm):
         self.c: Tensors = {}
 
     def title(self, training: Training) -> str:
-        """The paper knows plain SGD only."""
+        """Marks optimizers other than plain SGD as ours."""
         if _plain(training):
             return "SCAFFOLD"
         names = {"sgd": "momentum", "adam": "Adam", "adamw": "AdamW"}
         return f"SCAFFOLD+{names[training.optimizer]} (ours)"
 
-    # the client half
+    # The client half.
 
     def correct(self, problem: Problem, gradients: Tensors) -> None:
-        """g ← g − c_i + c; without an explicit formula for c_i⁺, the raw gradients are summed up."""
+        """g ← g − c_i + c; if c_i⁺ has no explicit formula, the raw gradients are also summed."""
         if "shift" not in problem.notes:
             problem.notes["shift"] = self._shift(problem)
         if self.option == "II" and not _plain(problem.training):
@@ -90,10 +83,10 @@ class Scaffold(Algorithm):
                 gradients[name].add_(shift)
 
     def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
-        """Sends c_i⁺ − c_i, keeps c_i⁺."""
+        """Send c_i⁺ − c_i, and keep c_i⁺."""
         c_i = problem.memory.get("c", {})
         sent, kept = {}, {}
-        for name, new in self._renewed(problem).items():
+        for name, new in self._mean_gradient(problem).items():
             old = c_i[name] if name in c_i else torch.zeros_like(new, memory_format=torch.contiguous_format)
             kept[name] = torch.where(_trained(problem, new), new, old).contiguous()
             sent[name] = (kept[name] - old).contiguous()
@@ -103,7 +96,7 @@ class Scaffold(Algorithm):
         return {"c": sent}, memory
 
     def _shift(self, problem: Problem) -> Tensors:
-        """c − c_i; nothing while both are 0."""
+        """c − c_i; empty while both are 0."""
         c, c_i = problem.received.get("c", {}), problem.memory.get("c", {})
         if not c and not c_i:
             return {}
@@ -117,35 +110,35 @@ class Scaffold(Algorithm):
             shift[name] = (c[name] - own if name in c else -own).to(w.dtype)
         return shift
 
-    def _renewed(self, problem: Problem) -> Tensors:
-        """The client's mean gradient by the option; anything for a client without a step."""
+    def _mean_gradient(self, problem: Problem) -> Tensors:
+        """The client's mean gradient under the option; arbitrary for a client without a step."""
         if self.option == "I":
             return problem.full_gradient(problem.anchor)
         total, shift = problem.notes.get("total", {}), problem.notes.get("shift", {})
-        renewed = {}
+        means = {}
         for name, y in problem.parameters.items():
             steps = torch.as_tensor(problem.steps, device=y.device).clamp(min=1).to(y.dtype)
             if _plain(problem.training):
-                way = problem.anchor[name] - y.detach()
-                mean = way / per_client(torch.as_tensor(steps * problem.lr).to(y.dtype), y)
-                renewed[name] = mean - shift[name] if name in shift else mean
+                moved = problem.anchor[name] - y.detach()
+                mean = moved / per_client(torch.as_tensor(steps * problem.lr).to(y.dtype), y)
+                means[name] = mean - shift[name] if name in shift else mean
             else:
-                whole = total[name] if name in total else torch.zeros_like(y, requires_grad=False)
-                renewed[name] = whole / per_client(steps, y)
-        return renewed
+                gradient_sum = total[name] if name in total else torch.zeros_like(y, requires_grad=False)
+                means[name] = gradient_sum / per_client(steps, y)
+        return means
 
-    # the server half
+    # The server half.
 
     def broadcast(self) -> dict[str, Tensors]:
-        """c; nothing as long as it is 0."""
+        """c; empty while it is 0."""
         return {"c": self.c} if self.c else {}
 
     def begin(self, model: ModelState, members: Members) -> tuple[RunningMean, RunningMean]:
-        """One mean of models, one of changes of control variates."""
+        """Start a mean of models and a mean of changes of control variates."""
         return RunningMean(), RunningMean()
 
     def add(self, fold: tuple[RunningMean, RunningMean], update: Update, weight: float) -> None:
-        """Models are weighted, changes are not."""
+        """Add the model with its weight, and the change without one."""
         super().add(fold[0], update, weight)
         fold[1].add(update.extra["c"], 1.0)
 
@@ -158,11 +151,11 @@ class Scaffold(Algorithm):
 
 
 def _plain(training: Training) -> bool:
-    """Whether the steps are y ← y − ηg, so that the gradients can be read off the way."""
+    """Whether the steps are y ← y − ηg, so that the distance from w to y gives the mean gradient."""
     return training.optimizer == "sgd" and training.momentum == 0
 
 
 def _trained(problem: Problem, like: Tensor) -> Tensor:
-    """Whether a client did anything from which its variate could be renewed."""
+    """Whether each client took a step, so that its control variate can be updated."""
     moved = torch.as_tensor(problem.steps, device=like.device) * problem.lr > 0
     return torch.as_tensor(per_client(moved, like))

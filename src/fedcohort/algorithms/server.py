@@ -1,7 +1,7 @@
-"""What the server half of an algorithm may work with, beside the updates: the network, public samples, the validation set.
+"""Tools of the server half of an algorithm, beside the updates: the network, public samples, and the validation set.
 
-Only algorithms that run models on the server (FedDF, RHFL, FedProx with a changing μ) need it; they get it through
-:meth:`fedcohort.algorithms.base.Algorithm.prepare`, on every engine the same.
+Only algorithms that run models on the server need them (FedDF, RHFL, and FedProx with a changing μ). They receive them through
+:meth:`fedcohort.algorithms.base.Algorithm.prepare`, in the same way on every engine.
 """
 
 import copy
@@ -20,20 +20,20 @@ from fedcohort.core.streams import integer, rng, torch_seeded
 __all__ = ["ServerTools"]
 
 BLOCK = 128
-"""Samples in one forward pass of :meth:`ServerTools.accuracy`."""
+"""Samples per forward pass over the validation set."""
 
 
 @dataclass(frozen=True, eq=False)
 class ServerTools:
-    """Models on the server. Features are as stored; ``prepared`` makes of them what the model sees.
+    """Runs models on the server. Features are as stored; ``prepared`` turns them into inputs of the model.
 
     Attributes:
-        build: makes the network; its weights do not matter.
+        build: makes the network; its initial weights are not used.
         prepared: (stored features, dtype) → inputs of the model.
         num_classes: K.
-        public: features of the public samples, unlabelled; may be empty.
+        public: features of the public samples, without labels; may be empty.
         validation: (features, labels) of the server's validation set; may be empty.
-        seed: of the experiment.
+        seed: the experiment's seed.
     """
 
     build: Callable[[], nn.Module]
@@ -44,7 +44,7 @@ class ServerTools:
     seed: int
 
     def model(self, state: dict[str, Tensor]) -> nn.Module:
-        """A new network with the weights and the number format of ``state``, in evaluation mode."""
+        """A new network with the weights and the dtype of ``state``, in evaluation mode."""
         module = copy.deepcopy(self._skeleton).to(dtype=_dtype(state))
         module.load_state_dict(state)
         return module.eval()
@@ -55,7 +55,7 @@ class ServerTools:
         return outputs
 
     def accuracy(self, module: nn.Module) -> float:
-        """Share of the validation set that the network gets right, in evaluation mode; NaN without a validation set."""
+        """Accuracy of the network on the validation set, in evaluation mode; NaN without a validation set."""
         return self._mean(module, lambda logits, labels: logits.argmax(1) == labels)
 
     def loss(self, module: nn.Module) -> float:
@@ -77,11 +77,11 @@ class ServerTools:
         return total / len(labels)
 
     def rng(self, purpose: str, t: int = 0) -> np.random.Generator:
-        """Randomness for the server's work of round ``t``; 0 for what is drawn once."""
+        """Random numbers for the server's work in round ``t``; round 0 is for what is drawn once per run."""
         return rng(self.seed, f"server-{purpose}", t)
 
     def seeded(self, purpose: str, t: int, step: int = 0) -> AbstractContextManager[object]:
-        """Inside, what a network in training mode draws at random (Dropout, say) depends on purpose, round and step alone."""
+        """A context in which the random numbers of a network in training mode (Dropout) depend only on purpose, round and step."""
         return torch_seeded(integer(self.seed, f"server-{purpose}-module", t) + step, self.public.device)
 
     @cached_property

@@ -69,7 +69,7 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     from pathlib import Path
 
     from fedcohort.core import words
-    from fedcohort.federation.datasets import EMBEDDED, SOURCES
+    from fedcohort.federation.loading import EMBEDDED, SOURCES
     from fedcohort.report import terminal
 
     mirror = data_dir or os.environ.get("FEDCOHORT_DATA")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Update
+from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.selection import Cohort, Question

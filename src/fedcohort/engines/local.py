@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.streams import integer, torch_seeded

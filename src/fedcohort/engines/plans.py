@@ -22,12 +22,12 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from fedcohort.algorithms.base import Algorithm, ModelState
+from fedcohort.algorithms import Algorithm, ModelState
 from fedcohort.algorithms.local import Training
 from fedcohort.core.arrays import Indices
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.local import LocalEngine, Plan, build_module, threads_for
-from fedcohort.federation.datasets import cache_folder
+from fedcohort.federation.cache import cache_folder
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort

@@ -32,7 +32,7 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
         raise UsageError(f"{file}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from None
-    from fedcohort.federation.datasets import NAMES
+    from fedcohort.federation.loading import NAMES
 
     values = anchored(values, file.parent)
     for row in [values, *(row for row in _list(values.get("variants")) if isinstance(row, Mapping))]:

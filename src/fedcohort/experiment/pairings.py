@@ -1,6 +1,7 @@
 """Which strategy goes with which algorithm: every one with every one, but for what :func:`check` refuses before training."""
 
-from fedcohort.algorithms.base import LARGE, Algorithm
+from fedcohort.algorithms import Algorithm
+from fedcohort.algorithms.base import LARGE
 from fedcohort.core.errors import UsageError
 from fedcohort.selection import Selector
 from fedcohort.selection.all_available import All

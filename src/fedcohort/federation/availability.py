@@ -1,8 +1,8 @@
-"""Which clients are there in which round.
+"""Which clients are available in which round.
 
-A law is a ``@parameters`` class that extends :class:`Availability`: its :meth:`~Availability.presence` gives a function of the round
-that says who is there. A function: round 20 can be asked first, a resumed run needs nothing from the checkpoint, and all
-strategies under one seed find the same clients.
+An availability law is a ``@parameters`` class that extends :class:`Availability`. Its :meth:`~Availability.presence` returns the
+available clients as a function of the round: rounds can be evaluated in any order, a resumed run needs nothing from the checkpoint,
+and all strategies that are compared under one seed have the same available clients.
 
 >>> Always().presence(num_clients=3, rounds=10, seed=0)(4).tolist()
 [True, True, True]
@@ -30,43 +30,43 @@ __all__ = ["Always", "Availability", "Bernoulli", "Diurnal", "Markov", "Trace"]
 Mask = NDArray[np.bool_]
 
 Presence = Callable[[int], Mask]
-"""Round (from 1) → True for the clients that are there, bool [m]."""
+"""Round (from 1) → True for the available clients, bool [m]."""
 
 Probability = Annotated[float, Ge(0), Le(1)]
 
 
 class Availability:
-    """A law of presence."""
+    """An availability law."""
 
     def presence(self, num_clients: int, rounds: int, seed: int) -> Presence:
-        """Who is there, as a function of the round.
+        """The available clients, as a function of the round.
 
         Raises:
-            UsageError: the law cannot say for all of ``rounds`` rounds and ``num_clients`` clients.
+            UsageError: the law does not cover ``rounds`` rounds and ``num_clients`` clients.
         """
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """A hash of what the law reads from files; a run goes on only where it is the same. Empty for most."""
+        """A hash of what the law reads from files; a run can be resumed only with the same hash. Empty for laws without files."""
         return ""
 
 
 @parameters
 class Always(Availability):
-    """Every client is there in every round."""
+    """Every client is available in every round."""
 
     def presence(self, num_clients: int, rounds: int, seed: int) -> Presence:
         """See :class:`Availability`."""
-        everybody = np.ones(num_clients, dtype=bool)
-        return lambda t: everybody
+        all_clients = np.ones(num_clients, dtype=bool)
+        return lambda t: all_clients
 
 
 @parameters
 class Bernoulli(Availability):
-    """Each client is there with the same probability in each round, independently of everything."""
+    """Each client is available with the same probability in each round, independently of other clients and rounds."""
 
     probability: Probability = 0.5
-    """Probability with which a client is there in a round (q)."""
+    """Probability that a client is available in a round (q)."""
 
     def presence(self, num_clients: int, rounds: int, seed: int) -> Presence:
         """See :class:`Availability`."""
@@ -75,21 +75,23 @@ class Bernoulli(Availability):
 
 @parameters
 class Markov(Availability):
-    """Each client switches between away and there; it starts in the chain's stationary law, P[there] = p_on/(p_on + p_off).
+    """Each client is available or unavailable by a Markov chain that starts in its stationary distribution.
 
-    From one round to the next a client that is away comes with probability p_on, and one that is there leaves with probability
-    p_off: mean absences of 1/p_on rounds, mean stays of 1/p_off.
+    In round 1, P[available] = p_on/(p_on + p_off). From one round to the next, an unavailable client becomes available with
+    probability p_on, and an available client becomes unavailable with probability p_off. Mean durations are 1/p_on rounds of absence
+    and 1/p_off rounds of presence.
     """
 
     p_on: Probability = 0.3
-    """Probability that a client that is away is there in the next round."""
+    """Probability that an unavailable client is available in the next round."""
     p_off: Probability = 0.1
-    """Probability that a client that is there is away in the next round."""
+    """Probability that an available client is unavailable in the next round."""
 
     def __post_init__(self) -> None:
         if self.p_on == 0 and self.p_off == 0:
             raise UsageError(
-                "systems.availability.p_on = 0: with p_off = 0 as well nobody ever comes or goes; make one of them larger than 0"
+                "systems.availability.p_on = 0: with p_off = 0 as well, no client ever changes its state; "
+                "make one of them larger than 0"
             )
 
     def presence(self, num_clients: int, rounds: int, seed: int) -> Presence:
@@ -98,12 +100,12 @@ class Markov(Availability):
 
 
 class _Chain:
-    """The states of all clients' chains in any round, from one uniform number U a round and client.
+    """The states of all clients' Markov chains in any round, from one uniform number U per round and client.
 
-    In round 1 a client is there if U < p_on/(p_on + p_off). Later, one that was away is there if U < p_on, one that was there if
-    U < 1 − p_off. Where U is below both or above both, the state before does not matter; so the state in round t follows
-    from the rounds since the last such U, and a walk back from t ends as soon as every client has met one. The round after the one
-    that was asked last needs a single step. Which way the state was found makes no difference to it.
+    In round 1, a client is available if U < p_on/(p_on + p_off). Later, a client that was unavailable is available if U < p_on, and a
+    client that was available stays available if U < 1 − p_off. If U is below both bounds or above both, the previous state does not
+    matter. The state in round t therefore depends only on the rounds since the last such U, and a walk back from t ends when every
+    client has had one. The round after the last evaluated one needs a single step. Both ways give the same state.
     """
 
     def __init__(self, p_on: float, p_off: float, num_clients: int, seed: int) -> None:
@@ -119,22 +121,22 @@ class _Chain:
         return self._last[1]
 
     def _walk_back(self, t: int) -> Mask:
-        """What a client would be in round t if it had been away or there in round s − 1, for s = t, t − 1, … until both agree."""
-        away, there = np.zeros(self.num_clients, dtype=bool), np.ones(self.num_clients, dtype=bool)
-        open_ = np.arange(self.num_clients)  # clients for whom it still matters
+        """The state in round t if a client was unavailable or available in round s − 1, for s = t, t − 1, … until both agree."""
+        if_away, if_there = np.zeros(self.num_clients, dtype=bool), np.ones(self.num_clients, dtype=bool)
+        undecided = np.arange(self.num_clients)  # clients with a state that still depends on the earlier one
         for s in range(t, 0, -1):
-            draws = self._draws(s)[open_]
+            draws = self._draws(s)[undecided]
             if s == 1:
                 first = draws < self.p_on / (self.p_on + self.p_off)
-                away[open_] = np.where(first, there[open_], away[open_])
-                return away
-            before = away[open_], there[open_]
-            away[open_] = np.where(draws < self.p_on, before[1], before[0])
-            there[open_] = np.where(draws < 1 - self.p_off, before[1], before[0])
-            open_ = open_[away[open_] != there[open_]]
-            if len(open_) == 0:
+                if_away[undecided] = np.where(first, if_there[undecided], if_away[undecided])
+                return if_away
+            after = if_away[undecided], if_there[undecided]
+            if_away[undecided] = np.where(draws < self.p_on, after[1], after[0])
+            if_there[undecided] = np.where(draws < 1 - self.p_off, after[1], after[0])
+            undecided = undecided[if_away[undecided] != if_there[undecided]]
+            if len(undecided) == 0:
                 break
-        return away
+        return if_away
 
     def _draws(self, t: int) -> NDArray[np.float64]:
         return rng(self.seed, "availability", t).random(self.num_clients)
@@ -142,20 +144,20 @@ class _Chain:
 
 @parameters
 class Diurnal(Availability):
-    """Day and night: client i is there with probability q_i·(mean + swing·sin(2πt/period)), independently in each round.
+    """Day and night: client i is available with probability q_i·(mean + swing·sin(2πt/period)), independently in each round.
 
-    The q_i are log-normal over clients, drawn once and scaled so that the largest is 1. As in easyFL (github.com/WwZzz/easyFL),
-    with its period, mean and swing; σ is ours.
+    The q_i are log-normal over clients, drawn once and scaled so that the largest is 1. The law follows easyFL
+    (github.com/WwZzz/easyFL), with its period, mean and swing; σ is ours.
     """
 
     period: Annotated[float, Gt(0)] = 24.0
     """Rounds in a day."""
     mean: Probability = 0.5
-    """Probability of the most present client on average over a day."""
+    """Mean probability over a day, for the client that is available most."""
     swing: Probability = 0.4
-    """How much that probability rises and falls; mean ± swing must stay within [0, 1]."""
+    """Amplitude of that probability over a day; mean ± swing must stay within [0, 1]."""
     sigma: Annotated[float, Ge(0)] = 0.5
-    """Standard deviation of the logarithm of q_i; 0 makes all clients alike."""
+    """Standard deviation of the logarithm of q_i; with 0, all clients have the same probability."""
 
     def __post_init__(self) -> None:
         if self.mean + self.swing > 1 + 1e-12 or self.swing > self.mean + 1e-12:
@@ -170,48 +172,48 @@ class Diurnal(Availability):
         logs = self.sigma * rng(seed, "availability-clients").standard_normal(num_clients)
         q = np.exp(logs - logs.max(initial=-np.inf))
 
-        def there(t: int) -> Mask:
-            hour = self.mean + self.swing * math.sin(2 * math.pi * t / self.period)
-            return np.asarray(rng(seed, "availability", t).random(num_clients) < q * hour)
+        def available(t: int) -> Mask:
+            probability = self.mean + self.swing * math.sin(2 * math.pi * t / self.period)
+            return np.asarray(rng(seed, "availability", t).random(num_clients) < q * probability)
 
-        return there
+        return available
 
 
 @parameters
 class Trace(Availability):
-    """Who was there is read from a file.
+    """Availability is read from a file.
 
-    JSON: a list with one list of client ids for each round. CSV: the header ``round,client`` and one line for each client that is
-    there in a round; rounds count from 1, and the last one named is the last of the trace. Client ids count from 0.
+    JSON: a list with one list of client ids per round. CSV: the header ``round,client``, and one line per round and available
+    client; rounds count from 1, and the largest round is the length of the trace. Client ids count from 0.
     """
 
     file: str
-    """The file, ``.json`` or ``.csv``; in an experiment file its path is given from where that lies."""
+    """The file, ``.json`` or ``.csv``; a relative path in an experiment file starts at the folder of that file."""
     repeat: bool = False
-    """Begin again with its first round after its last one."""
+    """Start the trace again after its last round."""
 
     def presence(self, num_clients: int, rounds: int, seed: int) -> Presence:
         """See :class:`Availability`."""
-        when, who, length = self._read()
+        rounds_of, clients, length = self._read()
         where = f"systems.availability.file = {self.file!r}"
         if rounds > length and not self.repeat:
             raise UsageError(
                 f"{where}: has {length} rounds, the run has {rounds}; use repeat = true, a longer trace or fewer rounds"
             )
-        wrong = np.flatnonzero((who < 0) | (who >= num_clients))
+        wrong = np.flatnonzero((clients < 0) | (clients >= num_clients))
         if len(wrong):
             raise UsageError(
-                f"{where}: names client {who[wrong[0]]} in round {when[wrong[0]]}; with federation.clients = {num_clients} "
+                f"{where}: names client {clients[wrong[0]]} in round {rounds_of[wrong[0]]}; with federation.clients = {num_clients} "
                 f"there are clients 0 to {num_clients - 1}"
             )
 
-        def there(t: int) -> Mask:
-            day = (t - 1) % length + 1 if self.repeat else t
+        def available(t: int) -> Mask:
+            traced = (t - 1) % length + 1 if self.repeat else t
             mask = np.zeros(num_clients, dtype=bool)
-            mask[who[np.searchsorted(when, day) : np.searchsorted(when, day, side="right")]] = True
+            mask[clients[np.searchsorted(rounds_of, traced) : np.searchsorted(rounds_of, traced, side="right")]] = True
             return mask
 
-        return there
+        return available
 
     def fingerprint(self) -> str:
         """See :class:`Availability`."""
@@ -226,32 +228,32 @@ class Trace(Availability):
             ) from None
 
     def _read(self) -> tuple[Indices, Indices, int]:
-        """Rounds, ascending, and the clients that are there in them, pairwise; and the number of rounds."""
+        """Pairs of a round (ascending) and an available client, as two arrays; and the number of rounds."""
         where = f"systems.availability.file = {self.file!r}"
         kind = Path(self.file).suffix.lower()
         if kind not in (".json", ".csv"):
             raise UsageError(f"{where}: should end in .json or .csv")
         content = self._bytes()
         try:
-            when, who, length = _from_json(content) if kind == ".json" else _from_csv(content)
+            rounds_of, clients, length = _from_json(content) if kind == ".json" else _from_csv(content)
         except ValueError as error:
             raise UsageError(f"{where}: {error}") from None
         if length == 0:
             raise UsageError(f"{where}: has no rounds")
-        order = np.argsort(when, kind="stable")
-        return when[order], who[order], length
+        order = np.argsort(rounds_of, kind="stable")
+        return rounds_of[order], clients[order], length
 
 
 def _from_json(content: bytes) -> tuple[Indices, Indices, int]:
     rounds: Any = json.loads(content)
-    form = "it should be a list with one list of client ids for each round"
+    form = "it should be a list with one list of client ids per round"
     if not isinstance(rounds, list):
         raise ValueError(form)
     for t, clients in enumerate(rounds, 1):
         if not isinstance(clients, list) or not all(type(c) is int and abs(c) < 2**62 for c in clients):
             raise ValueError(f"round {t} is {str(clients)[:40]}; {form}")
-    when = np.repeat(np.arange(1, len(rounds) + 1), [len(clients) for clients in rounds])
-    return when, np.array([c for clients in rounds for c in clients], dtype=np.int64), len(rounds)
+    rounds_of = np.repeat(np.arange(1, len(rounds) + 1), [len(clients) for clients in rounds])
+    return rounds_of, np.array([c for clients in rounds for c in clients], dtype=np.int64), len(rounds)
 
 
 def _from_csv(content: bytes) -> tuple[Indices, Indices, int]:
@@ -266,7 +268,7 @@ def _from_csv(content: bytes) -> tuple[Indices, Indices, int]:
             raise ValueError(f"there is no column {column!r}; its first line should be round,client")
         if len(frame) and frame[column].dtype.kind != "i":
             raise ValueError(f"column {column!r} should hold whole numbers")
-    when, who = (frame[column].to_numpy(dtype=np.int64) for column in ("round", "client"))
-    if (when < 1).any():
-        raise ValueError(f"names round {when.min()}; rounds count from 1")
-    return when, who, int(when.max(initial=0))
+    rounds_of, clients = (frame[column].to_numpy(dtype=np.int64) for column in ("round", "client"))
+    if (rounds_of < 1).any():
+        raise ValueError(f"names round {rounds_of.min()}; rounds count from 1")
+    return rounds_of, clients, int(rounds_of.max(initial=0))

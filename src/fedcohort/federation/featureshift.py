@@ -1,13 +1,13 @@
-"""Clients whose pixels differ: noise, turned cameras, other light, dead pixels.
+"""Feature shift: clients with different noise, rotation, brightness or dead pixels in their samples.
 
-A rule is a ``@parameters`` class that extends :class:`FeatureShift`: what it draws for each client, and how that changes samples.
-It is applied once, in place, to the clients' packed samples (training part and held-out part alike), a block at a time, so that
-no second copy of the images is made and no batch pays for it. uint8 images stay uint8: values are rounded and clipped to 0…255, as
-a sensor saturates (noise on a black background therefore shows its upper half only); floats are not clipped. The server's sets
-stay as they are, and so do shift and scale of the standardisation, which come from the data set as it is loaded.
+A rule is a ``@parameters`` class that extends :class:`FeatureShift`: what it draws for each client, and how the draw changes samples.
+It is applied once, in place, to the clients' packed samples (training part and held-out part), one block at a time, so that there is
+no second copy of the images and no cost per batch. uint8 images stay uint8: values are rounded and clipped to 0…255, as a sensor
+saturates (noise on a black background therefore has only its upper half); floats are not clipped. The server's sets do not change,
+and neither do shift and scale of the standardization, which come from the original data set.
 
-With ``matched_test`` the server's test set is changed as well: every test sample as a client drawn with probability N_i/N would
-have it, so that the test measures what clients meet. The validation set is the server's own in any case.
+With ``matched_test``, the server's test set is changed as well: each test sample is shifted as if it belonged to a client drawn with
+probability N_i/N, so that the test set has the clients' distribution. The validation set never changes.
 """
 
 from collections.abc import Iterator
@@ -31,20 +31,20 @@ __all__ = [
 Array = NDArray[Any]
 
 CLIENTS_AT_ONCE = 1024
-"""Clients that share one generator; part of what decides the draws."""
+"""Number of clients that share one generator; changing it changes the draws."""
 VALUES_AT_ONCE = 2**22
-"""Pixels that are changed at once."""
+"""Number of pixels that are changed at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Where samples live.
+    """Shape and scale of the samples, and the number of clients.
 
     Attributes:
-        shape: of one sample, (C, H, W) or (d,).
-        unit: what counts as 1: for images the span of the pixels of the data set (largest minus smallest), for tables the standard
-            deviation of each column, float64 [] or [d].
-        num_clients: m.
+        shape: shape of one sample, (C, H, W) or (d,).
+        unit: size of a shift of 1: for images, the range of the pixels of the data set (largest minus smallest), float64 []; for
+            tables, the standard deviation of each column, float64 [d].
+        num_clients: number of clients m.
     """
 
     shape: tuple[int, ...]
@@ -54,20 +54,24 @@ class Space:
 
 @parameters
 class NoFeatureShift:
-    """All samples as they are."""
+    """No feature shift."""
 
 
 @parameters
 class FeatureShift:
-    """What every rule has in common; a rule adds :meth:`draw` and :meth:`change`."""
+    """Base of all feature shifts; a subclass adds :meth:`draw` and :meth:`change`."""
 
     images_only: ClassVar[bool] = True
 
     matched_test: bool = False
-    """Change the server's test set, too: every sample as a client drawn by its number of samples would have it."""
+    """Also shift the server's test set: each sample as if it belonged to a client drawn in proportion to its number of samples."""
 
     def check(self, space: Space) -> None:
-        """Say what a rule cannot do, as a :class:`UsageError`."""
+        """Check that the rule suits these samples.
+
+        Raises:
+            UsageError: it does not.
+        """
         if self.images_only and len(space.shape) != 3:
             raise UsageError(
                 f"federation.feature_shift: {type(self).__name__} is for images, but a sample has {space.shape[0]} columns; "
@@ -75,21 +79,28 @@ class FeatureShift:
             )
 
     def draw(self, clients: Indices, space: Space, rng: np.random.Generator) -> Array:
-        """What is particular to each of these clients, [len(clients), …]."""
+        """The random parameters of each of these clients, [len(clients), …]."""
         raise NotImplementedError
 
     def words(self, drawn: Array) -> list[str]:
-        """What was drawn for each client, for people; empty where there is nothing to tell clients apart by."""
+        """The draw of each client as text for tables; empty strings if there is nothing to show."""
         return ["" for _ in drawn]
 
     def change(self, samples: Array, drawn: Array, space: Space, rng: np.random.Generator) -> Array:
-        """Changed samples, [n, …]; ``drawn`` has a row for each. Floats; ``samples`` may be changed in place."""
+        """The shifted samples, floats [n, …].
+
+        Args:
+            samples: floats [n, …]; may be changed in place.
+            drawn: what :meth:`draw` returned for the client of each sample, [n, …].
+            space: shape and scale of the samples.
+            rng: random numbers for the change.
+        """
         raise NotImplementedError
 
 
 @parameters
 class Gauss(FeatureShift):
-    """More and more noise: client i gets N(0, σ²·i/m), i = 0…m−1, on every pixel or column.
+    """Gaussian noise that grows with the client id: client i has N(0, σ²·i/m), i = 0…m−1, on every pixel or column.
 
     Li, Diao, Chen, He 2021 (NIID-Bench), arXiv:2102.02079.
     """
@@ -97,10 +108,10 @@ class Gauss(FeatureShift):
     images_only: ClassVar[bool] = False
 
     sigma: Annotated[float, Ge(0)] = 0.1
-    """σ: 1 is the span of the pixels of the data set; for tables, the standard deviation of a column."""
+    """Standard deviation σ; 1 is the range of the pixels of the data set or, for tables, the standard deviation of a column."""
 
     def draw(self, clients: Indices, space: Space, rng: np.random.Generator) -> Array:
-        """Standard deviations."""
+        """Standard deviations, [n]."""
         return self.sigma * np.sqrt(clients / space.num_clients)
 
     def words(self, drawn: Array) -> list[str]:
@@ -108,7 +119,7 @@ class Gauss(FeatureShift):
         return [f"σ {sigma:.3f}" for sigma in drawn]
 
     def change(self, samples: Array, drawn: Array, space: Space, rng: np.random.Generator) -> Array:
-        """x + noise."""
+        """Samples plus noise."""
         kind = np.float32 if samples.dtype == np.float32 else np.float64
         noise: Array = rng.standard_normal(samples.shape, dtype=kind)
         noise *= (_per_sample(drawn, samples) * space.unit).astype(kind)
@@ -118,10 +129,10 @@ class Gauss(FeatureShift):
 
 @parameters
 class Rotate(FeatureShift):
-    """Turned cameras: clients in four groups of equal size, drawn at random, see everything at 0°, 90°, 180° or 270°."""
+    """Rotation: four groups of clients, of equal size and drawn at random, have images rotated by 0°, 90°, 180° or 270°."""
 
     def check(self, space: Space) -> None:
-        """Images, and square ones."""
+        """Check that samples are square images."""
         super().check(space)
         height, width = space.shape[1:]
         if height != width:
@@ -130,7 +141,7 @@ class Rotate(FeatureShift):
             )
 
     def draw(self, clients: Indices, space: Space, rng: np.random.Generator) -> Array:
-        """Quarter turns, counter-clockwise."""
+        """Quarter turns counter-clockwise, [n]."""
         return rng.permutation(len(clients)) % 4
 
     def words(self, drawn: Array) -> list[str]:
@@ -138,18 +149,18 @@ class Rotate(FeatureShift):
         return [f"{90 * turns}°" for turns in drawn]
 
     def change(self, samples: Array, drawn: Array, space: Space, rng: np.random.Generator) -> Array:
-        """Every sample by its client's angle."""
+        """Rotate every sample by its client's angle."""
         for turns in (1, 2, 3):
-            of = drawn == turns
-            samples[of] = np.rot90(samples[of], turns, axes=(2, 3))
+            mask = drawn == turns
+            samples[mask] = np.rot90(samples[mask], turns, axes=(2, 3))
         return samples
 
 
 @parameters
 class BrightnessContrast(FeatureShift):
-    """Other light: each client's images times its brightness b, then stretched around each image's mean by its contrast c.
+    """Brightness and contrast: each client's images times its brightness b, then scaled around their mean by its contrast c.
 
-    b, c ~ U(low, high), independent: x' = c·(b·x − μ) + μ with μ the mean of b·x over the image.
+    b, c ~ U(low, high), independent; x' = c·(b·x − μ) + μ with μ the mean of b·x over the image.
     """
 
     low: Annotated[float, Ge(0)] = 0.5
@@ -182,53 +193,53 @@ class BrightnessContrast(FeatureShift):
 
 @parameters
 class DeadPixels(FeatureShift):
-    """Broken sensors: the same round(share·H·W) pixels of all images of a client are 0, in every channel; others for every client."""
+    """Dead pixels: the same round(share·H·W) pixels are 0 in all images and channels of a client; each client has its own."""
 
     share: Annotated[float, Ge(0), Le(1)] = 0.1
     """Share of dead pixels."""
 
     def draw(self, clients: Indices, space: Space, rng: np.random.Generator) -> Array:
-        """True where the pixel is dead, [n, H, W]."""
+        """True for dead pixels, [n, H, W]."""
         height, width = space.shape[1:]
-        dead = round(self.share * height * width)
-        flat = np.arange(height * width) < dead
+        num_dead = round(self.share * height * width)
+        flat = np.arange(height * width) < num_dead
         return rng.permuted(np.tile(flat, (len(clients), 1)), axis=1).reshape(-1, height, width)
 
     def change(self, samples: Array, drawn: Array, space: Space, rng: np.random.Generator) -> Array:
-        """0 where the pixel is dead."""
+        """Set dead pixels to 0."""
         samples *= ~drawn[:, None]
         return samples
 
 
 def in_words(rule: FeatureShift | NoFeatureShift, space: Space, *, seed: int) -> list[str]:
-    """How each client's samples differ under ``rule``, [m]; no words without a shift."""
+    """The draw of each client under ``rule`` as text, [m]; an empty list if there is nothing to show."""
     if isinstance(rule, NoFeatureShift):
         return []
-    found: list[str] = []
+    words: list[str] = []
     for first in range(0, space.num_clients, CLIENTS_AT_ONCE):
         clients = np.arange(first, min(first + CLIENTS_AT_ONCE, space.num_clients))
-        found += rule.words(rule.draw(clients, space, streams.rng(seed, "feature-shift", client=first)))
-    return found if any(found) else []
+        words += rule.words(rule.draw(clients, space, streams.rng(seed, "feature-shift", client=first)))
+    return words if any(words) else []
 
 
 def shift_features(
     rule: FeatureShift, features: Array, offsets: Indices, space: Space, *, seed: int, purpose: str
 ) -> None:
-    """Change packed samples in place.
+    """Shift packed samples in place.
 
     Args:
-        rule: what happens to them.
+        rule: the feature shift.
         features: samples sorted by client, uint8 or floats [N, …]; writable.
         offsets: client i's are ``features[offsets[i]:offsets[i + 1]]``, int64 [m + 1].
-        space: what they are.
-        seed: the experiment's.
-        purpose: ``"train"`` or ``"test"``; clients are the same for both, noise is not.
+        space: shape and scale of the samples.
+        seed: the experiment's seed.
+        purpose: ``"train"`` or ``"test"``; both have the same draws per client, but different noise.
 
     Raises:
-        UsageError: the rule is not for samples like these.
+        UsageError: the rule does not suit these samples.
     """
     rule.check(space)
-    work = np.float32 if features.dtype == np.uint8 else features.dtype
+    dtype = np.float32 if features.dtype == np.uint8 else features.dtype
     for first in range(0, len(offsets) - 1, CLIENTS_AT_ONCE):
         clients = np.arange(first, min(first + CLIENTS_AT_ONCE, len(offsets) - 1))
         begin, end = int(offsets[clients[0]]), int(offsets[clients[-1] + 1])
@@ -239,14 +250,14 @@ def shift_features(
         owner = np.repeat(clients - first, np.diff(offsets[first : clients[-1] + 2]))
         for piece in _pieces(begin, end, int(np.prod(space.shape))):
             rows = drawn[owner[piece.start - begin : piece.stop - begin]]
-            changed = rule.change(features[piece].astype(work), rows, space, rng)
+            changed = rule.change(features[piece].astype(dtype), rows, space, rng)
             if features.dtype == np.uint8:
                 changed = np.clip(np.rint(changed, out=changed), 0, 255, out=changed)
             features[piece] = changed
 
 
 def shift_test(rule: FeatureShift, features: Array, num_samples: Indices, space: Space, *, seed: int) -> None:
-    """Change test samples in place, each as a client drawn with probability N_i/N would have it."""
+    """Shift test samples in place, each as if it belonged to a client drawn with probability N_i/N."""
     owners = streams.rng(seed, "feature-shift-owners").choice(
         space.num_clients, len(features), p=num_samples / num_samples.sum()
     )
@@ -264,5 +275,5 @@ def _pieces(begin: int, end: int, size: int) -> Iterator[slice]:
 
 
 def _per_sample(values: Array, samples: Array) -> Array:
-    """One number a sample, in a shape that spreads over the sample's axes."""
+    """One number per sample, in a shape that broadcasts over the axes of a sample."""
     return values.reshape(-1, *[1] * (samples.ndim - 1))

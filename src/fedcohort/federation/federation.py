@@ -1,11 +1,12 @@
-"""The federation: who the clients are. All samples in one list, sorted by client, one offset per client.
+"""The federation: the data of all clients in one list of samples, sorted by client, with one offset per client.
 
-A million clients cost a million integers. A client's data is the slice ``offsets[i]:offsets[i + 1]``: first its training part,
-then its held-out part, for strategies and algorithms that validate or calibrate on the client. Whatever counts or uses "the
-client's data" elsewhere (sizes, histograms, latency, questions) means the training part.
+A million clients cost a million integers. A client's data are the slice ``offsets[i]:offsets[i + 1]``: first its training part, then
+its held-out part, for strategies and algorithms that validate or calibrate on the client. In all other modules, "the client's data"
+(sizes, histograms, latency, reports) means the training part.
 
-Labels are packed in that order. Features stay where the data set has them, mostly a file that all processes map, and the list says
-which row each sample is; they are picked out when they are needed. They are packed, too, where a shift changes them and on a GPU.
+Labels are packed in that order. Features stay in the arrays of the data set, mostly a file that all processes map, and the list holds
+the row of each sample; features are copied when they are needed. Features are packed as well if a feature shift changes them, and on
+a GPU.
 """
 
 import dataclasses
@@ -29,12 +30,12 @@ __all__ = ["Federation", "Samples", "gather", "split_locally"]
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples and labels on the device.
+    """Samples and labels on one device.
 
     Attributes:
-        source: where the features are: uint8 images [M, C, H, W], or floats [M, d] or [M, C, H, W].
+        source: array that contains the features: uint8 images [M, C, H, W], or floats [M, d] or [M, C, H, W].
         labels: int64 [N].
-        rows: which row of ``source`` each sample is, int64 [N]; others share it then, and nobody writes to it. None: the rows of
+        rows: row of each sample in ``source``, int64 [N]; ``source`` is then shared, so do not write to it. None: the rows of
             ``source`` are the samples, M = N.
 
     >>> samples = Samples(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, 1]), rows=torch.tensor([2, 0]))
@@ -50,23 +51,23 @@ class Samples:
         return len(self.labels)
 
     def __getitem__(self, which: slice | Tensor) -> "Samples":
-        """Some of the samples: a slice of them, as views, or those at positions, int64 [n]."""
+        """A slice of the samples, as views, or the samples at positions, int64 [n]."""
         if self.rows is None:
             return Samples(self.source[which], self.labels[which])
         return Samples(self.source, self.labels[which], self.rows[which])
 
     @property
     def features(self) -> Tensor:
-        """The features of these samples, [N, …]; a copy where there are rows: take the samples that are needed first."""
+        """The features of all these samples, [N, …]; a copy if there are ``rows``, so take a slice of the samples first."""
         return self.source if self.rows is None else self.source.index_select(0, self.rows)
 
     def pick(self, positions: Tensor, out: Tensor | None = None) -> Tensor:
-        """Copies of the features of the samples at these positions, int64 [n]; in ``out`` if given."""
+        """Copies of the features of the samples at these positions, int64 [n]; written to ``out`` if given."""
         rows = positions if self.rows is None else self.rows.index_select(0, positions)
         return torch.index_select(self.source, 0, rows, out=out)
 
     def to(self, device: torch.device) -> "Samples":
-        """The same samples on another device, packed there."""
+        """The same samples on a device; they are packed if the device changes."""
         if self.labels.device == device:
             return self
         return Samples(self.features.to(device), self.labels.to(device))
@@ -78,14 +79,14 @@ class Federation:
 
     Attributes:
         train: samples of all clients, sorted by client; each client's training part first, then its held-out part.
-        offsets: where each client's samples begin and end, both parts together, int64 [m + 1].
+        offsets: begin and end of each client's samples, both parts together, int64 [m + 1].
         validation: the server's validation set, for rewards and early stopping; may be empty.
-        test: the server's test set, for reporting only.
+        test: the server's test set, only for reporting.
         classes: names of the K classes.
         shift, scale: a feature x enters the model as (x − shift)·scale; per channel for images, per column for tables.
-        held: samples in each client's held-out part, int64 [m]; None for none.
-        noise: what label noise did, with the clean labels, aligned with ``train``; None without noise. For analysis only:
-            nothing of it reaches a strategy, an algorithm or a client.
+        held: number of samples in each client's held-out part, int64 [m]; None if there are none.
+        noise: effect of the label noise, with the clean labels, aligned with ``train``; None without noise. For analysis only: no
+            strategy, algorithm or client has access to it.
     """
 
     train: Samples
@@ -100,7 +101,7 @@ class Federation:
 
     @property
     def device(self) -> torch.device:
-        """Where the samples live."""
+        """Device of the samples."""
         return self.train.labels.device
 
     def to(self, device: str | torch.device) -> "Federation":
@@ -117,23 +118,23 @@ class Federation:
 
     @property
     def num_clients(self) -> int:
-        """m."""
+        """Number of clients m."""
         return len(self.offsets) - 1
 
     @property
     def num_classes(self) -> int:
-        """K."""
+        """Number of classes K."""
         return len(self.classes)
 
     @property
     def num_samples(self) -> Indices:
-        """N_i, the samples each client trains on, int64 [m]."""
+        """Number of training samples N_i of each client, int64 [m]."""
         sizes = np.diff(self.offsets)
         return sizes if self.held is None else sizes - self.held
 
     @property
     def num_held_out(self) -> Indices:
-        """Samples in the held-out part of each client, int64 [m]."""
+        """Number of samples in the held-out part of each client, int64 [m]."""
         return np.zeros(self.num_clients, dtype=np.int64) if self.held is None else self.held.copy()
 
     @property
@@ -142,33 +143,33 @@ class Federation:
         return tuple(self.train.source.shape[1:])
 
     def client(self, client: int) -> Samples:
-        """The training samples of one client; nothing is copied."""
+        """The training samples of one client, without a copy."""
         return self.train[slice(*self.span(client))]
 
     def held_out(self, client: int) -> Samples:
-        """The samples that one client keeps for validation or calibration, likewise; no samples where there is no such part."""
+        """The held-out samples of one client, for validation or calibration, without a copy; empty if the client has none."""
         return self.train[self._cut(client) : int(self.offsets[client + 1])]
 
     def span(self, client: int) -> tuple[int, int]:
-        """Where the client's training samples begin and end."""
+        """Begin and end of the client's training samples in :attr:`train`."""
         return int(self.offsets[client]), self._cut(client)
 
     def _cut(self, client: int) -> int:
-        """Where a client's training part ends."""
+        """End of a client's training part."""
         return int(self.offsets[client + 1]) - (0 if self.held is None else int(self.held[client]))
 
     def prepare(self, features: Tensor, dtype: torch.dtype) -> Tensor:
-        """Raw features as the model sees them: floats, standardised, images channels-last."""
+        """Raw features as inputs of the model: floats, standardized, images channels-last."""
         values = self.standardised(features, dtype)
         return values.contiguous(memory_format=torch.channels_last) if values.dim() == 4 else values
 
     def standardised(self, features: Tensor, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
-        """The same in the layout of the raw features, which is what ``torch.func.vmap`` can work with; written to ``out`` if given."""
+        """Raw features as standardized floats in the layout that ``torch.func.vmap`` requires; written to ``out`` if given."""
         values = features.to(dtype, copy=True) if out is None else out.copy_(features)
         return values.sub_(self.shift.to(dtype)).mul_(self.scale.to(dtype))
 
     def histogram(self) -> Indices:
-        """Label counts of the training parts, noise included, as clients would count them, int64 [m, K]."""
+        """Label counts of the training parts, including label noise, as clients would count them, int64 [m, K]."""
         labels = self.train.labels.cpu().numpy()
         if self.held is not None:
             parts = np.stack([self.num_samples, self.held], axis=1)
@@ -188,23 +189,23 @@ def gather(
     feature_shift: FeatureShift | NoFeatureShift | None = None,
     device: str = "cpu",
 ) -> Federation:
-    """The clients of a data set that was partitioned: partition → label noise → local split → feature shift.
+    """Make the federation of a partitioned data set, in this order: partition, label noise, local split, feature shift.
 
     Args:
-        dataset: the data.
-        partition: which training sample belongs to whom.
-        validation: share of the test set that becomes the server's validation set, stratified by class; never reported on.
-        seed: decides everything random in here.
-        label_noise: wrong labels in the clients' data, in both parts of it; the server's sets stay clean.
-        holdout: share of each client's data that it keeps for validation or calibration, see :func:`split_locally`.
-        feature_shift: changes the samples in both parts of the clients' data.
-        device: where the tensors live.
+        dataset: the data set.
+        partition: division of its training samples among the clients.
+        validation: share of the test set that becomes the server's validation set, stratified by class; it is not used for reports.
+        seed: seed of all random draws.
+        label_noise: wrong labels in both parts of the clients' data; the server's sets stay clean.
+        holdout: share of each client's data in its held-out part, see :func:`split_locally`.
+        feature_shift: shift of the samples in both parts of the clients' data.
+        device: device of the tensors.
 
     Raises:
-        UsageError: a share, a noise or a shift that these data cannot have.
+        UsageError: a share, label noise or feature shift that is not possible with these data.
     """
-    held, kept = _split(dataset.test_labels, validation, seed)
-    shift, scale = _standardise(dataset.train_features)
+    in_validation, in_test = _split(dataset.test_labels, validation, seed)
+    shift, scale = _standardization(dataset.train_features)
     labels, noise = dataset.train_labels, None
     if label_noise is not None and not isinstance(label_noise, NoLabelNoise):
         noise = corrupt(
@@ -219,7 +220,7 @@ def gather(
         packed=rule is not None,
     )
     test = _samples(
-        dataset.test_features, kept, dataset.test_labels[kept], packed=rule is not None and rule.matched_test
+        dataset.test_features, in_test, dataset.test_labels[in_test], packed=rule is not None and rule.matched_test
     )
     if rule is not None:
         space = Space(dataset.train_features.shape[1:], _unit(dataset.train_features, scale), partition.num_clients)
@@ -229,7 +230,7 @@ def gather(
     return Federation(
         train=train,
         offsets=partition.offsets,
-        validation=_samples(dataset.test_features, held, dataset.test_labels[held], packed=True),
+        validation=_samples(dataset.test_features, in_validation, dataset.test_labels[in_validation], packed=True),
         test=test,
         classes=dataset.classes,
         shift=torch.from_numpy(shift),
@@ -240,36 +241,36 @@ def gather(
 
 
 def _samples(features: np.ndarray, rows: Indices, labels: Indices, *, packed: bool) -> Samples:
-    """These rows of features: where they are, or packed.
+    """The samples in these rows of ``features``: as a view with row numbers, or packed.
 
-    There are no read-only tensors. What may not be written to at all is packed; an array that only says so, such as those of
-    :func:`fedcohort.federation.datasets.load`, is not.
+    Torch has no read-only tensors. An array that cannot be made writable is packed; an array that is only marked as read-only, such
+    as those of :func:`fedcohort.federation.load`, is used through a writable view.
     """
     if not packed and features.flags.c_contiguous:
-        where = features.view()
+        view = features.view()
         with suppress(ValueError):
-            where.flags.writeable = True
-            return Samples(torch.from_numpy(where), torch.from_numpy(labels), torch.from_numpy(rows))
+            view.flags.writeable = True
+            return Samples(torch.from_numpy(view), torch.from_numpy(labels), torch.from_numpy(rows))
     return Samples(torch.from_numpy(np.take(features, rows, axis=0)), torch.from_numpy(labels))
 
 
 def split_locally(sizes: Indices, holdout: float) -> Indices:
-    """Held-out samples of each client, int64 [m]: round(holdout·n) of its n samples, but at least 1 stays for training.
+    """Number of held-out samples of each client, int64 [m]: round(holdout·n) of n samples, but at least 1 stays for training.
 
-    These are the last of the client's samples, which the partition has shuffled: a random part, the same whatever the noise, and
-    part of what a larger share would hold out.
+    The held-out samples are the last of the client's samples, which the partition has shuffled. They are therefore a random part that
+    does not depend on label noise, and a larger share holds out the same samples and more.
 
     >>> split_locally(np.array([0, 1, 2, 7, 100]), 0.2)
     array([ 0,  0,  0,  1, 20])
     """
     if not 0 <= holdout < 1:
-        raise UsageError(f"federation.holdout = {holdout}: is a share of each client's data, from 0 to below 1")
+        raise UsageError(f"federation.holdout = {holdout}: should be a share of each client's data, from 0 to below 1")
     wanted = np.rint(holdout * sizes).astype(np.int64)
     return np.asarray(np.minimum(wanted, np.maximum(sizes - 1, 0)))
 
 
 def _unit(features: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """What a feature shift counts as 1, see :class:`Space`."""
+    """The unit of feature shifts, see :class:`Space`."""
     if features.ndim != 4:
         return np.asarray(1.0 / scale)
     span = float(features.max()) - float(features.min())
@@ -277,13 +278,13 @@ def _unit(features: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def _split(labels: np.ndarray, share: float, seed: int) -> tuple[Indices, Indices]:
-    """Positions of the validation part and of the rest, both ascending; the same share of every class, rounded."""
+    """Positions of the validation samples and of the test samples, both ascending; the same share of every class, rounded."""
     order = rng(seed, "validation").permutation(len(labels))
-    held = []
+    parts = []
     for label in np.unique(labels):
-        members = order[labels[order] == label]
-        held.append(members[: round(share * len(members))])
-    chosen = np.sort(np.concatenate(held)) if held else np.zeros(0, dtype=np.int64)
+        of_class = order[labels[order] == label]
+        parts.append(of_class[: round(share * len(of_class))])
+    chosen = np.sort(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
     if len(chosen) == len(labels):
         raise UsageError(f"data.validation = {share}: leaves no test samples; use a smaller share")
     mask = np.ones(len(labels), dtype=bool)
@@ -291,11 +292,11 @@ def _split(labels: np.ndarray, share: float, seed: int) -> tuple[Indices, Indice
     return chosen, np.flatnonzero(mask)
 
 
-def _standardise(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Shift and scale to mean 0 and deviation 1 on the training set, per channel or column; constant ones stay as they are."""
+def _standardization(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Shift and scale for mean 0 and standard deviation 1 on the training set, per channel or column; scale 1 for constant ones."""
     shape = (features.shape[1], 1, 1) if features.ndim == 4 else (features.shape[1],)
     if features.ndim == 4 and features.dtype == np.uint8:
-        counts = np.stack([_grey_levels(features, channel) for channel in range(features.shape[1])])
+        counts = np.stack([_gray_levels(features, channel) for channel in range(features.shape[1])])
         levels = np.arange(256.0)
         total = counts.sum(axis=1)
         mean = counts @ levels / total
@@ -307,8 +308,8 @@ def _standardise(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean.reshape(shape), scale.reshape(shape)
 
 
-def _grey_levels(features: np.ndarray, channel: int) -> np.ndarray:
-    """How often each of the 256 levels occurs, a block of images at a time so that no second copy is made."""
+def _gray_levels(features: np.ndarray, channel: int) -> np.ndarray:
+    """Number of pixels with each of the 256 levels, int64 [256]; counted in blocks of images to avoid a second copy."""
     counts = np.zeros(256, dtype=np.int64)
     for start in range(0, len(features), 4096):
         counts += np.bincount(features[start : start + 4096, channel].reshape(-1), minlength=256)

@@ -1,15 +1,15 @@
-"""Wrong labels: how many of each client's (a rate), and which class they are taken for (a flip matrix).
+"""Label noise: the share of wrong labels of each client (a rate), and the classes they change to (a flip matrix).
 
-A rule is a ``@parameters`` class that extends :class:`LabelNoise` and gives every client a rate ρ_i. Where a wrong label goes is
-said by a flip matrix M, so that client i's labels pass through T_i = (1 − ρ_i)·I + ρ_i·M:
+A rule is a ``@parameters`` class that extends :class:`LabelNoise` and gives every client a rate ρ_i. A flip matrix M determines the
+wrong labels, so that the transition matrix of client i is T_i = (1 − ρ_i)·I + ρ_i·M:
 
     symmetric             M_cd = 1/(K−1) for d ≠ c
     pairflip              c → (c+1) mod K
-    asymmetric_cifar10    truck → automobile, bird → airplane, deer → horse, cat ↔ dog; the others stay
-    matrix                one's own K×K
+    asymmetric_cifar10    truck → automobile, bird → airplane, deer → horse, cat ↔ dog; the other classes stay
+    matrix                your own K×K matrix
 
-Classes with M_cc = 1 are not affected: no label of theirs is chosen, and the rate applies to the others. Noise comes after the
-partition and before a client's data are split. It depends on the seed and on who holds what, on nothing that happens in a run.
+Classes with M_cc = 1 are not affected: none of their labels is chosen, and the rate applies to the other classes. Noise is applied
+after the partition and before a client's data are split. It depends only on the seed and the partition, not on the run.
 
 >>> labels = np.repeat(np.arange(4), 25)
 >>> noise = corrupt(Constant(rate=0.3), labels, np.arange(100), np.array([0, 40, 100]), num_classes=4, seed=0)
@@ -37,34 +37,35 @@ CIFAR10 = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}
 """truck → automobile, bird → airplane, deer → horse, cat ↔ dog."""
 
 ROUND_OFF = 1e-6
-"""How far the sum of a row may be from 1."""
+"""Largest distance of a row's sum from 1."""
 
 
 @parameters
 class NoLabelNoise:
-    """All labels as they are."""
+    """No label noise."""
 
 
 @parameters
 class LabelNoise:
-    """What every rule has in common: which labels are chosen, and where they go. A rule adds :meth:`rates`."""
+    """Base of all label noise: which labels are chosen, and what they change to. A subclass adds :meth:`rates`."""
 
     flip: Literal["symmetric", "pairflip", "asymmetric_cifar10", "matrix"] = "symmetric"
-    """Where a chosen label goes: to any other class alike, to the next class, to a look-alike of CIFAR-10 (by class number, and only
-    where there is one), or as ``matrix`` says."""
+    """What a chosen label changes to: any other class with equal probability (symmetric), the next class (pairflip), a similar
+    class of CIFAR-10 (asymmetric_cifar10; only classes that have one), or a class drawn from ``matrix`` (matrix)."""
 
     matrix: list[list[float]] | None = None
-    """For ``flip = "matrix"``: row c holds the probabilities with which a chosen label c becomes 0…K−1. What stands on the diagonal
-    stays; a row with 1 there is not affected. With ``rate = 1`` this is the whole transition matrix."""
+    """For ``flip = "matrix"``: row c holds the probabilities that a chosen label c changes to 0…K−1. The diagonal is the
+    probability that the label stays; a class with 1 there is not affected. With ``rate = 1``, this is the complete transition
+    matrix."""
 
     bernoulli: bool = False
-    """Choose every affected label independently with probability ρ_i, instead of exactly round(ρ_i·N_i) of them."""
+    """Choose each affected label independently with probability ρ_i, instead of exactly round(ρ_i·N_i) labels."""
 
     def __post_init__(self) -> None:
         if self.flip == "matrix":
             _check_matrix(self.matrix)
         elif self.matrix is not None:
-            raise UsageError(f"federation.label_noise.matrix: goes with flip = 'matrix', not with {self.flip!r}")
+            raise UsageError(f"federation.label_noise.matrix: requires flip = 'matrix', but flip = {self.flip!r}")
 
     def rates(self, num_clients: int, rng: np.random.Generator) -> Values:
         """ρ_i of every client, float64 [m], in [0, 1]."""
@@ -73,16 +74,16 @@ class LabelNoise:
 
 @parameters
 class Beta(LabelNoise):
-    """Every client its own rate, ρ_i ~ Beta(a, 100 − a): on average a % of the labels are wrong.
+    """Every client has its own rate, ρ_i ~ Beta(a, 100 − a): on average, a% of the labels are wrong.
 
-    Standard deviation √(a·(100 − a)/101)/100: .022 for a = 5, .043 for a = 25. FLASH, arXiv:2402.08769.
+    The standard deviation is √(a·(100 − a)/101)/100: .022 for a = 5, .043 for a = 25. FLASH, arXiv:2402.08769.
     """
 
     a: Annotated[float, Ge(0), Le(100)] = 10.0
     """Mean rate in percent; 0 changes nothing, 100 changes every affected label."""
 
     def rates(self, num_clients: int, rng: np.random.Generator) -> Values:
-        """One draw a client."""
+        """One draw per client."""
         if self.a in (0, 100):
             return np.full(num_clients, self.a / 100)
         return rng.beta(self.a, 100 - self.a, num_clients)
@@ -90,28 +91,28 @@ class Beta(LabelNoise):
 
 @parameters
 class Constant(LabelNoise):
-    """Every client the same rate."""
+    """Every client has the same rate."""
 
     rate: Share = 0.1
-    """ρ, the share of wrong labels."""
+    """Share of wrong labels (ρ)."""
 
     def rates(self, num_clients: int, rng: np.random.Generator) -> Values:
-        """ρ for everybody."""
+        """ρ for all clients."""
         return np.full(num_clients, self.rate)
 
 
 @parameters
 class SomeClients(LabelNoise):
-    """One rate for some of the clients, drawn once; the others' labels are as they were."""
+    """Some of the clients, drawn once, have a common rate; the labels of the others do not change."""
 
     clients: Share = 0.3
     """Share of clients with wrong labels, rounded to a number of clients."""
 
     rate: Share = 0.4
-    """ρ of those clients."""
+    """Rate of those clients (ρ)."""
 
     def rates(self, num_clients: int, rng: np.random.Generator) -> Values:
-        """ρ for round(clients·m) of them."""
+        """ρ for round(clients·m) clients, 0 for the others."""
         rates = np.zeros(num_clients)
         rates[rng.permutation(num_clients)[: round(self.clients * num_clients)]] = self.rate
         return rates
@@ -119,12 +120,12 @@ class SomeClients(LabelNoise):
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """What noise did to the packed labels. For analysis: no strategy, algorithm or client sees any of it.
+    """The effect of label noise on the packed labels. For analysis only: no strategy, algorithm or client has access to it.
 
     Attributes:
-        noisy: the labels that clients have from now on, int64 [N].
-        clean: the labels before, int64 [N].
-        rates: ρ_i, float64 [m].
+        noisy: labels after noise, which the clients use, int64 [N].
+        clean: labels before noise, int64 [N].
+        rates: rates ρ_i, float64 [m].
     """
 
     noisy: Indices
@@ -140,17 +141,17 @@ class Noise:
 def corrupt(
     rule: LabelNoise, labels: Indices, order: Indices, offsets: Indices, *, num_classes: int, seed: int
 ) -> Noise:
-    """Flip labels by ``rule``: of each client round(ρ_i·N_i) of the affected ones, chosen at random (ties to even, as Python rounds).
+    """Apply label noise: change round(ρ_i·N_i) of the affected labels of each client, chosen at random (ties to even, as in Python).
 
     Args:
-        rule: rates and flips.
+        rule: the label noise.
         labels: clean labels of the data set, int64 [num_train].
-        order, offsets: who holds what, see :class:`fedcohort.federation.partition.Partition`.
-        num_classes: K.
-        seed: the experiment's. Draws belong to samples of the data set: another partition chooses by the same draws.
+        order, offsets: the partition, see :class:`fedcohort.federation.partition.Partition`.
+        num_classes: number of classes K.
+        seed: the experiment's seed. Each sample of the data set has its own draws, which do not depend on the partition.
 
     Raises:
-        UsageError: the flips do not fit K classes, or a rate is outside [0, 1].
+        UsageError: the flip matrix does not fit K classes, or a rate is outside [0, 1].
     """
     m = len(offsets) - 1
     clean = labels[order]
@@ -165,7 +166,7 @@ def corrupt(
         chosen = affected[keys[order[affected]] < rates[owner]]
     else:
         ranks = streams.rng(seed, "label-noise").permutation(len(labels))
-        chosen = affected[_first_of_each(ranks[order[affected]], owner, rates, len(labels))]
+        chosen = affected[_lowest_of_each(ranks[order[affected]], owner, rates, len(labels))]
     noisy = clean.copy()
     draws = streams.rng(seed, "label-noise-flips").random(len(labels))
     noisy[chosen] = _flipped(flips, clean[chosen], draws[order[chosen]])
@@ -173,7 +174,7 @@ def corrupt(
 
 
 def flip_matrix(rule: LabelNoise, num_classes: int) -> Values:
-    """M, float64 [K, K]: row c says what a chosen label c becomes.
+    """The flip matrix M, float64 [K, K]; row c holds the probabilities of the new label of a chosen label c.
 
     >>> flip_matrix(Constant(flip="pairflip"), 3)
     array([[0., 1., 0.],
@@ -222,7 +223,7 @@ def _check_matrix(matrix: list[list[float]] | None) -> None:
 
 
 def _checked(rule: LabelNoise, rates: Values, num_clients: int) -> Values:
-    """The rates of somebody's own rule can be anything."""
+    """The rates, if they are valid; a user's own rule can return anything."""
     if rates.shape != (num_clients,):
         raise ValueError(f"{type(rule).__name__}.rates returned {list(rates.shape)}; it must return [{num_clients}]")
     bad = np.flatnonzero(~((rates >= 0) & (rates <= 1)))
@@ -231,27 +232,27 @@ def _checked(rule: LabelNoise, rates: Values, num_clients: int) -> Values:
     return rates
 
 
-def _first_of_each(ranks: Indices, owner: Indices, rates: Values, num_ranks: int) -> NDArray[np.bool_]:
+def _lowest_of_each(ranks: Indices, owner: Indices, rates: Values, num_ranks: int) -> NDArray[np.bool_]:
     """True for the round(ρ_i·n_i) lowest ranks of every client, [n].
 
-    ``owner`` is ascending and ranks are distinct, so owner·num_ranks + rank is, too: one sort of these puts every client's ranks in
-    order at its own place, and what it picks does not depend on how ties are broken.
+    ``owner`` is ascending and all ranks are distinct, so the keys owner·num_ranks + rank are distinct as well. One sort of the keys
+    sorts the ranks of every client in its own section, and there are no ties.
     """
     sizes = np.bincount(owner, minlength=len(rates))
     counts = np.rint(rates * sizes).astype(np.int64)
     keys = owner * num_ranks + ranks
-    ends = np.cumsum(sizes) - sizes + counts - 1  # where each client's last chosen one stands in the sorted keys
-    last = np.full(len(rates), -1)
-    some = counts > 0
-    last[some] = np.sort(keys)[ends[some]]
-    return np.asarray(keys <= last[owner])
+    ends = np.cumsum(sizes) - sizes + counts - 1  # position of each client's last chosen key in the sorted keys
+    largest_key = np.full(len(rates), -1)
+    has_any = counts > 0
+    largest_key[has_any] = np.sort(keys)[ends[has_any]]
+    return np.asarray(keys <= largest_key[owner])
 
 
 def _flipped(flips: Values, labels: Indices, draws: Values) -> Indices:
-    """New classes by inversion: the first d with cumsum(M_c)_d > draw, for all labels at once."""
+    """New labels by inversion, for all labels at once: the first class d with cumsum(M_c)_d > draw."""
     K = len(flips)
     cumulative = np.cumsum(flips, axis=1)
-    cumulative /= cumulative[:, -1:]  # ends with exactly 1, and repeats it for classes of probability 0 at the end
+    cumulative /= cumulative[:, -1:]  # ends with exactly 1, also for classes of probability 0 at the end
     steps = (cumulative + np.arange(K)[:, None]).ravel()  # row c lies in [c, c + 1]
-    at = np.minimum(labels + draws, np.nextafter(labels + 1.0, 0))  # the sum may round up to c + 1
-    return np.asarray(np.searchsorted(steps, at, side="right") - labels * K)
+    keys = np.minimum(labels + draws, np.nextafter(labels + 1.0, 0))  # the sum may round up to c + 1
+    return np.asarray(np.searchsorted(steps, keys, side="right") - labels * K)

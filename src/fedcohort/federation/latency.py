@@ -1,9 +1,9 @@
-"""How long a client needs for a round: computing, and the part of it that is sending (H12). Simulated time, never the wall's.
+"""How long a client needs for a round: computation, and communication as a part of it. All times are simulated.
 
-The unit of time is one pass over one sample. A latency law is a ``@parameters`` class that extends :class:`Latency`: a function of
-the round gives the times of all clients for nominal work. A network law extends :class:`Network` and says how much of a client's
-time is communication. Both are drawn from the streams of the seed, before training and whatever a strategy does, so that all
-strategies under one seed meet the same times.
+The unit of time is one pass over one sample. A latency law is a ``@parameters`` class that extends :class:`Latency`: it gives the
+times of all clients for nominal work as a function of the round. A network law extends :class:`Network` and gives the part of a
+client's time that is communication. Both are drawn from the experiment's seed before training, and do not depend on the strategy,
+so that all strategies that are compared under one seed have the same times.
 
 >>> law = ShiftedExponential(shift=1.0, spread=0.0).times(np.array([100, 250]), seed=0)
 >>> law(1).tolist()
@@ -20,53 +20,59 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.streams import rng
 
-__all__ = ["Latency", "LogNormalBandwidth", "Network", "Share", "ShiftedExponential"]
+__all__ = ["Communication", "Latency", "LogNormalBandwidth", "Network", "Share", "ShiftedExponential", "Times"]
 
 Times = Callable[[int], Values]
 """Round → time of each client for nominal work, float64 [m]."""
 
-Split = Callable[[Values, Indices, Values], tuple[Values, Values]]
-"""(times, clients, bytes sent both ways) → (whole time of each, the part of it that is communication); arrays of one length."""
+Communication = Callable[[Values, Indices, Values], tuple[Values, Values]]
+"""(times of the latency law, clients, bytes down and up) → (total times, communication part of them); arrays of one length."""
 
 
-# --- computing -----------------------------------------------------------------------------------------------------------------
+# --- computation ---------------------------------------------------------------------------------------------------------------
 
 
 class Latency:
-    """A law of computing times."""
+    """A law of computation times."""
 
     def times(self, num_samples: Indices, seed: int) -> Times:
-        """The times of clients with ``num_samples`` N_i [m] training samples, as a function of the round."""
+        """The times of all clients for nominal work, as a function of the round.
+
+        Args:
+            num_samples: training samples N_i of each client, int64 [m].
+            seed: the experiment's seed.
+        """
         raise NotImplementedError
 
     def least(self, num_samples: Indices, seed: int) -> Values:
-        """A time that each client's cannot be below in any round, float64 [m]; 0 where nothing is known."""
+        """A lower bound of each client's time in any round, float64 [m]; 0 if none is known."""
         return np.zeros(len(num_samples))
 
 
 @parameters
 class ShiftedExponential(Latency):
-    """T_i = α_T·N_i·u_i + X_i, where X_i is exponential with mean λ_T·N_i·u_i; u_i is the work done over the nominal work.
+    """T_i = α_T·N_i·u_i + X_i, where X_i is exponential with mean λ_T·N_i·u_i; u_i is the work done, divided by the nominal work.
 
     P[T_i ≤ x] = 1 − exp(−(x − α_T·N_i)/(λ_T·N_i)) for x ≥ α_T·N_i, so the mean is (α_T + λ_T)·N_i. FLASH, arXiv:2402.08769, prints
-    "Exp(1/λ_T N_i)"; we read that as the rate. ``mixed`` is ours: X_i is a device's persistent factor (log-normal, σ = 1, mean 1)
-    times a fresh exponential of every round.
+    "Exp(1/λ_T N_i)", which we interpret as the rate. ``mixed`` is ours: X_i is a persistent factor of the client (log-normal, σ = 1,
+    mean 1) times an exponential that is drawn in every round.
     """
 
     shift: Annotated[float, Gt(0)] = 1.0
-    """Time per sample that every client needs at least (α_T)."""
+    """Smallest time per sample (α_T)."""
     spread: Annotated[float, Ge(0)] = 1.0
     """Mean of the exponential extra time per sample (λ_T); 0 makes all clients equally fast."""
     redraw: Literal["client", "round", "mixed"] = "client"
-    """Draw the extra time once per client, so that slow devices stay slow; anew in every round, so that past times of equally
-    large clients say nothing about the next; or mixed: devices are slow or fast for good, and every round differs."""
+    """When the extra time is drawn: once per client, so that slow clients stay slow (client); in every round, so that the past
+    times of clients of equal size do not predict the next ones (round); or in every round with a persistent factor per client
+    (mixed)."""
 
     def times(self, num_samples: Indices, seed: int) -> Times:
         """See :class:`Latency`."""
         m = len(num_samples)
         if self.redraw == "client":
-            kept = num_samples * (self.shift + self.spread * rng(seed, "latency").standard_exponential(m))
-            return lambda t: kept
+            times = num_samples * (self.shift + self.spread * rng(seed, "latency").standard_exponential(m))
+            return lambda t: times
         scale = self.spread * num_samples
         if self.redraw == "mixed":
             scale = scale * rng(seed, "latency-device").lognormal(mean=-0.5, sigma=1.0, size=m)
@@ -78,29 +84,35 @@ class ShiftedExponential(Latency):
         return self.times(num_samples, seed)(0) if self.redraw == "client" else np.asarray(self.shift * num_samples)
 
 
-# --- sending -------------------------------------------------------------------------------------------------------------------
+# --- communication -------------------------------------------------------------------------------------------------------------
 
 
 class Network:
     """A law of communication times."""
 
-    def split(self, num_clients: int, seed: int, nominal_bytes: int) -> Split:
-        """How times of computing and bytes become whole times; ``nominal_bytes`` is a model down and a model up."""
+    def split(self, num_clients: int, seed: int, nominal_bytes: int) -> Communication:
+        """How the times of the latency law and the bytes combine to total times.
+
+        Args:
+            num_clients: number of clients m.
+            seed: the experiment's seed.
+            nominal_bytes: size of one model down and one model up.
+        """
         raise NotImplementedError
 
 
 @parameters
 class Share(Network):
-    """No network of its own: communication is a fixed share of the time that the latency law gives.
+    """Communication is a fixed share of the time that the latency law gives.
 
-    tc_i = share·T_i and tl_i = (1 − share)·T_i. A client that sends only a part of its update needs less, in proportion to
-    bytes (ours); one that sends more than a model does not need longer.
+    tc_i = share·T_i is communication and tl_i = (1 − share)·T_i is computation. A client that sends only a part of its update needs
+    less time, in proportion to the bytes (ours); a client that sends more than a model does not need more.
     """
 
     share: Annotated[float, Ge(0), Le(1)] = 0.2
-    """Share of a client's time that is communication, down and up together."""
+    """Share of a client's time that is communication, down and up."""
 
-    def split(self, num_clients: int, seed: int, nominal_bytes: int) -> Split:
+    def split(self, num_clients: int, seed: int, nominal_bytes: int) -> Communication:
         """See :class:`Network`."""
 
         def split(times: Values, clients: Indices, sent: Values) -> tuple[Values, Values]:
@@ -112,7 +124,7 @@ class Share(Network):
 
 @parameters
 class LogNormalBandwidth(Network):
-    """Every client has its own bandwidth, which is log-normal over clients; what the latency law gives is computing alone.
+    """Every client has its own bandwidth, log-normal over clients; the latency law gives the computation time only.
 
     T_i = tl_i + tc_i, where tc_i = (bytes down + bytes up)/bandwidth_i; bandwidths are drawn once per client.
     """
@@ -120,9 +132,9 @@ class LogNormalBandwidth(Network):
     bandwidth: Annotated[float, Gt(0)] = 1000.0
     """Median bytes per unit of simulated time; if one pass over a sample takes 1 ms, 1000 is 8 Mbit/s."""
     sigma: Annotated[float, Ge(0)] = 1.0
-    """Standard deviation of the bandwidth's logarithm; 0 gives all clients the same."""
+    """Standard deviation of the bandwidth's logarithm; with 0, all clients have the same bandwidth."""
 
-    def split(self, num_clients: int, seed: int, nominal_bytes: int) -> Split:
+    def split(self, num_clients: int, seed: int, nominal_bytes: int) -> Communication:
         """See :class:`Network`."""
         bandwidth = self.bandwidth * np.exp(self.sigma * rng(seed, "bandwidth").standard_normal(num_clients))
 

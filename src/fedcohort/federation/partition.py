@@ -1,9 +1,9 @@
-"""Which client holds which sample.
+"""Divide the training samples among the clients.
 
-A partition is a rule: a ``@parameters`` class whose :meth:`~Rule.assign` gives every sample a client; the rules are in
-:mod:`fedcohort.federation.partitions`, one file each. What every rule has in common (the checks, the redraw until every client has
-``min_size`` samples, the order of samples inside a client) is :func:`partition`, once. It touches the training set only and is
-computed once, from the streams of the seed.
+A partition follows a rule: a ``@parameters`` class with a method :meth:`~Rule.assign` that gives every sample a client. The built-in
+rules are in :mod:`fedcohort.federation.partitions`, one file each. :func:`partition` contains what all rules share: the checks, the
+redraw until every client has ``min_size`` samples, and the order of samples inside a client. A partition is computed once, from the
+experiment's seed.
 
 >>> labels = np.repeat(np.arange(10), 100)
 >>> split = partition(DirichletClass(alpha=0.5), labels, num_clients=8, seed=0)
@@ -37,46 +37,48 @@ __all__ = [
     "partition",
 ]
 
-TRIES = 1_000
-"""Draws after which a setting counts as infeasible ..."""
+MAX_DRAWS = 1_000
+"""Number of draws after which a setting counts as infeasible."""
 
-PLACED = 300_000_000
-"""... or, with many samples, as soon as they have placed this many samples: a minute or so, not an hour."""
+MAX_PLACED = 300_000_000
+"""Number of samples placed in all draws after which a setting counts as infeasible; this takes about a minute."""
 
 HOPELESS = {3: 50, 10: 10}
-"""Redraws end early after that many draws if each of them left more clients than that below ``min_size``: no draw ever will do."""
+"""Number of draws → number of clients: redraws end early if each of so many draws left more than so many clients below
+``min_size``."""
 
-EVEN = 1e6
-"""Where the search for a value that works ends: shares are equal to a thousandth there, and more would not help."""
+LARGEST_TRIED = 1e6
+"""Largest value in the search for a value that works: shares are then equal to a thousandth, and larger values change nothing."""
 
 
 class Rule(Protocol):
-    """What a partition is. Its parameters are dataclass fields, so it is written as a ``@parameters`` class."""
+    """The contract of a partition rule. Its parameters are dataclass fields, so write it as a ``@parameters`` class."""
 
     @property
     def evens_out(self) -> str | None:
-        """The parameter whose larger value makes client sizes more equal; with a minus, ``"-sigma"``: the smaller. None: no such."""
+        """Name of the parameter that makes client sizes more equal when it grows, or with a minus (``"-sigma"``) when it shrinks;
+        None if there is none."""
 
     @property
     def min_size(self) -> int:
-        """Samples that every client must have at least; :func:`partition` redraws until they do."""
+        """Smallest number of samples per client; :func:`partition` draws again until every client has as many."""
 
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:
-        """Give every sample a client.
+        """Assign every sample to a client.
 
         Args:
             labels: class of each sample, int64 [N], ≥ 0.
-            num_clients: m, between 1 and N.
-            rng: where all its randomness comes from.
-            writers: who wrote each sample, int64 [N], for data that knows it.
+            num_clients: number of clients m, between 1 and N.
+            rng: source of all random numbers.
+            writers: writer of each sample, int64 [N]; None if the data set has no writers.
 
         Returns:
             Client of each sample, int64 [N], 0…m−1; −1 for a sample that no client gets.
 
         Raises:
-            UsageError: the rule cannot be followed with these data, whatever is drawn; names the parameter and what would work.
+            UsageError: no draw can satisfy the rule with these data; the message names the parameter and what works.
         """
 
 
@@ -112,24 +114,24 @@ class Partition:
 def partition(
     rule: Rule, labels: np.ndarray, num_clients: int, seed: int, writers: np.ndarray | None = None
 ) -> Partition:
-    """Divide samples among clients by ``rule``: the same seed gives the same lists.
+    """Divide samples among clients by ``rule``; the same seed gives the same partition.
 
     Args:
-        rule: one of :data:`~fedcohort.federation.partitions.PARTITIONS`, made with its parameters, or a class of your own like them.
+        rule: one of :data:`~fedcohort.federation.partitions.PARTITIONS`, made with its parameters, or a rule of your own.
         labels: class of each sample, integers [N].
-        num_clients: m.
+        num_clients: number of clients m.
         seed: the experiment's seed.
-        writers: who wrote each sample, integers [N], for rules that group by writer.
+        writers: writer of each sample, integers [N], for rules that group by writer.
 
     Raises:
-        UsageError: fewer samples than clients, a rule that these data cannot follow, or no draw that gives every client ``min_size``
-            samples. Names the parameter, its value and what would work.
+        UsageError: fewer samples than clients, a rule that does not suit these data, or no draw that gives every client ``min_size``
+            samples. The message names the parameter, its value and what works.
     """
     labels = _whole_numbers(labels, "labels")
     if writers is not None:
         writers = _whole_numbers(writers, "writers")
         if len(writers) != len(labels):
-            raise UsageError(f"writers: {len(writers)} of them for {len(labels)} labels; give one for each sample")
+            raise UsageError(f"writers: {len(writers)} writers for {len(labels)} labels; use one writer per sample")
     if num_clients < 1:
         raise UsageError(f"federation.clients = {num_clients}: a federation has at least 1 client")
     if num_clients > len(labels):
@@ -143,20 +145,20 @@ def partition(
             f"{len(labels)} samples; {len(labels) // num_clients} at most works, or at most "
             f"{len(labels) // rule.min_size} federation.clients"
         )
-    tries = min(TRIES, max(PLACED // len(labels), 3))
+    tries = min(MAX_DRAWS, max(MAX_PLACED // len(labels), 3))
     clients, smallest = _draw(rule, labels, num_clients, seed, writers, tries)
     if clients is None:
         raise _infeasible(rule, labels, num_clients, seed, writers, smallest)
     shuffled = streams.rng(seed, "partition-order").permutation(len(labels))
     by_client, starts = grouped(shuffled, clients[shuffled] + 1, num_clients + 1)
-    dropped = int(starts[1])  # nobody's, −1, come first
+    dropped = int(starts[1])  # samples that no client gets (−1) come first
     return Partition(order=by_client[dropped:], offsets=starts[1:] - dropped)
 
 
 def _draw(
     rule: Rule, labels: Indices, num_clients: int, seed: int, writers: Indices | None, tries: int
 ) -> tuple[Indices | None, int]:
-    """The first assignment that leaves nobody below ``min_size``, or None; and the best smallest size that was met."""
+    """The first assignment in which every client has ``min_size`` samples, or None; and the largest minimum size of all draws."""
     rng = streams.rng(seed, "partition")
     best, fewest_short = 0, num_clients
     for attempt in range(1, tries + 1):
@@ -175,40 +177,41 @@ def _draw(
 def _infeasible(
     rule: Rule, labels: Indices, num_clients: int, seed: int, writers: Indices | None, smallest: int
 ) -> UsageError:
-    """What to say when no draw was good enough; every value it proposes has been tried with this very seed."""
+    """The error if no draw was good enough; every value that it suggests has been tried with this seed."""
     name, value = "min_size", float(rule.min_size)
     works = [f"min_size = {smallest}"] if smallest else []
     if rule.evens_out is not None:
-        evener = _evener(rule, rule.evens_out, labels, num_clients, seed, writers)
-        if evener is not None:
+        suggested = _value_that_works(rule, rule.evens_out, labels, num_clients, seed, writers)
+        if suggested is not None:
             name = rule.evens_out.removeprefix("-")
             value = getattr(rule, name)
-            works.insert(0, f"{name} = {evener:g}")
+            works.insert(0, f"{name} = {suggested:g}")
     return UsageError(
         f"federation.partition.{name} = {value:g}: no draw gives each of {num_clients} clients (federation.clients) at least "
         f"min_size = {rule.min_size} of {len(labels)} samples; what works: {' or '.join([*works, 'fewer clients'])}"
     )
 
 
-def _evener(
+def _value_that_works(
     rule: Rule, evens_out: str, labels: Indices, num_clients: int, seed: int, writers: Indices | None
 ) -> float | None:
-    """About the least doubling or halving of a parameter that lets the rule work under this seed, by bisection; None if none does."""
+    """The value of a parameter after about the fewest doublings or halvings with which the rule works, by bisection; None if none
+    does."""
     name, sign = evens_out.removeprefix("-"), -1 if evens_out.startswith("-") else 1
     value = getattr(rule, name)
-    doublings = max(1, math.ceil(math.log2(EVEN) - sign * math.log2(value)))
+    doublings = max(1, math.ceil(math.log2(LARGEST_TRIED) - sign * math.log2(value)))
 
     def works(doubling: int) -> float | None:
         more = float(f"{math.ldexp(value, sign * doubling):.2g}")
         wider = dataclasses.replace(rule, **{name: more})  # type: ignore[type-var]  # rules are dataclasses
         return more if _draw(wider, labels, num_clients, seed, writers, 3)[0] is not None else None
 
-    low, high, found = 0, doublings, works(doublings)
-    while found is not None and high - low > 1:
+    low, high, working = 0, doublings, works(doublings)
+    while working is not None and high - low > 1:
         middle = (low + high) // 2
         less = works(middle)
-        low, high, found = (low, middle, less) if less is not None else (middle, high, found)
-    return found
+        low, high, working = (low, middle, less) if less is not None else (middle, high, working)
+    return working
 
 
 def _sizes(clients: Indices, num_clients: int) -> Indices:
@@ -217,8 +220,8 @@ def _sizes(clients: Indices, num_clients: int) -> Indices:
 
 def _check_assignment(rule: Rule, clients: Indices, num_samples: int, num_clients: int) -> None:
     if clients.shape != (num_samples,) or clients.dtype != np.int64:
-        found = f"{clients.dtype} {list(clients.shape)}"
-        raise ValueError(f"{type(rule).__name__}.assign returned {found}; it must return int64 [{num_samples}]")
+        returned = f"{clients.dtype} {list(clients.shape)}"
+        raise ValueError(f"{type(rule).__name__}.assign returned {returned}; it must return int64 [{num_samples}]")
     if clients.min() < -1 or clients.max() >= num_clients:
         raise ValueError(f"{type(rule).__name__}.assign returned clients outside −1…{num_clients - 1}")
 
@@ -226,30 +229,30 @@ def _check_assignment(rule: Rule, clients: Indices, num_samples: int, num_client
 def _whole_numbers(values: np.ndarray, name: str) -> Indices:
     values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "iu":
-        found = f"{values.dtype} {list(values.shape)}"
-        raise UsageError(f"{name}: a partition needs one integer per sample (integers [N]), not {found}")
+        given = f"{values.dtype} {list(values.shape)}"
+        raise UsageError(f"{name}: a partition needs one integer per sample (integers [N]), not {given}")
     if len(values) and values.min() < 0:
-        raise UsageError(f"{name}: {values.min()} is among them; they are counted from 0")
+        raise UsageError(f"{name}: {values.min()} is negative; use integers from 0")
     return values.astype(np.int64, copy=False)
 
 
-# --- what came of it -------------------------------------------------------------------------------------------------------
+# --- description of a partition ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class PartitionReport:
-    """How unequal the clients of a partition are.
+    """How much the clients of a partition differ.
 
     Attributes:
         counts: samples of each class at each client, int64 [m, K].
         sizes: samples of each client N_i, int64 [m].
         dominant: each client's most frequent class (ties: the lowest), int64 [m]; −1 without samples.
-        dominant_share: its share of the client's samples, float64 [m]; NaN without samples.
-        num_classes: classes of which the client has at least one sample, int64 [m].
+        dominant_share: share of that class in the client's samples, float64 [m]; NaN without samples.
+        num_classes: number of classes of which the client has at least one sample, int64 [m].
         distance: total-variation distance ½ Σ_c |h_{i,c}/N_i − n_c/N| to the label distribution of all kept samples, float64 [m],
             from 0 (the same mixture) to 1; NaN without samples.
-        dropped: samples that no client holds.
-        effective_alpha: the alpha of a per-client Dirichlet law with as much label skew, see :func:`effective_alpha`.
+        dropped: number of samples that no client holds.
+        effective_alpha: alpha of a per-client Dirichlet law with the same label skew, see :func:`effective_alpha`.
     """
 
     counts: Indices
@@ -263,27 +266,27 @@ class PartitionReport:
 
 
 def describe(labels: np.ndarray, partition: Partition, num_classes: int) -> PartitionReport:
-    """Count what each client holds.
+    """Describe how the clients of a partition differ.
 
     Args:
-        labels: class of each sample, integers [N]: those the partition was made of, or other labels of the same samples.
-        partition: who holds what.
-        num_classes: K; a class may have no samples.
+        labels: class of each sample, integers [N]: those the partition was made from, or other labels of the same samples.
+        partition: the partition.
+        num_classes: number of classes K; a class may have no samples.
     """
     labels = _whole_numbers(labels, "labels")
     if len(labels) and labels.max() >= num_classes:
         raise UsageError(
-            f"labels: {labels.max()} is among them; with {num_classes} classes the last is {num_classes - 1}"
+            f"labels: one of them is {labels.max()}; with {num_classes} classes, the largest is {num_classes - 1}"
         )
     m, sizes = partition.num_clients, partition.sizes
     if len(partition.order) and partition.order.max() >= len(labels):
-        raise UsageError(f"labels: {len(labels)} of them, but the partition holds sample {partition.order.max()}")
+        raise UsageError(f"labels: there are {len(labels)}, but the partition holds sample {partition.order.max()}")
     cells = np.repeat(np.arange(m) * num_classes, sizes) + labels[partition.order]
     counts = np.bincount(cells, minlength=m * num_classes).reshape(m, num_classes).astype(np.int64, copy=False)
     total = counts.sum(axis=0)
     size = np.where(sizes > 0, sizes, np.nan)
     distance = np.zeros(m)
-    for c, share in enumerate((total / max(total.sum(), 1)).tolist()):  # class by class: no second matrix
+    for c, share in enumerate((total / max(total.sum(), 1)).tolist()):  # class by class, which avoids a second matrix
         distance += 0.5 * np.abs(counts[:, c] / size - share)
     return PartitionReport(
         counts=counts,
@@ -298,31 +301,31 @@ def describe(labels: np.ndarray, partition: Partition, num_classes: int) -> Part
 
 
 def effective_alpha(counts: Indices) -> float:
-    """Which Dirichlet law would make clients as different: alpha of Dirichlet(alpha·p), p the shares of the classes in all data.
+    """Concentration of the Dirichlet law with the same label skew: alpha of Dirichlet(alpha·p), p the class shares in all data.
 
     Two samples of one client are of the same class with probability s = ρ + (1 − ρ) Σ_c p_c², where ρ = 1/(alpha + 1) if the client's
     mixture is Dirichlet(alpha·p). s is estimated by the share of such pairs, averaged over the clients with 2 samples or more, and
-    Σ_c p_c² by the share of pairs among all samples, so that small clients do not look skewed by chance: the moment estimate
+    Σ_c p_c² by the share of such pairs among all samples, so that small clients do not seem skewed by chance. The moment estimate is
 
         alpha = 1/ρ − 1,    ρ = (s − Σ_c p_c²) / (1 − Σ_c p_c²)
 
-    This is ``alpha_total`` of ``dirichlet_client``; divided by K it is ``alpha_each`` where classes are balanced, and about the alpha
-    of ``dirichlet_class`` where clients are many. ``ours``.
+    This is ``alpha_total`` of ``dirichlet_client``; divided by K it is ``alpha_each`` if classes are balanced, and about the alpha
+    of ``dirichlet_class`` if there are many clients. The estimate is ours.
 
     Args:
         counts: samples of each class at each client, int64 [m, K].
 
     Returns:
-        alpha ≥ 0: 0 for single-class clients, inf for clients that differ no more than a random split; NaN for a single class or where
-        nobody has 2 samples.
+        alpha ≥ 0: 0 for single-class clients, inf for clients that differ no more than in a random split; NaN if there is a single
+        class, or if no client has 2 samples.
     """
     sizes, total = counts.sum(axis=1), counts.sum(axis=0)
-    several = sizes >= 2
-    everything, same = float(sizes.sum()), float((total * (total - 1.0)).sum())
-    if not several.any() or same >= everything * (everything - 1):
+    has_pairs = sizes >= 2
+    num_samples, same = float(sizes.sum()), float((total * (total - 1.0)).sum())
+    if not has_pairs.any() or same >= num_samples * (num_samples - 1):
         return math.nan
-    of_pairs = np.einsum("ic,ic->i", counts, counts)[several] - sizes[several]
-    within = float(np.mean(of_pairs / (sizes[several] * (sizes[several] - 1.0))))
-    overall = same / (everything * (everything - 1))
+    of_pairs = np.einsum("ic,ic->i", counts, counts)[has_pairs] - sizes[has_pairs]
+    within = float(np.mean(of_pairs / (sizes[has_pairs] * (sizes[has_pairs] - 1.0))))
+    overall = same / (num_samples * (num_samples - 1))
     rho = (within - overall) / (1 - overall)
     return 1 / rho - 1 if rho > 0 else math.inf

@@ -1,4 +1,4 @@
-"""All data in one place: a federation of a single client, for centralised training."""
+"""A federation with a single client that holds all data, for centralized training."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ __all__ = ["pooled"]
 
 
 def pooled(federation: Federation) -> Federation:
-    """One client with everybody's data: all training parts in client order, then all held-out parts. Noise stays where it is."""
+    """One client with the data of all clients, wrong labels included: all training parts in client order, then all held-out parts."""
     ends = np.array([0, federation.offsets[-1]])
     noise = federation.noise
     if noise is not None:

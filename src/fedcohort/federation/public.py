@@ -1,8 +1,9 @@
-"""Public samples: unlabelled data at the server, for algorithms that let models teach each other on them.
+"""Public samples: unlabeled data at the server, for algorithms in which models learn from each other's outputs.
 
-Either another data set whose samples have the same shape (a proxy: Fashion-MNIST for MNIST), or a random part of the training samples
-that is taken away from the clients before they are partitioned (a hold-out). A hold-out comes from the clients' own distribution,
-which is an advantage: say so, and take the same part away from every algorithm that is compared. Labels are discarded in both cases.
+The samples are either another data set with samples of the same shape (a proxy, such as Fashion-MNIST for MNIST), or a random part
+of the training samples that is set aside before the partition (a hold-out). A hold-out has the same distribution as the clients'
+data, which is an advantage: report it, and set the same part aside for all algorithms that you compare. Labels are discarded in
+both cases.
 """
 
 from collections.abc import Callable
@@ -24,13 +25,13 @@ __all__ = ["PublicSet", "choose_public", "samples_alone", "take_away"]
 
 @dataclass(frozen=True, eq=False)
 class PublicSet:
-    """What the server has, and what it leaves to the clients.
+    """The public samples of the server, and the training samples that remain for the clients.
 
     Attributes:
-        source: features that the public samples are part of, as stored.
-        chosen: which of them are public; None for all.
-        rest: positions of the training samples that are partitioned over clients, ascending.
-        fingerprint: of all data of the run.
+        source: features that contain the public samples, as stored.
+        chosen: positions of the public samples in ``source``; None for all.
+        rest: positions of the training samples that are divided among clients, ascending.
+        fingerprint: fingerprint of all data of the run.
     """
 
     source: NDArray[Any]
@@ -39,7 +40,7 @@ class PublicSet:
     fingerprint: str
 
     def features(self, device: str = "cpu") -> Tensor:
-        """The public samples."""
+        """Features of the public samples, [n, …]."""
         values = np.array(self.source) if self.chosen is None else np.take(self.source, self.chosen, axis=0)
         return torch.from_numpy(values).to(device)
 
@@ -48,29 +49,29 @@ def choose_public(name: str, share: float, dataset: Dataset, seed: int, load: Ca
     """The public samples of an experiment.
 
     Args:
-        name: ``none``, ``holdout``, or a data set.
+        name: ``none``, ``holdout``, or the name of a data set.
         share: size of a hold-out, as a share of the training samples.
         dataset: the clients' data.
-        seed: the experiment's.
+        seed: the experiment's seed.
         load: loads a data set by name.
 
     Raises:
-        UsageError: a hold-out of that share is not possible, or the other data set does not fit.
+        UsageError: a hold-out of that share is not possible, or the other data set has samples of another type or shape.
     """
-    everything = np.arange(dataset.num_train)
+    all_samples = np.arange(dataset.num_train)
     if name == "none":
-        return PublicSet(dataset.train_features[:0], None, everything, dataset.fingerprint)
+        return PublicSet(dataset.train_features[:0], None, all_samples, dataset.fingerprint)
     if name == "holdout":
         return PublicSet(dataset.train_features, *take_away(share, dataset.num_train, seed), dataset.fingerprint)
     proxy = load(name)
     _check(proxy, dataset, name)
-    return PublicSet(proxy.train_features, None, everything, f"{dataset.fingerprint}+{proxy.fingerprint}")
+    return PublicSet(proxy.train_features, None, all_samples, f"{dataset.fingerprint}+{proxy.fingerprint}")
 
 
 def samples_alone(features: Any, name: str = "public samples") -> Dataset:
-    """A data set of samples without labels [N, …], as :func:`fedcohort.from_arrays` takes them; every label is 0."""
-    nothing = np.zeros(len(features), dtype=np.int64)
-    return from_arrays((features, nothing), (features[:1], nothing[:1]), name=name)
+    """A data set of unlabeled samples [N, …], in any form that :func:`fedcohort.from_arrays` accepts; every label is 0."""
+    labels = np.zeros(len(features), dtype=np.int64)
+    return from_arrays((features, labels), (features[:1], labels[:1]), name=name)
 
 
 def take_away(share: float, num_train: int, seed: int) -> tuple[Indices, Indices]:
@@ -81,7 +82,7 @@ def take_away(share: float, num_train: int, seed: int) -> tuple[Indices, Indices
     (100, 900, 0)
 
     Raises:
-        UsageError: fewer than two public samples, or nothing left.
+        UsageError: fewer than two public samples, or no samples left for the clients.
     """
     size = round(share * num_train)
     if not 2 <= size < num_train:

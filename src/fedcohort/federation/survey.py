@@ -1,4 +1,4 @@
-"""What a federation looks like before any training: who holds what, how wrong, how slow, how often there."""
+"""Describe a federation before training: data, wrong labels, speed and availability of each client."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,23 +13,23 @@ from fedcohort.federation.systems import Clock
 __all__ = ["Survey", "portrait", "survey"]
 
 ROUNDS = 100
-"""Rounds over which presence is averaged at most."""
+"""Largest number of rounds over which availability is averaged."""
 
 COUNTED = 2_000_000
-"""Class counts of a federation with up to this many of them, m·K, are kept with its runs."""
+"""A run stores the class counts of its clients if there are at most this many of them (m·K)."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """One federation, client by client.
+    """A description of every client of a federation.
 
     Attributes:
-        report: the partition, with the labels as the clients have them, wrong ones included; its ``effective_alpha`` is that of the
-            labels before noise.
-        held_out: samples of each client's local validation part, int64 [m].
+        report: the partition, with the clients' labels, including wrong ones; its ``effective_alpha`` is computed from the labels
+            before noise.
+        held_out: number of samples in each client's held-out part, int64 [m].
         wrong_labels: share of wrong labels of each client, float64 [m]; all 0 without label noise.
-        time: simulated time of each client for its nominal work and a model down and up in round 1, float64 [m].
-        sending: the part of it that is communication, float64 [m].
+        time: simulated time of each client in round 1 for nominal work and one model down and up, float64 [m].
+        sending: the part of ``time`` that is communication, float64 [m].
         shift: how each client's samples differ, in words; empty without feature shift.
         presence: share of the rounds in which each client is available, float64 [m].
     """
@@ -51,14 +51,14 @@ def survey(
     rounds: int,
     shift: Sequence[str] = (),
 ) -> Survey:
-    """Look at a federation.
+    """Describe a federation.
 
     Args:
-        labels: of the data set's training samples, before noise, int64 [N].
-        split: who holds which of them.
-        federation: the clients, made of these.
-        clock: their speed and presence.
-        rounds: of the experiment.
+        labels: labels of the data set's training samples before noise, int64 [N].
+        split: partition of these samples among the clients.
+        federation: the clients.
+        clock: speed and availability of the clients.
+        rounds: number of rounds of the experiment.
         shift: how each client's samples differ, in words.
     """
     m, noise = federation.num_clients, federation.noise
@@ -69,10 +69,7 @@ def survey(
         labels[split.order] = noise.noisy
         owner = np.repeat(np.arange(m), split.sizes)
         wrong = np.bincount(owner, weights=noise.flipped, minlength=m) / np.maximum(split.sizes, 1)
-    seen = np.zeros(m)
     counted = min(rounds, ROUNDS)
-    for t in range(1, counted + 1):
-        seen[clock.available(t)] += 1
     return Survey(
         report=replace(describe(labels, split, federation.num_classes), effective_alpha=alpha),
         held_out=federation.num_held_out,
@@ -80,35 +77,40 @@ def survey(
         time=clock.nominal(1),
         sending=clock.sending(1),
         shift=list(shift),
-        presence=seen / counted,
+        presence=_presence(clock, m, counted),
     )
 
 
 def portrait(federation: Federation, clock: Clock, rounds: int) -> dict[str, np.ndarray]:
-    """What a run's record keeps of its clients, so that pictures need no data: one row a client, with the labels they train on.
+    """The columns that a run's record stores about its clients, one row per client, so that charts need no data set.
 
-    ``samples`` and ``held_out`` (int64 [m]), ``wrong_labels``, ``time``, ``sending`` and ``presence`` (float64 [m]) as in
-    :class:`Survey`, and ``counts`` (int32 [m, K]) up to :data:`COUNTED` numbers. ``presence`` is averaged over fewer rounds in large
-    federations, but at least one.
+    The columns are ``samples`` and ``held_out`` (int64 [m]); ``wrong_labels``, ``time``, ``sending`` and ``presence`` (float64 [m]) as
+    in :class:`Survey`; and the class counts of the labels that the clients train on, ``counts`` (int32 [m, K]), up to :data:`COUNTED`
+    numbers. In large federations, ``presence`` is averaged over fewer rounds, but at least one.
     """
     m = federation.num_clients
     counted = max(1, min(rounds, ROUNDS, COUNTED // max(m, 1)))
-    seen = np.zeros(m)
-    for t in range(1, counted + 1):
-        seen[clock.available(t)] += 1
     wrong = np.zeros(m)
     if federation.noise is not None:
-        both = np.diff(federation.offsets)
-        owner = np.repeat(np.arange(m), both)
-        wrong = np.bincount(owner, weights=federation.noise.flipped, minlength=m) / np.maximum(both, 1)
-    facts: dict[str, np.ndarray] = {
+        sizes = np.diff(federation.offsets)  # training part and held-out part
+        owner = np.repeat(np.arange(m), sizes)
+        wrong = np.bincount(owner, weights=federation.noise.flipped, minlength=m) / np.maximum(sizes, 1)
+    columns: dict[str, np.ndarray] = {
         "samples": federation.num_samples,
         "held_out": federation.num_held_out,
         "wrong_labels": wrong,
         "time": clock.nominal(1),
         "sending": clock.sending(1),
-        "presence": seen / counted,
+        "presence": _presence(clock, m, counted),
     }
     if m * federation.num_classes <= COUNTED:
-        facts["counts"] = federation.histogram().astype(np.int32)
-    return facts
+        columns["counts"] = federation.histogram().astype(np.int32)
+    return columns
+
+
+def _presence(clock: Clock, num_clients: int, rounds: int) -> Values:
+    """Share of the first ``rounds`` rounds in which each client is available, float64 [m]."""
+    available = np.zeros(num_clients)
+    for t in range(1, rounds + 1):
+        available[clock.available(t)] += 1
+    return available / rounds

@@ -1,11 +1,12 @@
-"""The virtual clock: who is there, how long each client needs, for whom the server waits. Simulated time, never the wall's.
+"""The simulated clock: which clients are available, how long each client needs, and for which clients the server waits.
 
-What clients are like is said by laws (:mod:`~fedcohort.federation.latency`, :mod:`~fedcohort.federation.availability`), all of them
-functions of the seed and the round. What the server does about it is said here:
+What clients are like is given by laws (:mod:`~fedcohort.federation.latency`, :mod:`~fedcohort.federation.availability`), which are
+functions of the seed and the round. The clock adds how the server reacts:
 
-* a client that drops out fails before it sends; the server notices at once and does not wait for it;
-* with a deadline T_max the server stops waiting then: whoever needs longer is late, and the round lasts T_max;
-* with over-commitment c it invites ⌈c·k⌉ clients and closes the round when the k fastest are there: the others are late.
+* A client that drops out fails before it sends its update; the server notices at once and does not wait for it.
+* With a deadline T_max, the server stops waiting at T_max: clients that need longer are late, and the round lasts T_max.
+* With over-commitment c, the server invites ⌈c·k⌉ clients and closes the round when the k fastest have sent their updates; the
+  others are late.
 
 The clock advances by the time of the slowest client that the server waited for.
 """
@@ -26,34 +27,34 @@ from fedcohort.federation.availability import Always, Availability
 from fedcohort.federation.latency import Latency, Network, Share, ShiftedExponential
 
 if TYPE_CHECKING:
-    from fedcohort.algorithms.base import Update
+    from fedcohort.algorithms import Update
 
 __all__ = ["Clock"]
 
 
 @dataclass
 class Clock:
-    """The virtual clock of one run.
+    """The simulated clock of one run.
 
     Attributes:
-        num_samples: N_i, training samples, int64 [m].
-        seed: of the experiment.
-        latency, availability, network: what clients are like.
-        rounds: of the run; an availability law must be able to say that many.
-        dropout: probability with which a selected client fails before it sends its update.
-        deadline: T_max; None waits for everybody.
-        overcommit: c ≥ 1, clients invited per client wanted.
-        idle_time: how long a round without any client lasts (R1).
-        model_bytes: size of the model, for the network.
-        epochs: nominal local epochs; a strategy may ask for as little as one.
+        num_samples: training samples N_i of each client, int64 [m].
+        seed: the experiment's seed.
+        latency, availability, network: laws that describe the clients.
+        rounds: number of rounds of the run; the availability law must cover them.
+        dropout: probability that a selected client fails before it sends its update.
+        deadline: T_max; None waits for all clients.
+        overcommit: c ≥ 1, number of invited clients per client to select.
+        idle_time: duration of a round without any client (R1).
+        model_bytes: size of the model in bytes, for the network.
+        epochs: nominal local epochs; a strategy may request as few as one.
         now: simulated time so far.
-        durations: last known time of each client for nominal work, float64 [m]; NaN where never measured. A client that was late
-            counts with the time that the server waited for it, unless it was known to be slower.
-        compute_times, upload_times: the parts of it that are computation and communication (down and up), float64 [m]; NaN where
-            never measured.
+        durations: last known time of each client for nominal work, float64 [m]; NaN before its first measurement. For a late client,
+            this is the time that the server waited for it, unless a longer time was already known.
+        compute_times, upload_times: the computation part and the communication part (down and up) of it, float64 [m]; NaN before the
+            first measurement.
 
     Raises:
-        UsageError: nobody can ever meet the deadline, or the availability law does not fit the run.
+        UsageError: no client can ever meet the deadline, or the availability law does not fit the run.
     """
 
     num_samples: Indices
@@ -77,8 +78,8 @@ class Clock:
         m = len(self.num_samples)
         self.durations, self.compute_times, self.upload_times = (np.full(m, np.nan) for _ in range(3))
         self._fingerprint = self.availability.fingerprint()
-        self._with_data, self._everybody = self.num_samples > 0, np.arange(m)
-        self._everybody.flags.writeable = False
+        self._has_data, self._all_clients = self.num_samples > 0, np.arange(m)
+        self._all_clients.flags.writeable = False
         self._presence = self.availability.presence(m, self.rounds, self.seed)
         self._computing = self.latency.times(self.num_samples, self.seed)
         self._split = self.network.split(m, self.seed, 2 * self.model_bytes)
@@ -86,7 +87,7 @@ class Clock:
             self._check(self.deadline)
 
     def _check(self, deadline: float) -> None:
-        """Whether anybody can meet the deadline: with a single epoch, and with nominal work."""
+        """Check that some client can meet the deadline: with a single epoch (an error), and with nominal work (a warning)."""
         clients = np.flatnonzero(self.num_samples)
         computing = self.latency.least(self.num_samples, self.seed)[clients]
         least = self._whole(computing / self.epochs, clients)
@@ -95,44 +96,49 @@ class Clock:
         if least.min() > deadline:
             fastest = clients[least.argmin()]
             raise UsageError(
-                f"systems.deadline = {deadline:g}: nobody can ever meet it; the smallest time there is, that of client {fastest} "
+                f"systems.deadline = {deadline:g}: no client can ever meet it; the smallest possible time, that of client {fastest} "
                 f"with {self.num_samples[fastest]} samples{' for one epoch' * (self.epochs > 1)}, is {least.min():.6g}"
             )
         nominal = self._whole(computing, clients).min()
         if nominal > deadline:
             warnings.warn(
-                f"systems.deadline = {deadline:g}: nobody meets it with training.epochs = {self.epochs}, which takes {nominal:.6g} "
-                "at least; only a strategy that asks for fewer epochs will have clients in time",
+                f"systems.deadline = {deadline:g}: no client meets it with training.epochs = {self.epochs}, which takes at least "
+                f"{nominal:.6g}; clients can be in time only with a strategy that requests fewer epochs",
                 stacklevel=2,
             )
 
     def available(self, t: int) -> Indices:
-        """Clients that can be chosen in round ``t``, ascending; those without data never are (R7)."""
-        there = self._presence(t) & self._with_data
-        return self._everybody if there.all() else np.flatnonzero(there)
+        """Clients that can be selected in round ``t``, ascending; clients without data are never available (R7)."""
+        mask = self._presence(t) & self._has_data
+        return self._all_clients if mask.all() else np.flatnonzero(mask)
 
     def nominal(self, t: int) -> Values:
-        """Time each client needs in round ``t`` for nominal work and a whole model down and up, float64 [m]."""
+        """Time that each client needs in round ``t`` for nominal work and one model down and up, float64 [m]."""
         return self._whole(self._computing(t), np.arange(len(self.num_samples)))
 
     def sending(self, t: int) -> Values:
         """The part of :meth:`nominal` that is communication, float64 [m]."""
-        everybody, both_ways = np.arange(len(self.num_samples)), np.full(len(self.num_samples), 2.0 * self.model_bytes)
-        return self._split(self._computing(t), everybody, both_ways)[1]
+        all_clients, both_ways = (
+            np.arange(len(self.num_samples)),
+            np.full(len(self.num_samples), 2.0 * self.model_bytes),
+        )
+        return self._split(self._computing(t), all_clients, both_ways)[1]
 
     def expected(self, t: int) -> Values:
-        """What each client expects to need in round ``t`` for nominal work: computing, and sending, float64 [m, 2]."""
+        """Times that each client expects in round ``t`` for nominal work: computation and communication, float64 [m, 2]."""
         sending = self.sending(t)
         return np.stack([self.nominal(t) - sending, sending], axis=1)
 
     def invited(self, k: int) -> int:
-        """⌈c·k⌉: how many clients are asked to take part so that k come in time."""
-        return math.ceil(round(self.overcommit * k, 9))  # 1.1 × 10 is 11, whatever the last bit says
+        """⌈c·k⌉: the number of clients to invite so that k of them are in time."""
+        return math.ceil(
+            round(self.overcommit * k, 9)
+        )  # rounded first, so that 1.1 × 10 is 11 and not 11.000000000000002
 
     def wanted(self, invited: int, k: int) -> int | None:
-        """How many of the invited the server waits for; None without over-commitment: for all.
+        """The number of invited clients that the server waits for; None without over-commitment, which means all.
 
-        That is k. A strategy that chooses more than ⌈c·k⌉ gets the same share of its own number.
+        The number is k. If a strategy selects more than ⌈c·k⌉ clients, it is the same share of them.
         """
         return None if self.overcommit == 1 else max(k, math.floor(round(invited / self.overcommit, 9)))
 
@@ -145,42 +151,36 @@ class Clock:
         wanted: int | None = None,
         cohort: Indices | None = None,
     ) -> Iterator["Update"]:
-        """Give every update its duration, mark those that fail or come late, and advance the clock: a stream in, a stream out.
+        """Give every update its duration, mark failed and late updates, and advance the clock: a stream in, a stream out.
 
-        The order stays. Without over-commitment nothing is held back. With it, nothing comes out before everything is in, and at
-        most ``wanted`` updates are held meanwhile; those that come late are let go of at once.
+        The order does not change. Without over-commitment, no update is held back. With over-commitment, the first update comes out
+        after the last one is in; at most ``wanted`` models are held meanwhile, because those of late updates are released at once.
 
         Args:
             t: round.
-            updates: of the cohort, in its order; a failure that is already set stays.
-            bytes_down: what each client received.
-            wanted: how many the server waits for; None for all.
-            cohort: who is expected, int64 [k]: their usual times are worked out in one go.
+            updates: updates of the cohort, in its order; a failure that is already set stays.
+            bytes_down: bytes that each client received.
+            wanted: number of clients that the server waits for; None for all.
+            cohort: clients with an update in the stream, int64 [k]; their usual times are then computed in one call.
         """
         computing, whole = self._computing(t), dict[int, tuple[float, float]]()
         if cohort is not None:
             usual = self._split(computing[cohort], cohort, np.full(len(cohort), float(bytes_down + self.model_bytes)))
             whole.update(zip(cohort.tolist(), zip(*(part.tolist() for part in usual), strict=True), strict=True))
         stream = self._travel(t, updates, computing, bytes_down, whole)
-        late, came, slowest, cut, anybody = [], 0, 0.0, False, False
+        waiting = _Waiting(self.deadline, wanted)
         for update in stream if wanted is None else _fastest(stream, wanted):
-            anybody = True
-            if update.late is not None:
-                late.append((update.client, update.work))
-                cut |= self.deadline is not None and update.duration > self.deadline
-            elif update.failure is None:
-                came, slowest = came + 1, max(slowest, update.duration)
-                # the server has seen what this client needs; kept for nominal work
+            waiting.see(update)
+            if update.late is None and update.failure is None:
+                # The server has observed this client's time; it is stored for nominal work.
                 if update.work != 1.0:
                     whole[update.client] = self._times(update, computing[update.client], bytes_down)
                 self._learn(update.client, *whole[update.client])
             yield update
-        # the deadline ends a round in which the server still waits for somebody
-        waits = cut and (wanted is None or came < wanted)
-        duration = float(self.deadline) if waits and self.deadline is not None else slowest
-        for client, work in late:
+        duration = waiting.duration()
+        for client, work in waiting.late:
             self.durations[client] = np.fmax(self.durations[client], duration / max(work, 1.0))
-        self.now += duration if anybody else self.idle_time
+        self.now += duration if waiting.has_updates else self.idle_time
 
     def _travel(
         self,
@@ -190,8 +190,11 @@ class Clock:
         bytes_down: int,
         whole: dict[int, tuple[float, float]],
     ) -> Iterator["Update"]:
-        """What happens to each update by itself: its duration, drop-out, deadline. ``whole`` gets its time and the upload's part, if
-        it has no usual one or this update is not the usual one: nominal work, and a whole model."""
+        """Apply to each update what does not depend on others: its duration, dropout and deadline.
+
+        ``whole`` receives the update's total time and communication time, unless it already has the client's usual times and the
+        update is a usual one: nominal work, and a whole model.
+        """
         for update in updates:
             if update.failure is not None:
                 yield update
@@ -206,10 +209,11 @@ class Clock:
             yield update
 
     def _whole(self, computing: Values, clients: Indices) -> Values:
-        """Times for computing, with a whole model sent down and up."""
+        """Total times for the given times of the latency law, with one model down and up."""
         return self._split(computing, clients, np.full(len(clients), 2.0 * self.model_bytes))[0]
 
     def _times(self, update: "Update", computing: float, bytes_down: int) -> tuple[float, float]:
+        """Total time and communication time of one update."""
         sent = np.array([float(bytes_down + update.num_bytes)])
         whole, upload = self._split(np.array([computing]), np.array([update.client]), sent)
         return float(whole[0]), float(upload[0])
@@ -218,7 +222,7 @@ class Clock:
         self.durations[client], self.compute_times[client], self.upload_times[client] = whole, whole - upload, upload
 
     def state_dict(self) -> dict[str, Any]:
-        """What the next round depends on; the laws are functions and need nothing."""
+        """The state that the next round depends on; the laws are functions and have none."""
         return {
             "now": self.now,
             "durations": self.durations,
@@ -228,33 +232,67 @@ class Clock:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what :meth:`state_dict` gave.
+        """Restore the state that :meth:`state_dict` returned.
 
         Raises:
-            UsageError: the availability trace is not the one that the run was begun with.
+            UsageError: the availability trace has changed since the run was started.
         """
         if state["availability"] != self._fingerprint:
             raise UsageError(
-                f"systems.availability.file = {getattr(self.availability, 'file', '')!r}: is not the trace that the run was begun "
+                f"systems.availability.file = {getattr(self.availability, 'file', '')!r}: is not the trace that the run was started "
                 "with; restore it, or use another --runs directory"
             )
         self.now, self.durations = state["now"], state["durations"]
         self.compute_times, self.upload_times = state["compute_times"], state["upload_times"]
 
 
+class _Waiting:
+    """How long the server waits in one round, from the updates that come in.
+
+    Attributes:
+        has_updates: whether the round has any update.
+        late: client and work of each late update.
+    """
+
+    def __init__(self, deadline: float | None, wanted: int | None) -> None:
+        self.has_updates = False
+        self.late: list[tuple[int, float]] = []
+        self._deadline, self._wanted = deadline, wanted
+        self._in_time, self._slowest, self._missed_deadline = 0, 0.0, False
+
+    def see(self, update: "Update") -> None:
+        """Take note of an update that is settled."""
+        self.has_updates = True
+        if update.late is not None:
+            self.late.append((update.client, update.work))
+            self._missed_deadline |= self._deadline is not None and update.duration > self._deadline
+        elif update.failure is None:
+            self._in_time, self._slowest = self._in_time + 1, max(self._slowest, update.duration)
+
+    def duration(self) -> float:
+        """The time that the server waited: until the deadline if clients that it still waited for missed it."""
+        if (
+            self._deadline is not None
+            and self._missed_deadline
+            and (self._wanted is None or self._in_time < self._wanted)
+        ):
+            return float(self._deadline)
+        return self._slowest
+
+
 def _fastest(updates: Iterable["Update"], wanted: int) -> Iterator["Update"]:
-    """Mark all but the ``wanted`` fastest as late; of two that are equally fast the first in the cohort counts."""
-    everybody: list[Update] = []
-    fastest: list[tuple[float, int]] = []  # a heap, the slowest first
+    """Mark all but the ``wanted`` fastest as late; among equally fast updates, the first ones in the cohort count."""
+    received: list[Update] = []
+    fastest: list[tuple[float, int]] = []  # a heap with the slowest first
     for position, update in enumerate(updates):
-        everybody.append(update)
-        out: Update | None = update
+        received.append(update)
+        not_admitted: Update | None = update
         if update.failure is None and update.late is None:
             heapq.heappush(fastest, (-update.duration, -position))
-            out = None
+            not_admitted = None
             if len(fastest) > wanted:
-                out = everybody[-heapq.heappop(fastest)[1]]
-                out.late = f"not among the {wanted} fastest"
-        if out is not None:  # its model is of no use any more
-            out.state, out.extra = {}, {}
-    yield from everybody
+                not_admitted = received[-heapq.heappop(fastest)[1]]
+                not_admitted.late = f"not among the {wanted} fastest"
+        if not_admitted is not None:  # release the model, which is not needed any more
+            not_admitted.state, not_admitted.extra = {}, {}
+    yield from received

@@ -527,7 +527,7 @@ def scripts() -> str:
     """
     import vl_convert
 
-    from fedcohort.federation.datasets import cache_folder
+    from fedcohort.federation.cache import cache_folder
 
     kept = None
     with suppress(UsageError, OSError):

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Update, is_finite
+from fedcohort.algorithms import Algorithm, Members, ModelState, Update
+from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng

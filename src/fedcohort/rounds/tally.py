@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.algorithms.base import LARGE, Algorithm, Members, ModelState, Update, is_finite
+from fedcohort.algorithms import Algorithm, Members, ModelState, Update
+from fedcohort.algorithms.base import LARGE
+from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.record import ClientRow
 from fedcohort.selection import Cohort, Outcome

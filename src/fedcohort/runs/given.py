@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from fedcohort.algorithms.base import Algorithm
+    from fedcohort.algorithms import Algorithm
     from fedcohort.models import AnyModel
     from fedcohort.selection import Selector
 

@@ -37,11 +37,11 @@ def fingerprint_of(experiment: Experiment, given: Given) -> str:
 
 def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet]":
     """All data of an experiment, and what of them is public."""
-    from fedcohort.federation import datasets
+    from fedcohort.federation import datasets, loading
     from fedcohort.federation.public import choose_public
 
     data, public = experiment.data, experiment.public
-    dataset = given.data or datasets.load(
+    dataset = given.data or loading.load(
         data.name, data_dir=given.data_dir, image_column=data.image_column, label_column=data.label_column
     )
 
@@ -52,7 +52,7 @@ def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet
             raise UsageError(
                 f"public.name = {HANDED_OVER!r}: nothing was handed over; use fedcohort.run(…, public=…), 'holdout' or a data set"
             )
-        return datasets.load(name, data_dir=given.data_dir)
+        return loading.load(name, data_dir=given.data_dir)
 
     dataset = datasets.part(dataset, data.share)
     name = public.name if given.public is None else HANDED_OVER

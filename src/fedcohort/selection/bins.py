@@ -24,7 +24,7 @@ from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import shares
 from fedcohort.selection.inputs import Round
 
-__all__ = ["Pieces", "draw", "pour"]
+__all__ = ["Pieces", "draw_one_per_bin", "fill_bins"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Pieces:
         return Pieces(bins[order], client[order], mass[order])
 
 
-def pour(clients: Indices, mass: Indices, room: Indices) -> Pieces:
+def fill_bins(clients: Indices, mass: Indices, room: Indices) -> Pieces:
     """Fill bins with clients in this order: bin 0 until its ``room`` is full, then bin 1, and so on.
 
     Args:
@@ -68,7 +68,7 @@ def pour(clients: Indices, mass: Indices, room: Indices) -> Pieces:
     return Pieces(np.repeat(np.arange(len(room)), np.diff(first))[filled], clients[filled], amount[filled])
 
 
-def draw(pieces: Pieces, round: Round, num_samples: Indices, note: str) -> Cohort:
+def draw_one_per_bin(pieces: Pieces, round: Round, num_samples: Indices, note: str) -> Cohort:
     """Draw one available client from each of the k bins."""
     i, k, m = round.available, round.k, len(num_samples)
     is_available = np.zeros(m, dtype=bool)

@@ -31,7 +31,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.all_available import all_available
-from fedcohort.selection.bins import Pieces, draw, pour
+from fedcohort.selection.bins import Pieces, draw_one_per_bin, fill_bins
 from fedcohort.selection.cohort import Cohort
 from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.memory import check_memory
@@ -91,9 +91,11 @@ class ClusteredSimilarity(Selector):
         num_samples = self.census.num_samples
         if len(self.updates) == 0:
             order = np.argsort(-num_samples, kind="stable")
-            bins = pour(order, round.k * num_samples[order], np.full(round.k, num_samples.sum()))
-            return draw(bins, round, num_samples, f"one client from each of {round.k} bins by size: no updates yet")
-        return draw(
+            bins = fill_bins(order, round.k * num_samples[order], np.full(round.k, num_samples.sum()))
+            return draw_one_per_bin(
+                bins, round, num_samples, f"one client from each of {round.k} bins by size: no updates yet"
+            )
+        return draw_one_per_bin(
             self.bins(round.k, round.rng),
             round,
             num_samples,
@@ -144,9 +146,9 @@ class ClusteredSimilarity(Selector):
         started = Pieces(bin_of[group[first]], first, rest[first])
         place = np.full(len(weight), -1)
         place[others] = np.arange(len(others))
-        poured = rng.permutation(np.flatnonzero((place[group] >= 0) & (rest > 0)))
-        poured = poured[np.argsort(place[group[poured]], kind="stable")]
-        shared = started + pour(poured, rest[poured], total - weight[heaviest])
+        shuffled = rng.permutation(np.flatnonzero((place[group] >= 0) & (rest > 0)))
+        shuffled = shuffled[np.argsort(place[group[shuffled]], kind="stable")]
+        shared = started + fill_bins(shuffled, rest[shuffled], total - weight[heaviest])
         return alone + Pieces(shared.bin + (k - left), shared.client, shared.mass)
 
     def _groups(self, mass: Indices, most: int) -> Indices:

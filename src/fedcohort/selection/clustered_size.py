@@ -14,7 +14,7 @@ import numpy as np
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.all_available import all_available
-from fedcohort.selection.bins import Pieces, draw, pour
+from fedcohort.selection.bins import Pieces, draw_one_per_bin, fill_bins
 from fedcohort.selection.cohort import Cohort
 from fedcohort.selection.inputs import Census, Round
 from fedcohort.selection.selector import Selector
@@ -43,11 +43,11 @@ class ClusteredSize(Selector):
         """Fill the bins, and draw one client from each."""
         if round.k >= len(round.available):
             return all_available(round, self.census.num_samples)
-        return draw(
+        return draw_one_per_bin(
             self.bins(round.k), round, self.census.num_samples, f"one client from each of {round.k} bins by size"
         )
 
     def bins(self, k: int) -> Pieces:
         """The contents of the k bins."""
         sizes = self.census.num_samples
-        return pour(self.order, k * sizes[self.order], np.full(k, sizes.sum()))
+        return fill_bins(self.order, k * sizes[self.order], np.full(k, sizes.sum()))

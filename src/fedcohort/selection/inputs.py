@@ -122,6 +122,8 @@ class Round:
 class Outcome:
     """The result of a round. Arrays are aligned with ``cohort.clients``.
 
+    The server passes ``reports``, name → float64 [n]; a strategy can read them with :meth:`billed_report` only.
+
     Attributes:
         t: round number.
         cohort: the strategy's choice, as it was carried out.

@@ -21,7 +21,7 @@ from fedcohort.runs.play import Progress, run_cell
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedcohort.algorithms.base import Algorithm
+    from fedcohort.algorithms import Algorithm
     from fedcohort.selection import Selector
 
 __all__ = ["Comparison", "Result", "Row", "Target", "compare", "read", "result", "side_by_side"]

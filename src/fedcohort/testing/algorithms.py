@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Update
+from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.local import Training
 from fedcohort.core.states import pack, unpack
 from fedcohort.engines.base import Engine

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from fedcohort.algorithms.base import Algorithm, Members, ModelState, Problem, RunningMean, Tensors, Update, WeightMode
+from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, RunningMean, Tensors, Update, WeightMode
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.server import ServerTools
 from fedcohort.core.parameters import describe, parameters

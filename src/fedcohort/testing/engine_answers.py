@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 
-from fedcohort.algorithms.base import ModelState
+from fedcohort.algorithms import ModelState
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.base import Engine
 from fedcohort.selection import Cohort, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Problem, Tensors, is_finite
+from fedcohort.algorithms import Algorithm, ModelState, Problem, Tensors
+from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.core.states import pack, unpack

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms import Algorithm
 from fedcohort.algorithms.local import Training
 from fedcohort.core.states import pack
 from fedcohort.engines.base import Engine

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.algorithms.base import ModelState, Update
+from fedcohort.algorithms import ModelState, Update
 from fedcohort.core.states import pack
 from fedcohort.engines.base import Engine
 from fedcohort.selection import Cohort

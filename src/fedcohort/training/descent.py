@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcohort.algorithms.base import ModelState, Tensors
+from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.core.arrays import Indices
 from fedcohort.training.networks import Chain, Linear, Slope, outputs
 from fedcohort.training.products import linear
@@ -261,7 +261,7 @@ class Samples:
 
 
 class Models:
-    """Models of a stack whose first layer is carried through the samples (:class:`fedcohort.algorithms.base.Together`).
+    """Models of a stack whose first layer is carried through the samples (:class:`fedcohort.algorithms.updates.ModelGroup`).
 
     Args:
         received: the model that all began with.

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update, takes_plain_steps
+from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms.base import takes_plain_steps
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.core.arrays import Indices, Values
@@ -257,7 +258,7 @@ def _step_means(losses: list[Tensor]) -> Values:
 
 
 class _Problem:
-    """What the client half of an algorithm may touch (:class:`fedcohort.algorithms.base.Problem`), for one client."""
+    """What the client half of an algorithm may touch (:class:`fedcohort.algorithms.Problem`), for one client."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcohort.algorithms.base import Tensors
+from fedcohort.algorithms import Tensors
 from fedcohort.core.errors import UsageError
 
 __all__ = ["LIMIT", "Memories", "Memory"]
@@ -32,7 +32,7 @@ _GROWTH = 2**24, 2**30
 """The file grows to its double, but by no less and no more than this."""
 
 Memory = dict[str, Tensors]
-"""One client's memory, as :meth:`fedcohort.algorithms.base.Algorithm.finish` gives it."""
+"""One client's memory, as :meth:`fedcohort.algorithms.Algorithm.finish` gives it."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from fedcohort.algorithms.base import ModelState, Tensors
+from fedcohort.algorithms import ModelState, Tensors
 
 __all__ = ["Chain", "Linear", "Network", "Slope", "Vectorised", "network_of", "outputs"]
 

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.algorithms.base import Algorithm, ModelState, Tensors, Update, per_client, takes_plain_steps
+from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update, per_client
+from fedcohort.algorithms.base import takes_plain_steps
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import CrossEntropy, Loss
 from fedcohort.core.arrays import Indices
@@ -400,7 +401,7 @@ class _Group:
 
 
 class _Problem:
-    """What the client half of an algorithm may touch (:class:`fedcohort.algorithms.base.Problem`), for a stack of clients."""
+    """What the client half of an algorithm may touch (:class:`fedcohort.algorithms.Problem`), for a stack of clients."""
 
     def __init__(self, group: _Group, parameters: Tensors, received: Memory, memory: dict[str, Tensors]) -> None:
         g = len(group.plans)

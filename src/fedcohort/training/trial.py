@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from fedcohort.algorithms.base import ModelState, Tensors, Update
+from fedcohort.algorithms import ModelState, Tensors, Update
 from fedcohort.core.arrays import Values
 from fedcohort.training.local import Trainer
 

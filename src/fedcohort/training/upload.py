@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from fedcohort.algorithms.base import ModelState, Update
+from fedcohort.algorithms import ModelState, Update
 from fedcohort.core.streams import rng
 
 __all__ = ["partly"]

@@ -1,4 +1,4 @@
-"""Partitions, one file a rule. :data:`PARTITIONS` says where each name comes from; nothing registers itself."""
+"""Partition rules, one file each. :data:`PARTITIONS` lists the names and their classes."""
 
 from fedcohort.core.plugins import Table
 

@@ -1,4 +1,4 @@
-"""Label skew and quantity skew together: each class is cut among the clients by a Dirichlet draw.
+"""Label skew and quantity skew: each class is divided among the clients by a Dirichlet draw.
 
 NIID-Bench, arXiv:2102.02079; PFLlib, arXiv:2312.04992.
 """
@@ -17,24 +17,24 @@ __all__ = ["DirichletClass"]
 
 @parameters
 class DirichletClass:
-    """Each class is cut among the clients by one Dirichlet draw: label skew and quantity skew together.
+    """Each class is divided among the clients by one Dirichlet draw, which gives label skew and quantity skew.
 
     For each class c in order 0…K−1: π ~ Dirichlet_m(alpha·1), and the shuffled n_c samples of class c are cut at
-    ⌊cumsum(π)·n_c⌋. Client sizes N_i = Σ_c π_{c,i}·n_c are therefore random, and the more so the smaller alpha. In the variant
-    ``balanced``, before π is normalised, π_i is set to 0 for every client that already holds N/m samples or more; nobody then
-    ends with N/m + max_c n_c samples or more.
+    ⌊cumsum(π)·n_c⌋. Client sizes N_i = Σ_c π_{c,i}·n_c are therefore random, and vary more for smaller alpha. In the
+    variant ``balanced``, before π is normalized, π_i is set to 0 for every client that already holds N/m samples or more; every
+    client then ends with fewer than N/m + max_c n_c samples.
 
     Li, Diao, Chen, He 2021 (NIID-Bench), arXiv:2102.02079; ``balanced`` as in PFLlib, arXiv:2312.04992.
     """
 
     alpha: Annotated[float, Gt(0)] = 0.05
-    """Concentration of the Dirichlet draw: 0.05 gives nearly single-class clients of very different sizes, 100 nearly equal shares."""
+    """Concentration of the Dirichlet draw; 0.05 gives nearly single-class clients of very different sizes, 100 nearly equal shares."""
 
     variant: Literal["balanced", "plain"] = "balanced"
-    """``balanced`` gives no more to clients that already hold N/m samples; ``plain`` lets sizes fall as they may."""
+    """``balanced`` gives no more samples to clients that already hold N/m; ``plain`` does not limit sizes."""
 
     min_size: Annotated[int, Ge(0)] = 10
-    """Samples that every client must have at least; draws that leave a client with fewer are repeated."""
+    """Smallest number of samples per client; draws that give a client fewer are repeated."""
 
     evens_out: ClassVar[str | None] = "alpha"
 
@@ -48,9 +48,10 @@ class DirichletClass:
         for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
             logs, scale = dirichlet_logs(self.alpha, (num_clients,), rng)
             if self.variant == "balanced":
+                is_full = held * num_clients >= len(labels)
                 logs[
-                    held * num_clients >= len(labels)
-                ] = -np.inf  # out; the largest of the others is never 0: no redraw
+                    is_full
+                ] = -np.inf  # share 0; the largest share of the other clients is never 0, so no redraw is needed
             counts = cut(shares_of(logs, scale), stop - start)
             clients[samples[start:stop]] = np.repeat(np.arange(num_clients), counts)
             held += counts

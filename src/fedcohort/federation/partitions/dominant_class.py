@@ -1,4 +1,4 @@
-"""Some clients with a dominant class, the others balanced. FLASH, arXiv:2402.08769."""
+"""Some clients have a dominant class, and the others are balanced. FLASH, arXiv:2402.08769."""
 
 from typing import Annotated, ClassVar
 
@@ -16,37 +16,39 @@ __all__ = ["DominantClass"]
 
 @parameters
 class DominantClass:
-    """A part of the clients has one dominant class, the others as much of every class as what remains allows; all sizes are equal.
+    """Some clients have one dominant class, and the others divide the remaining samples of each class evenly; sizes are equal.
 
-    round(frac·m) clients at random are skewed: round(share·n) of their n = ⌊N/m⌋ samples are of one class, the rest is spread evenly
-    over the other classes. Dominant classes are dealt round-robin over a random permutation of the classes. What is left of each class
-    goes evenly to the other clients. The remainder of N/m, a random choice of samples, belongs to nobody.
+    round(frac·m) clients, chosen at random, are skewed: round(share·n) of their n = ⌊N/m⌋ samples are of one class, and the rest is
+    spread evenly over the other classes. Dominant classes are dealt round-robin over a random permutation of the classes. The
+    remaining samples of each class are divided evenly among the other clients. The remainder of N/m, a random choice of samples, is
+    not used.
 
     With ``natural``, clients are writers as in the partition of that name. A skewed writer keeps all samples of its most frequent
-    class, and of the others, at random, as many as make that class ``share`` of the whole; the other writers stay as they are.
+    class and a random part of its other samples, so that the dominant class has the share ``share``; the other writers keep all
+    their samples.
 
-    The profile is FLASH's, arXiv:2402.08769; which sample goes where is ours, and so is what happens to writers.
+    The numbers of samples per class follow FLASH, arXiv:2402.08769; the choice of samples and the option ``natural`` are ours.
     """
 
     frac: Annotated[float, Ge(0), Le(1)] = 0.3
-    """Share of clients that are skewed: 0.3 is FLASH's "30 % non-IIDness"."""
+    """Share of skewed clients; 0.3 is FLASH's "30 % non-IIDness"."""
 
     share: Annotated[float, Gt(0), Le(1)] = 0.8
     """Share of the dominant class among a skewed client's samples."""
 
     natural: bool = False
-    """Clients are writers; of the skewed ones only a part of the samples is used."""
+    """Use writers as clients; skewed writers use only a part of their samples."""
 
     min_size: Annotated[int, Ge(0)] = 10
-    """Samples that every client must have at least; sizes are equal, so this is met or impossible. With ``natural``: samples that a
-    writer must have to be a client, and must keep to be a skewed one."""
+    """Smallest number of samples per client; sizes are equal, so all clients have as many or none has. With ``natural``, the smallest
+    number of samples of a writer that becomes a client, and that a skewed writer must keep."""
 
     evens_out: ClassVar[str | None] = None
 
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:
-        """Skewed clients first, then the others; see :meth:`Rule.assign`."""
+        """Assign samples to skewed clients first, then to the others; see :meth:`Rule.assign`."""
         num_skewed = round(self.frac * num_clients)
         if self.natural:
             setting = "federation.partition.natural = true"
@@ -59,19 +61,19 @@ class DominantClass:
         pools = np.diff(starts)[present]
         at_random = rng.permutation(num_clients)
         skewed, others = at_random[:num_skewed], at_random[num_skewed:]
-        counts = self._profile(len(skewed), size, pools, num_clients, rng)
+        counts = self._counts(len(skewed), size, pools, num_clients, rng)
 
         clients = np.full(len(labels), -1)
         deal(clients, samples, starts[present], skewed, counts)
-        left = samples[clients[samples] < 0]  # still sorted by class: in turn is evenly
+        left = samples[clients[samples] < 0]  # still sorted by class, so dealing in turn is even
         if len(others):
             clients[left] = others[np.arange(len(left)) % len(others)]
         return clients
 
-    def _profile(
+    def _counts(
         self, num_skewed: int, size: int, pools: Indices, num_clients: int, rng: np.random.Generator
     ) -> Indices:
-        """Samples of each class for each skewed client, int64 [skewed, K]."""
+        """Number of samples of each class for each skewed client, int64 [skewed, K]."""
         num_classes, main = len(pools), round(self.share * size)
         spread, more = divmod(size - main, max(num_classes - 1, 1))
         if num_skewed and num_classes == 1 and size > main:
@@ -81,7 +83,8 @@ class DominantClass:
         order, turn = rng.permutation(num_classes), np.arange(num_skewed)
         place = turn % num_classes
         counts = np.full((num_skewed, num_classes), spread)
-        # the odd samples go to the classes that follow, others in every cycle: a whole cycle takes as much of every class
+        # The odd samples go to the classes after the dominant one, different ones in every cycle, so that a complete cycle takes the
+        # same number of samples of every class.
         step = (turn // num_classes * more)[:, None] + np.arange(more)
         counts[turn[:, None], order[(place[:, None] + 1 + step % max(num_classes - 1, 1)) % num_classes]] += 1
         counts[turn, order[place]] = main
@@ -96,7 +99,7 @@ class DominantClass:
         return counts
 
     def _skew_writers(self, clients: Indices, labels: Indices, num_skewed: int, rng: np.random.Generator) -> Indices:
-        """``clients`` without the samples that skewed writers give up."""
+        """``clients`` with −1 for the samples that skewed writers do not use."""
         num_clients, num_classes = int(clients.max()) + 1, int(labels.max()) + 1
         held = clients >= 0
         cells = np.bincount(clients[held] * num_classes + labels[held], minlength=num_clients * num_classes)
@@ -107,16 +110,16 @@ class DominantClass:
         if len(able) < num_skewed:
             raise UsageError(
                 f"federation.partition.frac = {self.frac:g}: {num_skewed} of {num_clients} writers should be skewed, but only "
-                f"{len(able)} keep min_size = {self.min_size} samples then; use at most frac = {len(able) / num_clients:.6g}, "
+                f"{len(able)} keep min_size = {self.min_size} samples; use at most frac = {len(able) / num_clients:.6g}, "
                 f"or a smaller min_size or share"
             )
         skewed = np.zeros(num_clients, bool)
         skewed[rng.permutation(able)[:num_skewed]] = True
-        at_stake = np.flatnonzero(held & skewed[clients] & (labels != dominant[clients]))
-        at_stake = rng.permutation(at_stake)
-        samples, starts = grouped(at_stake, clients[at_stake], num_clients)
+        minority = np.flatnonzero(held & skewed[clients] & (labels != dominant[clients]))
+        minority = rng.permutation(minority)
+        samples, starts = grouped(minority, clients[minority], num_clients)
         place = np.arange(len(samples)) - np.repeat(starts[:-1], np.diff(starts))
         clients = clients.copy()
-        given_up = samples[place >= spare[clients[samples]]]
-        clients[given_up] = -1
+        unused = samples[place >= spare[clients[samples]]]
+        clients[unused] = -1
         return clients

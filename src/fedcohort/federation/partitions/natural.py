@@ -1,4 +1,4 @@
-"""The clients that the data came from: one per writer. LEAF, arXiv:1812.01097."""
+"""Natural clients: one client per writer of the samples. LEAF, arXiv:1812.01097."""
 
 from typing import Annotated, ClassVar
 
@@ -14,52 +14,52 @@ __all__ = ["Natural", "by_writer"]
 
 @parameters
 class Natural:
-    """Every client is one writer with all of that writer's samples: sizes, labels and handwriting differ as they did.
+    """Every client is one writer with all samples of that writer, so that sizes, labels and handwriting differ as in the data.
 
-    Writers with fewer than ``min_size`` samples are left out. Of the others, m are drawn at random, in the order of their ids; with m
-    equal to their number, all take part. The samples of other writers belong to nobody.
+    Writers with fewer than ``min_size`` samples are left out. Of the others, m are drawn at random and numbered in the order of their
+    ids; if there are exactly m, all become clients. The samples of other writers are not used.
 
-    LEAF, arXiv:1812.01097. The server's test set holds samples of all writers, whoever takes part.
+    LEAF, arXiv:1812.01097. The server's test set holds samples of all writers, including those that are not clients.
     """
 
     min_size: Annotated[int, Ge(0)] = 10
-    """Samples that a writer must have to be a client."""
+    """Smallest number of samples of a writer that becomes a client."""
 
     evens_out: ClassVar[str | None] = None
 
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:
-        """The writer of each sample; see :meth:`Rule.assign`."""
+        """Assign each sample to its writer's client; see :meth:`Rule.assign`."""
         return by_writer(writers, num_clients, self.min_size, rng, "federation.partition = 'natural'")
 
 
 def by_writer(
     writers: Indices | None, num_clients: int, min_size: int, rng: np.random.Generator, setting: str
 ) -> Indices:
-    """Client of each sample, int64 [N]: m writers that have at least ``min_size`` samples; −1 for the samples of others.
+    """Client of each sample, int64 [N]: m writers that have at least ``min_size`` samples; −1 for samples of other writers.
 
     Raises:
-        UsageError: there are not so many, or no writers at all; ``setting`` is what asked for them.
+        UsageError: too few such writers, or data without writers; ``setting`` is the setting that requires them.
     """
     if writers is None:
         raise UsageError(
-            f"{setting}: these data do not say who wrote a sample; use data with a column writer_id such as 'femnist', "
-            "give from_arrays(…, writers=…), or choose a partition that needs no writers"
+            f"{setting}: the data set does not name the writers of its samples; use data with a column writer_id such as 'femnist', "
+            "use from_arrays(…, writers=…), or choose a partition that needs no writers"
         )
     if writers.max() >= 4 * len(writers):  # numbered with gaps
         writers = np.unique(writers, return_inverse=True)[1].astype(np.int64, copy=False)
     sizes = np.bincount(writers)
     able = np.flatnonzero(sizes >= max(min_size, 1))
     if len(able) < num_clients:
-        everybody = np.count_nonzero(sizes)
-        if everybody < num_clients:
+        num_writers = np.count_nonzero(sizes)
+        if num_writers < num_clients:
             raise UsageError(
-                f"federation.clients = {num_clients}: the data have {everybody} writers, {len(able)} of them with at least "
-                f"federation.partition.min_size = {min_size} samples; use at most {len(able) or everybody}"
+                f"federation.clients = {num_clients}: the data have {num_writers} writers, {len(able)} of them with at least "
+                f"federation.partition.min_size = {min_size} samples; use at most {len(able) or num_writers}"
             )
         raise UsageError(
-            f"federation.partition.min_size = {min_size}: {len(able)} of {everybody} writers have that many samples; use at most "
+            f"federation.partition.min_size = {min_size}: {len(able)} of {num_writers} writers have that many samples; use at most "
             f"{np.sort(sizes)[-num_clients]}" + (f", or at most {len(able)} federation.clients" if len(able) else "")
         )
     chosen = able if len(able) == num_clients else np.sort(rng.permutation(able)[:num_clients])

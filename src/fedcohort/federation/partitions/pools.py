@@ -1,6 +1,6 @@
-"""What partitions are made of: pools of samples by class, random shares, sizes that follow from shares, and dealing.
+"""Building blocks of partitions: pools of samples by class, random shares, sizes from shares, and dealing samples.
 
-No loop here is over clients or samples: a million clients and ten million samples take seconds.
+No function has a loop over clients or samples, so that a million clients and ten million samples take seconds.
 """
 
 from typing import Literal
@@ -11,42 +11,42 @@ from fedcohort.core.arrays import Indices, Values
 
 __all__ = ["cut", "deal", "dirichlet", "dirichlet_logs", "grouped", "random_sizes", "shares_of", "shuffled_by_class"]
 
-FEW = 20_000
-"""Below that, numpy's argsort is faster."""
+SMALL = 20_000
+"""For fewer samples, numpy's argsort is faster than a counting sort."""
 
 
 def grouped(samples: Indices, keys: Indices, num_keys: int) -> tuple[Indices, Indices]:
-    """``samples`` sorted by their keys 0…num_keys−1, otherwise in the order they had, and where each key begins, int64 [num_keys + 1].
+    """``samples`` in a stable order by their keys 0…num_keys−1, and the position at which each key begins, int64 [num_keys + 1].
 
-    For many samples this is a counting sort: numpy has none, and its stable argsort takes several times as long. Turning a sparse
-    matrix with one entry a row from rows to columns is one.
+    For many samples this is a counting sort, which is several times faster than numpy's stable argsort. Numpy has no counting sort,
+    but the conversion of a sparse matrix with one entry per row from row order to column order is one.
     """
-    if len(samples) < FEW:
+    if len(samples) < SMALL:
         return samples[np.argsort(keys, kind="stable")], np.concatenate(
             [[0], np.cumsum(np.bincount(keys, minlength=num_keys))]
         )
     from scipy.sparse import csr_array  # slow to import
 
-    one_a_row = csr_array((samples, keys, np.arange(len(samples) + 1)), shape=(len(samples), num_keys))
-    by_key = one_a_row.tocsc()
+    one_per_row = csr_array((samples, keys, np.arange(len(samples) + 1)), shape=(len(samples), num_keys))
+    by_key = one_per_row.tocsc()
     return by_key.data, by_key.indptr.astype(np.int64)
 
 
 def shuffled_by_class(labels: Indices, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    """All samples sorted by class, in random order inside each class, and where each class begins, int64 [K + 1]."""
+    """All samples sorted by class, in random order inside each class, and the position at which each class begins, int64 [K + 1]."""
     shuffled = rng.permutation(len(labels))
     return grouped(shuffled, labels[shuffled], int(labels.max()) + 1)
 
 
 def deal(clients: Indices, pools: Indices, starts: Indices, owners: Indices, counts: Indices) -> Indices:
-    """Give client ``owners[j]`` the next ``counts[j, c]`` samples of every class c.
+    """Assign the next ``counts[j, c]`` samples of every class c to client ``owners[j]``.
 
     Args:
-        clients: client of each sample; written to.
+        clients: client of each sample; changed in place.
         pools: samples by class, see :func:`shuffled_by_class`.
         starts: the next sample of each class in ``pools``, int64 [K].
         owners: clients, int64 [j].
-        counts: int64 [j, K].
+        counts: number of samples of each class for each of these clients, int64 [j, K].
 
     Returns:
         The next sample of each class afterwards.
@@ -61,13 +61,13 @@ def deal(clients: Indices, pools: Indices, starts: Indices, owners: Indices, cou
 def dirichlet_logs(alpha: float | Values, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Values, float]:
     """Logarithms of Gamma(alpha) draws G up to a factor: log G = logs/scale. Shares G/ΣG are Dirichlet(alpha), see :func:`shares_of`.
 
-    Below alpha ≈ 0.01 the G underflow to 0, all of them at once in the end, so they are drawn as logarithms,
+    For alpha below about 0.01, draws G underflow to 0, and for smaller alpha all of them do. They are therefore drawn as logarithms,
     log G = log Gamma(alpha + 1) − Exponential/alpha, and scaled by min(alpha, 1) to stay finite.
 
     Args:
         alpha: concentration, one number or one for each entry of the last axis.
-        shape: of the draws.
-        rng: where the randomness comes from.
+        shape: shape of the draws.
+        rng: source of the random numbers.
     """
     concentration = np.asarray(alpha, np.float64)
     scale = min(float(concentration.min()), 1.0)
@@ -77,12 +77,12 @@ def dirichlet_logs(alpha: float | Values, shape: tuple[int, ...], rng: np.random
 
 
 def shares_of(logs: Values, scale: float) -> Values:
-    """exp(logs/scale), normalised along the last axis. The largest is exp(0) before that, so there is always something to divide."""
+    """exp(logs/scale), normalized along the last axis. The largest is exp(0) before normalization, so the sum is never 0."""
     relative = np.minimum(logs - logs.max(axis=-1, keepdims=True), 0.0)
-    with np.errstate(over="ignore"):  # −∞ is the right logarithm of a share that is too small
+    with np.errstate(over="ignore"):  # −∞ is the correct logarithm of a share that is too small
         shares = np.exp(relative / scale)
-    normalised: Values = shares / shares.sum(axis=-1, keepdims=True)
-    return normalised
+    normalized: Values = shares / shares.sum(axis=-1, keepdims=True)
+    return normalized
 
 
 def dirichlet(alpha: float, size: int, rng: np.random.Generator) -> Values:
@@ -91,7 +91,10 @@ def dirichlet(alpha: float, size: int, rng: np.random.Generator) -> Values:
 
 
 def cut(shares: Values, total: int) -> Indices:
-    """Cut ``total`` samples at ⌊cumsum(shares)·total⌋: how many each gets. A rounding error goes to the last with a share above 0."""
+    """Sizes of the parts that ``total`` samples are cut into, at ⌊cumsum(shares)·total⌋.
+
+    A rounding error goes to the last part with a share above 0.
+    """
     cuts = np.floor(np.cumsum(shares) * total).astype(np.int64)
     cuts[np.flatnonzero(shares)[-1] :] = total
     return np.diff(np.minimum(cuts, total), prepend=0)

@@ -1,4 +1,4 @@
-"""Quantity skew alone: sizes differ, labels do not."""
+"""Quantity skew only: clients have different sizes and the same label distribution."""
 
 from typing import Annotated, Literal
 
@@ -16,23 +16,23 @@ __all__ = ["Quantity"]
 class Quantity:
     """Clients of very different sizes with the same mixture of classes.
 
-    Sizes are proportional to a Dirichlet_m(beta·1) draw or to log-normal(0, sigma) draws and add up to N; who gets which sample is a
+    Sizes are proportional to a Dirichlet_m(beta·1) draw or to log-normal(0, sigma) draws, and add up to N. Samples are assigned by a
     random permutation, so that labels are IID within each client.
 
     NIID-Bench, arXiv:2102.02079, for the Dirichlet law; the log-normal law is ours.
     """
 
     law: Literal["dirichlet", "lognormal"] = "dirichlet"
-    """Law of the sizes."""
+    """Distribution of the sizes."""
 
     beta: Annotated[float, Gt(0)] = 0.5
-    """Concentration for ``law = "dirichlet"``: sizes have the relative standard deviation 1/√beta among many clients."""
+    """Concentration for ``law = "dirichlet"``: with many clients, the relative standard deviation of sizes is 1/√beta."""
 
     sigma: Annotated[float, Gt(0)] = 1.0
-    """Standard deviation of the logarithm of sizes for ``law = "lognormal"``."""
+    """Standard deviation of the logarithm of the sizes for ``law = "lognormal"``."""
 
     min_size: Annotated[int, Ge(0)] = 10
-    """Samples that every client must have at least; draws that leave a client with fewer are repeated."""
+    """Smallest number of samples per client; draws that give a client fewer are repeated."""
 
     @property
     def evens_out(self) -> str:

@@ -1,4 +1,4 @@
-"""Mild label skew: every class is cut by random fractions.
+"""Mild label skew: every class is divided by random fractions.
 
 Client Selection in Federated Learning on Non-IID Data using Conformal Prediction, master's thesis, Aalborg University, 2023.
 """
@@ -17,20 +17,21 @@ __all__ = ["RandomFractions"]
 
 @parameters
 class RandomFractions:
-    """Each class is cut among the clients in proportion to independent random numbers: a mild skew, every client sees every class.
+    """Each class is divided in proportion to independent random numbers: a mild skew in which every client has every class.
 
-    For each class m numbers a_1…a_m, and the class is cut at ⌊cumsum(a/Σa)·n_c⌋. A client's fraction of a class has mean 1/m and
-    standard deviation .113, .058, .038 for m = 5, 10, 15 (.163, .090, .062 with ``law = "exp"``); for m = 10 the largest of a class's
-    ten fractions is .187 on average, the smallest .017.
+    For each class, the rule draws m numbers a_1…a_m and cuts the class at ⌊cumsum(a/Σa)·n_c⌋. A client's fraction of a class has
+    mean 1/m and standard deviation .113, .058, .038 for m = 5, 10, 15 (.163, .090, .062 with ``law = "exp"``); for m = 10 the
+    largest of a class's ten fractions is .187 on average, the smallest .017.
 
-    CP thesis, Aalborg University, 2023; the law of a_i is not stated there: uniform is our reading.
+    CP thesis, Aalborg University, 2023; the thesis does not state the law of a_i; uniform is our interpretation.
     """
 
     law: Literal["uniform", "exp"] = "uniform"
-    """Law of the random numbers: uniform on (0, 1), or exponential, which is ``dirichlet_class`` with alpha = 1, plain."""
+    """Distribution of the random numbers: uniform on (0, 1), or exponential, which equals ``dirichlet_class`` with alpha = 1 and
+    variant plain."""
 
     min_size: Annotated[int, Ge(0)] = 10
-    """Samples that every client must have at least; draws that leave a client with fewer are repeated."""
+    """Smallest number of samples per client; draws that give a client fewer are repeated."""
 
     evens_out: ClassVar[str | None] = None
 

@@ -1,4 +1,4 @@
-"""Few classes per client: the samples, sorted by label, are cut into shards. McMahan et al. 2017, arXiv:1602.05629."""
+"""Shards: few classes per client, from samples that are sorted by label. McMahan et al. 2017, arXiv:1602.05629."""
 
 from typing import Annotated, ClassVar
 
@@ -15,11 +15,11 @@ __all__ = ["Shards"]
 
 @parameters
 class Shards:
-    """Every client gets a few shards of samples sorted by label: few classes each, all sizes equal.
+    """Every client receives a few shards of the samples sorted by label: few classes per client, and equal sizes.
 
-    The samples are sorted by label and cut into m·s shards of ⌊N/(m·s)⌋ samples; each client gets s of them at random. A shard that is
-    no larger than the smallest class holds at most 2 classes, so that a client sees at most 2·s; s, where no shard straddles a border.
-    The remainder of N/(m·s), a random choice of samples, belongs to nobody.
+    The samples are sorted by label and cut into m·s shards of ⌊N/(m·s)⌋ samples; each client receives s shards at random. A shard that
+    is not larger than the smallest class holds at most 2 classes, so that a client has at most 2·s classes, or s if every shard holds
+    one class. The remainder of N/(m·s), a random choice of samples, is not used.
 
     McMahan et al. 2017, arXiv:1602.05629: MNIST, m = 100, s = 2, 200 shards of 300.
     """
@@ -28,14 +28,14 @@ class Shards:
     """Shards per client (s)."""
 
     min_size: Annotated[int, Ge(0)] = 10
-    """Samples that every client must have at least; sizes are equal, so this is met or impossible."""
+    """Smallest number of samples per client; sizes are equal, so all clients have as many or none has."""
 
     evens_out: ClassVar[str | None] = None
 
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:
-        """Shards of sorted samples, to clients at random; see :meth:`Rule.assign`."""
+        """Deal shards of sorted samples to clients at random; see :meth:`Rule.assign`."""
         num_shards = num_clients * self.shards
         size = len(labels) // num_shards
         if size == 0:

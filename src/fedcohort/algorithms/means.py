@@ -1,0 +1,106 @@
+"""Weighted means of models, in float64."""
+
+from concurrent.futures import Future
+from functools import partial
+
+import torch
+
+from fedcohort.algorithms.updates import ModelGroup, ModelState, Tensors, Update
+from fedcohort.core.threads import aside
+
+__all__ = ["RunningMean", "blend"]
+
+
+class RunningMean:
+    """Weighted mean of model states, one at a time, in float64: mean ← mean + (x − mean)·a/A.
+
+    The mean of identical models is exactly that model. Floating-point entries are averaged, each over the clients that sent it;
+    integer counters take the maximum. ``total`` is the sum of all weights.
+
+    Models that are still in a :class:`~fedcohort.algorithms.updates.ModelGroup` are collected until the group is complete, and the
+    mean of the group enters at once. Every second group mean is computed in another thread while the next group is handled.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self._totals: dict[str, float] = {}
+        self.mean: Tensors = {}
+        self._dtypes: dict[str, torch.dtype] = {}
+        self._group: ModelGroup | None = None
+        self._group_weights: dict[int, float] = {}
+        self._in_thread: tuple[Future[ModelState], float] | None = None
+
+    def include(self, update: Update, weight: float) -> None:
+        """Include the model of ``update``, or the entries that were sent."""
+        if update.pending is None or update.sent is not None:
+            self.add(update.state, weight, update.sent)
+            return
+        group, position = update.pending
+        if group is not self._group or position in self._group_weights:
+            self._close_group()
+        self._group = group
+        self._group_weights[position] = weight
+        if len(self._group_weights) == group.size:  # the group is complete; the next one may take a while
+            self._close_group()
+
+    def _close_group(self) -> None:
+        """Include the mean of the current group, or start to compute it in another thread."""
+        if self._group is not None:
+            mean, total = partial(self._group.mean, self._group_weights), sum(self._group_weights.values())
+            if self._in_thread is None:
+                self._in_thread = aside(mean), total
+            else:
+                group_mean = mean()
+                self._join()
+                self._add(group_mean, total)
+        self._group, self._group_weights = None, {}
+
+    def _join(self) -> None:
+        """Include the mean that was computed in another thread."""
+        if self._in_thread is not None:
+            mean, total = self._in_thread
+            self._in_thread = None
+            self._add(mean.result(), total)
+
+    def add(self, state: ModelState, weight: float, names: frozenset[str] | None = None) -> None:
+        """Include ``state``, or only its entries ``names``, with ``weight`` > 0."""
+        self._join()
+        self._add(state, weight, names)
+
+    def _add(self, state: ModelState, weight: float, names: frozenset[str] | None = None) -> None:
+        self.total += weight
+        for name, value in state.items():
+            if names is not None and name not in names:
+                continue
+            self._totals[name] = self._totals.get(name, 0.0) + weight
+            share = weight / self._totals[name]
+            if name not in self.mean:
+                self._dtypes[name] = value.dtype
+                self.mean[name] = value.to(torch.float64, copy=True) if value.is_floating_point() else value.clone()
+            elif value.is_floating_point():
+                self.mean[name].lerp_(value.double(), share)
+            else:
+                torch.maximum(self.mean[name], value, out=self.mean[name])
+
+    def result(self) -> ModelState:
+        """The mean, in the dtypes of the states that were included."""
+        self._close_group()
+        self._join()
+        return {name: value.to(self._dtypes[name]) for name, value in self.mean.items()}
+
+
+def blend(start: ModelState, end: ModelState, share: float) -> ModelState:
+    """(1 − share)·start + share·end over floating-point entries, in float64; integer entries are those of ``end``.
+
+    >>> import torch
+    >>> blend({"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([0.8, 2.4])}, 0.5)["w"]
+    tensor([0.9000, 2.2000])
+    """
+    if share == 1.0:
+        return end
+    return {
+        name: torch.lerp(start[name].double(), value.double(), share).to(value.dtype)
+        if value.is_floating_point()
+        else value
+        for name, value in end.items()
+    }

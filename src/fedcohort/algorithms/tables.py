@@ -1,0 +1,38 @@
+"""The names of algorithms and losses in experiment files, and the class that each name stands for."""
+
+from fedcohort.core.plugins import Table
+
+__all__ = ["ALGORITHMS", "LOSSES"]
+
+ALGORITHMS = Table(
+    kind="algorithm",
+    group="fedcohort.algorithms",
+    base="fedcohort.algorithms:Algorithm",
+    builtin={
+        "fedsgd": "fedcohort.algorithms.fedsgd:FedSGD",
+        "fedavg": "fedcohort.algorithms.fedavg:FedAvg",
+        "fedprox": "fedcohort.algorithms.fedprox:FedProx",
+        "fednova": "fedcohort.algorithms.fednova:FedNova",
+        "scaffold": "fedcohort.algorithms.scaffold:Scaffold",
+        "fedavgm": "fedcohort.algorithms.fedavgm:FedAvgM",
+        "fedadagrad": "fedcohort.algorithms.fedadagrad:FedAdagrad",
+        "fedadam": "fedcohort.algorithms.fedadam:FedAdam",
+        "fedyogi": "fedcohort.algorithms.fedyogi:FedYogi",
+        "feddf": "fedcohort.algorithms.feddf:FedDF",
+        "fedbio": "fedcohort.algorithms.fedbio:FedBiO",
+        "rhfl": "fedcohort.algorithms.rhfl:RHFL",
+        "centralised": "fedcohort.algorithms.centralised:Centralised",
+    },
+)
+
+LOSSES = Table(
+    kind="loss",
+    group="fedcohort.losses",
+    builtin={
+        "ce": "fedcohort.algorithms.losses:CrossEntropy",
+        "robust": "fedcohort.algorithms.losses:Robust",
+        "sl": "fedcohort.algorithms.losses:SymmetricLearning",
+        "sce": "fedcohort.algorithms.losses:SymmetricCrossEntropy",
+        "double_softmax": "fedcohort.algorithms.losses:DoubleSoftmax",
+    },
+)

@@ -1,0 +1,104 @@
+"""Checks of the arrays that a data set is made of: features, labels, class names and writers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcohort.core.errors import UsageError
+
+__all__ = ["check_classes", "check_features", "check_labels", "check_writers"]
+
+
+def check_features(values: Any, where: str) -> NDArray[Any]:
+    """Features as uint8 or float images [N, C, H, W], or as float tables [N, d]; copied only if necessary.
+
+    Args:
+        values: numpy array, torch tensor or nested list.
+        where: name of the data set and split, for messages.
+
+    Raises:
+        UsageError: wrong types, shapes or pixels, or values that are not finite.
+    """
+    where = f"{where} features"
+    features = _as_array(values, where)
+    if features.dtype.kind not in "biuf" or features.ndim not in (2, 3, 4) or 0 in features.shape:
+        raise UsageError(
+            f"{where}: {features.dtype} {list(features.shape)}; must be numbers, tables [N, d] or images [N, H, W], "
+            "[N, C, H, W] or [N, H, W, C], and not empty"
+        )
+    if features.ndim == 3:
+        features = features[:, None]
+    if features.ndim == 2 or features.dtype.kind == "f":
+        return _as_floats(features, where)
+    if features.shape[1] not in (1, 3) and features.shape[3] in (1, 3):
+        features = features.transpose(0, 3, 1, 2)
+    if features.dtype == np.bool_:
+        features = features * np.uint8(255)
+    elif features.dtype != np.uint8 and not 0 <= features.min() <= features.max() <= 255:
+        raise UsageError(f"{where}: pixels {features.min()}..{features.max()}; integers must be 0..255, or use floats")
+    return np.ascontiguousarray(features, dtype=np.uint8)
+
+
+def _as_floats(features: NDArray[Any], where: str) -> NDArray[Any]:
+    """Tables and float images; tables may be float64, all others become float32."""
+    keep = features.ndim == 2 and features.dtype == np.float64
+    with np.errstate(over="ignore"):
+        features = np.ascontiguousarray(features, dtype=np.float64 if keep else np.float32)
+    if bad := features.size - np.count_nonzero(np.isfinite(features)):
+        raise UsageError(f"{where}: {bad} values are NaN or infinite as {features.dtype}; drop or replace them")
+    return features
+
+
+def check_labels(values: Any, where: str) -> NDArray[np.int64]:
+    """Labels as int64 [N].
+
+    Raises:
+        UsageError: no labels, or not integers [N].
+    """
+    labels = _as_array(values, f"{where} labels")
+    if labels.ndim == 1 and len(labels) == 0:
+        raise UsageError(f"{where} split: empty")
+    if labels.ndim != 1 or labels.dtype.kind not in "biu":
+        raise UsageError(f"{where} labels: must be integers 0..K-1 [N], not {labels.dtype} {list(labels.shape)}")
+    return labels.astype(np.int64, copy=False)
+
+
+def check_classes(
+    given: Sequence[str] | None, train: NDArray[np.int64], test: NDArray[np.int64], where: str
+) -> tuple[str, ...]:
+    """The class names, one for each label; without ``given`` names, ``"0"`` up to the highest label.
+
+    Raises:
+        UsageError: a label below 0, or a label without a class.
+    """
+    num_samples = len(train) + len(test)
+    for split, labels in (("train", train), ("test", test)):
+        low, high = int(labels.min()), int(labels.max())
+        num_classes = num_samples if given is None else len(given)
+        if low < 0 or high >= num_classes:
+            hint = "; -1 usually marks unlabeled samples" if low == -1 else ""
+            limit = f"{num_classes} {'samples' if given is None else 'classes'}"
+            raise UsageError(f"{where}: {split} labels: {low if low < 0 else high} with {limit}; must be 0..K-1{hint}")
+    numbers = range(max(int(train.max()), int(test.max())) + 1)
+    return tuple(str(c) for c in (numbers if given is None else given))
+
+
+def check_writers(values: Any, where: str) -> NDArray[np.int64]:
+    """Writers as int64 [N], numbered 0..W-1 in sorted order.
+
+    Raises:
+        UsageError: not integers or strings [N].
+    """
+    ids = _as_array(values, f"{where}: writers")
+    if ids.ndim != 1 or ids.dtype.kind not in "iuU":
+        raise UsageError(f"{where}: writers must be integers or strings [N], not {ids.dtype} {list(ids.shape)}")
+    return np.unique(ids, return_inverse=True)[1].astype(np.int64, copy=False)
+
+
+def _as_array(values: Any, where: str) -> NDArray[Any]:
+    try:
+        return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{where}: not an array ({error})") from None

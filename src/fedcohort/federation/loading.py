@@ -1,0 +1,120 @@
+"""Load a data set by its name, from scikit-learn, a folder, a local mirror, or the Hugging Face Hub.
+
+A local mirror is a folder in the layout of the Hugging Face Hub, named by ``data_dir`` or the environment variable
+``FEDCOHORT_DATA``. It is searched first, then the Hub.
+"""
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from fedcohort.core.errors import UsageError, nearest
+from fedcohort.federation.cache import absolute, entry_of_scikit_learn, entry_of_source, load_or_decode, save
+from fedcohort.federation.datasets import Dataset, from_arrays, held_out
+from fedcohort.federation.images import decode, read
+
+__all__ = ["EMBEDDED", "NAMES", "SOURCES", "load"]
+
+EMBEDDED = ("digits", "breast_cancer")
+"""Data sets that are part of scikit-learn."""
+SOURCES = {
+    "mnist": ("ylecun/mnist",),
+    "fashion_mnist": ("zalando-datasets/fashion_mnist",),
+    "cifar10": ("uoft-cs/cifar10",),
+    "emnist": ("emnist-47-subset", "tanganke/emnist_letters"),
+    "femnist": ("femnist-105-writers", "flwrlabs/femnist"),
+}
+"""Name → folders of a local mirror, in order of preference; the last one is the Hub id."""
+NAMES = (*EMBEDDED, *SOURCES)
+FOLDER_OR_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+
+
+def load(
+    name: str, *, data_dir: str | Path | None = None, image_column: str | None = None, label_column: str | None = None
+) -> Dataset:
+    """Load a data set by name.
+
+    Args:
+        name: one of
+
+            * ``digits`` (8x8 images, values 0..16) and ``breast_cancer`` (30 float32 features, not standardized), both part
+              of scikit-learn, split 80/20 within each class;
+            * ``mnist``, ``fashion_mnist``, ``cifar10``;
+            * ``emnist``: the 47 classes of a mirror's ``emnist-47-subset``, otherwise the 26 letters of the Hub's
+              ``tanganke/emnist_letters`` (the Hub has no known EMNIST Balanced with images and class labels);
+            * ``femnist``: a mirror's ``femnist-105-writers``, otherwise the Hub's ``flwrlabs/femnist``;
+            * a Hub id ``owner/name`` of any image classification data set;
+            * a folder, in the Hub's layout or of images: ``train/<class>/*.png`` and ``test/<class>/*.png``, or only
+              ``<class>/*.png``. Write ``./mnist`` for a folder with one of the names above.
+        data_dir: a local mirror, searched before the Hub; default: the environment variable ``FEDCOHORT_DATA``.
+        image_column, label_column: required only if there is not exactly one Image or one ClassLabel column. The label column
+            may also be a column of integers 0..K-1.
+
+    Without a ``test`` split, ``validation`` is the test set. Without both, the test set is 10% of each writer's samples if there is
+    a column ``writer_id``, and otherwise 20% of each class; it is always the same. Images keep their size. If the first image is
+    gray, all become gray (C = 1), otherwise RGB (C = 3). A Hub data set is downloaded once; later loads use the cache.
+
+    Raises:
+        UsageError: an unknown name, a mirror that does not exist, an ambiguous choice of columns, images of different sizes,
+            samples without labels, an empty split, or no connection.
+    """
+    mirror = _mirror(data_dir)
+    if name in EMBEDDED:
+        if image_column or label_column:
+            raise UsageError(f"data set = {name!r}: has no columns to choose; leave out image_column and label_column")
+        return _load_embedded(name)
+    source = _find(name, mirror)
+
+    def decode_source(scratch: Path, out: Path) -> None:
+        decode(read(source, name, scratch), out, name, image_column, label_column)
+
+    return load_or_decode(entry_of_source(source, image_column, label_column), name, decode_source)
+
+
+def _load_embedded(name: str) -> Dataset:
+    """A data set of scikit-learn, from the cache if possible: importing scikit-learn takes longer than a short run."""
+    with suppress(OSError, NotImplementedError, UsageError):  # NotImplementedError: a file system without locks
+        return load_or_decode(entry_of_scikit_learn(name), name, lambda _, out: save(from_scikit_learn(name), out))
+    return from_scikit_learn(name)
+
+
+def from_scikit_learn(name: str) -> Dataset:
+    """The data set ``digits`` or ``breast_cancer``."""
+    from sklearn import datasets as sklearn_datasets
+
+    data = sklearn_datasets.load_digits() if name == "digits" else sklearn_datasets.load_breast_cancer()
+    features = data.images.astype(np.uint8) if name == "digits" else data.data.astype(np.float32)
+    in_test = held_out(data.target, 0.2)
+    train, test = ((features[mask], data.target[mask]) for mask in (~in_test, in_test))
+    return from_arrays(train, test, classes=[str(c) for c in data.target_names], name=name)
+
+
+def _mirror(data_dir: str | Path | None) -> Path | None:
+    """The folder of the local mirror; None without one."""
+    given = data_dir or os.environ.get("FEDCOHORT_DATA")
+    if not given:
+        return None
+    if not absolute(given).is_dir():
+        parameter = "data_dir" if data_dir else "FEDCOHORT_DATA"
+        raise UsageError(
+            f"{parameter} = {str(given)!r}: no such folder; use the folder of a local mirror, or leave it out"
+        )
+    return absolute(given)
+
+
+def _find(name: str, mirror: Path | None) -> Path | str:
+    """The folder of a data set, or its Hub id."""
+    candidates = SOURCES.get(name, (name,))
+    for candidate in candidates:
+        if mirror and FOLDER_OR_HUB_ID.fullmatch(candidate) and (mirror / candidate).is_dir():
+            return mirror / candidate
+    hub_id = candidates[-1]
+    if name and absolute(hub_id).is_dir():
+        return absolute(hub_id)
+    if "/" in hub_id and FOLDER_OR_HUB_ID.fullmatch(hub_id):
+        return hub_id
+    hint = f"{nearest(name, NAMES)}; a Hub id 'owner/name' or an existing folder works too"
+    raise UsageError(f"data set = {name!r}: unknown name and no such folder; {hint}")
