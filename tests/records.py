@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import fedcohort
 from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, Run
 from fedcohort.record.tables import first_seal, seal_of, sealed_rows
 from tests.experiments import small
@@ -45,7 +46,7 @@ def played(t: int, clients: Sequence[int] | Sequence[ClientRow] = (), **values: 
 
 def written(
     path: Path, rows: Sequence[RoundRow], /, *, label: str = "uniform", portrait: Portrait | None = None, **values: Any
-) -> Run:
+) -> fedcohort.Run:
     """An unfinished run of ``small(**values)`` under its first seed, with these rows as its record."""
     experiment = small(**{"rounds": len(rows), **values}).single(values.get("seed", 0))
     meta = {
@@ -62,4 +63,4 @@ def written(
             writer.describe(portrait)
         for row in rows:
             writer.record(row)
-    return run
+    return fedcohort.Run(run.path)

@@ -130,7 +130,8 @@ def test_a_thousand_clients(tmp_path: Path) -> None:
 
 def test_the_deadline_is_checked_as_a_run_would(tmp_path: Path) -> None:
     refused(
-        call("data", "describe", written(tmp_path, 12), "--set", "systems.deadline=1.0"), "systems.deadline = 1: no client"
+        call("data", "describe", written(tmp_path, 12), "--set", "systems.deadline=1.0"),
+        "systems.deadline = 1: no client",
     )
 
 

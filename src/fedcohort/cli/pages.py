@@ -79,7 +79,7 @@ def figures(
     from fedcohort.report.export import export
     from fedcohort.report.gather import find_runs, gather
     from fedcohort.report.look import paper
-    from fedcohort.report.page import figures as all_figures
+    from fedcohort.report.sections import figures as all_figures
 
     look = paper(columns)
     measured = [path for path in paths if Path(path).suffix.lower() == ".json"]

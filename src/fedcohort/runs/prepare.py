@@ -112,7 +112,7 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     from fedcohort.federation.systems import Clock
     from fedcohort.models import as_model
     from fedcohort.rounds.ledger import num_bytes
-    from fedcohort.training.local import DTYPES, state_of
+    from fedcohort.training.shared import DTYPES, state_of
 
     found, systems, seed = federate(experiment, given), experiment.systems, experiment.seed
     federation = found.federation
