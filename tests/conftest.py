@@ -1,12 +1,10 @@
-"""What holds for all tests."""
+"""Settings for all tests."""
 
 import os
 
 from hypothesis import settings
 
-os.environ.pop(
-    "COLUMNS", None
-)  # terminals, and runners of tests, say how wide they are; tables should not depend on it
+os.environ.pop("COLUMNS", None)  # the tests' tables must not depend on the width of the terminal
 
-settings.register_profile("any machine", deadline=None)  # a busy machine is no failure
-settings.load_profile("any machine")
+settings.register_profile("no deadline", deadline=None)  # a slow machine must not make a test fail
+settings.load_profile("no deadline")

@@ -1,4 +1,4 @@
-"""A game on digits for tests that look inside a round."""
+"""A game on digits, for tests that inspect single rounds."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +12,6 @@ from tests.experiments import cell, small
 
 @contextmanager
 def a_game(given: Given | None = None, **values: Any) -> Iterator[Game]:
-    """The small experiment, ready for its first round."""
+    """A game of the small experiment with these ``values``, ready for its first round."""
     with prepare(cell(small(**values)).experiment, given or Given()) as (game, _):
         yield game

@@ -1,4 +1,4 @@
-"""Records written or changed by hand in tests, with hashes as if a run had written them so."""
+"""Run records that tests write or change by hand, with valid hashes."""
 
 import math
 import sqlite3
@@ -15,7 +15,7 @@ __all__ = ["exchange", "played", "seal_again", "written"]
 
 
 def seal_again(database: sqlite3.Connection) -> None:
-    """Make the hashes fit what now stands there; rounds that are gone lose theirs."""
+    """Recompute the hash of every round from the current rows, and delete the hashes of rounds that no longer exist."""
     database.execute("DELETE FROM seals WHERE round NOT IN (SELECT round FROM rounds)")
     before = first_seal(database)
     for (t,) in database.execute("SELECT round FROM rounds ORDER BY round").fetchall():
@@ -24,14 +24,15 @@ def seal_again(database: sqlite3.Connection) -> None:
 
 
 def exchange(bytes_down: int, bytes_up: int, kind: str = "training") -> LedgerRow:
-    """What one kind of exchange cost."""
+    """A ledger row: the cost of one kind of exchange."""
     return LedgerRow(kind, 2, bytes_down, bytes_up, 1.0, 0.5, "its update")
 
 
 def played(t: int, clients: Sequence[int] | Sequence[ClientRow] = (), **values: Any) -> RoundRow:
-    """Round ``t`` of a record: the selected ``clients``, all admitted unless their rows say otherwise, and any other ``values``.
+    """The record of round ``t`` with the selected ``clients``, all admitted unless their rows give another status.
 
-    By default a round takes one unit of simulated time, the test accuracy is 0.5, and nothing was exchanged.
+    By default, a round takes one unit of simulated time, the test accuracy is 0.5, and the ledger is empty. Other ``values`` override
+    the fields of the row.
     """
     rows = [one if isinstance(one, ClientRow) else ClientRow(one, "admitted") for one in clients]
     usual: dict[str, Any] = {
@@ -46,7 +47,7 @@ def played(t: int, clients: Sequence[int] | Sequence[ClientRow] = (), **values: 
 def written(
     path: Path, rows: Sequence[RoundRow], /, *, label: str = "uniform", portrait: Portrait | None = None, **values: Any
 ) -> fedcohort.Run:
-    """A run of ``small(**values)`` under its first seed whose record holds these rows; it is not finished."""
+    """An unfinished run of ``small(**values)`` under its first seed, with these rows as its record."""
     experiment = small(**{"rounds": len(rows), **values}).single(values.get("seed", 0))
     meta = {
         "label": label,

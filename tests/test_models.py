@@ -1,4 +1,4 @@
-"""Models: sizes as stated, shapes, and that they learn."""
+"""Models: numbers of parameters, layers, shapes of outputs, and rounds of FedAvg on them."""
 
 import math
 import re
@@ -42,16 +42,16 @@ def size(model: Model, shape: tuple[int, ...], classes: int = 10) -> int:
         (ResNet18(norm="batch"), (3, 32, 32), 11_173_962),
     ],
 )
-def test_sizes_are_as_stated(model: Model, shape: tuple[int, ...], expected: int) -> None:
+def test_numbers_of_parameters_agree_with_the_docstrings(model: Model, shape: tuple[int, ...], expected: int) -> None:
     assert size(model, shape) == expected
-    said = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]+,\d{3}", type(model).__doc__ or "")]
-    assert expected in said
+    documented = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]+,\d{3}", type(model).__doc__ or "")]
+    assert expected in documented
 
 
-def test_the_layers_of_cnn_b() -> None:
-    found = [(type(part).__name__, getattr(part, "out_channels", getattr(part, "out_features", None))) for part in
+def test_layers_of_cnn_b() -> None:
+    layers = [(type(part).__name__, getattr(part, "out_channels", getattr(part, "out_features", None))) for part in
              CnnB().build((3, 32, 32), 47) if not isinstance(part, nn.ReLU | nn.GroupNorm)]  # fmt: skip
-    assert found == [
+    assert layers == [
         ("Conv2d", 32), ("Conv2d", 64), ("MaxPool2d", None), ("Conv2d", 128), ("MaxPool2d", None), ("Conv2d", 256),
         ("MaxPool2d", None), ("Flatten", None), ("Linear", 256), ("Linear", 47),
     ]  # fmt: skip
@@ -59,7 +59,7 @@ def test_the_layers_of_cnn_b() -> None:
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (1, 8, 8)])
 @pytest.mark.parametrize("name", ["cnn_strided", "cnn_a", "cnn_b", "resnet18", "mlp", "logistic"])
-def test_shapes(name: str, shape: tuple[int, ...]) -> None:
+def test_outputs_are_finite_and_one_per_class(name: str, shape: tuple[int, ...]) -> None:
     model: Any = MODELS.find(name, "model.name")()
     module = model.build(shape, 7).eval()
     with torch.no_grad():
@@ -68,8 +68,8 @@ def test_shapes(name: str, shape: tuple[int, ...]) -> None:
     assert torch.isfinite(outputs).all()
 
 
-def test_the_stem_and_stages_of_resnet18() -> None:
-    """The stem keeps 32×32; the stages halve it three times; 17 convolutions in the trunk and 3 shortcuts."""
+def test_stem_and_stages_of_resnet18() -> None:
+    """The stem keeps 32×32 and the stages halve it three times; the trunk has 17 convolutions and the shortcuts have three."""
     module = ResNet18().build((3, 32, 32), 10).eval()
     sizes = []
     x = torch.zeros(1, 3, 32, 32)
@@ -86,7 +86,7 @@ def test_the_stem_and_stages_of_resnet18() -> None:
     assert not any(isinstance(part, nn.MaxPool2d) for part in module.modules())
 
 
-def test_normalisation_of_resnet18() -> None:
+def test_resnet18_has_group_norm_by_default_and_batch_norm_on_request() -> None:
     group = [part for part in ResNet18().build((3, 32, 32), 10).modules() if isinstance(part, nn.GroupNorm)]
     assert len(group) == 20
     assert {part.num_groups for part in group} == {32}
@@ -96,13 +96,13 @@ def test_normalisation_of_resnet18() -> None:
 
 
 @pytest.mark.parametrize("name", ["cnn_strided", "cnn_a", "cnn_b", "resnet18"])
-def test_tables_are_no_images(name: str) -> None:
+def test_convolutional_models_reject_tabular_data(name: str) -> None:
     model: Any = MODELS.find(name, "model.name")()
     with pytest.raises(UsageError, match=rf"^model\.name = '{name}': needs images .* the data has \(30,\)"):
         model.build((30,), 2)
 
 
-def test_smallest_images() -> None:
+def test_cnn_b_rejects_images_below_8x8_and_resnet18_accepts_1x1() -> None:
     with pytest.raises(UsageError, match="at least 8×8"):
         CnnB().build((1, 7, 9), 2)
     assert ResNet18().build((1, 1, 1), 2)(torch.zeros(2, 1, 1, 1)).shape == (2, 2)
@@ -117,8 +117,8 @@ def tiny_images() -> Federation:
 
 
 @pytest.mark.parametrize("model", [CnnB(), *RESNETS, Mlp()], ids=["cnn_b", "resnet18", "resnet18-batch", "mlp"])
-def test_a_round_on_tiny_images(model: Model) -> None:
-    """Two clients of 8 and 9 samples, batches of 8: with batch norm the batch of one is left out. The mean has its buffers."""
+def test_a_round_of_fedavg_averages_parameters_and_buffers(model: Model) -> None:
+    """Two clients have 8 and 9 samples, in batches of 8; models with batch norm skip the batch of one sample."""
     algorithm = FedAvg()
     with closing(LocalEngine(tiny_images(), model, Training(batch_size=8, lr=0.01), algorithm, 0, workers=1)) as engine:
         start = engine.initial_model()
@@ -143,7 +143,7 @@ def test_a_round_on_tiny_images(model: Model) -> None:
 
 
 @pytest.mark.parametrize("name", ["function", "Network", "instance"])
-def test_a_network_in_a_file_of_ones_own(tmp_path: Path, name: str) -> None:
+def test_a_function_class_or_instance_in_a_users_file_is_a_model(tmp_path: Path, name: str) -> None:
     (tmp_path / "net.py").write_text(
         "from torch import nn\n"
         "def function(shape, num_classes):\n    return nn.Linear(shape[0], num_classes)\n"
@@ -154,7 +154,7 @@ def test_a_network_in_a_file_of_ones_own(tmp_path: Path, name: str) -> None:
     assert size(experiment.model.build(), (5,), 3) == 18
 
 
-def test_a_network_in_a_file_has_no_parameters(tmp_path: Path) -> None:
+def test_a_model_in_a_users_file_takes_no_parameters(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("def function(shape, num_classes): ...\n")
     with pytest.raises(UsageError, match=r"^model.width: '.*' takes no parameters"):
         Experiment(model={"name": f"{tmp_path / 'net.py'}:function", "width": 3})

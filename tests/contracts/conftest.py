@@ -1,4 +1,4 @@
-"""Worker processes that the tests of this folder share: each imports torch once."""
+"""Worker processes that the tests of this folder share, so that each process imports torch only once."""
 
 from collections.abc import Iterator
 

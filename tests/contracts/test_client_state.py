@@ -1,4 +1,4 @@
-"""The hooks of an algorithm are enough for SCAFFOLD: its worked example (spec G6), with losses that need no data."""
+"""An algorithm's hooks suffice for SCAFFOLD: its worked example (spec G6), with quadratic losses that need no data."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ GRADIENTS: dict[int, Gradient] = {0: lambda x: x - 1, 1: lambda x: 4 * (x + 3)}
 
 @dataclass
 class OneNumber:
-    """The local problem of a client whose model is one number; see :class:`fedcohort.algorithms.Problem`."""
+    """The local problem of a client with a model of one number; see :class:`fedcohort.algorithms.Problem`."""
 
     own: Gradient
     parameters: Tensors
@@ -33,8 +33,8 @@ class OneNumber:
         return {"x": self.own((at or self.parameters)["x"])}
 
 
-def play(algorithm: Algorithm, rounds: int, steps: int = 5) -> tuple[ModelState, dict[int, dict[str, Tensors]]]:
-    """Both clients in every round, from 0; the model and the clients' memories."""
+def play_rounds(algorithm: Algorithm, rounds: int, steps: int = 5) -> tuple[ModelState, dict[int, dict[str, Tensors]]]:
+    """Train both clients in every round, starting from 0; returns the model and the clients' memories."""
     model = {"x": torch.zeros(1, dtype=torch.float64)}
     memories: dict[int, dict[str, Tensors]] = {0: {}, 1: {}}
     for _ in range(rounds):
@@ -54,18 +54,18 @@ def play(algorithm: Algorithm, rounds: int, steps: int = 5) -> tuple[ModelState,
     return model, memories
 
 
-def test_control_variates_find_the_optimum_and_fedavg_does_not() -> None:
-    assert play(ControlVariates(), 500)[0]["x"].item() == pytest.approx(-2.2, abs=1e-9)
-    assert play(FedAvg(), 500)[0]["x"].item() == pytest.approx(-1.391579, abs=1e-6)
+def test_control_variates_reach_the_optimum_and_fedavg_does_not() -> None:
+    assert play_rounds(ControlVariates(), 500)[0]["x"].item() == pytest.approx(-2.2, abs=1e-9)
+    assert play_rounds(FedAvg(), 500)[0]["x"].item() == pytest.approx(-1.391579, abs=1e-6)
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 7])
-def test_with_everybody_the_servers_variate_is_the_mean_of_the_clients(rounds: int) -> None:
+def test_when_all_clients_train_the_server_variate_is_the_mean_of_the_client_variates(rounds: int) -> None:
     algorithm = ControlVariates()
-    _, memories = play(algorithm, rounds)
+    _, memories = play_rounds(algorithm, rounds)
     mean = (memories[0]["c"]["x"] + memories[1]["c"]["x"]) / 2
     assert algorithm.c["x"].item() == pytest.approx(mean.item(), rel=1e-12)
 
 
-def test_the_first_round_is_fedavg_with_equal_weights() -> None:
-    assert torch.equal(play(ControlVariates(), 1)[0]["x"], play(FedAvg(weights="uniform"), 1)[0]["x"])
+def test_the_first_round_equals_fedavg_with_equal_weights() -> None:
+    assert torch.equal(play_rounds(ControlVariates(), 1)[0]["x"], play_rounds(FedAvg(weights="uniform"), 1)[0]["x"])

@@ -1,4 +1,4 @@
-"""Every partition and every model holds its contract."""
+"""Every partition and every model fulfills its contract."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,28 +18,28 @@ RULES: dict[str, Callable[[], Rule]] = {
 }
 
 COMPLETE = {"iid", "dirichlet_class", "dirichlet_client", "random_fractions", "quantity"}
-"""Rules that give every sample to somebody."""
+"""Rules that assign every sample to a client."""
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_every_partition_holds_the_contract(name: str) -> None:
+def test_every_partition_fulfills_the_contract(name: str) -> None:
     check_partition(RULES[name], complete=name.split(",")[0] in COMPLETE)
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_every_model_holds_the_contract(name: str) -> None:
+def test_every_model_fulfills_the_contract(name: str) -> None:
     check_model(MODELS.find(name, "model.name"))
 
 
-def test_models_of_colour_images_and_of_tables() -> None:
+def test_models_fulfill_the_contract_on_color_images_and_on_tables() -> None:
     check_model(MODELS.find("cnn_a", "model.name"), shape=(3, 32, 32))
     for name in ("logistic", "mlp"):
         check_model(MODELS.find(name, "model.name"), shape=(30,), num_classes=2)
 
 
 @parameters
-class Lossy(Iid):
-    """Drops a sample."""
+class LosesOneSample(Iid):
+    """Assigns the first sample to no client."""
 
     def assign(self, labels: Indices, num_clients: int, rng: object, writers: Indices | None = None) -> Indices:
         clients = super().assign(labels, num_clients, rng, writers)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ class Lossy(Iid):
         return clients
 
 
-def test_the_check_notices_lost_samples() -> None:
-    check_partition(Lossy, complete=False)
+def test_the_check_detects_lost_samples() -> None:
+    check_partition(LosesOneSample, complete=False)
     with pytest.raises(AssertionError, match="1 samples belong to no client"):
-        check_partition(Lossy)
+        check_partition(LosesOneSample)

@@ -1,4 +1,4 @@
-"""Both engines hold the contract, and whole runs on them are the same, bit for bit."""
+"""Both engines fulfill the contract, and whole runs on them are bit-identical."""
 
 import dataclasses
 import threading
@@ -49,35 +49,35 @@ SYSTEMS = {"dropout": 0.25}
 ROUNDS = 4
 
 
-def test_the_local_engine_holds_the_contract() -> None:
+def test_the_local_engine_fulfills_the_contract() -> None:
     check_engine(LocalEngine)
 
 
-def test_the_process_engine_holds_the_contract(pool: Pool) -> None:
+def test_the_process_engine_fulfills_the_contract(pool: Pool) -> None:
     check_engine(partial(ProcessEngine, pool=pool))
 
 
-class Eager(LocalEngine):
+class TrainsAllClientsFirst(LocalEngine):
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         yield from list(super().train(model, t, cohort, algorithm))
 
 
-class Backwards(LocalEngine):
+class YieldsUpdatesInReverse(LocalEngine):
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         yield from reversed(list(super().train(model, t, cohort, algorithm)))
 
 
-class Generous(LocalEngine):
+class CommitsAllProposedMemories(LocalEngine):
     def commit(self, admitted: Iterable[int]) -> None:
         super().commit(self.memories.proposed)
 
 
-class Forgetful(LocalEngine):
+class LoadsNoState(LocalEngine):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         pass
 
 
-class Anonymous(LocalEngine):
+class HidesTheFailedClient(LocalEngine):
     def answer(
         self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
     ) -> Values:
@@ -87,7 +87,7 @@ class Anonymous(LocalEngine):
             raise RuntimeError("a client failed") from error
 
 
-class Leaky(LocalEngine):
+class QuestionsChangeMemories(LocalEngine):
     def answer(
         self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
     ) -> Values:
@@ -98,14 +98,14 @@ class Leaky(LocalEngine):
         return super().answer(model, t, question, clients, algorithm)
 
 
-class Worn(LocalEngine):
+class EvaluatesTheWrongSplit(LocalEngine):
     def evaluate(self, model: ModelState, split: str) -> Evaluation:
         return super().evaluate(model, "validation")
 
 
 @dataclass
-class OfA:
-    """An evaluation of the model that ``model`` gives when it is read, which never says that it is done."""
+class LateEvaluation:
+    """An evaluation of the model that ``model`` returns when the result is read; it never reports that it is done."""
 
     engine: LocalEngine
     model: Callable[[], ModelState]
@@ -118,15 +118,15 @@ class OfA:
         return False
 
 
-class Confused(LocalEngine):
+class EvaluatesTheLatestModel(LocalEngine):
     latest: ModelState
 
     def evaluate_beside(self, model: ModelState, split: str) -> Later:
         self.latest = model
-        return OfA(self, lambda: self.latest, split)
+        return LateEvaluation(self, lambda: self.latest, split)
 
 
-class Hasty(LocalEngine):
+class CallsMeanwhileFromAnotherThread(LocalEngine):
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         elsewhere = threading.Thread(target=self.meanwhile)
         elsewhere.start()
@@ -134,12 +134,12 @@ class Hasty(LocalEngine):
         yield from super().train(model, t, cohort, algorithm)
 
 
-class NeverDone(LocalEngine):
+class NeverReportsDone(LocalEngine):
     def evaluate_beside(self, model: ModelState, split: str) -> Later:
-        return OfA(self, lambda: model, split)
+        return LateEvaluation(self, lambda: model, split)
 
 
-class OnceOnly(LocalEngine):
+class CannotBeClosedTwice(LocalEngine):
     def close(self) -> None:
         if getattr(self, "closed", False):
             raise RuntimeError("closed already")
@@ -150,26 +150,26 @@ class OnceOnly(LocalEngine):
 @pytest.mark.parametrize(
     ("engine", "complaint"),
     [
-        (Eager, "150 of 150 clients were trained before the second update"),
-        (Backwards, "updates: differs from the local engine"),
-        (Generous, "updates: differs from the local engine"),
-        (Forgetful, "a memory was lost or changed"),
-        (Anonymous, "answer: client 9 raises an error, but RuntimeError came out"),
-        (Leaky, "differs from the local engine"),
-        (Worn, "test: differs from the local engine"),
-        (Confused, "evaluate_beside: differs from evaluate"),
-        (Hasty, "meanwhile: called by a thread other than the one that reads the updates"),
-        (NeverDone, "evaluate_beside: gave its result, but says that it is not done"),
-        (OnceOnly, "raised RuntimeError: closed already"),
+        (TrainsAllClientsFirst, "150 of 150 clients were trained before the second update"),
+        (YieldsUpdatesInReverse, "updates: differs from the local engine"),
+        (CommitsAllProposedMemories, "updates: differs from the local engine"),
+        (LoadsNoState, "a memory was lost or changed"),
+        (HidesTheFailedClient, "answer: client 9 raises an error, but RuntimeError came out"),
+        (QuestionsChangeMemories, "differs from the local engine"),
+        (EvaluatesTheWrongSplit, "test: differs from the local engine"),
+        (EvaluatesTheLatestModel, "evaluate_beside: differs from evaluate"),
+        (CallsMeanwhileFromAnotherThread, "meanwhile: called by a thread other than the one that reads the updates"),
+        (NeverReportsDone, "evaluate_beside: gave its result, but says that it is not done"),
+        (CannotBeClosedTwice, "raised RuntimeError: closed already"),
     ],
 )
-def test_the_check_notices(engine: type[LocalEngine], complaint: str) -> None:
+def test_the_check_reports_the_broken_rule(engine: type[LocalEngine], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_engine(engine)
 
 
 @contextmanager
-def on(pool: Pool | None, algorithm: Algorithm | None = None, **values: Any) -> Iterator[Game]:
+def game_on(pool: Pool | None, algorithm: Algorithm | None = None, **values: Any) -> Iterator[Game]:
     """The small experiment on the process engine, or on the local one."""
     with a_game(Given(algorithm=algorithm), **values) as game:
         if pool is None:
@@ -187,30 +187,32 @@ def on(pool: Pool | None, algorithm: Algorithm | None = None, **values: Any) -> 
             game.engine = local
 
 
-def plain(row: RoundRow) -> str:
-    """All that is recorded of a round, except wall time; NaN equals NaN."""
+def without_wall_times(row: RoundRow) -> str:
+    """The record of a round except wall times, as text, in which NaN equals NaN."""
     ledger = [dataclasses.replace(line, seconds=0.0) for line in row.ledger]
     return repr(dataclasses.replace(row, wall={}, ledger=ledger))
 
 
-def play(game: Game, rounds: range) -> list[RoundRow]:
+def play_rounds(game: Game, rounds: range) -> list[RoundRow]:
     return [play_round(game, t, test=t % 2 == 0) for t in rounds]
 
 
 @pytest.mark.parametrize("model", ["mlp", "cnn_a"])
 @pytest.mark.parametrize("selection", SELECTIONS, ids=lambda selection: selection["name"])
-def test_a_run_is_the_same_on_both_engines(selection: dict[str, Any], model: str, pool: Pool) -> None:
+def test_a_run_is_bit_identical_on_both_engines(selection: dict[str, Any], model: str, pool: Pool) -> None:
     values = {"selection": selection, "model": model, "systems": SYSTEMS, "federation": {"holdout": 0.2}}
-    with on(None, **values) as here, on(pool, **values) as there:
+    with game_on(None, **values) as here, game_on(pool, **values) as there:
         for t in range(1, ROUNDS + 1):
-            assert plain(play_round(there, t, test=True)) == plain(play_round(here, t, test=True))
+            assert without_wall_times(play_round(there, t, test=True)) == without_wall_times(
+                play_round(here, t, test=True)
+            )
             assert bits(there.model) == bits(here.model)
         assert pack(there.state_dict()) == pack(here.state_dict())
 
 
 @pytest.mark.parametrize("algorithm", [FedAvg(), ControlVariates()], ids=["fedavg", "scaffold"])
-def test_so_is_a_model_that_draws_at_random(algorithm: Algorithm, pool: Pool) -> None:
-    """Dropout: draws go by client, round and step, not by process."""
+def test_training_with_dropout_is_bit_identical_on_both_engines(algorithm: Algorithm, pool: Pool) -> None:
+    """The draws of dropout depend on client, round and step, not on the process."""
     model, clients, settings = Chancy(), Cohort(np.array(HEALTHY)), Training(batch_size=4)
     with (
         closing(LocalEngine(small_federation(), model, settings, algorithm, 3, 3)) as here,
@@ -218,40 +220,39 @@ def test_so_is_a_model_that_draws_at_random(algorithm: Algorithm, pool: Pool) ->
     ):
         start = here.initial_model()
         for t in (1, 2):
-            found = (
+            one, other = (
                 [bits(update.state) for update in engine.train(start, t, clients, algorithm)]
                 for engine in (here, there)
             )
-            one, other = found
             assert one == other
             here.commit(HEALTHY)
             there.commit(HEALTHY)
 
 
-def test_client_memory_survives_dropouts_and_a_move_to_another_engine(pool: Pool) -> None:
+def test_client_memory_survives_dropouts_and_a_change_of_engine(pool: Pool) -> None:
     values = {"selection": {"name": "uniform", "k": 5}, "systems": SYSTEMS, "training": {"lr": 0.01}}
-    with on(None, ControlVariates(), **values) as straight:
-        rows = play(straight, range(1, 7))
+    with game_on(None, ControlVariates(), **values) as uninterrupted:
+        rows = play_rounds(uninterrupted, range(1, 7))
     failed = {client.client for row in rows for client in row.clients if client.status == "failed"}
     admitted = {client.client for row in rows for client in row.clients if client.status == "admitted"}
-    assert failed, "the test needs drop-outs"
-    assert {int(client) for client in straight.engine.state_dict()} == admitted
+    assert failed, "the test needs clients that drop out"
+    assert {int(client) for client in uninterrupted.engine.state_dict()} == admitted
 
     moved: list[RoundRow] = []
     state: dict[str, Any] | None = None
-    for house, rounds in ((pool, range(1, 3)), (None, range(3, 5)), (pool, range(5, 7))):
-        with on(house, ControlVariates(), **values) as game:
+    for processes, rounds in ((pool, range(1, 3)), (None, range(3, 5)), (pool, range(5, 7))):
+        with game_on(processes, ControlVariates(), **values) as game:
             if state is not None:
                 game.load_state_dict(state)
-            moved += play(game, rounds)
+            moved += play_rounds(game, rounds)
             state = unpack(pack(game.state_dict()))
-    assert [plain(row) for row in moved] == [plain(row) for row in rows]
-    assert bits(game.model) == bits(straight.model)
-    assert bits(state["engine"]) == bits(straight.engine.state_dict())
-    assert bits(state["algorithm"]["c"]) == bits(straight.state_dict()["algorithm"]["c"])
+    assert [without_wall_times(row) for row in moved] == [without_wall_times(row) for row in rows]
+    assert bits(game.model) == bits(uninterrupted.model)
+    assert bits(state["engine"]) == bits(uninterrupted.engine.state_dict())
+    assert bits(state["algorithm"]["c"]) == bits(uninterrupted.state_dict()["algorithm"]["c"])
 
 
-def test_an_error_in_another_process_shows_the_clients_traceback(pool: Pool) -> None:
+def test_an_error_in_another_process_includes_the_clients_traceback(pool: Pool) -> None:
     engine = ProcessEngine(small_federation(), Logistic(), Training(), FedAvg(), 0, 1, pool=pool)
     with closing(engine), pytest.raises(ClientError, match=rf"^client {BROKEN}: IndexError: ") as caught:
         list(engine.train(engine.initial_model(), 1, Cohort(np.array([BROKEN])), FedAvg()))

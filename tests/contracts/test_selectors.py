@@ -1,4 +1,4 @@
-"""Every strategy holds the contract, and the check notices those that do not."""
+"""Every strategy fulfills the contract, and the check detects strategies that do not."""
 
 from collections.abc import Callable
 from functools import partial
@@ -97,19 +97,19 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "fedcbs": [{"exploration": 0.0, "beta": 3.0}],
     "loss_proportional": [{"temperature": 0.1, "candidates": 5}],
 }
-"""Beside the defaults."""
+"""Settings that are checked in addition to the defaults."""
 
 CASES = [(name, values) for name in STRATEGIES for values in [{}, *SETTINGS.get(name, [])]]
 
 
 @pytest.mark.filterwarnings("ignore:d = 7 candidates are fewer than k = 1[12]")
 @pytest.mark.parametrize(("name", "values"), CASES, ids=[f"{name}-{values}" for name, values in CASES])
-def test_every_strategy_holds_the_contract(name: str, values: dict[str, Any]) -> None:
+def test_every_strategy_fulfills_the_contract(name: str, values: dict[str, Any]) -> None:
     check_selector(partial(make, STRATEGIES.find(name, "selection.name"), values, "selection"))
 
 
 class GivenStrata(Stratified):
-    """Three strata, whatever the number of clients."""
+    """Three given strata, for any number of clients."""
 
     def setup(self, census: Census) -> None:
         self.by, self.given = "given", [i % 3 for i in range(census.num_clients)]
@@ -117,7 +117,7 @@ class GivenStrata(Stratified):
 
 
 class GivenGroups(ClusterSurvey):
-    """The same for groups."""
+    """Three given groups, for any number of clients."""
 
     def setup(self, census: Census) -> None:
         self.by, self.given = "given", [i % 3 for i in range(census.num_clients)]
@@ -125,7 +125,7 @@ class GivenGroups(ClusterSurvey):
 
 
 class GivenImportance(BySize):
-    """Every other client counts nothing."""
+    """Every second client has importance 0."""
 
     def setup(self, census: Census) -> None:
         self.importance = [float(i % 2) for i in range(census.num_clients)]
@@ -133,18 +133,18 @@ class GivenImportance(BySize):
 
 
 @pytest.mark.parametrize("strategy", [GivenStrata, GivenGroups, GivenImportance])
-def test_what_is_given_for_each_client_holds_the_contract(strategy: type[Selector]) -> None:
+def test_strategies_with_values_given_per_client_fulfill_the_contract(strategy: type[Selector]) -> None:
     check_selector(strategy)
 
 
-CARD = Card(source="a test", status="ours")
+VALID_CARD = Card(source="a test", status="ours")
 
 
 @parameters
-class Fine(Selector):
-    """Least selected first."""
+class LeastSelected(Selector):
+    """Selects the clients that were selected least often; fulfills the contract."""
 
-    card: ClassVar[Card] = CARD
+    card: ClassVar[Card] = VALID_CARD
 
     def setup(self, census: Census) -> None:
         super().setup(census)
@@ -158,99 +158,99 @@ class Fine(Selector):
         self.counts[outcome.cohort.clients] += 1
 
 
-class Forgetful(Fine):
+class SavesNoState(LeastSelected):
     def state_dict(self) -> dict[str, Any]:
         return {}
 
 
-class Reckless(Fine):
+class SelectsUnavailableClients(LeastSelected):
     def select(self, round: Round) -> Cohort:
         return Cohort(np.arange(round.k), why=Why(round.available, np.zeros(len(round.available)), note="first"))
 
 
-class TooFew(Fine):
+class SelectsTooFewClients(LeastSelected):
     def select(self, round: Round) -> Cohort:
         return Cohort(round.sample(2), why=Why(round.available, np.zeros(len(round.available)), note="two"))
 
 
-class Global(Fine):
+class GivesNoReasons(LeastSelected):
     def select(self, round: Round) -> Cohort:
         return Cohort(round.available[np.random.permutation(len(round.available))[: round.k]], why=None)  # noqa: NPY002
 
 
-class Stubborn(Fine):
+class DrawsFromTheGlobalGenerator(LeastSelected):
     def select(self, round: Round) -> Cohort:
         scores = np.random.random(len(round.available))  # noqa: NPY002
         return Cohort(round.top(scores), why=Why(round.available, scores, note="global generator"))
 
 
-class Vandal(Fine):
+class ModifiesDurations(LeastSelected):
     def select(self, round: Round) -> Cohort:
         round.durations[:] = 0
         return super().select(round)
 
 
-class Unreadable(Fine):
+class KeepsStateThatCannotBeSaved(LeastSelected):
     def observe(self, outcome: Outcome) -> None:
         self.last = outcome
 
 
-class Curious(Fine):
+class AsksAnUndeclaredQuestion(LeastSelected):
     def select(self, round: Round) -> Cohort:
         losses = np.nan_to_num(round.ask(LocalLoss(), round.available))
         return Cohort(round.top(losses), why=Why(round.available, losses, note="loss"))
 
 
-class Undeclared(Fine):
+class UsesValidationUndeclared(LeastSelected):
     def observe(self, outcome: Outcome) -> None:
         super().observe(outcome)
         self.accuracy = outcome.accuracy
 
 
-class Intruder(Fine):
+class ReadsModelsInAdmit(LeastSelected):
     def admit(self, updates: Any) -> Any:
         return (update for update in updates if update.state)
 
 
-class Crooked(Fine):
+class GivesScoresOfTheWrongLength(LeastSelected):
     def select(self, round: Round) -> Cohort:
         return Cohort(round.sample(round.k), why=Why(round.available, np.zeros(1), note="?"))
 
 
-class Boaster(Fine):
+class GivesNoDeclaredWeights(LeastSelected):
     gives: ClassVar[frozenset[str]] = frozenset({"weights"})
 
 
 @parameters
-class Silent(Fine):
+class ParameterWithoutDocstring(LeastSelected):
     width: int = 3
 
 
 @parameters
-class Nameless(Fine):
+class CardWithoutSource(LeastSelected):
     card: ClassVar[Card] = Card(source=" ", status="ours")
 
 
 @pytest.mark.parametrize(
     ("selector", "complaint"),
     [
-        (Forgetful, "resumed after round 6"),
-        (Reckless, "not available"),
-        (TooFew, "returned 2 clients instead of 3"),
-        (Global, "has no reasons"),
-        (Stubborn, "draw from round.rng only"),
-        (Vandal, "read-only"),
-        (Unreadable, "saving and loading its state: raised TypeError"),
-        (Curious, "its card says"),
-        (Undeclared, "learns from validation"),
-        (Intruder, "'_Reply' object has no attribute 'state'"),
-        (Crooked, "one float for each of"),
-        (Boaster, "gives has \\['weights'\\], but the cohort has no such values"),
-        (Silent, "Silent.width: write a docstring"),
-        (Nameless, "card.source: is empty"),
+        (SavesNoState, "resumed after round 6"),
+        (SelectsUnavailableClients, "not available"),
+        (SelectsTooFewClients, "returned 2 clients instead of 3"),
+        (GivesNoReasons, "has no reasons"),
+        (DrawsFromTheGlobalGenerator, "draw from round.rng only"),
+        (ModifiesDurations, "read-only"),
+        (KeepsStateThatCannotBeSaved, "saving and loading its state: raised TypeError"),
+        (AsksAnUndeclaredQuestion, "its card says"),
+        (UsesValidationUndeclared, "learns from validation"),
+        (ReadsModelsInAdmit, "'_Reply' object has no attribute 'state'"),
+        (GivesScoresOfTheWrongLength, "one float for each of"),
+        (GivesNoDeclaredWeights, "gives has \\['weights'\\], but the cohort has no such values"),
+        (ParameterWithoutDocstring, "ParameterWithoutDocstring.width: write a docstring"),
+        (CardWithoutSource, "card.source: is empty"),
     ],
 )
-def test_the_check_notices(selector: Callable[[], Selector], complaint: str) -> None:
-    check_selector(Fine)
+def test_the_check_reports_the_broken_rule(selector: Callable[[], Selector], complaint: str) -> None:
+    check_selector(LeastSelected)
     with pytest.raises(AssertionError, match=complaint):
         check_selector(selector)

@@ -26,8 +26,8 @@ class Block:
     @property
     def file(self) -> str | None:
         """The file that the block is the content of."""
-        found = re.match(r"# ([\w./-]+\.\w+)\n", self.text)
-        return found[1] if found else None
+        match = re.match(r"# ([\w./-]+\.\w+)\n", self.text)
+        return match[1] if match else None
 
 
 def read(page: Path) -> str:
@@ -38,4 +38,4 @@ def read(page: Path) -> str:
 def blocks(page: Path) -> list[Block]:
     """The fenced blocks of a page, in order."""
     text = read(page)
-    return [Block(found[1], found[2], text.count("\n", 0, found.start()) + 2) for found in _FENCE.finditer(text)]
+    return [Block(match[1], match[2], text.count("\n", 0, match.start()) + 2) for match in _FENCE.finditer(text)]

@@ -1,4 +1,4 @@
-"""Every Python, TOML and console block of the README and of the how-to pages works, in the order of the page."""
+"""Every Python, TOML and console block of the README and of the how-to pages runs without an error, in the order of the page."""
 
 import glob
 import re
@@ -20,15 +20,15 @@ from tests.docs.pages import PAGES, ROOT, Block, blocks, read
 
 HOW_TO = ("report", "compare-strategies", "why", "heterogeneity", "algorithms", "write-a-strategy", "experiment-file")
 RUNNABLE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in HOW_TO)]
-TINY = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]
-"""What a command that plays rounds gets in addition, so that the pages may show real sizes."""
-LESS = {"profile": ["--batch-size", "32", "--seconds", "0.2", "--rounds", "0"]}
-"""The same for commands that measure."""
+ONE_ROUND = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]
+"""Options added to commands that play rounds, so that pages can show experiments of realistic size."""
+SHORT = {"profile": ["--batch-size", "32", "--seconds", "0.2", "--rounds", "0"]}
+"""Options added to commands that measure."""
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder with the project's experiments, a cache of its own, and a small mirror of one Hub data set."""
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory with the project's experiments, a separate cache, and a small mirror of one Hub data set."""
     (tmp_path / "experiments").symlink_to(ROOT / "experiments")
     fashion = tmp_path / "mirror" / "zalando-datasets" / "fashion_mnist"
     write_image_parquet(fashion)
@@ -44,7 +44,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def write_image_parquet(folder: Path) -> None:
-    """A data set in the layout of the Hub: noise, 10 classes."""
+    """Write a data set of random images with 10 classes in the layout of the Hub."""
     from datasets import ClassLabel, Dataset, Features, Image
 
     folder.mkdir(parents=True)
@@ -57,8 +57,9 @@ def write_image_parquet(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
-def test_the_blocks_of_a_page_work(page: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_blocks_of_a_page_run(page: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, object] = {"__name__": "page"}
+    assert any(block.language in ("python", "toml", "console") for block in blocks(page))
     for block in blocks(page):
         if block.language == "python":
             run_python(page, block, names)
@@ -69,16 +70,16 @@ def test_the_blocks_of_a_page_work(page: Path, workplace: Path, monkeypatch: pyt
 
 
 def run_python(page: Path, block: Block, names: dict[str, object]) -> None:
-    """A file is written, and the tests in it are called; anything else is run as the page goes on."""
+    """Run a block in the page's namespace. A block that is a file is written instead, and its tests are called."""
     code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
     if block.file is None:
         exec(code, names)
         return
     Path(block.file).write_text(block.text, encoding="utf-8")
     if block.file.startswith("test_"):
-        found: dict[str, object] = {}
-        exec(code, found)
-        tests = [test for name, test in found.items() if name.startswith("test_")]
+        names_in_file: dict[str, object] = {}
+        exec(code, names_in_file)
+        tests = [test for name, test in names_in_file.items() if name.startswith("test_")]
         assert tests
         for test in tests:
             assert callable(test)
@@ -86,7 +87,7 @@ def run_python(page: Path, block: Block, names: dict[str, object]) -> None:
 
 
 def check_toml(block: Block) -> None:
-    """An experiment is checked by the schema; a file is written first."""
+    """Check an experiment by the schema. A block that is a file is written first."""
     values = tomllib.loads(block.text)
     if block.file is None:
         Experiment(**values)
@@ -97,7 +98,7 @@ def check_toml(block: Block) -> None:
 
 
 def run_console(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every ``fedcohort`` command ends with exit code 0; the targets of ``make`` exist."""
+    """Run every ``fedcohort`` command, which must exit with 0, and check that the targets of ``make`` exist."""
     for line in re.findall(r"^\$ (.*)$", block.text, re.MULTILINE):
         program, *arguments = shlex.split(line, comments=True)
         if program == "export":
@@ -106,27 +107,27 @@ def run_console(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
         elif program == "make":
             assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
         elif program == "fedcohort":
-            arguments = [found for word in arguments for found in (sorted(glob.glob(word)) if "*" in word else [word])]  # noqa: PTH207
-            arguments, into = (arguments[:-2], arguments[-1]) if arguments[-2:-1] == [">"] else (arguments, None)
+            arguments = [name for word in arguments for name in (sorted(glob.glob(word)) if "*" in word else [word])]  # noqa: PTH207
+            arguments, output_file = (arguments[:-2], arguments[-1]) if arguments[-2:-1] == [">"] else (arguments, None)
             plays = arguments[0] in ("run", "compare", "sweep") and not any(a.startswith("runs/") for a in arguments)
-            less = TINY if plays else LESS.get(arguments[0], [])
-            result = CliRunner().invoke(cli, [*arguments, *less], prog_name="fedcohort")
+            shortened = ONE_ROUND if plays else SHORT.get(arguments[0], [])
+            result = CliRunner().invoke(cli, [*arguments, *shortened], prog_name="fedcohort")
             assert result.exit_code == 0, f"{line}\n{result.output}"
-            if into is not None:
-                Path(into).write_text(result.stdout, encoding="utf-8")
+            if output_file is not None:
+                Path(output_file).write_text(result.stdout, encoding="utf-8")
         else:
             assert program in ("pip", "git", "cd"), f"not a command this test knows: {line}"
 
 
-def test_an_entry_point_like_that_of_the_page_adds_a_name(workplace: Path) -> None:
+def test_the_entry_point_of_the_page_adds_a_strategy(workspace: Path) -> None:
     page = ROOT / "docs" / "write-a-strategy.md"
     strategy = next(block for block in blocks(page) if block.file == "least_often.py")
     settings = next(block for block in blocks(page) if block.file == "pyproject.toml")
     (group, names), *others = tomllib.loads(settings.text)["project"]["entry-points"].items()
     assert group == STRATEGIES.group
     assert not others
-    (workplace / "least_often.py").write_text(strategy.text, encoding="utf-8")
-    installed = workplace / "my_strategies-0.1.dist-info"
+    (workspace / "least_often.py").write_text(strategy.text, encoding="utf-8")
+    installed = workspace / "my_strategies-0.1.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: my-strategies\nVersion: 0.1\n")
     lines = [f"[{group}]", *(f"{name} = {value}" for name, value in names.items())]

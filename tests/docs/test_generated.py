@@ -1,4 +1,4 @@
-"""What the pages take from the code is up to date, and nothing is missing."""
+"""The parts of the pages that are generated from the code are complete and up to date."""
 
 import runpy
 
@@ -8,7 +8,7 @@ from fedcohort.algorithms import ALGORITHMS
 from fedcohort.experiment import Experiment, load
 from fedcohort.selection import STRATEGIES
 from tests.docs.pages import ROOT, blocks, read
-from tests.test_rooms import ARROWS
+from tests.test_modules import PERMITTED
 
 DOCS = ROOT / "docs"
 
@@ -18,13 +18,13 @@ def generator() -> dict[str, object]:
     return runpy.run_path(str(DOCS / "generate.py"))
 
 
-def test_pages_are_up_to_date(generator: dict[str, object]) -> None:
+def test_generated_parts_of_pages_are_up_to_date(generator: dict[str, object]) -> None:
     stale = generator["stale"]
     assert callable(stale)
     assert not [path.name for path in stale()], "run: python docs/generate.py"
 
 
-def test_every_block_stands_on_a_page(generator: dict[str, object]) -> None:
+def test_every_generated_block_is_on_a_page(generator: dict[str, object]) -> None:
     pages = "".join(read(page) for page in DOCS.glob("*.md"))
     known = generator["BLOCKS"]
     assert isinstance(known, dict)
@@ -33,21 +33,21 @@ def test_every_block_stands_on_a_page(generator: dict[str, object]) -> None:
 
 
 def test_the_design_page_lists_all_packages_in_order(generator: dict[str, object]) -> None:
-    assert generator["PACKAGES"] == tuple(package for package in ARROWS if not package.startswith("_"))
+    assert generator["PACKAGES"] == tuple(package for package in PERMITTED if not package.startswith("_"))
 
 
-def test_every_section_of_the_schema_is_explained() -> None:
+def test_every_section_of_the_schema_has_a_heading() -> None:
     page = read(DOCS / "experiment-file.md")
     sections = [name for name, value in Experiment() if not isinstance(value, str | int | tuple | dict)]
     assert [name for name in sections if f"\n## {name}\n" not in page] == []
 
 
 @pytest.mark.parametrize("name", [*STRATEGIES.builtin, *ALGORITHMS.builtin])
-def test_every_strategy_and_algorithm_has_its_section(name: str) -> None:
+def test_every_strategy_and_algorithm_has_a_heading(name: str) -> None:
     assert f"\n### `{name}`\n" in read(DOCS / "strategies.md")
 
 
-def test_the_complete_file_is_the_default_experiment(tmp_path) -> None:
+def test_the_complete_experiment_file_equals_the_defaults(tmp_path) -> None:
     complete = blocks(DOCS / "experiment-file.md")[-1]
     (tmp_path / "complete.toml").write_text(complete.text, encoding="utf-8")
     assert load(tmp_path / "complete.toml") == Experiment()

@@ -1,4 +1,4 @@
-"""Links between the pages lead somewhere."""
+"""Links between the pages lead to existing files and headings."""
 
 import re
 from pathlib import Path
@@ -9,21 +9,21 @@ from tests.docs.pages import PAGES, ROOT, read
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as code hosts make them."""
-    found: set[str] = set()
+    """The anchors of a page's headings, as GitHub generates them."""
+    names: set[str] = set()
     for title in re.findall(r"^#+ (.*)$", without_code(read(page)), re.MULTILINE):
         words = re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
-        found.add(words if words not in found else f"{words}-1")
-    return found
+        names.add(words if words not in names else f"{words}-1")
+    return names
 
 
 def without_code(text: str) -> str:
-    """A page without its fenced blocks, in which # and [ ] mean something else."""
+    """A page without its fenced blocks, in which # and [ ] have other meanings."""
     return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_to_files_and_headings_are_valid(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", without_code(read(page))):
         if target.startswith("https://"):
             continue

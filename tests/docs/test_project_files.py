@@ -1,4 +1,4 @@
-"""The files that say how the project is cited, checked and reported to are valid and agree with one another."""
+"""The citation file, changelog, issue forms, workflow and commit hooks are valid and consistent with the package."""
 
 import re
 import tomllib
@@ -21,16 +21,16 @@ def project() -> dict[str, Any]:
 
 
 def targets() -> set[str]:
-    """The targets of the Makefile that a person can call."""
+    """The public targets of the Makefile."""
     return set(re.findall(r"^([a-z-]+):", read(ROOT / "Makefile"), re.MULTILINE))
 
 
 def python_versions() -> list[str]:
-    """The Python versions that the classifiers name."""
+    """The Python versions in the classifiers."""
     return re.findall(r"Python :: (3\.\d+)", "\n".join(project()["classifiers"]))
 
 
-def test_the_citation_has_what_the_format_requires() -> None:
+def test_the_citation_file_has_the_required_fields() -> None:
     citation = yaml.safe_load(read(ROOT / "CITATION.cff"))
     assert citation["cff-version"] == "1.2.0"
     assert citation["message"]
@@ -39,21 +39,21 @@ def test_the_citation_has_what_the_format_requires() -> None:
     assert citation["authors"] == project()["authors"]
 
 
-def test_the_citation_agrees_with_the_package() -> None:
+def test_the_citation_has_the_version_license_and_keywords_of_the_package() -> None:
     citation = yaml.safe_load(read(ROOT / "CITATION.cff"))
     assert citation["version"] == fedcohort.__version__
     assert citation["license"] == project()["license"]
     assert citation["keywords"] == project()["keywords"]
 
 
-def test_the_changelog_begins_with_the_version_of_the_package() -> None:
+def test_the_newest_entry_of_the_changelog_is_the_version_of_the_package() -> None:
     newest = re.search(r"^## (\S+), ", read(ROOT / "CHANGELOG.md"), re.MULTILINE)
     assert newest is not None
     assert newest[1] == fedcohort.__version__
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
-def test_an_issue_form_is_complete(form: Any) -> None:
+def test_an_issue_form_has_valid_and_labeled_fields(form: Any) -> None:
     content = yaml.safe_load(read(form))
     assert content["name"]
     assert content["description"]
@@ -63,11 +63,11 @@ def test_an_issue_form_is_complete(form: Any) -> None:
     assert all(field["attributes"]["label"] for field in fields)
 
 
-def test_there_is_a_form_for_bugs_features_and_wrong_results() -> None:
+def test_there_are_forms_for_bugs_features_and_wrong_results() -> None:
     assert [path.stem for path in FORMS] == ["bug_report", "feature_request", "wrong_result"]
 
 
-def test_the_workflow_checks_every_supported_python() -> None:
+def test_the_workflow_tests_every_supported_python_version() -> None:
     job = yaml.safe_load(read(ROOT / ".github/workflows/check.yml"))["jobs"]["check"]
     assert job["strategy"]["matrix"]["python"] == python_versions()
     assert project()["requires-python"] == f">={python_versions()[0]}"

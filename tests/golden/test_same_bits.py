@@ -1,4 +1,4 @@
-"""The same experiment gives the same bytes: twice, with another number of threads, in another order of runs."""
+"""The same experiment gives the same bytes: when repeated, with any number of threads, and in any order of runs."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ STRATEGIES = ["uniform", "all", UCB, "powd", "cpowd", "rpowd", "select_by_loss",
 
 
 def record(run: Run) -> dict[str, Any]:
-    """Everything that must not depend on time and place."""
+    """The parts of a run that must be identical when it is repeated: everything except wall times and paths."""
     ledger = run.ledger.drop(columns="seconds")
     frames = {"rounds": run.rounds, "clients": run.clients, "decisions": run.decisions, "ledger": ledger}
     tables = {name: frame.to_json(double_precision=15) for name, frame in frames.items()}
@@ -21,7 +21,7 @@ def record(run: Run) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("selection", STRATEGIES, ids=lambda s: s if isinstance(s, str) else s["name"])
-def test_twice_is_the_same(selection: Any, tmp_path: Path) -> None:
+def test_two_runs_of_one_experiment_are_identical(selection: Any, tmp_path: Path) -> None:
     experiment = small(rounds=4, selection=selection)
     first = fedcohort.run(experiment, runs=tmp_path / "a")
     assert record(first) == record(fedcohort.run(experiment, runs=tmp_path / "b"))
@@ -29,7 +29,7 @@ def test_twice_is_the_same(selection: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", ["mlp", "cnn_a"])
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
-def test_the_number_of_threads_does_not_matter(model: str, algorithm: str, tmp_path: Path) -> None:
+def test_runs_are_identical_for_any_number_of_threads(model: str, algorithm: str, tmp_path: Path) -> None:
     records = []
     for plan, workers in [("loop", 0), ("threads", 2), ("threads", 5)]:
         experiment = small(
@@ -43,30 +43,32 @@ def test_the_number_of_threads_does_not_matter(model: str, algorithm: str, tmp_p
     assert records[0] == records[1] == records[2]
 
 
-def test_another_seed_is_another_run(tmp_path: Path) -> None:
+def test_another_seed_gives_another_run(tmp_path: Path) -> None:
     first = fedcohort.run(small(), runs=tmp_path)
     second = fedcohort.run(small(seed=1), runs=tmp_path)
     assert first.path != second.path
     assert first.digest() != second.digest()
 
 
-def test_strategies_under_one_seed_meet_the_same_federation(tmp_path: Path) -> None:
-    """Same clients available, same sizes, same times; and, while both choose at random, the same cohorts and the same model."""
-    runs = [fedcohort.run(small(selection=s), runs=tmp_path) for s in ("all", UCB, "rpowd")]
+def test_strategies_under_one_seed_have_the_same_available_clients_sizes_and_times(tmp_path: Path) -> None:
+    """In every round the same clients are available; a client has the same size and the same time in all runs."""
+    away = {"availability": {"name": "bernoulli", "probability": 0.7}}
+    runs = [fedcohort.run(small(selection=s, systems=away), runs=tmp_path) for s in ("all", UCB, "rpowd")]
     sizes = [run.clients.groupby("client")[["num_samples", "duration"]].first() for run in runs]
     for other in sizes[1:]:
         assert other.equals(sizes[0].loc[other.index])
+    assert runs[0].rounds["available"].nunique() > 1
     assert len({tuple(run.rounds["available"]) for run in runs}) == 1
 
 
-def test_a_different_order_of_runs_changes_nothing(tmp_path: Path) -> None:
+def test_the_order_of_runs_does_not_matter(tmp_path: Path) -> None:
     names = ["uniform", "select_by_loss"]
     one = [record(fedcohort.run(small(rounds=3, selection=n), runs=tmp_path / "a")) for n in names]
     other = [record(fedcohort.run(small(rounds=3, selection=n), runs=tmp_path / "b")) for n in reversed(names)]
     assert one == other[::-1]
 
 
-def test_torchs_global_generator_and_threads_are_left_alone(tmp_path: Path) -> None:
+def test_a_run_changes_neither_torchs_global_generator_nor_its_number_of_threads(tmp_path: Path) -> None:
     import torch
 
     torch.manual_seed(7)

@@ -1,5 +1,5 @@
-"""Strategies under one seed meet the same world, to the last bit: partition, label noise, latencies, availability, drop-outs,
-initial model, batch orders (R6). Everything is captured where it is used while the rounds are played, not computed again."""
+"""Strategies under one seed have bit-identical conditions: partition, label noise, latencies, availability, dropouts, initial model
+and batch orders (R6). The tests capture all of them where the rounds use them, and recompute none."""
 
 import hashlib
 import importlib
@@ -21,7 +21,7 @@ from tests.games import a_game
 
 ROUNDS = 4
 STRATEGIES = ["all", "uniform", UCB, "powd", "select_by_loss", "utility_time", "flash"]
-WORLD: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "federation": {"label_noise": {"name": "beta", "a": 20.0}, "holdout": 0.2},
     "systems": {
         "latency": {"name": "shifted_exponential", "redraw": "mixed"},
@@ -35,124 +35,132 @@ WORLD: dict[str, Any] = {
 
 def digest(*values: Any) -> str:
     """A hash of the bits of arrays and tensors."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for value in values:
         array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-        found.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        sha256.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return sha256.hexdigest()
 
 
 @dataclass
-class Met:
-    """What a strategy met: what concerns everybody under one key, what concerns a client of a round under (key, round, client)."""
+class Conditions:
+    """Hashes of the conditions that a strategy had: those shared by all clients, and those of one client by (kind, round, client)."""
 
-    world: dict[Any, str] = field(default_factory=dict)
+    shared: dict[Any, str] = field(default_factory=dict)
     clients: dict[tuple[str, int, int], str] = field(default_factory=dict)
 
 
-class Watched:
-    """A generator that writes down what it shuffled."""
+class RecordingGenerator:
+    """A generator that records its permutations."""
 
-    def __init__(self, generator: np.random.Generator, shuffled: list[np.ndarray]) -> None:
-        self._generator, self._shuffled = generator, shuffled
+    def __init__(self, generator: np.random.Generator, permutations: list[np.ndarray]) -> None:
+        self._generator, self._permutations = generator, permutations
 
     def permutation(self, n: Any) -> Any:
-        self._shuffled.append(self._generator.permutation(n))
-        return self._shuffled[-1]
+        self._permutations.append(self._generator.permutation(n))
+        return self._permutations[-1]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._generator, name)
 
 
-def watch_batches(monkeypatch: pytest.MonkeyPatch, drawn: dict[tuple[int, int], list[np.ndarray]]) -> None:
-    """Wherever local training takes its randomness from, write down the orders of the samples."""
+def record_batch_orders(monkeypatch: pytest.MonkeyPatch, batch_orders: dict[tuple[int, int], list[np.ndarray]]) -> None:
+    """Record the permutations of samples by (round, client), wherever local training draws them."""
 
-    def watching(seed: int, purpose: str, round: int = 0, client: int = 0) -> Any:
+    def recording_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> Any:
         generator = streams.rng(seed, purpose, round, client)
-        return Watched(generator, drawn.setdefault((round, client), [])) if purpose == "batches" else generator
+        if purpose != "batches":
+            return generator
+        return RecordingGenerator(generator, batch_orders.setdefault((round, client), []))
 
     for name in [info.name for info in pkgutil.iter_modules(fedcohort.training.__path__)]:
         module = importlib.import_module(f"fedcohort.training.{name}")
         if getattr(module, "rng", None) is streams.rng:
-            monkeypatch.setattr(module, "rng", watching)
+            monkeypatch.setattr(module, "rng", recording_rng)
 
 
-def meet(selection: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> Met:
-    """Play some rounds and keep all that a strategy should have no influence on."""
-    met, drawn = Met(), {}  # type: tuple[Met, dict[tuple[int, int], list[np.ndarray]]]
-    with monkeypatch.context() as patch, a_game(selection=selection, seed=seed, rounds=ROUNDS, **WORLD) as game:
-        watch_batches(patch, drawn)
+def conditions_under(selection: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> Conditions:
+    """Play some rounds and record all conditions that must not depend on the strategy."""
+    conditions, batch_orders = Conditions(), {}  # type: tuple[Conditions, dict[tuple[int, int], list[np.ndarray]]]
+    with monkeypatch.context() as patch, a_game(selection=selection, seed=seed, rounds=ROUNDS, **SETTINGS) as game:
+        record_batch_orders(patch, batch_orders)
         federation = game.engine.federation  # type: ignore[attr-defined]
-        met.world["partition"] = digest(federation.offsets, federation.train.features)
-        met.world["held out"] = digest(federation.held)
-        met.world["noise"] = digest(federation.train.labels, federation.noise.clean, federation.noise.rates)
-        met.world["server"] = digest(
+        conditions.shared["partition"] = digest(federation.offsets, federation.train.features)
+        conditions.shared["held out"] = digest(federation.held)
+        conditions.shared["noise"] = digest(federation.train.labels, federation.noise.clean, federation.noise.rates)
+        conditions.shared["server"] = digest(
             federation.validation.features,
             federation.validation.labels,
             federation.test.features,
             federation.test.labels,
         )
-        met.world["initial model"] = digest(*game.model.values())
+        conditions.shared["initial model"] = digest(*game.model.values())
         available, settle = game.clock.available, game.clock.settle
 
-        def watch_available(t: int) -> Any:
-            found = available(t)
-            met.world["available", t] = digest(found)
-            met.world["latency", t] = digest(game.clock.nominal(t))
-            return found
+        def recording_available(t: int) -> Any:
+            clients = available(t)
+            conditions.shared["available", t] = digest(clients)
+            conditions.shared["latency", t] = digest(game.clock.nominal(t))
+            return clients
 
-        def watch_settle(t: int, updates: Any, **values: Any) -> Iterator[Update]:
-            def before() -> Iterator[Update]:
+        def recording_settle(t: int, updates: Any, **values: Any) -> Iterator[Update]:
+            def recording_updates() -> Iterator[Update]:
                 for update in updates:
-                    if t == 1:  # all start from one model: what they learn in the first round is the same bits as well
-                        met.clients["update", t, update.client] = digest(*update.state.values())
+                    if t == 1:  # all strategies start from one model, so the first updates must be equal too
+                        conditions.clients["update", t, update.client] = digest(*update.state.values())
                     yield update
 
-            for update in settle(t, before(), **values):
-                met.clients["time", t, update.client] = digest(update.duration)
-                met.clients["lost", t, update.client] = str(update.failure)
+            for update in settle(t, recording_updates(), **values):
+                conditions.clients["time", t, update.client] = digest(update.duration)
+                conditions.clients["lost", t, update.client] = str(update.failure)
                 yield update
 
-        game.clock.available, game.clock.settle = watch_available, watch_settle  # type: ignore[method-assign]
+        game.clock.available, game.clock.settle = recording_available, recording_settle  # type: ignore[method-assign]
         for t in range(1, ROUNDS + 1):
             play_round(game, t, test=False)
-    for (t, client), orders in drawn.items():
-        assert len(orders) == WORLD["training"]["epochs"]
-        met.clients["batches", t, client] = digest(*orders)
-    return met
+    for (t, client), permutations in batch_orders.items():
+        assert len(permutations) == SETTINGS["training"]["epochs"]
+        conditions.clients["batches", t, client] = digest(*permutations)
+    return conditions
 
 
 @pytest.fixture(scope="module")
-def everything() -> tuple[Met, list[Met]]:
-    """What "all" met, where every available client of every round shows; and what the others did."""
+def conditions_of_all() -> tuple[Conditions, list[Conditions]]:
+    """The conditions under "all", which trains every available client in every round, and those under the other strategies."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        first, *others = [meet(selection, 0, monkeypatch) for selection in STRATEGIES]
+        first, *others = [conditions_under(selection, 0, monkeypatch) for selection in STRATEGIES]
     return first, others
 
 
-def test_all_strategies_meet_the_same_world(everything: tuple[Met, list[Met]]) -> None:
-    first, others = everything
-    assert len(first.world) == 5 + 2 * ROUNDS
+def test_partition_noise_latency_availability_and_initial_model_are_the_same_under_all_strategies(
+    conditions_of_all: tuple[Conditions, list[Conditions]],
+) -> None:
+    first, others = conditions_of_all
+    assert len(first.shared) == 5 + 2 * ROUNDS
     for other in others:
-        assert other.world == first.world
+        assert other.shared == first.shared
 
 
-@pytest.mark.parametrize("what", ["batches", "time", "lost", "update"])
-def test_a_client_does_the_same_whoever_selected_it(what: str, everything: tuple[Met, list[Met]]) -> None:
-    first, others = everything
-    everybody = {key: value for key, value in first.clients.items() if key[0] == what}
+@pytest.mark.parametrize("kind", ["batches", "time", "lost", "update"])
+def test_batches_times_dropouts_and_updates_of_a_client_do_not_depend_on_the_strategy(
+    kind: str, conditions_of_all: tuple[Conditions, list[Conditions]]
+) -> None:
+    first, others = conditions_of_all
+    of_all_clients = {key: value for key, value in first.clients.items() if key[0] == kind}
     for other in others:
-        theirs = {key: value for key, value in other.clients.items() if key[0] == what}
-        assert len(theirs) >= 3 * (1 if what == "update" else ROUNDS)
-        assert theirs == {key: everybody[key] for key in theirs}
-    assert any(len(other.clients) < len(first.clients) for other in others)  # they did choose
+        of_selected_clients = {key: value for key, value in other.clients.items() if key[0] == kind}
+        assert len(of_selected_clients) >= 3 * (1 if kind == "update" else ROUNDS)
+        assert of_selected_clients == {key: of_all_clients[key] for key in of_selected_clients}
+    assert any(len(other.clients) < len(first.clients) for other in others)  # some strategies left clients out
 
 
-def test_another_seed_is_another_world(everything: tuple[Met, list[Met]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hashes would notice: nothing but the test data's own order is left."""
-    first, _ = everything
-    other = meet("all", 1, monkeypatch)
-    assert not {key for key, value in other.world.items() if value == first.world[key]}
-    for what in ("batches", "time", "update"):
-        same = {key for key, value in other.clients.items() if key[0] == what and first.clients.get(key) == value}
+def test_another_seed_changes_all_conditions(
+    conditions_of_all: tuple[Conditions, list[Conditions]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hashes detect differences: under another seed none of the shared hashes is the same."""
+    first, _ = conditions_of_all
+    other = conditions_under("all", 1, monkeypatch)
+    assert not {key for key, value in other.shared.items() if value == first.shared[key]}
+    for kind in ("batches", "time", "update"):
+        same = {key for key, value in other.clients.items() if key[0] == kind and first.clients.get(key) == value}
         assert not same

@@ -1,5 +1,5 @@
-"""What goes wrong in a federation, under every algorithm: divergence, clients without a step, rounds without anybody, one client, no
-validation set."""
+"""Edge cases under every algorithm: divergence, clients without a training step, rounds without clients, one client, and no validation
+set."""
 
 from pathlib import Path
 from typing import Any
@@ -18,24 +18,24 @@ from fedcohort.runs.given import Given
 from fedcohort.testing.base import bits
 from tests.games import a_game
 from tests.golden.test_same_bits import record
-from tests.matrix.worlds import ALGORITHM_VALUES, HARD, hard
+from tests.matrix.hard_federation import ALGORITHM_VALUES, HARD, hard
 from tests.resume.test_resume import stop_after
 from tests.rounds.test_rounds import poison, status
 
 FEDERATED = [name for name in ALGORITHMS.builtin if name != "centralised"]
-"""Under centralised training there is one client, who is always there."""
+"""All algorithms except centralized training, which has a single client that is always available."""
 
 every_algorithm = pytest.mark.parametrize("algorithm", FEDERATED)
 
 
-def kind(algorithm: str, **values: Any) -> dict[str, Any]:
-    """The settings of the hard federation without what is random about systems; everybody takes part."""
+def calm(algorithm: str, **values: Any) -> dict[str, Any]:
+    """The settings of the hard federation without unavailable, failing or late clients; all clients take part in every round."""
     own = {"name": algorithm, **ALGORITHM_VALUES.get(algorithm, {})}
     return HARD | {"systems": {}, "selection": "all", "algorithm": own} | values
 
 
-def learned(game: Game) -> bytes:
-    """The model, the algorithm's state and the clients'."""
+def learned_state(game: Game) -> bytes:
+    """The model, the algorithm's state and the clients' memories, as bytes."""
     state = game.state_dict()
     return pack({name: state[name] for name in ("model", "algorithm", "engine")})
 
@@ -46,8 +46,8 @@ def finite(state: dict[str, torch.Tensor]) -> bool:
 
 @every_algorithm
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_diverged_clients_are_left_out_and_the_run_goes_on(algorithm: str, value: float) -> None:
-    with a_game(**kind(algorithm)) as game:
+def test_diverged_clients_are_excluded_and_the_run_continues(algorithm: str, value: float) -> None:
+    with a_game(**calm(algorithm)) as game:
         play_round(game, 1, test=False)
         poison(game, {2, 5}, value)
         row = play_round(game, 2, test=False)
@@ -58,19 +58,19 @@ def test_diverged_clients_are_left_out_and_the_run_goes_on(algorithm: str, value
 
 
 @every_algorithm
-def test_when_everybody_diverges_nothing_changes(algorithm: str) -> None:
-    with a_game(**kind(algorithm)) as game:
+def test_when_all_clients_diverge_no_state_changes(algorithm: str) -> None:
+    with a_game(**calm(algorithm)) as game:
         play_round(game, 1, test=False)
-        before = learned(game)
+        before = learned_state(game)
         poison(game, set(range(10)))
         row = play_round(game, 2, test=False)
         assert set(status(row).values()) == {"diverged"}
-        assert learned(game) == before
+        assert learned_state(game) == before
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
-def test_local_training_that_really_diverges(algorithm: str, tmp_path: Path) -> None:
-    """A learning rate of 1e30: nothing that is not finite enters the model."""
+def test_no_infinite_value_enters_the_model_when_local_training_diverges(algorithm: str, tmp_path: Path) -> None:
+    """The learning rate is 1e30."""
     run = fedcohort.run(hard("all", algorithm, training={"lr": 1e30, "epochs": 2}), runs=tmp_path)
     assert run.finished
     assert "diverged" in set(run.clients["status"])
@@ -80,8 +80,10 @@ def test_local_training_that_really_diverges(algorithm: str, tmp_path: Path) -> 
 
 
 @every_algorithm
-def test_rounds_without_anybody_count_and_change_nothing(algorithm: str, tmp_path: Path) -> None:
-    """R10: all clients drop out, in every round."""
+def test_rounds_without_an_admitted_client_are_recorded_and_leave_the_model_unchanged(
+    algorithm: str, tmp_path: Path
+) -> None:
+    """R10: all clients drop out in every round."""
     run = fedcohort.run(hard("uniform", algorithm, systems={"dropout": 1.0}), runs=tmp_path)
     assert run.rounds["admitted"].tolist() == [0, 0, 0]
     assert run.rounds["test_loss"].nunique() == 1
@@ -89,18 +91,18 @@ def test_rounds_without_anybody_count_and_change_nothing(algorithm: str, tmp_pat
 
 
 @every_algorithm
-def test_a_round_without_anybody_leaves_the_state_of_the_others(algorithm: str) -> None:
-    with a_game(**kind(algorithm)) as game:
+def test_a_round_without_available_clients_changes_no_state(algorithm: str) -> None:
+    with a_game(**calm(algorithm)) as game:
         play_round(game, 1, test=False)
-        before = learned(game)
+        before = learned_state(game)
         game.clock.available = lambda t: np.zeros(0, dtype=np.int64)  # type: ignore[method-assign]
         row = play_round(game, 2, test=False)
         assert row.note == "empty round: no client available"
-        assert learned(game) == before
+        assert learned_state(game) == before
 
 
-def tiny() -> fedcohort.Dataset:
-    """20 training samples of three classes: of 12 clients, some have a single one."""
+def tiny_data() -> fedcohort.Dataset:
+    """20 training samples of three classes; with 12 clients, some have a single sample."""
     draw = np.random.default_rng(4)
     labels, tested = np.arange(20) % 3, np.arange(30) % 3
     train, test = (draw.normal(size=(len(y), 5)) + y[:, None] for y in (labels, tested))
@@ -112,27 +114,29 @@ def with_batch_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 @every_algorithm
-def test_clients_without_a_step_are_failed_and_the_others_count(algorithm: str, tmp_path: Path) -> None:
-    """Batch statistics of one sample do not exist: a client with a single sample cannot make a step."""
+def test_clients_without_a_training_step_fail_and_the_other_clients_are_admitted(
+    algorithm: str, tmp_path: Path
+) -> None:
+    """Batch norm needs at least two samples, so a client with a single sample cannot make a step."""
     values = {"federation": {"clients": 12, "partition": {"name": "iid"}, "holdout": 0.2}, "model": "mlp"}
     experiment = hard("all", algorithm, systems={}, **values)
-    given: dict[str, Any] = {"data": tiny(), "model": with_batch_norm}
-    straight = fedcohort.run(experiment, **given, runs=tmp_path / "straight")
-    failed = straight.clients.query("status == 'failed'")
+    given: dict[str, Any] = {"data": tiny_data(), "model": with_batch_norm}
+    uninterrupted = fedcohort.run(experiment, **given, runs=tmp_path / "uninterrupted")
+    failed = uninterrupted.clients.query("status == 'failed'")
     assert (failed["steps"] == 0).all()
     assert failed["detail"].str.contains("it made no step").all()
-    assert 0 < len(failed) < len(straight.clients)
-    assert np.isfinite(straight.rounds["test_loss"]).all()
-    assert straight.rounds["test_loss"].nunique() == 3
+    assert 0 < len(failed) < len(uninterrupted.clients)
+    assert np.isfinite(uninterrupted.rounds["test_loss"]).all()
+    assert uninterrupted.rounds["test_loss"].nunique() == 3
     with pytest.raises(KeyboardInterrupt):
-        fedcohort.run(experiment, **given, runs=tmp_path / "broken", progress=stop_after(1))
-    assert record(fedcohort.run(experiment, **given, runs=tmp_path / "broken")) == record(straight)
+        fedcohort.run(experiment, **given, runs=tmp_path / "interrupted", progress=stop_after(1))
+    assert record(fedcohort.run(experiment, **given, runs=tmp_path / "interrupted")) == record(uninterrupted)
 
 
 @every_algorithm
-def test_when_nobody_makes_a_step_the_model_stays(algorithm: str) -> None:
+def test_when_no_client_makes_a_step_the_model_stays_unchanged(algorithm: str) -> None:
     federation = {"clients": 18, "partition": {"name": "iid"}, "holdout": 0.2}
-    with a_game(Given(data=tiny(), model=with_batch_norm), **kind(algorithm, federation=federation)) as game:
+    with a_game(Given(data=tiny_data(), model=with_batch_norm), **calm(algorithm, federation=federation)) as game:
         before = bits(game.model)
         row = play_round(game, 1, test=False)
         assert set(status(row).values()) == {"failed"}
@@ -140,8 +144,8 @@ def test_when_nobody_makes_a_step_the_model_stays(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
-def test_one_client_a_round(algorithm: str, tmp_path: Path) -> None:
-    """One teacher, nobody to align with, one variate: each degenerates and none of them fails."""
+def test_every_algorithm_works_with_one_client_per_round(algorithm: str, tmp_path: Path) -> None:
+    """With one client FedDF has one teacher, RHFL has no other client to align with, and SCAFFOLD has one variate; none may fail."""
     run = fedcohort.run(hard("uniform", algorithm, selection={"k": 1}, systems={}), runs=tmp_path)
     assert run.rounds["admitted"].tolist() == [1, 1, 1]
     assert np.isfinite(run.rounds["test_loss"]).all()
@@ -149,7 +153,7 @@ def test_one_client_a_round(algorithm: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
-def test_without_a_validation_set(algorithm: str, tmp_path: Path) -> None:
+def test_every_algorithm_works_without_a_validation_set(algorithm: str, tmp_path: Path) -> None:
     run = fedcohort.run(hard("uniform", algorithm, data={"validation": 0.0}), runs=tmp_path)
     assert np.isfinite(run.rounds["test_loss"]).all()
     assert run.rounds["validation_loss"].isna().all()

@@ -1,4 +1,4 @@
-"""The matrix: every strategy with every algorithm, on a federation that is not kind; and the pairs that are refused."""
+"""Every strategy with every algorithm on the hard federation, and the pairs that are rejected."""
 
 import itertools
 from pathlib import Path
@@ -14,33 +14,33 @@ from fedcohort.core.states import pack, unpack
 from fedcohort.experiment.pairings import GIVEN
 from fedcohort.selection import STRATEGIES
 from tests.golden.test_same_bits import record
-from tests.matrix.worlds import clients, hard, in_play, play, told
+from tests.matrix.hard_federation import federation_of, game_of, hard, play_rounds, without_wall_times
 from tests.resume.test_resume import stop_after
 
-EVERY = list(itertools.product(STRATEGIES.builtin, ALGORITHMS.builtin))
+ALL_PAIRS = list(itertools.product(STRATEGIES.builtin, ALGORITHMS.builtin))
 REFUSED = {(strategy, "centralised") for strategy in STRATEGIES.builtin if strategy not in ("uniform", "all")}
-"""Nobody is selected where one client has everything."""
+"""Centralised training has one client, so strategies cannot select."""
 
 
 @pytest.fixture
-def made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedcohort.runs.prepare.federate", lambda experiment, *_: clients(experiment.seed))
+def shared_federation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedcohort.runs.prepare.federate", lambda experiment, *_: federation_of(experiment.seed))
 
 
-@pytest.mark.usefixtures("made_once")
-@pytest.mark.parametrize(("strategy", "algorithm"), [pair for pair in EVERY if pair not in REFUSED])
-def test_three_rounds_and_a_resume(strategy: str, algorithm: str) -> None:
+@pytest.mark.usefixtures("shared_federation")
+@pytest.mark.parametrize(("strategy", "algorithm"), [pair for pair in ALL_PAIRS if pair not in REFUSED])
+def test_three_rounds_are_finite_and_a_resumed_round_is_bit_identical(strategy: str, algorithm: str) -> None:
     experiment = hard(strategy, algorithm)
-    with in_play(experiment) as game:
-        rows = play(game, [1, 2])
+    with game_of(experiment) as game:
+        rows = play_rounds(game, [1, 2])
         saved = pack(game.state_dict())
-        rows += play(game, [3])
-        ended = pack(game.state_dict())
-    with in_play(experiment) as game:
+        rows += play_rounds(game, [3])
+        final_state = pack(game.state_dict())
+    with game_of(experiment) as game:
         game.load_state_dict(unpack(saved))
-        resumed = play(game, [3])
-        assert pack(game.state_dict()) == ended
-    assert told(resumed[0]) == told(rows[2])
+        resumed = play_rounds(game, [3])
+        assert pack(game.state_dict()) == final_state
+    assert without_wall_times(resumed[0]) == without_wall_times(rows[2])
 
     assert sum(row.admitted for row in rows) > 0
     for row in rows:
@@ -55,29 +55,29 @@ def test_three_rounds_and_a_resume(strategy: str, algorithm: str) -> None:
     ("strategy", "algorithm"),
     [("uniform", name) for name in ALGORITHMS.builtin] + [(name, "scaffold") for name in STRATEGIES.builtin],
 )
-def test_the_record_of_a_broken_run_is_that_of_a_straight_one(strategy: str, algorithm: str, tmp_path: Path) -> None:
-    """The same through files and database, once for every strategy and once for every algorithm."""
+def test_the_record_of_an_interrupted_run_equals_that_of_an_uninterrupted_run(
+    strategy: str, algorithm: str, tmp_path: Path
+) -> None:
+    """Through files and database, once for every strategy and once for every algorithm."""
     experiment = hard(strategy, algorithm)
-    straight = fedcohort.run(experiment, runs=tmp_path / "straight")
+    uninterrupted = fedcohort.run(experiment, runs=tmp_path / "uninterrupted")
     with pytest.raises(KeyboardInterrupt):
-        fedcohort.run(experiment, runs=tmp_path / "broken", progress=stop_after(2))
-    resumed = fedcohort.run(experiment, runs=tmp_path / "broken")
-    assert record(resumed) == record(straight)
+        fedcohort.run(experiment, runs=tmp_path / "interrupted", progress=stop_after(2))
+    resumed = fedcohort.run(experiment, runs=tmp_path / "interrupted")
+    assert record(resumed) == record(uninterrupted)
     assert list(resumed.rounds.index) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("strategy", "algorithm"), sorted(REFUSED))
-def test_what_makes_no_sense_is_refused_before_anything_is_trained(
-    strategy: str, algorithm: str, tmp_path: Path
-) -> None:
+def test_invalid_pairs_are_rejected_before_training(strategy: str, algorithm: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"selection\.name: \w+ has no effect with Centralised"):
         fedcohort.run(hard(strategy, algorithm), runs=tmp_path)
     assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS.builtin if name != "centralised"])
-def test_the_hard_federation_is_hard(algorithm: str, tmp_path: Path) -> None:
-    """Somebody is away, fails or is late: none of it is there for nothing."""
+def test_the_hard_federation_has_unavailable_failed_and_late_clients(algorithm: str, tmp_path: Path) -> None:
+    """Each difficulty of the hard federation occurs under every algorithm."""
     run = fedcohort.run(hard("uniform", algorithm), runs=tmp_path)
     assert (run.rounds["available"] < 10).any()
     assert {"admitted", "failed", "late"} <= set(run.clients["status"])
@@ -88,7 +88,9 @@ def test_the_hard_federation_is_hard(algorithm: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("weights", GIVEN)
 @pytest.mark.parametrize("strategy", STRATEGIES.builtin)
-def test_weight_modes_that_the_strategy_must_provide_for(strategy: str, weights: str, tmp_path: Path) -> None:
+def test_weight_modes_that_need_values_of_the_strategy_work_or_are_rejected(
+    strategy: str, weights: str, tmp_path: Path
+) -> None:
     experiment = hard(strategy, "fedavg", algorithm={"weights": weights})
     if GIVEN[weights] in STRATEGIES.find(strategy, "").gives:
         run = fedcohort.run(experiment, runs=tmp_path)
@@ -103,8 +105,10 @@ def test_weight_modes_that_the_strategy_must_provide_for(strategy: str, weights:
 
 @pytest.mark.parametrize("weights", ["n_total_delta", "n_total_model", "scaled", "unbiased"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
-def test_weight_modes_under_every_algorithm(algorithm: str, weights: str, tmp_path: Path) -> None:
-    """Ensembles are averages, and say so at once; everything else takes any mode."""
+def test_every_algorithm_accepts_a_weight_mode_or_rejects_it_at_once(
+    algorithm: str, weights: str, tmp_path: Path
+) -> None:
+    """Ensembles average the clients' models and reject other modes; all other algorithms accept every mode."""
     if algorithm in ("feddf", "rhfl"):
         with pytest.raises(UsageError, match=rf"algorithm\.weights = '{weights}': \w+ averages the clients' models"):
             hard("uniform", algorithm, algorithm={"weights": weights})
@@ -113,14 +117,14 @@ def test_weight_modes_under_every_algorithm(algorithm: str, weights: str, tmp_pa
     assert np.isfinite(run.rounds["test_loss"]).all()
 
 
-def test_a_row_that_makes_no_sense_stops_the_comparison_before_it_begins(tmp_path: Path) -> None:
+def test_an_invalid_row_stops_a_comparison_before_the_first_run(tmp_path: Path) -> None:
     variants = [{"label": "pooled", "algorithm": "centralised"}]
     with pytest.raises(UsageError, match=r"row 'pooled': selection\.name: UCB has no effect with Centralised"):
         fedcohort.compare(hard("ucb", "fedavg", variants=variants), runs=tmp_path)
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_cap_on_weights_that_are_never_large() -> None:
+def test_max_weight_is_rejected_for_weight_modes_without_large_weights() -> None:
     for weights in ("n_selected", "uniform", "n_total_delta", "n_total_model"):
         experiment = hard("uniform", "fedavg", algorithm={"weights": weights, "max_weight": 0.5})
         with pytest.raises(UsageError, match=r"algorithm\.max_weight = 0\.5: weights '\w+' are never large"):

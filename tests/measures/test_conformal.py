@@ -1,4 +1,4 @@
-"""Conformal prediction: worked numbers, crepes on the same scores, coverage where theory says it lies, and wrong input."""
+"""Conformal prediction: worked values, agreement with crepes, coverage within its theoretical range, and wrong input."""
 
 import math
 import subprocess
@@ -27,20 +27,20 @@ from fedcohort.measures.conformal import (
 )
 
 NAN = float("nan")
-KINDS: list[Score] = ["s1", "s2", "s3"]
-WORKED = np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55])
+SCORES: list[Score] = ["s1", "s2", "s3"]
+WORKED_SCORES = np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55])
 
 
-def some_samples(n: int, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def random_samples(n: int, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     probabilities = rng.dirichlet([0.5] * classes, n)
     return probabilities, np.array([rng.choice(classes, p=p) for p in probabilities])
 
 
-# --- worked numbers (S19) ------------------------------------------------------------------------------------------------
+# --- worked values (S19) -------------------------------------------------------------------------------------------------
 
 
-def test_scores_by_their_formulas() -> None:
+def test_scores_equal_their_formulas() -> None:
     f = np.array([0.0, 0.3, 0.75, 1.0])
     assert scores(f, "s1") == pytest.approx(1 - f)
     assert scores(f, "s2") == pytest.approx(np.exp(-4 * f))
@@ -49,47 +49,47 @@ def test_scores_by_their_formulas() -> None:
     assert scores(f, "s3", k2=2.0, b=1.0) == pytest.approx(1 - 1 / (1 + np.exp(-2 * f + 1)))
 
 
-@pytest.mark.parametrize("score", KINDS)
-def test_scores_fall_with_the_probability_and_know_no_nan(score: Score) -> None:
-    found = scores(np.linspace(0, 1, 50), score)
-    assert (np.diff(found) < 0).all()
+@pytest.mark.parametrize("score", SCORES)
+def test_scores_fall_as_the_probability_rises_and_nan_scores_infinity(score: Score) -> None:
+    result = scores(np.linspace(0, 1, 50), score)
+    assert (np.diff(result) < 0).all()
     assert scores([NAN, 0.5], score)[0] == math.inf
 
 
 @pytest.mark.parametrize(("alpha", "j", "q"), [(0.3, 7, 0.22), (0.2, 8, 0.30), (0.1, 9, 0.55), (0.05, 10, math.inf)])
-def test_the_worked_quantiles(alpha: float, j: int, q: float) -> None:
+def test_worked_quantiles(alpha: float, j: int, q: float) -> None:
     assert rank(alpha, 9) == j
-    assert quantile(WORKED[::-1], alpha) == q
-    assert quantile(WORKED, alpha, overflow="max") == min(q, 0.55)
+    assert quantile(WORKED_SCORES[::-1], alpha) == q
+    assert quantile(WORKED_SCORES, alpha, overflow="max") == min(q, 0.55)
 
 
 @pytest.mark.parametrize(("alpha", "needed"), [(0.02, 49), (0.05, 19), (0.1, 9)])
-def test_how_many_samples_an_error_rate_needs(alpha: float, needed: int) -> None:
+def test_the_quantile_is_infinite_below_the_required_number_of_samples(alpha: float, needed: int) -> None:
     """The quantile overflows if and only if alpha < 1/(n_c + 1)."""
     assert quantile(np.zeros(needed), alpha) == 0
     assert quantile(np.zeros(needed - 1), alpha) == math.inf
 
 
-def test_thresholds_of_one_score_in_terms_of_another() -> None:
-    """S19's equivalences: θ = 0.25 on s1, s2, s3 is f ≥ 0.75, ln4/4, (10 + ln3)/20; s2 is s1 with .653426, s3 s1 with .445069."""
-    at = [probability_at(0.25, score) for score in KINDS]
+def test_equivalent_thresholds_of_the_three_scores() -> None:
+    """S19: θ = 0.25 on s1, s2, s3 means f ≥ 0.75, ln4/4, (10 + ln3)/20, which is s1 with the thresholds 0.25, .653426, .445069."""
+    at = [probability_at(0.25, score) for score in SCORES]
     assert at == pytest.approx([0.75, math.log(4) / 4, (10 + math.log(3)) / 20])
     assert [round(f, 6) for f in at] == [0.75, 0.346574, 0.554931]
     assert [round(1 - f, 6) for f in at[1:]] == [0.653426, 0.445069]
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.floats(0.01, 0.9), st.sampled_from(KINDS))
-def test_every_score_orders_alike(probabilities: list[float], alpha: float, score: Score) -> None:
-    """The j-th smallest score is the score of the j-th largest probability, whichever score it is."""
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.floats(0.01, 0.9), st.sampled_from(SCORES))
+def test_all_scores_order_probabilities_alike(probabilities: list[float], alpha: float, score: Score) -> None:
+    """Under every score, the j-th smallest score is the score of the j-th largest probability."""
     f = np.array(probabilities)
     j = rank(alpha, len(f))
     expected = math.inf if j > len(f) else float(scores(np.sort(f)[::-1][j - 1], score))
     assert quantile(scores(f, score), alpha) == expected
 
 
-def test_the_quantile_falls_as_more_errors_are_allowed() -> None:
-    found = [quantile(WORKED, alpha) for alpha in np.linspace(0.01, 0.99, 99)]
-    assert found == sorted(found, reverse=True)
+def test_the_quantile_falls_as_alpha_rises() -> None:
+    result = [quantile(WORKED_SCORES, alpha) for alpha in np.linspace(0.01, 0.99, 99)]
+    assert result == sorted(result, reverse=True)
 
 
 def test_rounding_errors_do_not_raise_the_rank() -> None:
@@ -97,7 +97,7 @@ def test_rounding_errors_do_not_raise_the_rank() -> None:
     assert rank(1 - 1e-12, 3) == 1
 
 
-def test_edges_of_the_quantile() -> None:
+def test_quantiles_without_samples_and_with_nan() -> None:
     assert quantile([], 0.1) == quantile([], 0.1, overflow="max") == math.inf
     assert quantile([0.1, NAN, 0.3], 0.5) == 0.3
     assert quantile([0.1, NAN], 0.4) == math.inf
@@ -109,22 +109,22 @@ def test_edges_of_the_quantile() -> None:
 @pytest.mark.parametrize("alpha", [0.02, 0.1, 0.25, 0.5])
 @pytest.mark.parametrize("n", [5, 50, 333])
 def test_sets_agree_with_crepes(alpha: float, n: int) -> None:
-    """A class is in the set where its p-value (#{calibration scores ≥ s} + 1)/(n_c + 1), which crepes works out, exceeds alpha.
+    """A class is in the set if its p-value (#{calibration scores ≥ s} + 1)/(n_c + 1), as computed by crepes, exceeds alpha.
 
-    crepes itself takes those that equal alpha too, which makes a difference where alpha·(n_c + 1) is a whole number.
+    The sets of crepes also include p-values equal to alpha, which makes a difference if alpha·(n_c + 1) is an integer.
     """
     from crepes import ConformalClassifier
     from crepes.extras import hinge
 
-    p, labels = some_samples(n + 200, seed=n)
+    p, labels = random_samples(n + 200, seed=n)
     classes = np.arange(4)
-    theirs = ConformalClassifier().fit(hinge(p[:n], classes, labels[:n]))
-    expected = theirs.predict_p(hinge(p[n:]), smoothing=False, all_classes=True) > alpha + 1e-9
-    for score in KINDS:
-        found = prediction_sets(p[n:], calibrate(p[:n], labels[:n], alpha, score), score)
-        assert (found == expected).all()
+    crepes_classifier = ConformalClassifier().fit(hinge(p[:n], classes, labels[:n]))
+    expected = crepes_classifier.predict_p(hinge(p[n:]), smoothing=False, all_classes=True) > alpha + 1e-9
+    for score in SCORES:
+        result = prediction_sets(p[n:], calibrate(p[:n], labels[:n], alpha, score), score)
+        assert (result == expected).all()
     right = labels[n:]
-    assert judge(found, right) == (
+    assert judge(result, right) == (
         expected[np.arange(200), right].mean(),
         expected.sum(1).mean(),
         (~expected).all(1).mean(),
@@ -134,14 +134,14 @@ def test_sets_agree_with_crepes(alpha: float, n: int) -> None:
 def test_scores_agree_with_crepes() -> None:
     from crepes.extras import hinge
 
-    p, labels = some_samples(40)
+    p, labels = random_samples(40)
     assert right_scores(p, labels) == pytest.approx(hinge(p, np.arange(4), labels))
 
 
 # --- prediction sets (D6) ----------------------------------------------------------------------------------------------------
 
 
-def test_what_sets_are_worth_by_hand() -> None:
+def test_coverage_set_size_and_share_of_empty_sets_by_hand() -> None:
     members = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 1]], bool)
     assert judge(members, [0, 2, 1, 1]) == (0.5, 1.25, 0.25)
 
@@ -151,25 +151,25 @@ def test_calibration_by_hand() -> None:
     labels = np.array([0, 1, 1, 0])
     assert calibrate(p, labels, 0.4) == pytest.approx(0.6)  # ⌈0.6·5⌉ = 3rd
     assert calibrate(p, labels, 0.2) == pytest.approx(0.8)  # 4th
-    assert calibrate(p, labels, 0.1) == math.inf  # 5th of 4: everything is in every set
+    assert calibrate(p, labels, 0.1) == math.inf  # 5th of 4: every class is in every set
     assert prediction_sets(p, math.inf).all()
     assert not prediction_sets([[NAN, 0.5]], 1.0)[0, 0]
 
 
-def test_coverage_lies_in_its_range() -> None:
+def test_simulated_mean_coverage_lies_in_its_theoretical_range() -> None:
     alpha, n = 0.2, 19
     low, high = coverage_range(alpha, n)
     assert (low, high) == pytest.approx((0.8, 0.85))
-    found = []
+    result = []
     for seed in range(400):
-        p, labels = some_samples(n + 50, seed=seed)
+        p, labels = random_samples(n + 50, seed=seed)
         threshold = calibrate(p[:n], labels[:n], alpha)
-        found.append(judge(prediction_sets(p[n:], threshold), labels[n:]).coverage)
-    error = np.std(found) / math.sqrt(len(found))
-    assert low - 5 * error <= np.mean(found) <= high + 5 * error
+        result.append(judge(prediction_sets(p[n:], threshold), labels[n:]).coverage)
+    error = np.std(result) / math.sqrt(len(result))
+    assert low - 5 * error <= np.mean(result) <= high + 5 * error
 
 
-def test_coverage_range_at_its_edges() -> None:
+def test_coverage_range_without_calibration_samples() -> None:
     assert coverage_range(0.1, 0) == (0.9, 1.0)
 
 
@@ -186,17 +186,17 @@ def test_coverage_range_at_its_edges() -> None:
         ([[True, False]], [2], "labels: 2 to 2 with 2 classes"),
     ],
 )
-def test_sets_are_checked(members: object, labels: object, message: str) -> None:
+def test_wrong_sets_and_labels_are_reported(members: object, labels: object, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         judge(members, labels)  # type: ignore[arg-type]
 
 
-def test_other_wrong_input_is_named() -> None:
+def test_other_wrong_input_is_reported() -> None:
     for alpha in (0.0, 1.0, NAN):
         with pytest.raises(UsageError, match="alpha = "):
             coverage_range(alpha, 10)
         with pytest.raises(UsageError, match="alpha = "):
-            quantile(WORKED, alpha)
+            quantile(WORKED_SCORES, alpha)
     with pytest.raises(UsageError, match="num_calibration = -1"):
         coverage_range(0.1, -1)
     with pytest.raises(UsageError, match="probabilities is"):
@@ -237,15 +237,15 @@ def test_other_wrong_input_is_named() -> None:
         (lambda: prediction_sets([[0.5, 0.5]], None), r"threshold = None: a number"),  # type: ignore[arg-type]
     ],
 )
-def test_what_would_work_is_said_in_one_line(call: Callable[[], object], message: str) -> None:
+def test_errors_name_the_valid_values_in_one_line(call: Callable[[], object], message: str) -> None:
     with pytest.raises(UsageError, match="^" + message) as refusal:
         call()
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("score", KINDS)
-def test_nan_and_rounding_are_no_mistakes(score: Score) -> None:
-    """A model that diverged gives NaN; a softmax in single precision may give a little more than 1."""
+@pytest.mark.parametrize("score", SCORES)
+def test_nan_and_rounding_errors_in_probabilities_are_accepted(score: Score) -> None:
+    """A diverged model gives NaN, and a softmax in single precision can slightly exceed 1."""
     assert scores([[NAN, NAN]], score).tolist() == [[math.inf, math.inf]]
     assert scores([NAN, 1 + 1e-7, -1e-7], score)[1:] == pytest.approx(scores([1.0, 0.0], score), abs=1e-5)
     assert prediction_sets([[1.0, 0.0]], math.inf, score).all()
@@ -253,8 +253,8 @@ def test_nan_and_rounding_are_no_mistakes(score: Score) -> None:
     assert prediction_sets([[1.0, 0.0]], np.float32(0.5), score).tolist() == [[True, False]]  # type: ignore[arg-type]
 
 
-def test_the_module_stands_alone() -> None:
-    """numpy only: it can be used beside any model of any framework."""
+def test_importing_conformal_imports_neither_scipy_torch_nor_pandas() -> None:
+    """It needs numpy only, so that it can be used with models of any framework."""
     code = (
         "import sys, fedcohort.measures.conformal; print([m for m in ('scipy', 'torch', 'pandas') if m in sys.modules])"
     )
@@ -264,8 +264,8 @@ def test_the_module_stands_alone() -> None:
 
 
 @pytest.mark.parametrize(("alpha", "n"), [(0.1, 40), (0.3, 9), (0.05, 19)])
-def test_coverage_of_one_calibration_is_a_beta(alpha: float, n: int) -> None:
-    """Uniform scores: the coverage of a threshold is the threshold."""
+def test_coverage_over_calibrations_follows_a_beta_distribution(alpha: float, n: int) -> None:
+    """The scores are uniform, so the coverage of a threshold is the threshold itself."""
     draws = np.random.default_rng(0).random((4000, n))
     coverage = [quantile(row, alpha) for row in draws]
     low, high = coverage_quantiles(alpha, n)
@@ -275,8 +275,8 @@ def test_coverage_of_one_calibration_is_a_beta(alpha: float, n: int) -> None:
     assert coverage_quantiles(0.01, 9) == [1.0, 1.0]
 
 
-def test_a_class_at_the_threshold_is_in_the_set() -> None:
-    """C(x) = {y : s(x, y) ≤ q̂}: without it the sample that is the quantile would not be covered by its own set."""
+def test_a_class_with_a_score_equal_to_the_threshold_is_in_the_set() -> None:
+    """C(x) = {y : s(x, y) ≤ q̂}; otherwise the set of the sample that defines the quantile would not contain its label."""
     assert prediction_sets([[0.75, 0.25]], 0.25).tolist() == [[True, False]]
     p = np.array([[0.5, 0.5], [0.75, 0.25], [0.875, 0.125]])
     threshold = calibrate(p, [0, 0, 0], alpha=0.5)

@@ -1,4 +1,4 @@
-"""Measures: numbers worked by hand, the printed values of the literature, and properties that hold for every input."""
+"""Measures: values worked by hand, published values, and properties that hold for every input."""
 
 import math
 import subprocess
@@ -49,16 +49,16 @@ COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
 # --- accuracy (D1) ---------------------------------------------------------------------------------------------------------
 
 
-def test_accuracy_per_class_and_its_means():
+def test_per_class_macro_and_overall_accuracy():
     correct, total = [9, 0, 0, 1], [10, 5, 0, 2]
     assert accuracy(correct, total) == pytest.approx([0.9, 0.0, NAN, 0.5], nan_ok=True)
     assert macro_accuracy(correct, total) == pytest.approx(1.4 / 3)
     assert overall_accuracy(correct, total) == pytest.approx(10 / 17)
 
 
-def test_worst_clients_by_hand():
+def test_worst_accuracy_by_hand():
     accuracies = [0.9, 0.1, NAN, 0.8, 0.3, 0.7, 0.6, 0.5, 0.4, 0.95, 0.2]
-    assert worst_accuracy(accuracies) == pytest.approx(0.1)  # 1 of the 10 that have one
+    assert worst_accuracy(accuracies) == pytest.approx(0.1)  # one of the 10 clients with an accuracy
     assert worst_accuracy([*accuracies, 0.99]) == pytest.approx(0.15)  # ⌈1.1⌉ = 2 of 11
     assert worst_accuracy(accuracies, 0.3) == pytest.approx(0.2)
     assert worst_accuracy(accuracies, 1.0) == pytest.approx(0.545)
@@ -71,7 +71,7 @@ def test_worst_clients_by_hand():
         worst_accuracy([NAN])
 
 
-def test_accuracy_of_nothing_is_nan():
+def test_accuracy_without_samples_is_nan():
     assert math.isnan(macro_accuracy([0, 0], [0, 0]))
     assert math.isnan(overall_accuracy([0, 0], [0, 0]))
 
@@ -87,7 +87,7 @@ def test_accuracy_of_impossible_counts_is_an_error(correct, total):
             function(correct, total)
 
 
-def test_best_and_final_pass_over_rounds_without_measurement():
+def test_best_and_final_accuracy_ignore_rounds_without_a_measurement():
     assert best_accuracy([NAN, 0.3, 0.7, 0.5, NAN]) == 0.7
     assert final_accuracy([NAN, 0.3, 0.7, 0.5, NAN]) == 0.5
 
@@ -95,16 +95,16 @@ def test_best_and_final_pass_over_rounds_without_measurement():
 @pytest.mark.parametrize(
     ("validation", "patience", "min_delta", "round", "stopped"),
     [
-        ([0.1, 0.5, 0.4, 0.3], 100, 0.0, 2, 4),  # never out of patience
-        ([0.1, 0.5, 0.4, 0.3, 0.9], 2, 0.0, 2, 4),  # stops before it would have got better
-        ([0.1, 0.5, 0.4, 0.6, 0.3], 2, 0.0, 4, 5),  # the last moment
-        ([0.5, 0.5, 0.5], 100, 0.0, 1, 3),  # ties: the first
+        ([0.1, 0.5, 0.4, 0.3], 100, 0.0, 2, 4),  # patience never runs out
+        ([0.1, 0.5, 0.4, 0.3, 0.9], 2, 0.0, 2, 4),  # stops before a later improvement
+        ([0.1, 0.5, 0.4, 0.6, 0.3], 2, 0.0, 4, 5),  # improves in the last round that patience allows
+        ([0.5, 0.5, 0.5], 100, 0.0, 1, 3),  # of equal rounds, the first counts
         ([0.5, 0.5, 0.5], 2, 0.0, 1, 3),
         ([0.5, 0.4, 0.9], 1, 0.0, 1, 2),
-        ([0.50, 0.51, 0.52, 0.53, 0.54], 2, 0.05, 3, 3),  # better, but not by enough: stops, and keeps the best it saw
-        ([0.50, 0.53, 0.56, 0.53, 0.54], 2, 0.05, 3, 5),  # two small steps make an improvement
-        ([NAN, 0.2, NAN, 0.1], 2, 0.0, 2, 4),  # rounds that were not measured count as rounds
-        ([NAN, NAN, NAN, 0.1], 2, 0.0, 4, 4),  # but patience begins with the first measurement
+        ([0.50, 0.51, 0.52, 0.53, 0.54], 2, 0.05, 3, 3),  # improvements below min_delta: keeps the best round so far
+        ([0.50, 0.53, 0.56, 0.53, 0.54], 2, 0.05, 3, 5),  # two small improvements together exceed min_delta
+        ([NAN, 0.2, NAN, 0.1], 2, 0.0, 2, 4),  # rounds without a measurement use up patience
+        ([NAN, NAN, NAN, 0.1], 2, 0.0, 4, 4),  # but only after the first measurement
     ],
 )
 def test_early_stop(validation, patience, min_delta, round, stopped):
@@ -113,7 +113,7 @@ def test_early_stop(validation, patience, min_delta, round, stopped):
     assert result == (pytest.approx(round / 10), round, stopped)
 
 
-def test_early_stop_looks_at_validation_only():
+def test_early_stop_depends_on_validation_only():
     assert early_stop([0.1, 0.9, 0.2], [0.99, 0.40, 0.98]).accuracy == 0.40
 
 
@@ -127,20 +127,20 @@ def test_early_stop_looks_at_validation_only():
         (([0.1], [0.1], 1, -0.1), "min_delta = -0.1"),
     ],
 )
-def test_early_stop_names_what_is_wrong(arguments, message):
+def test_early_stop_reports_wrong_input(arguments, message):
     with pytest.raises(UsageError, match=message):
         early_stop(*arguments)
 
 
-# --- who was selected (D2, D3) ---------------------------------------------------------------------------------------------
+# --- participation of clients (D2, D3) -------------------------------------------------------------------------------------
 
 
-def test_jain_of_the_printed_result():
+def test_jain_of_the_published_result():
     counts = [8, 8, 2, 2, *[5] * 8]
     assert sum(counts) == 60
     assert jain(counts) == pytest.approx(25 / 28, abs=1e-15)
     assert jain(counts) == pytest.approx(0.892857, abs=1e-6)
-    assert 1 / jain(counts) == pytest.approx(1.12)  # the fraction upside down, as the source prints it
+    assert 1 / jain(counts) == pytest.approx(1.12)  # the source prints the inverse
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_jain_of_large_counts_does_not_overflow():
     assert jain(np.full(1000, 2**40)) == pytest.approx(1.0)
 
 
-def test_random_selection_reference():
+def test_jain_of_random_selection_by_hand():
     reference = jain_random(12, 3, 20)
     # J takes few values: Σx² is even, so neighbouring quantiles are 3600/(12·Σx²) apart by about 0.006
     assert reference.mean == pytest.approx(0.871, abs=0.004)
@@ -163,8 +163,8 @@ def test_random_selection_reference():
     assert reference.q95 == pytest.approx(0.938, abs=0.007)
 
 
-def test_random_selection_has_the_exact_mean_of_squares():
-    # E Σ(x − mean)² = rounds · k (1 − k/m), whatever the way of simulating
+def test_both_simulations_of_random_selection_have_the_exact_mean_of_squares():
+    # E Σ(x − mean)² = rounds · k (1 − k/m) in both simulations
     m, k, rounds = 40, 7, 25
     expected = (k * rounds) ** 2 / m + rounds * k * (1 - k / m)
     by_client = _squares_by_client(m, k, rounds, 4000, np.random.default_rng(0))
@@ -174,14 +174,14 @@ def test_random_selection_has_the_exact_mean_of_squares():
     assert stats.ks_2samp(by_client, by_count).pvalue > 1e-4
 
 
-def test_random_selection_of_a_million_clients_takes_no_memory_per_client():
+def test_random_selection_of_a_million_clients_is_nearly_poisson():
     reference = jain_random(1_000_000, 10_000, 20, draws=200)
     # counts are nearly Poisson(λ = 0.2): J ≈ λ²/(λ² + λ)
     assert reference.mean == pytest.approx(0.2 / 1.2, rel=0.02)
     assert reference.q05 <= reference.q50 <= reference.q95
 
 
-def test_random_selection_is_a_function_of_its_seed():
+def test_random_selection_depends_only_on_its_arguments_and_seed():
     first = jain_random(12, 3, 20, seed=1)
     jain_random.cache_clear()
     assert jain_random(12, 3, 20, seed=1) == first
@@ -189,7 +189,7 @@ def test_random_selection_is_a_function_of_its_seed():
 
 
 @pytest.mark.parametrize(("m", "k", "rounds"), [(100, 10, 61), (12, 3, 200), (1000, 50, 31), (3550, 355, 31)])
-def test_the_limit_law_of_many_rounds_agrees_with_simulation(m, k, rounds):
+def test_the_limit_distribution_for_many_rounds_agrees_with_simulation(m, k, rounds):
     simulate = _squares_by_client if m <= 100 else _squares_by_count
     draws = 3000
     values = (k * rounds) ** 2 / (m * simulate(m, k, rounds, draws, np.random.default_rng(0)))
@@ -202,7 +202,7 @@ def test_the_limit_law_of_many_rounds_agrees_with_simulation(m, k, rounds):
         assert quantile == pytest.approx(np.quantile(values, level), rel=0.005)
 
 
-def test_the_limit_law_has_the_exact_moments_of_the_spread():
+def test_simulated_counts_have_the_exact_mean_and_variance_of_the_limit_distribution():
     # Q = Σ(x − T/m)²: E Q = n k (m − k)/m, Var Q = 2 n (n − 1) (k (m − k)/m)²/(m − 1)
     m, k, rounds, draws = 9, 4, 5, 40_000
     spread = _squares_by_client(m, k, rounds, draws, np.random.default_rng(0)) - (k * rounds) ** 2 / m
@@ -211,7 +211,7 @@ def test_the_limit_law_has_the_exact_moments_of_the_spread():
 
 
 @pytest.mark.parametrize("arguments", [(100, 10, 1000), (3550, 710, 1000), (1_000_000, 1000, 2000), (3550, 1, 300)])
-def test_random_selection_of_long_runs_takes_no_time(arguments):
+def test_random_selection_of_long_runs_takes_less_than_two_seconds(arguments):
     jain_random.cache_clear()
     begin = time.process_time()
     reference = jain_random(*arguments)
@@ -226,11 +226,11 @@ def test_random_participation_agrees_with_simulation(m, k, rounds):
     for _ in range(1500):
         selected = np.argsort(rng.random((rounds, m)), axis=1)[:, :k]
         runs.append(participation(np.bincount(selected.ravel(), minlength=m)))
-    found, error = np.mean(runs, axis=0), np.std(runs, axis=0) / math.sqrt(1500)
-    assert np.all(np.abs(found - participation_random(m, k, rounds)) < 4.5 * error + [0.01, 1e-12, 1e-12, 1e-4])
+    simulated, error = np.mean(runs, axis=0), np.std(runs, axis=0) / math.sqrt(1500)
+    assert np.all(np.abs(simulated - participation_random(m, k, rounds)) < 4.5 * error + [0.01, 1e-12, 1e-12, 1e-4])
 
 
-def test_random_participation_at_its_edges():
+def test_random_participation_of_all_clients_no_rounds_one_round_and_one_client():
     assert participation_random(5, 9, 4) == pytest.approx((1.0, 0.0, math.log(5), 1.0))
     assert participation_random(5, 2, 0) == (1.0, 0.0, 0.0, 0.0) == participation([0] * 5)
     assert participation_random(8, 2, 1) == pytest.approx(participation([1, 1, 0, 0, 0, 0, 0, 0]))
@@ -248,12 +248,12 @@ def test_counts_and_rounds_since_by_hand():
 
 
 @pytest.mark.parametrize("arguments", [(5, 5, 10), (5, 9, 10), (5, 2, 0)])
-def test_random_selection_of_everybody_or_nobody_is_fair(arguments):
+def test_random_selection_of_all_clients_or_in_no_round_is_fair(arguments):
     assert jain_random(*arguments) == (1.0, 1.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("arguments", [(0, 1, 1), (3, 0, 1), (3, 1, -1)])
-def test_random_selection_of_impossible_sizes_is_an_error(arguments):
+def test_random_selection_rejects_impossible_sizes(arguments):
     with pytest.raises(UsageError, match="jain_random"):
         jain_random(*arguments)
 
@@ -268,7 +268,7 @@ def test_random_selection_of_impossible_sizes_is_an_error(arguments):
         ([3, 0, 1], 0.5, 0.25 * math.log(4) + 0.75 * math.log(4 / 3), 2 / 3),
     ],
 )
-def test_diversity_by_hand(counts, expected_gini, expected_entropy, expected_coverage):
+def test_gini_entropy_and_coverage_by_hand(counts, expected_gini, expected_entropy, expected_coverage):
     assert gini(counts) == pytest.approx(expected_gini, abs=1e-15)
     assert entropy(counts) == pytest.approx(expected_entropy)
     assert coverage(counts) == pytest.approx(expected_coverage)
@@ -279,7 +279,7 @@ def test_entropy_of_one_client_is_plus_zero():
 
 
 @given(COUNTS, st.randoms())
-def test_fairness_stays_in_its_range_and_ignores_order(counts, random):
+def test_fairness_measures_stay_in_their_range_and_ignore_the_order_of_clients(counts, random):
     m, shuffled = len(counts), random.sample(counts, len(counts))
     for function, low, high in ((jain, 1 / m, 1), (gini, 0, 1 - 1 / m), (entropy, 0, math.log(m)), (coverage, 0, 1)):
         assert low - 1e-12 <= function(counts) <= high + 1e-12
@@ -287,7 +287,7 @@ def test_fairness_stays_in_its_range_and_ignores_order(counts, random):
 
 
 @given(COUNTS)
-def test_gini_is_half_the_mean_difference(counts):
+def test_gini_is_half_the_relative_mean_difference(counts):
     x = np.array(counts)
     if x.any():
         assert gini(counts) == pytest.approx(np.abs(x[:, None] - x).sum() / (2 * len(x) * x.sum()), abs=1e-12)
@@ -295,7 +295,7 @@ def test_gini_is_half_the_mean_difference(counts):
 
 @pytest.mark.parametrize("counts", [[], [[1, 2]], [-1, 2], [NAN], [INF]])
 @pytest.mark.parametrize("function", [jain, gini, entropy, coverage])
-def test_counts_are_checked(function, counts):
+def test_invalid_counts_are_rejected(function, counts):
     with pytest.raises(UsageError, match="counts"):
         function(counts)
 
@@ -311,7 +311,7 @@ def test_cost_of_a_target_by_hand():
         assert bytes_to(series, round_bytes, target) == total
 
 
-def test_cost_of_a_target_names_what_is_wrong():
+def test_cost_of_a_target_reports_wrong_input():
     with pytest.raises(UsageError, match="series has 2 entries, clock 1"):
         time_to([0.1, 0.2], [1.0], 0.1)
     with pytest.raises(UsageError, match="series has 2 entries, round_bytes 1"):
@@ -339,7 +339,7 @@ def test_hindsight_regret_by_hand():
     assert hindsight_regret(REWARDS, [[0, 2], [1], [3, 2]]).tolist() == [1.0, 5.0, 4.0]
 
 
-def test_hindsight_regret_leaves_out_clients_without_a_reward_and_reads_nothing_else():
+def test_hindsight_regret_depends_only_on_observed_rewards():
     selections = [[0, 2], [1, 2], [3, 2]]  # client 2 drops out in round 2
     assert hindsight_regret(REWARDS, selections).tolist() == [1.0, 5.0, 4.0]
     observed = np.full((3, 4), NAN)
@@ -350,7 +350,7 @@ def test_hindsight_regret_leaves_out_clients_without_a_reward_and_reads_nothing_
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 5))
-def test_regret_never_falls_and_the_oracle_has_none(seed, m, n):
+def test_regret_never_falls_and_the_best_cohorts_have_none(seed, m, n):
     rng = np.random.default_rng(seed)
     rewards = rng.normal(size=(n, m))
     k = rng.integers(1, m + 1)
@@ -358,13 +358,13 @@ def test_regret_never_falls_and_the_oracle_has_none(seed, m, n):
     assert not regret(rewards, np.argsort(-rewards, axis=1)[:, :k]).any()
 
 
-def test_the_best_fixed_set_has_no_hindsight_regret_at_the_end():
+def test_the_best_fixed_cohort_has_no_hindsight_regret_at_the_end():
     rewards = np.random.default_rng(0).normal(size=(50, 6)) + np.arange(6)
     assert hindsight_regret(rewards, [[4, 5]] * 50)[-1] == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("function", [regret, hindsight_regret])
-def test_regret_names_what_is_wrong(function):
+def test_regret_reports_wrong_input(function):
     with pytest.raises(UsageError, match="selections: 1 rounds, but rewards has 3"):
         function(REWARDS, [[0]])
     with pytest.raises(UsageError, match=r"selections: round 2 names a client outside 0…3"):
@@ -378,12 +378,12 @@ def test_regret_names_what_is_wrong(function):
 # --- stability (D8) --------------------------------------------------------------------------------------------------------
 
 
-def test_tail_sd_takes_the_last_fifth():
+def test_tail_sd_is_over_the_last_fifth_of_the_rounds():
     series = [0.0] * 8 + [0.6, 0.8]
     assert tail_sd(series) == pytest.approx(math.sqrt(0.02))
     assert tail_sd([*[0.0] * 8, 0.5, 0.6, 0.7]) == pytest.approx(0.1)  # ⌈11/5⌉ = 3
     assert tail_sd([*[0.0] * 12, 0.5, 0.7, 0.9]) == pytest.approx(0.2)  # 15/5 = 3, not 4
-    assert math.isnan(tail_sd([0.1] * 5))  # one round has no spread
+    assert math.isnan(tail_sd([0.1] * 5))  # a fifth of five rounds is one round, which has no deviation
     assert math.isnan(tail_sd([*[0.0] * 8, NAN, 0.8]))
     assert math.isnan(tail_sd([*[0.0] * 8, NAN, NAN]))
 
@@ -400,12 +400,12 @@ def test_forgetting_by_hand():
     assert forgetting(per_class) == pytest.approx([0.0, 0.1, 0.2])
 
 
-def test_forgetting_leaves_out_classes_that_were_not_measured():
+def test_forgetting_ignores_rounds_in_which_a_class_was_not_measured():
     per_class = [[0.5, NAN, 0.9], [0.3, NAN, NAN], [NAN, NAN, NAN], [0.4, NAN, 0.5]]
     assert forgetting(per_class) == pytest.approx([0.0, 0.2, NAN, 0.25], nan_ok=True)
 
 
-def test_stability_of_nothing_is_an_error():
+def test_stability_measures_reject_empty_series():
     for function in (tail_sd, largest_drop, best_accuracy, final_accuracy):
         with pytest.raises(UsageError, match="series"):
             function([])
@@ -429,7 +429,7 @@ def test_paired_interval_by_hand():
     assert (mean, low, high) == pytest.approx((2.0, 2 - 4.302653 / math.sqrt(3), 2 + 4.302653 / math.sqrt(3)), abs=1e-6)
 
 
-def test_paired_interval_agrees_with_scipy_and_covers():
+def test_paired_interval_agrees_with_scipy_and_has_its_coverage():
     rng = np.random.default_rng(0)
     covered = 0
     for _ in range(400):
@@ -441,7 +441,7 @@ def test_paired_interval_agrees_with_scipy_and_covers():
     assert covered / 400 == pytest.approx(0.9, abs=4 * math.sqrt(0.09 / 400))
 
 
-def test_paired_interval_edges():
+def test_paired_interval_of_one_pair_equal_pairs_and_wrong_input():
     assert paired_interval([1.0], [0.5]) == pytest.approx((0.5, NAN, NAN), nan_ok=True)
     assert paired_interval([1.0, 2.0], [1.0, 2.0]) == (0.0, 0.0, 0.0)
     with pytest.raises(UsageError, match="a has 1 entries, b 2"):
@@ -453,13 +453,13 @@ def test_paired_interval_edges():
 # --- device profile (D7) ---------------------------------------------------------------------------------------------------
 
 
-def test_the_batch_size_to_use():
+def test_best_batch_size_by_both_rules():
     sizes, speed = [8, 16, 32, 64], [100, 180, 300, 310]
     assert measures.best_batch_size(sizes, speed) == 64
     memory, accuracy = [10, 11, 14, 30], [0.80, 0.82, 0.81, 0.70]
     # scaled time (1, .350, .016, 0), memory (0, .05, .2, 1), error (1/6, 0, 1/12, 1): means .389, .133, .100, .667
     assert measures.best_batch_size(sizes, speed, memory=memory, accuracy=accuracy, rule="tradeoff") == 32
-    assert measures.best_batch_size([64, 8], [5, 5]) == 8  # of equals the smallest
+    assert measures.best_batch_size([64, 8], [5, 5]) == 8  # the smallest of equally good sizes
     assert measures.best_batch_size([64, 8], [5, 5], memory=[1, 1], accuracy=[1, 1], rule="tradeoff") == 8
 
 
@@ -473,12 +473,12 @@ def test_the_batch_size_to_use():
         (([8], [1.0]), {"rule": "tradeoff", "memory": [1, 2], "accuracy": [1]}, "sizes has 1 entries, memory 2"),
     ],
 )
-def test_the_batch_size_names_what_is_wrong(arguments, values, message):
+def test_best_batch_size_reports_wrong_input(arguments, values, message):
     with pytest.raises(UsageError, match=message):
         measures.best_batch_size(*arguments, **values)
 
 
-def test_importing_measures_is_light():
+def test_importing_measures_imports_neither_scipy_torch_nor_pandas():
     code = "import sys, fedcohort.measures; print([m for m in ('scipy', 'torch', 'pandas') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

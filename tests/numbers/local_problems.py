@@ -1,4 +1,4 @@
-"""Local problems without data, for the client half of algorithms: quadratic losses in one number, one client or a stack of them."""
+"""Local problems without data for tests of algorithms: losses of one number, for one client or a stack of clients."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ PLAIN = Training(momentum=0.0, lr=0.2, precision="float64")
 
 @dataclass
 class OneNumber:
-    """The local problem of a client whose model is the number x, [1]; see :class:`fedcohort.algorithms.Problem`."""
+    """The local problem of a client with the number x, [1], as its model; see :class:`fedcohort.algorithms.Problem`."""
 
     own: Gradient
     parameters: Tensors
@@ -34,8 +34,8 @@ class OneNumber:
         return {"x": self.own(at["x"])}
 
 
-def learn(algorithm: Algorithm, problem: OneNumber, steps: int) -> None:
-    """Train with the optimiser of the problem's settings, as torch has it."""
+def train_locally(algorithm: Algorithm, problem: OneNumber, steps: int) -> None:
+    """Train with torch's implementation of the optimizer in the problem's settings."""
     settings, x = problem.training, problem.parameters["x"].requires_grad_()
     match settings.optimizer:
         case "sgd":
@@ -58,7 +58,7 @@ def learn(algorithm: Algorithm, problem: OneNumber, steps: int) -> None:
 Memory = dict[str, Tensors]
 
 
-def play(
+def play_rounds(
     algorithm: Algorithm,
     gradients: Sequence[Gradient],
     rounds: int,
@@ -67,13 +67,13 @@ def play(
     training: Training = PLAIN,
     cohort: Callable[[int], Sequence[int]] | None = None,
 ) -> tuple[ModelState, dict[int, Memory]]:
-    """Rounds from x = 0 with everybody, or with the ``cohort`` of each round; the model and the clients' memories."""
+    """Play rounds from x = 0 with all clients, or with the ``cohort`` of each round; returns the model and the clients' memories."""
     model: ModelState = {"x": torch.zeros(1, dtype=torch.float64)}
-    everybody = range(len(gradients))
-    memories: dict[int, Memory] = {client: {} for client in everybody}
+    all_clients = range(len(gradients))
+    memories: dict[int, Memory] = {client: {} for client in all_clients}
     for t in range(1, rounds + 1):
         received, updates = algorithm.broadcast(), []
-        chosen = everybody if cohort is None else cohort(t)
+        chosen = all_clients if cohort is None else cohort(t)
         for client in chosen:
             problem = OneNumber(
                 gradients[client],
@@ -85,7 +85,7 @@ def play(
                 training.lr,
                 t=t,
             )
-            learn(algorithm, problem, steps[client])
+            train_locally(algorithm, problem, steps[client])
             extra, memories[client] = algorithm.finish(problem)
             state = {"x": problem.parameters["x"].detach()}
             updates.append(Update(client, 1, problem.steps, state, extra))

@@ -1,4 +1,4 @@
-"""FedSGD, FedAvg, the weight modes and server damping: worked values (spec G1–G3), and FedSGD against centralised descent."""
+"""FedSGD, FedAvg, the weight modes and server damping: worked values (spec G1–G3), and FedSGD against centralized descent."""
 
 from collections.abc import Iterable
 from contextlib import closing
@@ -55,46 +55,46 @@ WORKED: dict[WeightMode, list[float]] = {
 
 
 @pytest.mark.parametrize("weights", WORKED)
-def test_two_of_ten_clients(weights: WeightMode) -> None:
+def test_worked_result_of_every_weight_mode(weights: WeightMode) -> None:
     assert merge(FedAvg(weights=weights), START, TWO, OF_TEN) == pytest.approx(WORKED[weights], rel=1e-12)
 
 
 CAPPED: list[tuple[WeightMode, float, list[float]]] = [
     ("unbiased", 0.3, [1.1, -0.8]),  # (1, −2) + .3·(1, 2) + .2·(−1, 3)
     ("cohort", 0.5, [1.0, 0.5]),  # (1, −2) + .5·(1, 2) + .5·(−1, 3)
-    ("scaled", 0.5, [1.0, 0.5]),  # both at the cap
-    ("scaled", 2.0, WORKED["scaled"]),  # neither
+    ("scaled", 0.5, [1.0, 0.5]),  # both weights reach the cap
+    ("scaled", 2.0, WORKED["scaled"]),  # neither weight reaches the cap
 ]
 
 
 @pytest.mark.parametrize(("weights", "cap", "expected"), CAPPED)
-def test_large_weights_are_capped(weights: WeightMode, cap: float, expected: list[float]) -> None:
+def test_max_weight_caps_large_weights(weights: WeightMode, cap: float, expected: list[float]) -> None:
     assert merge(FedAvg(weights=weights, max_weight=cap), START, TWO, OF_TEN) == pytest.approx(expected, rel=1e-12)
 
 
-def test_n_total_delta_is_damping_by_the_share_of_samples() -> None:
+def test_n_total_delta_equals_damping_by_the_share_of_samples() -> None:
     damped = merge(FedAvg(server_lr=0.3), START, TWO, OF_TEN)
     assert damped == pytest.approx([1.1, -1.3], rel=1e-12)
     assert merge(FedAvg(weights="n_total_delta"), START, TWO, OF_TEN) == pytest.approx(damped, rel=1e-12)
 
 
 @pytest.mark.parametrize("weights", ["n_selected", "n_total_delta", "n_total_model"])
-def test_with_everybody_three_modes_coincide(weights: WeightMode) -> None:
-    everybody = Members(num_clients=2, total_samples=30, k=2)
-    assert merge(FedAvg(weights=weights), START, TWO, everybody) == pytest.approx(WORKED["n_selected"], rel=1e-12)
+def test_when_all_clients_train_three_weight_modes_coincide(weights: WeightMode) -> None:
+    all_clients = Members(num_clients=2, total_samples=30, k=2)
+    assert merge(FedAvg(weights=weights), START, TWO, all_clients) == pytest.approx(WORKED["n_selected"], rel=1e-12)
 
 
-def test_scaled_with_everybody_is_n_selected() -> None:
-    everybody = Members(num_clients=2, total_samples=30, k=2)
-    assert merge(FedAvg(weights="scaled"), START, TWO, everybody) == pytest.approx(WORKED["n_selected"], rel=1e-12)
+def test_when_all_clients_train_scaled_equals_n_selected() -> None:
+    all_clients = Members(num_clients=2, total_samples=30, k=2)
+    assert merge(FedAvg(weights="scaled"), START, TWO, all_clients) == pytest.approx(WORKED["n_selected"], rel=1e-12)
 
 
-def test_one_client_is_its_model_exactly() -> None:
+def test_the_average_of_one_client_is_exactly_its_model() -> None:
     assert merge(FedAvg(), START, TWO[:1], OF_TEN) == [2.0, 0.0]
     assert merge(FedAvg(weights="uniform"), START, TWO[1:], OF_TEN) == [0.0, 1.0]
 
 
-def test_only_n_total_model_shrinks_a_constant_model() -> None:
+def test_only_n_total_model_shrinks_models_that_agree() -> None:
     constant = [update(0, 20, 7.0, 7.0), update(1, 10, 7.0, 7.0)]
     start = model(7.0, 7.0)
     assert merge(FedAvg(), start, constant, OF_TEN) == [7.0, 7.0]
@@ -102,29 +102,29 @@ def test_only_n_total_model_shrinks_a_constant_model() -> None:
     assert merge(FedAvg(weights="n_total_model"), start, constant, OF_TEN) == pytest.approx([2.1, 2.1], rel=1e-12)
 
 
-def test_equal_sizes_make_n_selected_and_uniform_the_same() -> None:
+def test_with_equal_sizes_n_selected_equals_uniform() -> None:
     equal = [update(0, 15, 2.0, 0.0), update(1, 15, 0.0, 1.0)]
     assert merge(FedAvg(), START, equal, OF_TEN) == merge(FedAvg(weights="uniform"), START, equal, OF_TEN)
 
 
-def test_repeats_count_as_often_as_they_were_drawn() -> None:
+def test_clients_count_as_often_as_they_were_drawn() -> None:
     drawn = Members(num_clients=10, total_samples=100, k=4, multiplicity={0: 1, 1: 3})
     assert merge(FedAvg(weights="uniform"), START, TWO, drawn) == pytest.approx([0.5, 0.75], rel=1e-12)
-    assert merge(FedAvg(), START, TWO, drawn) == pytest.approx([0.8, 0.6], rel=1e-12)  # weights 20 and 30
+    assert merge(FedAvg(), START, TWO, drawn) == pytest.approx([0.8, 0.6], rel=1e-12)  # the weights are 20 and 30
 
 
-def test_nobody_leaves_the_model_as_it_is() -> None:
+def test_without_an_update_the_model_stays_unchanged() -> None:
     assert FedAvg(server_lr=0.5).aggregate(START, iter(()), OF_TEN) is START
 
 
 @pytest.mark.parametrize("weights", ["unbiased", "cohort"])
-def test_weights_that_the_strategy_does_not_give_are_an_error(weights: WeightMode) -> None:
+def test_weight_modes_that_need_missing_values_of_the_strategy_are_rejected(weights: WeightMode) -> None:
     with pytest.raises(UsageError, match=rf"algorithm.weights = '{weights}': .*use n_selected or uniform"):
         merge(FedAvg(weights=weights), START, TWO, Members(num_clients=10, total_samples=100, k=2))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_mean_of_identical_models_is_that_model(dtype: torch.dtype) -> None:
+def test_the_mean_of_identical_models_is_exactly_that_model(dtype: torch.dtype) -> None:
     mean, one = RunningMean(), torch.randn(1000, generator=torch.Generator().manual_seed(1), dtype=dtype)
     for weight in (0.1, 7.0, 1e-9, 3e5, 1 / 3):
         mean.add({"w": one.clone()}, weight)
@@ -143,8 +143,8 @@ def test_integer_entries_take_the_maximum_and_stay_integers() -> None:
 
 @pytest.mark.parametrize("weights", ["n_selected", "uniform", "n_total_delta", "scaled", "unbiased", "cohort"])
 @pytest.mark.parametrize("server_lr", [1.0, 0.5])
-def test_an_entry_that_no_client_sent_stays_as_it_was(weights: WeightMode, server_lr: float) -> None:
-    """Two clients send ``w`` and neither sends ``v``, which they hold at other values."""
+def test_an_entry_that_no_client_sent_stays_unchanged(weights: WeightMode, server_lr: float) -> None:
+    """Two clients send ``w``. Neither sends ``v``, although both have other values of it."""
     start = {**START, "v": torch.tensor([3.0, 5.0], dtype=torch.float64)}
     sent = [
         replace(one, state={**one.state, "v": torch.full((2,), 100.0, dtype=torch.float64)}, sent=frozenset({"w"}))
@@ -160,33 +160,33 @@ def test_an_entry_that_no_client_sent_stays_as_it_was(weights: WeightMode, serve
 # --- G3: damping -----------------------------------------------------------------------------------------------------------
 
 
-def test_worked_damping() -> None:
+def test_worked_server_damping() -> None:
     assert blend(model(1, 2), model(0.8, 2.4), 0.5)["w"].tolist() == pytest.approx([0.9, 2.2], rel=1e-12)
     assert merge(FedAvg(server_lr=0.5), model(1, 2), [update(0, 5, 0.8, 2.4)], OF_TEN) == pytest.approx([0.9, 2.2])
 
 
 @pytest.mark.parametrize("s", [0.1, 0.5, 1.0])
-def test_a_constant_target_is_approached_geometrically(s: float) -> None:
+def test_damping_approaches_a_constant_target_geometrically(s: float) -> None:
     algorithm, w = FedAvg(server_lr=s), model(10.0)
     for r in range(1, 8):
         w = algorithm.aggregate(w, iter([update(0, 5, 2.0)]), OF_TEN)
         assert w["w"].item() - 2.0 == pytest.approx(8.0 * (1 - s) ** r, abs=1e-12)
 
 
-# --- G1: FedSGD is centralised descent -------------------------------------------------------------------------------------
+# --- G1: FedSGD equals centralized descent ---------------------------------------------------------------------------------
 
 LR, ROUNDS = 0.1, 15
 
 
-def standardised(data: Dataset) -> Tensor:
-    """Training features in double precision, mean 0 and deviation 1 per column, or over all pixels of grey images."""
+def standardized(data: Dataset) -> Tensor:
+    """Training features in double precision with mean 0 and deviation 1 per column, or over all pixels of gray images."""
     features = data.train_features.astype(np.float64)
     axis = (0, 2, 3) if features.ndim == 4 else 0
     features = (features - features.mean(axis=axis, keepdims=True)) / features.std(axis=axis, keepdims=True)
     return torch.from_numpy(features.reshape(len(features), -1))
 
 
-def centralised(start: ModelState, x: Tensor, y: Tensor) -> ModelState:
+def full_batch_descent(start: ModelState, x: Tensor, y: Tensor) -> ModelState:
     """Full-batch gradient descent on all data, in plain torch: one linear layer, or two with ReLU between."""
     w = {name: value.clone().requires_grad_() for name, value in start.items()}
     for _ in range(ROUNDS):
@@ -211,30 +211,32 @@ def centralised(start: ModelState, x: Tensor, y: Tensor) -> ModelState:
         (DirichletClass(alpha=0.5, variant="plain", min_size=1), 30),
     ],
 )
-def test_fedsgd_with_everybody_is_full_batch_descent(name: str, network: Model, rule: Rule, clients: int) -> None:
+def test_fedsgd_with_all_clients_equals_full_batch_descent(name: str, network: Model, rule: Rule, clients: int) -> None:
     training = Training(lr=LR, precision="float64", epochs=4, batch_size=16)  # FedSGD sets its own epochs and batches
-    check_descent(FedSGD(), training, name, network, rule, clients)
+    check_full_batch_descent(FedSGD(), training, name, network, rule, clients)
 
 
 @pytest.mark.parametrize("clients", [1, 12])
-def test_fedavg_with_everybody_and_one_full_batch_is_full_batch_descent(clients: int) -> None:
-    """S_t = A_t, E = 1, B = ∞: the mean of one step each, weighted by size, is the step on the union."""
+def test_fedavg_with_all_clients_and_one_full_batch_equals_full_batch_descent(clients: int) -> None:
+    """S_t = A_t, E = 1, B = ∞: the mean of the clients' single steps, weighted by size, is the step on all data."""
     training = Training(lr=LR, momentum=0.0, precision="float64", epochs=1, batch_size=0)
-    check_descent(FedAvg(), training, "digits", Mlp(hidden=16), DirichletClass(alpha=0.1, min_size=1), clients)
+    check_full_batch_descent(
+        FedAvg(), training, "digits", Mlp(hidden=16), DirichletClass(alpha=0.1, min_size=1), clients
+    )
 
 
-def check_descent(
+def check_full_batch_descent(
     algorithm: Algorithm, training: Training, name: str, network: Model, rule: Rule, clients: int
 ) -> None:
     data = load(name)
     federation = gather(data, partition(rule, data.train_labels, clients, seed=5), validation=0.1, seed=5)
-    everybody = Cohort(np.arange(clients))
+    all_clients = Cohort(np.arange(clients))
     members = Members(num_clients=clients, total_samples=data.num_train, k=clients)
     with closing(LocalEngine(federation, network, training, algorithm, seed=5, workers=2)) as engine:
         start = w = engine.initial_model()
         for t in range(1, ROUNDS + 1):
-            w = algorithm.aggregate(w, engine.train(w, t, everybody, algorithm), members)
-    expected = centralised(start, standardised(data), torch.from_numpy(data.train_labels))
+            w = algorithm.aggregate(w, engine.train(w, t, all_clients, algorithm), members)
+    expected = full_batch_descent(start, standardized(data), torch.from_numpy(data.train_labels))
     for key, value in expected.items():
         assert (w[key] - value).norm() <= 1e-10 * value.norm(), key
         assert (start[key] - value).norm() > 1e-2 * value.norm(), "nothing was learned"

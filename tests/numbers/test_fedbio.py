@@ -39,13 +39,13 @@ SampleLosses = Callable[[Tensors], Tensor]
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Two threads on tensors of six numbers wait for each other."""
+    """With tensors of six numbers, a second thread only costs time."""
     with one_thread():
         yield
 
 
 class OneClient:
-    """A :class:`Problem` of two functions of the parameters: the losses of the training samples, and the held-out loss."""
+    """A :class:`Problem` defined by two functions of the parameters: the losses of the training samples, and the held-out loss."""
 
     def __init__(self, parameters: Tensors, losses: SampleLosses, held_out_loss: SampleLosses, t: int = 100) -> None:
         self.parameters = {name: value.clone().requires_grad_() for name, value in parameters.items()}
@@ -88,7 +88,7 @@ class OneClient:
 
 
 def solve_for_u(algorithm: FedBiO, problem: OneClient, steps: int) -> Tensors:
-    """u after many local steps that leave y and λ where they are."""
+    """u after many local steps that do not change y and λ."""
     for _ in range(steps):
         algorithm.backward(problem)
     u: Tensors = problem.notes["u"]
@@ -96,7 +96,7 @@ def solve_for_u(algorithm: FedBiO, problem: OneClient, steps: int) -> Tensors:
 
 
 def hypergradient(algorithm: FedBiO, problem: OneClient, steps: int) -> Tensor:
-    """∂/∂λ_j = −κσ'(λ_j)/N·⟨∇ℓ_j, u⟩, with what the algorithm's own steps find."""
+    """∂/∂λ_j = −κσ'(λ_j)/N·⟨∇ℓ_j, u⟩, with u and the slopes from the algorithm's steps."""
     u = solve_for_u(algorithm, problem, steps)
     lam: Tensor = problem.notes["lambda"]
     slopes, _ = algorithm._differences(problem, u, algorithm._weights(lam))
@@ -105,19 +105,19 @@ def hypergradient(algorithm: FedBiO, problem: OneClient, steps: int) -> Tensor:
     return -algorithm.kappa * sigma * (1 - sigma) * slopes / len(lam)
 
 
-# --- three samples, the last of them wrong ---------------------------------------------------------------------------------
+# --- three samples, the last one wrong -------------------------------------------------------------------------------------
 
 T = torch.tensor([1.0, 1.2, 5.0], dtype=torch.float64)
 RHO = 0.1
 
 
-def best_y(lam: Tensor) -> float:
+def optimal_y(lam: Tensor) -> float:
     """argmin_y of Σ σ(λ_j)/3·½(y − t_j)² + ρ/2·y²."""
     weights = torch.sigmoid(lam) / 3
     return float((weights * T).sum() / (weights.sum() + RHO))
 
 
-def three(y: float, **values: Any) -> OneClient:
+def three_samples(y: float, **values: Any) -> OneClient:
     return OneClient(
         {"y": torch.tensor([y], dtype=torch.float64)},
         losses=lambda at: 0.5 * (at["y"] - T) ** 2,
@@ -127,31 +127,31 @@ def three(y: float, **values: Any) -> OneClient:
 
 
 def test_worked_hypergradient() -> None:
-    problem = three(best_y(torch.zeros(3, dtype=torch.float64)))
+    problem = three_samples(optimal_y(torch.zeros(3, dtype=torch.float64)))
     assert problem.parameters["y"].item() == pytest.approx(2.0, rel=1e-12)
     algorithm = FedBiO(kappa=1.0, rho=RHO, tau_u=0.5, eta_lambda=0.0)
-    found = hypergradient(algorithm, problem, 200)
+    result = hypergradient(algorithm, problem, 200)
     assert problem.notes["u"]["y"].item() == pytest.approx(5 / 3, rel=1e-8)
-    assert found.tolist() == pytest.approx([-0.138889, -0.111111, 0.416667], abs=5e-7)
+    assert result.tolist() == pytest.approx([-0.138889, -0.111111, 0.416667], abs=5e-7)
 
 
-def test_worked_hypergradient_equals_finite_differences() -> None:
+def test_hypergradient_of_three_samples_equals_finite_differences() -> None:
     algorithm, h = FedBiO(kappa=1.0, rho=RHO, tau_u=0.5, eta_lambda=0.0), 1e-5
     lam = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64)
-    problem = three(best_y(lam))
+    problem = three_samples(optimal_y(lam))
     problem.memory = {"lambda": {"lambda": lam}}
     differences = [
-        (0.5 * (best_y(lam + h * e) - 1) ** 2 - 0.5 * (best_y(lam - h * e) - 1) ** 2) / (2 * h)
+        (0.5 * (optimal_y(lam + h * e) - 1) ** 2 - 0.5 * (optimal_y(lam - h * e) - 1) ** 2) / (2 * h)
         for e in torch.eye(3, dtype=torch.float64)
     ]
     assert hypergradient(algorithm, problem, 300).tolist() == pytest.approx(differences, rel=1e-6)
 
 
-def test_the_outlier_is_removed() -> None:
-    """All steps at once (y by .3, u by 1, λ by .5 times its hypergradient), from zeros. Every λ with y* = 1 is a solution; which of
-    them is reached depends on the steps."""
+def test_gradient_steps_remove_the_outlier() -> None:
+    """y, u and λ change together from zero, with the steps .3, 1 and .5. Every λ with y* = 1 is a solution, and the steps determine
+    which one is reached."""
     algorithm = FedBiO(kappa=1.0, rho=RHO, tau_u=1.0, eta_lambda=0.0)
-    problem = three(0.0)
+    problem = three_samples(0.0)
     for _ in range(1500):
         u, lam = algorithm._state(problem)
         slopes, _ = algorithm._differences(problem, u, algorithm._weights(lam))
@@ -164,10 +164,10 @@ def test_the_outlier_is_removed() -> None:
     assert torch.sigmoid(problem.notes["lambda"]).tolist() == pytest.approx([0.692, 0.614, 0.044], abs=5e-4)
 
 
-def test_the_outlier_is_removed_by_normalised_steps_as_well() -> None:
-    """The algorithm as it runs, y, u and λ together."""
+def test_the_algorithms_normalized_steps_remove_the_outlier() -> None:
+    """The steps of the algorithm itself change y, u and λ together."""
     algorithm = FedBiO(kappa=1.0, rho=RHO, tau_u=0.5, eta_lambda=0.01, warmup_rounds=0)
-    problem = three(0.0)
+    problem = three_samples(0.0)
     for _ in range(1500):
         algorithm.backward(problem)
         descend(problem, 0.3)
@@ -217,7 +217,7 @@ def minimum(losses: SampleLosses, start: Tensors, lam: Tensor, rho: float, steps
 
 
 def test_hypergradient_of_a_classifier_equals_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fedbio, "DISTANCE", 1e-4)  # no noise to drown in, in double precision
+    monkeypatch.setattr(fedbio, "DISTANCE", 1e-4)  # possible in double precision, which has little noise
     losses, held_out, start = softmax_regression()
     rho, h = 0.2, 1e-4
     lam = torch.linspace(-1, 1, 8, dtype=torch.float64)
@@ -237,8 +237,8 @@ def test_hypergradient_of_a_classifier_equals_finite_differences(monkeypatch: py
 # --- the client's step ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_step_needs_no_extra_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, calls = three(2.0), []
+def test_the_first_step_evaluates_the_losses_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, calls = three_samples(2.0), []
     evaluate = problem.losses_and_gradient
     monkeypatch.setattr(problem, "losses_and_gradient", lambda *given: calls.append(given) or evaluate(*given))
     algorithm = FedBiO(kappa=1.0, rho=RHO, tau_u=0.1)
@@ -251,9 +251,9 @@ def test_the_first_step_needs_no_extra_evaluations(monkeypatch: pytest.MonkeyPat
     assert len(calls) == 4
 
 
-def test_weights_rest_during_the_warm_up() -> None:
+def test_weights_do_not_change_during_the_warm_up() -> None:
     for t, moves in ((5, False), (6, True)):
-        problem = three(2.0, t=t)
+        problem = three_samples(2.0, t=t)
         algorithm = FedBiO(warmup_rounds=5)
         for _ in range(3):
             algorithm.backward(problem)
@@ -261,21 +261,21 @@ def test_weights_rest_during_the_warm_up() -> None:
         assert problem.notes["u"]["y"].any()
 
 
-def test_limits() -> None:
+def test_weights_and_u_are_limited_and_invalid_values_are_ignored() -> None:
     far = torch.tensor([5.99, -5.99, 0.0])
     assert reweighed(far, torch.tensor([1.0, -1.0, 0.0]), 2.0, 100.0).tolist() == [LIMIT, -LIMIT, 0.0]
     assert reweighed(far, torch.tensor([math.nan, 1.0, 1.0]), 2.0, 0.1).tolist() == far.tolist()
-    problem = three(1e6)
+    problem = three_samples(1e6)
     FedBiO(tau_u=1.0).backward(problem)
     assert problem.notes["u"]["y"].item() == pytest.approx(10.0)
-    problem = three(2.0)
+    problem = three_samples(2.0)
     problem.received = {"u": {"y": torch.tensor([math.inf], dtype=torch.float64)}}
     FedBiO().backward(problem)
     assert problem.notes["u"]["y"].item() == 0.0
 
 
-def test_without_held_out_samples_u_stays() -> None:
-    problem = three(2.0)
+def test_without_held_out_samples_u_stays_unchanged() -> None:
+    problem = three_samples(2.0)
     problem.held_out = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
     problem.received = {"u": {"y": torch.tensor([0.5], dtype=torch.float64)}}
     algorithm = FedBiO(warmup_rounds=0)
@@ -290,7 +290,7 @@ def test_without_held_out_samples_u_stays() -> None:
 MEMBERS = Members(num_clients=10, total_samples=100, k=2)
 
 
-def an_update(client: int, num_samples: int, change: float) -> Update:
+def update_of(client: int, num_samples: int, change: float) -> Update:
     state = {"y": torch.tensor([float(client)])}
     return Update(client, num_samples, 1, state, extra={"u": {"y": torch.tensor([change])}})
 
@@ -298,16 +298,16 @@ def an_update(client: int, num_samples: int, change: float) -> Update:
 def test_u_moves_by_the_weighted_mean_of_changes() -> None:
     algorithm = FedBiO()
     assert algorithm.broadcast() == {}
-    model = algorithm.aggregate({"y": torch.zeros(1)}, iter([an_update(0, 10, 1.0), an_update(1, 30, 2.0)]), MEMBERS)
+    model = algorithm.aggregate({"y": torch.zeros(1)}, iter([update_of(0, 10, 1.0), update_of(1, 30, 2.0)]), MEMBERS)
     assert model["y"].tolist() == [0.75]
     assert algorithm.broadcast()["u"]["y"].tolist() == [1.75]
-    algorithm.aggregate(model, iter([an_update(0, 10, 2.0)]), MEMBERS)
+    algorithm.aggregate(model, iter([update_of(0, 10, 2.0)]), MEMBERS)
     assert algorithm.u["y"].tolist() == [3.75]
     algorithm.aggregate(model, iter([]), MEMBERS)
     assert algorithm.u["y"].tolist() == [3.75]
-    algorithm.aggregate(model, iter([an_update(0, 10, 50.0)]), MEMBERS)
+    algorithm.aggregate(model, iter([update_of(0, 10, 50.0)]), MEMBERS)
     assert algorithm.u["y"].tolist() == [10.0]
-    algorithm.aggregate(model, iter([an_update(0, 10, math.inf)]), MEMBERS)
+    algorithm.aggregate(model, iter([update_of(0, 10, math.inf)]), MEMBERS)
     assert algorithm.u["y"].tolist() == [0.0]
 
 
@@ -323,28 +323,28 @@ SETTING: dict[str, Any] = {
     "systems": {"dropout": 0.2},
     "training": {"lr": 0.01},
 }
-QUICK = {"name": "fedbio", "warmup_rounds": 1}
+SHORT_FEDBIO = {"name": "fedbio", "warmup_rounds": 1}
 
 
-def test_without_cleaning_it_is_fedavg_to_the_bit(tmp_path: Path) -> None:
-    found = {}
+def test_without_cleaning_a_run_is_bit_identical_to_fedavg(tmp_path: Path) -> None:
+    result = {}
     for algorithm in ({"name": "fedbio", "eta_lambda": 0.0, "rho": 0.0, "warmup_rounds": 0}, {"name": "fedavg"}):
         run = fedcohort.run(small(**SETTING, algorithm=algorithm), runs=tmp_path)
-        found[algorithm["name"]] = (run.path / "model.safetensors").read_bytes(), run.rounds["train_loss"].tolist()
-    assert found["fedbio"] == found["fedavg"]
+        result[algorithm["name"]] = (run.path / "model.safetensors").read_bytes(), run.rounds["train_loss"].tolist()
+    assert result["fedbio"] == result["fedavg"]
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    experiment = small(**SETTING, algorithm=QUICK)
-    straight = fedcohort.run(experiment, runs=tmp_path / "a")
+def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path: Path) -> None:
+    experiment = small(**SETTING, algorithm=SHORT_FEDBIO)
+    uninterrupted = fedcohort.run(experiment, runs=tmp_path / "a")
     with pytest.raises(KeyboardInterrupt):
         fedcohort.run(experiment, runs=tmp_path / "b", progress=stop_after(1))
     resumed = fedcohort.run(experiment, runs=tmp_path / "b")
-    assert record(resumed) == record(straight)
-    assert all(math.isfinite(loss) for loss in straight.rounds["test_loss"])
+    assert record(resumed) == record(uninterrupted)
+    assert all(math.isfinite(loss) for loss in uninterrupted.rounds["test_loss"])
 
 
-def test_weights_are_kept_by_admitted_clients_only() -> None:
+def test_only_admitted_clients_keep_their_weights() -> None:
     with a_game(Given(algorithm=FedBiO(warmup_rounds=0)), **SETTING) as game:
         engine, algorithm, model = game.engine, game.algorithm, game.model
         updates = list(engine.train(model, 1, Cohort(np.array([1, 2])), algorithm))
@@ -355,26 +355,26 @@ def test_weights_are_kept_by_admitted_clients_only() -> None:
         assert set(updates[0].extra) == {"u"}
 
 
-def test_a_held_out_part_is_needed() -> None:
+def test_fedbio_without_a_held_out_part_is_rejected() -> None:
     with pytest.raises(UsageError, match=r"^federation\.holdout = 0: 'fedbio' needs a held-out part"):
         Experiment(algorithm="fedbio")
 
 
-def test_clean_samples_of_the_server_are_sent_to_everybody(tmp_path: Path) -> None:
+def test_clean_val_sends_clean_samples_of_the_server_to_all_clients(tmp_path: Path) -> None:
     values = SETTING | {"rounds": 2}
     with a_game(Given(algorithm=FedBiO(clean_val=16)), **values) as game:
         clean = game.algorithm.broadcast()["clean"]
         assert clean["features"].shape == (16, 1, 8, 8)
         assert clean["labels"].shape == (16,)
-        [own] = game.engine.train(game.model, 1, Cohort(np.array([1])), FedBiO())
-        [better] = game.engine.train(game.model, 1, Cohort(np.array([1])), game.algorithm)
-        assert bits(own.extra["u"]) != bits(better.extra["u"])
+        [without_clean_samples] = game.engine.train(game.model, 1, Cohort(np.array([1])), FedBiO())
+        [with_clean_samples] = game.engine.train(game.model, 1, Cohort(np.array([1])), game.algorithm)
+        assert bits(without_clean_samples.extra["u"]) != bits(with_clean_samples.extra["u"])
     with pytest.raises(UsageError, match=r"^algorithm\.clean_val = 999: the server's validation set has \d+ samples"):
         fedcohort.run(small(**values), algorithm=FedBiO(clean_val=999), runs=tmp_path)
 
 
 def cleaning_federation(num_clients: int = 2) -> tuple[Federation, np.ndarray]:
-    """Two well separated classes, a third of the labels of each client's training part wrong, held-out parts clean."""
+    """Two well separated classes, with about 30% wrong labels in each client's training part and clean held-out parts."""
     draw = rng(0, "cleaning")
     labels = draw.integers(0, 2, 300)
     features = draw.normal(size=(300, 5)) + 3.0 * np.eye(2, 5)[labels]
@@ -406,20 +406,23 @@ def test_wrong_labels_lose_weight() -> None:
         assert lam[bad].mean() < -1 < 0.5 < lam[~bad].mean()
 
 
-def test_batch_statistics_are_those_of_the_plain_step() -> None:
-    """Evaluations beside the step leave running statistics alone: with batch norm, too, it is FedAvg without cleaning."""
+def test_extra_evaluations_leave_batch_statistics_unchanged() -> None:
+    """With batch norm, too, FedBiO without cleaning equals FedAvg."""
     fed, _ = cleaning_federation()
     model = as_model(lambda shape, classes: nn.Sequential(nn.BatchNorm1d(*shape), nn.Linear(*shape, classes)))
-    found = []
+    result = []
     algorithms: Sequence[Algorithm] = (FedAvg(), FedBiO(eta_lambda=0.0, rho=0.0))
     for algorithm in algorithms:
         with closing(LocalEngine(fed, model, Training(batch_size=8), algorithm, 0, workers=1)) as engine:
             [update] = engine.train(engine.initial_model(), 1, Cohort(np.array([0])), algorithm)
         assert int(update.state["0.num_batches_tracked"]) == update.steps > 5
-        found.append(bits(update.state))
-    assert found[0] == found[1]
+        result.append(bits(update.state))
+    assert result[0] == result[1]
 
 
-def test_the_fake_client_is_a_problem() -> None:
-    problem: Problem = three(1.0)
+def test_the_fake_client_has_all_members_of_a_problem() -> None:
+    problem: Problem = three_samples(1.0)
     assert problem.num_samples == 3
+    members = {*Problem.__annotations__, *(name for name in vars(Problem) if not name.startswith("_"))}
+    assert len(members) > 10
+    assert [name for name in sorted(members) if not hasattr(problem, name)] == []

@@ -1,4 +1,4 @@
-"""FedDF (spec G7): worked losses, its edges on a small network, and whole runs."""
+"""FedDF (spec G7): worked losses, edge cases on a small network, and whole runs."""
 
 import dataclasses
 import math
@@ -47,19 +47,19 @@ def test_worked_loss_of_averaged_losses() -> None:
 
 
 def test_averaged_probabilities_have_the_gradient_of_averaged_losses() -> None:
-    found = {}
+    result = {}
     for target in ("avg_probs", "avg_losses"):
         student = STUDENT.clone().requires_grad_()
         loss = distillation_loss(*targets(TEACHERS, ONCE, 2.0, target), student, 2.0)  # type: ignore[arg-type]
-        (found[target],) = torch.autograd.grad(loss, student)
-    assert torch.equal(found["avg_probs"], found["avg_losses"])
+        (result[target],) = torch.autograd.grad(loss, student)
+    assert torch.equal(result["avg_probs"], result["avg_losses"])
     q, constant = targets(TEACHERS, ONCE, 1.0, "avg_probs")
     kl = functional.kl_div(functional.log_softmax(STUDENT, -1), q, reduction="batchmean")
     assert float(distillation_loss(q, constant, STUDENT, 1.0)) == pytest.approx(float(kl), rel=1e-12)
 
 
 @pytest.mark.parametrize("target", ["avg_logits", "avg_losses", "avg_probs"])
-def test_teachers_like_the_student_lose_nothing(target: Any) -> None:
+def test_the_loss_is_zero_when_all_teachers_equal_the_student(target: Any) -> None:
     same = STUDENT.expand(4, 1, 3)
     loss = distillation_loss(*targets(same, torch.ones(4), 1.0, target), STUDENT, 1.0)
     assert float(loss) == pytest.approx(0, abs=1e-15)
@@ -71,7 +71,7 @@ def test_a_teacher_drawn_twice_counts_twice() -> None:
     assert torch.allclose(twice, thrice, rtol=1e-14)
 
 
-# --- the server half on a small network --------------------------------------------------------------------------------------
+# --- distillation on a small network -----------------------------------------------------------------------------------------
 
 CLASSES = 3
 
@@ -83,7 +83,7 @@ def samples(n: int, purpose: str) -> tuple[Tensor, Tensor]:
     return features.float(), labels
 
 
-def some_tools(*, validation: int = 60, public: int = 100, build: Any = None) -> ServerTools:
+def small_tools(*, validation: int = 60, public: int = 100, build: Any = None) -> ServerTools:
     return ServerTools(
         build=build or (lambda: nn.Linear(2, CLASSES)),
         prepared=lambda features, dtype: features.to(dtype),
@@ -95,7 +95,7 @@ def some_tools(*, validation: int = 60, public: int = 100, build: Any = None) ->
 
 
 def linear(seed: int, scale: float = 1.0) -> ModelState:
-    """A linear model of the classes, with noise."""
+    """A linear model that separates the classes, with noise."""
     draw = rng(seed, "model")
     weight = torch.tensor([[2.0, -1], [-1, 2.0], [-1, -1]]) + torch.from_numpy(draw.normal(size=(CLASSES, 2))).float()
     return {"weight": weight * scale, "bias": torch.zeros(CLASSES)}
@@ -111,7 +111,7 @@ MEMBERS = Members(num_clients=10, total_samples=550, k=3)
 def merge(
     algorithm: FedDF, updates: Sequence[Update], tools: ServerTools | None = None, members: Members = MEMBERS
 ) -> ModelState:
-    algorithm.prepare(tools or some_tools())
+    algorithm.prepare(tools or small_tools())
     return algorithm.aggregate(linear(99), iter(updates), members)
 
 
@@ -127,7 +127,7 @@ def mean(updates: Sequence[Update]) -> ModelState:
 
 
 def test_distillation_moves_the_average_towards_the_ensemble() -> None:
-    tools = some_tools()
+    tools = small_tools()
     student, average = merge(FedDF(), THREE, tools), mean(THREE)
 
     def loss(state: ModelState) -> float:
@@ -139,10 +139,10 @@ def test_distillation_moves_the_average_towards_the_ensemble() -> None:
     assert loss(student) < 0.5 * loss(average)
 
 
-def test_the_student_is_what_an_own_loop_gives() -> None:
-    """Five batches with a small public set, written a second time; learning rates on the half cosine, gradients clipped to 5."""
-    tools = some_tools(validation=0, public=20)
-    found = merge(FedDF(max_batches=5, batch_size=8, lr=0.1), THREE, tools)
+def test_distillation_agrees_with_an_independent_loop() -> None:
+    """Five batches of a small public set, with a cosine schedule of the learning rate and gradients clipped to norm 5."""
+    tools = small_tools(validation=0, public=20)
+    result = merge(FedDF(max_batches=5, batch_size=8, lr=0.1), THREE, tools)
     student = nn.Linear(2, CLASSES)
     student.load_state_dict(mean(THREE))
     teachers = [tools.model(u.state) for u in THREE]
@@ -160,87 +160,89 @@ def test_the_student_is_what_an_own_loop_gives() -> None:
         optimizer.step()
         scheduler.step()
     for name, value in student.state_dict().items():
-        assert torch.allclose(found[name], value, rtol=1e-4, atol=1e-6)
+        assert torch.allclose(result[name], value, rtol=1e-4, atol=1e-6)
 
 
-def test_one_teacher_is_the_result() -> None:
+def test_with_one_teacher_the_result_is_the_teacher() -> None:
     assert bits(merge(FedDF(), THREE[1:2])) == bits(THREE[1].state)
 
 
-def test_identical_teachers_change_nothing() -> None:
+def test_with_identical_teachers_the_result_is_that_model() -> None:
     alike = [dataclasses.replace(u, state=THREE[0].state) for u in THREE]
     assert bits(merge(FedDF(), alike)) == bits(THREE[0].state)
 
 
-def test_nobody_admitted_changes_nothing() -> None:
+def test_without_an_update_the_model_stays_unchanged() -> None:
     assert bits(merge(FedDF(), [])) == bits(linear(99))
 
 
-def test_without_a_validation_set_the_last_student_counts() -> None:
-    tools = some_tools(validation=0)
+def test_without_a_validation_set_the_last_student_is_the_result() -> None:
+    tools = small_tools(validation=0)
     short, long = (merge(FedDF(max_batches=n), THREE, tools) for n in (10, 60))
     assert bits(short) != bits(long)
     assert all(torch.isfinite(value).all() for value in long.values())
     assert bits(merge(FedDF(max_batches=10, eval_every=3, patience=1), THREE, tools)) == bits(short)
 
 
-def test_teachers_with_infinite_outputs_are_dropped() -> None:
-    ill = update(3, linear(3, scale=3e38 / 4))
-    assert torch.isfinite(ill.state["weight"]).all()
-    assert bits(merge(FedDF(), [*THREE, ill])) == bits(merge(FedDF(), THREE))
-    assert bits(merge(FedDF(), [THREE[0], ill])) == bits(THREE[0].state)
+def test_teachers_with_infinite_outputs_are_excluded() -> None:
+    overflowing = update(3, linear(3, scale=3e38 / 4))
+    assert torch.isfinite(overflowing.state["weight"]).all()
+    assert bits(merge(FedDF(), [*THREE, overflowing])) == bits(merge(FedDF(), THREE))
+    assert bits(merge(FedDF(), [THREE[0], overflowing])) == bits(THREE[0].state)
     algorithm = FedDF()
-    merge(algorithm, [*THREE, ill])
+    merge(algorithm, [*THREE, overflowing])
     assert [algorithm.weighed()[i] > 0 for i in range(4)] == [True, True, True, False]
-    assert bits(merge(FedDF(), [ill, update(4, linear(4, scale=3e38 / 4))])) == bits(linear(99))
+    assert bits(merge(FedDF(), [overflowing, update(4, linear(4, scale=3e38 / 4))])) == bits(linear(99))
 
 
-def test_the_worst_are_dropped_from_the_ensemble_but_not_from_the_average() -> None:
+def test_drop_worst_excludes_bad_teachers_from_the_ensemble_but_not_from_the_average() -> None:
     wrong = update(3, {"weight": -linear(3)["weight"], "bias": torch.zeros(CLASSES)})
-    tools = some_tools()
+    tools = small_tools()
     assert tools.accuracy(tools.model(wrong.state)) <= 1 / CLASSES
-    found = merge(FedDF(drop_worst=True), [*THREE, wrong], tools)
-    assert bits(found) != bits(merge(FedDF(), [*THREE, wrong], tools))
+    result = merge(FedDF(drop_worst=True), [*THREE, wrong], tools)
+    assert bits(result) != bits(merge(FedDF(), [*THREE, wrong], tools))
     assert bits(merge(FedDF(drop_worst=True), THREE, tools)) == bits(merge(FedDF(), THREE, tools))
     alone = merge(FedDF(drop_worst=True), [wrong, dataclasses.replace(wrong, client=4)], tools)
     assert bits(alone) == bits(wrong.state)
 
 
-def accuracies(monkeypatch: pytest.MonkeyPatch, *values: float) -> list[ModelState]:
-    """Let looks at the validation set find these values; the models that were looked at."""
-    given, seen = iter(values), list[ModelState]()
+def set_validation_accuracies(monkeypatch: pytest.MonkeyPatch, *values: float) -> list[ModelState]:
+    """Make successive evaluations return these accuracies; returns a list that collects the evaluated models."""
+    remaining, seen = iter(values), list[ModelState]()
 
     def accuracy(self: ServerTools, module: nn.Module) -> float:
         seen.append({name: value.clone() for name, value in module.state_dict().items()})
-        return next(given)
+        return next(remaining)
 
     monkeypatch.setattr(ServerTools, "accuracy", accuracy)
     return seen
 
 
-def test_patience_and_the_best_student(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The best after 20 batches; 20 batches later it is over."""
-    seen = accuracies(monkeypatch, 0.5, 0.7, 0.6, 0.65, 0.9)
-    found = merge(FedDF(eval_every=10, patience=20), THREE)
+def test_distillation_stops_after_patience_and_returns_the_best_student(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best student is that after 20 batches, and distillation stops 20 batches later."""
+    seen = set_validation_accuracies(monkeypatch, 0.5, 0.7, 0.6, 0.65, 0.9)
+    result = merge(FedDF(eval_every=10, patience=20), THREE)
     assert len(seen) == 4
-    assert bits(found) == bits(seen[1])
+    assert bits(result) == bits(seen[1])
 
 
 @pytest.mark.parametrize(("first", "wins"), [(0.8, 0), (0.7, 2), (0.6, 2)])
-def test_return_best_lets_the_average_compete(first: float, wins: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = accuracies(monkeypatch, first, 0.5, 0.7, 0.6)
-    found = merge(FedDF(return_best=True, max_batches=30, eval_every=10), THREE)
+def test_return_best_returns_the_average_if_no_student_is_better(
+    first: float, wins: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set_validation_accuracies(monkeypatch, first, 0.5, 0.7, 0.6)
+    result = merge(FedDF(return_best=True, max_batches=30, eval_every=10), THREE)
     assert bits(seen[0]) == bits(FedAvg().aggregate(linear(99), iter(THREE), MEMBERS))
-    assert bits(found) == bits(seen[wins])
+    assert bits(result) == bits(seen[wins])
 
 
-def test_what_was_not_sent_is_as_it_was_received() -> None:
+def test_entries_that_a_teacher_did_not_send_are_those_of_the_received_model() -> None:
     masked = [dataclasses.replace(u, sent=frozenset({"weight"})) for u in THREE]
     filled = [dataclasses.replace(u, state={"weight": u.state["weight"], "bias": linear(99)["bias"]}) for u in THREE]
     assert bits(merge(FedDF(), masked)) == bits(merge(FedDF(), filled))
 
 
-def test_batch_norm_can_be_refreshed() -> None:
+def test_refresh_statistics_recomputes_batch_norm_on_public_samples() -> None:
     def build() -> nn.Module:
         return nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, CLASSES))
 
@@ -248,27 +250,27 @@ def test_batch_norm_can_be_refreshed() -> None:
         fresh = {name: value.clone() for name, value in build().state_dict().items()}
         return fresh | {f"1.{name}": value for name, value in linear(i).items()}
 
-    tools = some_tools(build=build)
+    tools = small_tools(build=build)
     updates = [update(i, state(i)) for i in range(3)]
-    found = {refresh: merge(FedDF(refresh_statistics=refresh), updates, tools) for refresh in (False, True)}
-    assert found[True]["0.running_mean"].tolist() == pytest.approx(tools.public.mean(0).tolist(), abs=1e-5)
-    assert not torch.equal(found[True]["0.running_mean"], found[False]["0.running_mean"])
-    assert found[True]["0.num_batches_tracked"].dtype == torch.int64
+    result = {refresh: merge(FedDF(refresh_statistics=refresh), updates, tools) for refresh in (False, True)}
+    assert result[True]["0.running_mean"].tolist() == pytest.approx(tools.public.mean(0).tolist(), abs=1e-5)
+    assert not torch.equal(result[True]["0.running_mean"], result[False]["0.running_mean"])
+    assert result[True]["0.num_batches_tracked"].dtype == torch.int64
 
 
-def test_the_number_of_threads_does_not_matter() -> None:
-    before, found = torch.get_num_threads(), []
+def test_distillation_is_identical_for_any_number_of_threads() -> None:
+    before, result = torch.get_num_threads(), []
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.append(bits(merge(FedDF(), THREE)))
+            result.append(bits(merge(FedDF(), THREE)))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
-    assert found[0] == found[1]
+    assert result[0] == result[1]
 
 
-def test_weights_that_are_no_average() -> None:
+def test_weight_modes_that_are_no_average_are_rejected() -> None:
     with pytest.raises(UsageError, match=r"^algorithm\.weights = 'unbiased': FedDF averages"):
         FedDF(weights="unbiased")
 
@@ -281,28 +283,28 @@ SETTING: dict[str, Any] = {
     "federation": {"partition": {"name": "dirichlet_class", "alpha": 0.5}, "label_noise": {"name": "constant", "rate": 0.15}},
     "systems": {"dropout": 0.2},
 }  # fmt: skip
-QUICK = {"name": "feddf", "max_batches": 60, "eval_every": 20}
+SHORT_FEDDF = {"name": "feddf", "max_batches": 60, "eval_every": 20}
 
 
-def test_a_run_goes_on_where_it_stopped_and_says_what_is_public(tmp_path: Path) -> None:
-    experiment = small(**SETTING, algorithm=QUICK)
-    straight = fedcohort.run(experiment, runs=tmp_path / "a")
+def test_a_resumed_run_equals_an_uninterrupted_run_and_describes_the_public_samples(tmp_path: Path) -> None:
+    experiment = small(**SETTING, algorithm=SHORT_FEDDF)
+    uninterrupted = fedcohort.run(experiment, runs=tmp_path / "a")
     with pytest.raises(KeyboardInterrupt):
         fedcohort.run(experiment, runs=tmp_path / "b", progress=stop_after(1))
     resumed = fedcohort.run(experiment, runs=tmp_path / "b")
-    assert record(resumed) == record(straight)
-    assert all(math.isfinite(loss) for loss in straight.rounds["test_loss"])
-    assert straight.meta["public"].startswith("holdout: a random 0.1 of the training samples")
+    assert record(resumed) == record(uninterrupted)
+    assert all(math.isfinite(loss) for loss in uninterrupted.rounds["test_loss"])
+    assert uninterrupted.meta["public"].startswith("holdout: a random 0.1 of the training samples")
 
 
-def test_a_run_without_a_validation_set(tmp_path: Path) -> None:
-    run = fedcohort.run(small(**SETTING, algorithm=QUICK, data={"validation": 0.0}), runs=tmp_path)
+def test_a_run_without_a_validation_set_has_finite_losses(tmp_path: Path) -> None:
+    run = fedcohort.run(small(**SETTING, algorithm=SHORT_FEDDF, data={"validation": 0.0}), runs=tmp_path)
     assert all(math.isfinite(loss) for loss in run.rounds["test_loss"])
 
 
-def test_all_rows_lose_the_same_samples(tmp_path: Path) -> None:
+def test_public_samples_are_removed_from_the_clients_under_every_algorithm(tmp_path: Path) -> None:
     sizes = []
-    for algorithm in (QUICK, {"name": "fedavg"}):
+    for algorithm in (SHORT_FEDDF, {"name": "fedavg"}):
         values = SETTING | {"systems": {}}
         run = fedcohort.run(small(**values, algorithm=algorithm, selection="all"), runs=tmp_path)
         sizes.append(run.clients.groupby("client")["num_samples"].first())
@@ -312,7 +314,7 @@ def test_all_rows_lose_the_same_samples(tmp_path: Path) -> None:
     assert int(sizes[0].sum()) == everything - round(0.1 * everything)
 
 
-def test_public_samples_are_needed_and_the_same_for_all_rows() -> None:
+def test_missing_public_samples_and_public_samples_that_differ_between_rows_are_rejected() -> None:
     with pytest.raises(UsageError, match=r"^public\.name = 'none': 'feddf' needs public samples; use 'holdout'"):
         Experiment(algorithm="feddf")
     row = {"label": "x", "public": {"name": "holdout"}}
@@ -322,7 +324,7 @@ def test_public_samples_are_needed_and_the_same_for_all_rows() -> None:
         Experiment(sweep={"public.share": [0.1, 0.2]})
 
 
-def test_a_proxy_must_fit(tmp_path: Path) -> None:
+def test_proxy_data_that_do_not_fit_are_rejected(tmp_path: Path) -> None:
     for name, message in (
         ("breast_cancer", r"its samples are float32 \[30\], the clients' are uint8"),
         ("digits", "own data"),
@@ -332,8 +334,8 @@ def test_a_proxy_must_fit(tmp_path: Path) -> None:
             fedcohort.run(experiment, runs=tmp_path)
 
 
-def test_a_proxy_is_used(tmp_path: Path) -> None:
-    """A folder of images of the shape of digits."""
+def test_a_run_uses_proxy_data_of_the_same_shape(tmp_path: Path) -> None:
+    """The proxy is a folder of images with the shape of digits."""
     from PIL import Image
 
     draw = rng(0, "proxy")
@@ -341,7 +343,7 @@ def test_a_proxy_is_used(tmp_path: Path) -> None:
         folder = tmp_path / "other" / "ab"[i % 2]
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(draw.integers(0, 17, (8, 8)).astype("uint8")).save(folder / f"{i}.png")
-    experiment = small(**SETTING | {"rounds": 1, "public": {"name": str(tmp_path / "other")}}, algorithm=QUICK)
+    experiment = small(**SETTING | {"rounds": 1, "public": {"name": str(tmp_path / "other")}}, algorithm=SHORT_FEDDF)
     run = fedcohort.run(experiment, runs=tmp_path / "runs")
     assert run.meta["public"] == f"proxy: {tmp_path / 'other'}, labels discarded"
     assert "+" in run.meta["data"]

@@ -1,4 +1,4 @@
-"""FedNova: worked values (spec G5), effective steps measured on torch's own optimisers, and whole rounds by its formula in numpy."""
+"""FedNova: worked values (spec G5), effective steps measured on torch's optimizers, and whole rounds by the formula in numpy."""
 
 import itertools
 from contextlib import closing
@@ -21,7 +21,7 @@ from fedcohort.selection import Cohort
 from fedcohort.testing.base import SIZES, bits, everybody, small_federation
 from tests.experiments import small
 from tests.golden.test_same_bits import record
-from tests.numbers.local_problems import PLAIN, number, play
+from tests.numbers.local_problems import PLAIN, number, play_rounds
 
 MOMENTUM = Training(momentum=0.9)
 HALF = Members(num_clients=2, total_samples=2, k=2)
@@ -30,7 +30,7 @@ HALF = Members(num_clients=2, total_samples=2, k=2)
 
 
 def norm(training: Training, steps: int, pull: float = 0.0, **options: Any) -> float:
-    """With η = .1, so that μ = 10·ημ."""
+    """‖a_i‖₁ with η = .1 and ημ = ``pull``."""
     return float(effective_steps(training, steps, 0.1, pull / 0.1, **options))
 
 
@@ -42,7 +42,7 @@ def test_worked_norms(as_code: bool) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 17, 400])
-def test_closed_forms(steps: int) -> None:
+def test_norms_equal_their_closed_forms(steps: int) -> None:
     assert norm(PLAIN, steps) == steps
     momentum = sum((1 - 0.9**j) / (1 - 0.9) for j in range(1, steps + 1))
     assert norm(MOMENTUM, steps) == pytest.approx(momentum, rel=1e-12)
@@ -50,12 +50,12 @@ def test_closed_forms(steps: int) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
-def test_adam_counts_steps(optimizer: Any) -> None:
+def test_norms_of_adam_are_numbers_of_steps(optimizer: Any) -> None:
     assert norm(Training(optimizer=optimizer), 12, 0.1) == 12
 
 
-def measured(steps: int, momentum: float, nesterov: bool, pull: float) -> float:
-    """Σ_h |what a unit gradient in step h alone has moved in the end|/η, on torch's SGD; the proximal term is part of the gradient."""
+def measured_norm(steps: int, momentum: float, nesterov: bool, pull: float) -> float:
+    """Σ_h |final displacement by a unit gradient in step h alone|/η with torch's SGD; the gradient includes the proximal term."""
     total, lr = 0.0, 0.1
     for h in range(steps):
         x = torch.zeros(1, dtype=torch.float64)
@@ -72,12 +72,14 @@ def measured(steps: int, momentum: float, nesterov: bool, pull: float) -> float:
     [(0.0, False, 0.3), (0.9, False, 0.0), (0.9, False, 0.05), (0.9, False, 0.6), (0.5, True, 0.0), (0.9, True, 0.2)],
 )
 @pytest.mark.parametrize("steps", [1, 2, 13])
-def test_norms_are_what_torchs_optimiser_does(momentum: float, nesterov: bool, pull: float, steps: int) -> None:
+def test_norms_equal_those_measured_on_torchs_optimizers(
+    momentum: float, nesterov: bool, pull: float, steps: int
+) -> None:
     training = Training(momentum=momentum, nesterov=nesterov)
-    assert norm(training, steps, pull) == pytest.approx(measured(steps, momentum, nesterov, pull), rel=1e-10)
+    assert norm(training, steps, pull) == pytest.approx(measured_norm(steps, momentum, nesterov, pull), rel=1e-10)
 
 
-def test_the_codes_recursion_for_momentum_with_proximal_term() -> None:
+def test_norm_code_follows_the_recursion_of_the_authors_code() -> None:
     c = v = 0.0
     for steps in range(1, 8):
         c = 0.9 * c + 1
@@ -90,7 +92,7 @@ def test_the_codes_recursion_for_momentum_with_proximal_term() -> None:
 @pytest.mark.parametrize(
     "training", [PLAIN, MOMENTUM, Training(momentum=0.9, nesterov=True), Training(optimizer="adam")]
 )
-def test_a_stack_has_the_norms_of_its_clients(training: Training, as_code: bool) -> None:
+def test_a_stack_of_clients_has_the_norms_of_each_client_alone(training: Training, as_code: bool) -> None:
     steps, lr = torch.tensor([3, 0, 12, 1]), torch.tensor([0.1, 0.1, 0.2, 0.05], dtype=torch.float64)
     for mu in (0.0, 0.7):
         stacked = effective_steps(training, steps, lr, mu, as_code=as_code)
@@ -106,39 +108,44 @@ def test_a_stack_has_the_norms_of_its_clients(training: Training, as_code: bool)
 
 
 def test_worked_round() -> None:
-    """Gradients +1 and −1, η = .1, H = (2, 8): FedAvg moves by +.3, FedNova by 0."""
+    """With gradients +1 and −1, η = .1 and H = (2, 8), FedAvg moves by +.3 and FedNova by 0."""
     pull_both_ways = [lambda x: torch.ones_like(x), lambda x: -torch.ones_like(x)]
     training = Training(momentum=0.0, lr=0.1)
-    assert number(play(FedAvg(), pull_both_ways, 1, steps=(2, 8), training=training)[0]) == pytest.approx(
+    assert number(play_rounds(FedAvg(), pull_both_ways, 1, steps=(2, 8), training=training)[0]) == pytest.approx(
         0.3, abs=1e-12
     )
-    assert number(play(FedNova(), pull_both_ways, 1, steps=(2, 8), training=training)[0]) == pytest.approx(0, abs=1e-12)
+    assert number(play_rounds(FedNova(), pull_both_ways, 1, steps=(2, 8), training=training)[0]) == pytest.approx(
+        0, abs=1e-12
+    )
 
 
 def test_worked_tau() -> None:
-    """Gradients −1 and −1: both normalised updates are .1, so the step is .1·τ with τ = (2 + 8)/2 = 5."""
-    up = [lambda x: -torch.ones_like(x)] * 2
-    model, _ = play(FedNova(), up, 1, steps=(2, 8), training=Training(momentum=0.0, lr=0.1))
+    """With gradients −1 and −1, both normalized updates are .1, so the step is .1·τ with τ = (2 + 8)/2 = 5."""
+    gradients = [lambda x: -torch.ones_like(x)] * 2
+    model, _ = play_rounds(FedNova(), gradients, 1, steps=(2, 8), training=Training(momentum=0.0, lr=0.1))
     assert number(model) == pytest.approx(0.5, rel=1e-12)
 
 
-def test_the_codes_tau_with_a_proximal_term_counts_steps() -> None:
-    up, training = [lambda x: -torch.ones_like(x)] * 2, Training(momentum=0.0, lr=0.1)
-    paper, _ = play(FedNova(mu=1.0), up, 1, steps=(2, 8), training=training)
-    code, _ = play(FedNova(mu=1.0, norm="code"), up, 1, steps=(2, 8), training=training)
+def test_with_a_proximal_term_tau_of_the_code_is_the_mean_number_of_steps() -> None:
+    gradients, training = [lambda x: -torch.ones_like(x)] * 2, Training(momentum=0.0, lr=0.1)
+    paper, _ = play_rounds(FedNova(mu=1.0), gradients, 1, steps=(2, 8), training=training)
+    code, _ = play_rounds(FedNova(mu=1.0, norm="code"), gradients, 1, steps=(2, 8), training=training)
     norms = [(1 - 0.9**h) / 0.1 for h in (2, 8)]
     assert number(paper) == pytest.approx(0.1 * sum(norms) / 2, rel=1e-12)
     assert number(code) == pytest.approx(0.1 * 5, rel=1e-12)
 
 
-def test_without_a_proximal_term_paper_and_code_agree() -> None:
-    up = [lambda x: -torch.ones_like(x), lambda x: x - 2]
-    paper, code = (play(FedNova(norm=norm), up, 3, steps=(2, 8), training=MOMENTUM)[0] for norm in ("paper", "code"))  # type: ignore[arg-type]
+def test_without_a_proximal_term_norms_of_paper_and_code_agree() -> None:
+    gradients = [lambda x: -torch.ones_like(x), lambda x: x - 2]
+    paper, code = (
+        play_rounds(FedNova(norm=norm), gradients, 3, steps=(2, 8), training=MOMENTUM)[0]  # type: ignore[arg-type]
+        for norm in ("paper", "code")
+    )
     assert number(code) == pytest.approx(number(paper), rel=1e-12)
 
 
 def updates(*rows: tuple[int, int, float]) -> list[Update]:
-    """(N_i, ‖a_i‖₁ = H_i, w_i) of clients 0, 1, …"""
+    """The updates of clients 0, 1, … from rows (N_i, ‖a_i‖₁ = H_i, w_i)."""
     return [
         Update(i, n, steps, {"x": torch.tensor([x], dtype=torch.float64)}, {"effective": {"steps": torch.tensor(float(steps))}})
         for i, (n, steps, x) in enumerate(rows)
@@ -148,7 +155,7 @@ def updates(*rows: tuple[int, int, float]) -> list[Update]:
 ZERO: ModelState = {"x": torch.zeros(1, dtype=torch.float64)}
 
 
-def test_clients_without_a_step_are_left_out() -> None:
+def test_clients_without_a_step_have_no_weight() -> None:
     some, idle = updates((10, 3, 1.0), (30, 5, 2.0)), Update(7, 1000, 0, {"x": torch.tensor([9.0])})
     members = Members(num_clients=9, total_samples=2000, k=3)
     assert FedNova().weigh(idle, members) == 0
@@ -160,14 +167,14 @@ def test_clients_without_a_step_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [
-        # τ over normalised weights, the sum as the mode says: Δ/‖a‖ = (.5, .25)
+        # τ uses normalized weights, and the sum uses the weights of the mode: Δ/‖a‖ = (.5, .25)
         ("n_selected", (2 * 0.25 + 8 * 0.75) * (0.5 * 0.25 + 0.25 * 0.75)),
         ("uniform", 5 * 0.375),
         ("n_total_delta", (2 * 0.25 + 8 * 0.75) * (0.5 * 0.1 + 0.25 * 0.3)),
         ("scaled", (2 * 0.25 + 8 * 0.75) * (0.5 * 0.5 + 0.25 * 1.5)),
     ],
 )
-def test_weight_modes(weights: Any, expected: float) -> None:
+def test_worked_result_of_every_weight_mode(weights: Any, expected: float) -> None:
     members = Members(num_clients=10, total_samples=100, k=2)
     model = FedNova(weights=weights).aggregate(ZERO, iter(updates((10, 2, 1.0), (30, 8, 2.0))), members)
     assert number(model) == pytest.approx(expected, rel=1e-12)
@@ -175,7 +182,7 @@ def test_weight_modes(weights: Any, expected: float) -> None:
 
 @pytest.mark.parametrize("weights", ["n_selected", "uniform", "n_total_delta", "scaled", "n_total_model"])
 @pytest.mark.parametrize("server_lr", [1.0, 0.4])
-def test_equal_norms_are_fedavg_exactly(weights: Any, server_lr: float) -> None:
+def test_with_equal_norms_aggregation_equals_fedavg_exactly(weights: Any, server_lr: float) -> None:
     rows = updates((10, 6, 1.3), (30, 6, 2.7), (11, 6, -0.9))
     members = Members(num_clients=10, total_samples=100, k=3)
     options: dict[str, Any] = {"weights": weights, "server_lr": server_lr}
@@ -186,31 +193,34 @@ def test_equal_norms_are_fedavg_exactly(weights: Any, server_lr: float) -> None:
 @pytest.mark.parametrize(
     "training", [{"momentum": 0.9}, {"momentum": 0.0, "precision": "float64"}, {"optimizer": "adam", "lr": 0.01}]
 )
-def test_equal_steps_are_fedavg_bit_for_bit_over_a_run(training: dict[str, Any], tmp_path: Path) -> None:
-    """Full batches: every client does one step an epoch, whatever its size."""
+def test_with_equal_steps_a_run_is_bit_identical_to_fedavg(training: dict[str, Any], tmp_path: Path) -> None:
+    """With full batches, every client makes one step per epoch."""
 
     def run(algorithm: str) -> dict[str, Any]:
         settings = {"batch_size": 0, "epochs": 3, "lr": 0.1, **training}
-        found = record(fedcohort.run(small(rounds=4, algorithm=algorithm, training=settings), runs=tmp_path))
+        tables = record(fedcohort.run(small(rounds=4, algorithm=algorithm, training=settings), runs=tmp_path))
         return {
-            part: found[part] for part in ("model", "rounds", "clients", "decisions")
-        }  # the ledger has one scalar more
+            part: tables[part] for part in ("model", "rounds", "clients", "decisions")
+        }  # the ledger of FedNova has one more scalar
 
     assert run("fednova") == run("fedavg")
 
 
-def test_server_momentum_is_that_of_fedavgm() -> None:
+def test_server_momentum_equals_that_of_fedavgm() -> None:
     nova, average = FedNova(gmf=0.9), FedAvgM(beta=0.9)
-    one = other = ZERO
+    with_fednova = with_fedavgm = ZERO
     members = Members(num_clients=3, total_samples=51, k=3)
     for x in (1.0, 0.2, -0.4, 0.0):
         rows = updates((10, 6, x), (30, 6, 2 * x), (11, 6, -x))
-        one, other = nova.aggregate(one, iter(rows), members), average.aggregate(other, iter(rows), members)
-        assert torch.equal(one["x"], other["x"])
+        with_fednova, with_fedavgm = (
+            nova.aggregate(with_fednova, iter(rows), members),
+            average.aggregate(with_fedavgm, iter(rows), members),
+        )
+        assert torch.equal(with_fednova["x"], with_fedavgm["x"])
 
 
-def test_entries_that_are_not_trained_are_averaged_plainly() -> None:
-    def one(client: int, steps: int, x: float, running: float) -> Update:
+def test_entries_that_are_not_trained_are_averaged_without_normalization() -> None:
+    def update_of(client: int, steps: int, x: float, running: float) -> Update:
         state = {
             "x": torch.tensor([x], dtype=torch.float64),
             "running": torch.tensor([running], dtype=torch.float64),
@@ -220,17 +230,17 @@ def test_entries_that_are_not_trained_are_averaged_plainly() -> None:
 
     start: ModelState = {**ZERO, "running": torch.ones(1, dtype=torch.float64), "seen": torch.tensor(0)}
     members = Members(num_clients=2, total_samples=2, k=2, trainable=frozenset({"x"}))
-    merged = FedNova().aggregate(start, iter([one(0, 2, -0.2, 3.0), one(1, 8, 0.8, 7.0)]), members)
+    merged = FedNova().aggregate(start, iter([update_of(0, 2, -0.2, 3.0), update_of(1, 8, 0.8, 7.0)]), members)
     assert number(merged) == pytest.approx(0, abs=1e-12)
     assert merged["running"].item() == 5.0
     assert int(merged["seen"]) == 8
     assert list(merged) == list(start)
 
 
-def test_partial_uploads_count_for_the_entries_that_were_sent() -> None:
-    """Each entry is a FedNova of its own; one that nobody sent stays."""
+def test_every_entry_is_averaged_over_the_clients_that_sent_it() -> None:
+    """FedNova is applied to each entry separately; an entry that no client sent stays unchanged."""
 
-    def one(client: int, n: int, steps: int, sent: frozenset[str] | None) -> Update:
+    def update_of(client: int, n: int, steps: int, sent: frozenset[str] | None) -> Update:
         state = {
             name: torch.tensor([value + client], dtype=torch.float64)
             for name, value in (("x", 1.0), ("y", 4.0), ("z", 9.0))
@@ -238,18 +248,26 @@ def test_partial_uploads_count_for_the_entries_that_were_sent() -> None:
         return Update(client, n, steps, state, {"effective": {"steps": torch.tensor(float(steps))}}, sent=sent)
 
     start: ModelState = {name: torch.tensor([0.5], dtype=torch.float64) for name in "xyz"}
-    rows = [one(0, 10, 2, frozenset({"x", "y"})), one(1, 30, 8, frozenset({"x"})), one(2, 20, 4, frozenset({"y"}))]
+    rows = [
+        update_of(0, 10, 2, frozenset({"x", "y"})),
+        update_of(1, 30, 8, frozenset({"x"})),
+        update_of(2, 20, 4, frozenset({"y"})),
+    ]
     members = Members(num_clients=3, total_samples=60, k=3)
     merged = FedNova().aggregate(start, iter(rows), members)
     x = 0.5 + (2 * 0.25 + 8 * 0.75) * (0.5 / 2 * 0.25 + 1.5 / 8 * 0.75)
     y = 0.5 + (2 + 4 * 2) / 3 * (3.5 / 2 + 2 * 5.5 / 4) / 3
     assert [merged[name].item() for name in "xyz"] == pytest.approx([x, y, 0.5], rel=1e-12)
-    equal = [one(0, 10, 3, frozenset({"x", "y"})), one(1, 30, 3, frozenset({"x"})), one(2, 20, 3, None)]
+    equal = [
+        update_of(0, 10, 3, frozenset({"x", "y"})),
+        update_of(1, 30, 3, frozenset({"x"})),
+        update_of(2, 20, 3, None),
+    ]
     average = FedAvg().aggregate(start, iter(equal), members)
     assert bits(FedNova().aggregate(start, iter(equal), members)) == bits(average)
 
 
-def in_numpy(start: ModelState, rows: list[Update], norms: list[float]) -> dict[str, np.ndarray]:
+def fednova_in_numpy(start: ModelState, rows: list[Update], norms: list[float]) -> dict[str, np.ndarray]:
     """w + (Σ a_i‖a_i‖)·Σ a_i Δ_i/‖a_i‖."""
     n = np.array([row.num_samples for row in rows], dtype=float)
     a = n / n.sum()
@@ -267,7 +285,7 @@ def in_numpy(start: ModelState, rows: list[Update], norms: list[float]) -> dict[
     ("settings", "mu"),
     [({"momentum": 0.9}, 0.0), ({"momentum": 0.0}, 0.0), ({"momentum": 0.0}, 0.4), ({"optimizer": "adam"}, 0.0)],
 )
-def test_rounds_on_real_steps_agree_with_the_formula(settings: dict[str, Any], mu: float) -> None:
+def test_rounds_of_real_training_agree_with_the_formula(settings: dict[str, Any], mu: float) -> None:
     training = Training(batch_size=4, epochs=2, lr=0.02, precision="float64", **settings)
     algorithm, clients, eta_mu = FedNova(mu=mu), [6, 0, 3, 4], 0.02 * mu
     with closing(LocalEngine(small_federation(), Mlp(hidden=5), training, algorithm, seed=3)) as engine:
@@ -281,22 +299,22 @@ def test_rounds_on_real_steps_agree_with_the_formula(settings: dict[str, Any], m
                 norms = [sum((1 - 0.9**j) / 0.1 for j in range(1, h + 1)) for h in steps]
             elif mu:
                 norms = [(1 - (1 - eta_mu) ** h) / eta_mu for h in steps]
-            expected = in_numpy(model, rows, norms)
+            expected = fednova_in_numpy(model, rows, norms)
             model = algorithm.aggregate(model, iter(rows), everybody(clients))
             for name, value in expected.items():
                 assert np.allclose(model[name].numpy(), value, rtol=1e-10, atol=1e-13), name
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_the_order_of_updates_hardly_matters(order: tuple[int, ...]) -> None:
+def test_the_order_of_updates_changes_only_rounding(order: tuple[int, ...]) -> None:
     rows = updates((10, 2, 1.3), (30, 5, 2.7), (11, 9, -0.9))
     members = Members(num_clients=3, total_samples=51, k=3)
-    straight = FedNova().aggregate(ZERO, iter(rows), members)
+    in_order = FedNova().aggregate(ZERO, iter(rows), members)
     assert number(FedNova().aggregate(ZERO, iter([rows[i] for i in order]), members)) == pytest.approx(
-        number(straight), rel=1e-12
+        number(in_order), rel=1e-12
     )
 
 
-def test_titles() -> None:
+def test_the_title_names_an_optimizer_outside_the_paper() -> None:
     assert FedNova().title(MOMENTUM) == "FedNova"
     assert FedNova().title(Training(optimizer="adam")) == "FedNova+Adam (ours)"

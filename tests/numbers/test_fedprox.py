@@ -26,7 +26,7 @@ from fedcohort.training.shared import state_of
 from tests.experiments import small
 from tests.games import a_game
 from tests.golden.test_same_bits import record
-from tests.numbers.local_problems import OneNumber, learn
+from tests.numbers.local_problems import OneNumber, train_locally
 from tests.resume.test_resume import stop_after
 
 
@@ -38,19 +38,19 @@ def a_quadratic(lr: float = 0.01) -> OneNumber:
 
 def test_worked_minimum() -> None:
     problem = a_quadratic()
-    learn(FedProx(mu=1.0), problem, 600)
+    train_locally(FedProx(mu=1.0), problem, 600)
     assert problem.parameters["x"].item() == pytest.approx(-2.4, abs=1e-12)
 
 
-def test_a_few_steps_by_hand() -> None:
+def test_two_steps_by_hand() -> None:
     """γ-inexact: y ← y − .1(4(y + 3) + .5 y) twice."""
     problem = a_quadratic(lr=0.1)
-    learn(FedProx(mu=0.5), problem, 2)
+    train_locally(FedProx(mu=0.5), problem, 2)
     assert problem.parameters["x"].item() == pytest.approx(-1.2 - 0.1 * (4 * 1.8 - 0.6), rel=1e-14)
 
 
 @pytest.mark.parametrize("training", [{"momentum": 0.9}, {"optimizer": "adam", "lr": 0.01}, {"clip_norm": 0.5}])
-def test_mu_0_is_fedavg_bit_for_bit(training: dict[str, object], tmp_path: Path) -> None:
+def test_with_mu_0_fedprox_is_bit_identical_to_fedavg(training: dict[str, object], tmp_path: Path) -> None:
     prox = fedcohort.run(small(rounds=3, algorithm={"name": "fedprox", "mu": 0.0}, training=training), runs=tmp_path)
     average = fedcohort.run(small(rounds=3, algorithm="fedavg", training=training), runs=tmp_path)
     other = fedcohort.run(small(rounds=3, algorithm={"name": "fedprox", "mu": 0.1}, training=training), runs=tmp_path)
@@ -59,16 +59,16 @@ def test_mu_0_is_fedavg_bit_for_bit(training: dict[str, object], tmp_path: Path)
     assert prox.digest() != other.digest()
 
 
-def test_mu_0_does_not_look_at_the_parameters() -> None:
-    """Not even where they have overflowed, or where a gradient is −0."""
+def test_with_mu_0_gradients_do_not_depend_on_the_parameters() -> None:
+    """Not even if a parameter is infinite; a gradient of −0 stays −0."""
     y, w, g = torch.tensor([torch.inf, 1.0]), torch.zeros(2), {"x": torch.tensor([1.0, -0.0])}
     FedProx(mu=0.0).correct(OneNumber(lambda x: x, {"x": y}, {"x": w}), g)
     assert g["x"].tolist() == [1.0, 0.0]
     assert torch.signbit(g["x"]).tolist() == [False, True]
 
 
-def test_agrees_with_a_loop_over_the_proximal_objective() -> None:
-    """Momentum and all: torch differentiates F + (μ/2)‖y − w‖² itself."""
+def test_training_agrees_with_a_loop_over_the_proximal_objective() -> None:
+    """With momentum; torch differentiates F + (μ/2)‖y − w‖²."""
     federation, settings, mu = small_federation(), Training(batch_size=4, epochs=3, precision="float64"), 0.7
     algorithm = FedProx(mu=mu)
     with closing(LocalEngine(federation, Mlp(hidden=5), settings, algorithm, seed=3)) as engine:
@@ -83,28 +83,30 @@ def test_agrees_with_a_loop_over_the_proximal_objective() -> None:
             for index in shuffled.split(4):  # type: ignore[no-untyped-call]
                 x = data.features[index].double()
                 logits = torch.relu(x @ w["1.weight"].T + w["1.bias"]) @ w["3.weight"].T + w["3.bias"]
-                near = sum((value - start[name]).square().sum() for name, value in w.items())
+                squared_distance = sum((value - start[name]).square().sum() for name, value in w.items())
                 optimizer.zero_grad()
-                (functional.cross_entropy(logits, data.labels[index]) + mu / 2 * near).backward()
+                (functional.cross_entropy(logits, data.labels[index]) + mu / 2 * squared_distance).backward()
                 optimizer.step()
         for name, value in w.items():
             assert torch.allclose(update.state[name], value.detach(), rtol=1e-10, atol=1e-13), (update.client, name)
 
 
-def test_a_large_mu_keeps_clients_at_home() -> None:
-    def moved(algorithm: FedAvg | FedProx) -> float:
+def test_a_larger_mu_keeps_clients_closer_to_the_received_model() -> None:
+    def distance_moved(algorithm: FedAvg | FedProx) -> float:
         settings = Training(batch_size=4, epochs=5, lr=0.01)
         with closing(LocalEngine(small_federation(), Mlp(hidden=5), settings, algorithm, seed=3)) as engine:
             start = engine.initial_model()
             [update] = engine.train(start, 1, Cohort(np.array([6])), algorithm)
         return sum(float((update.state[name] - value).square().sum()) for name, value in start.items())
 
-    distances = [moved(algorithm) for algorithm in (FedAvg(), FedProx(mu=0.1), FedProx(mu=1.0), FedProx(mu=10.0))]
+    distances = [
+        distance_moved(algorithm) for algorithm in (FedAvg(), FedProx(mu=0.1), FedProx(mu=1.0), FedProx(mu=10.0))
+    ]
     assert distances == sorted(distances, reverse=True)
     assert distances[-1] < 0.2 * distances[0]
 
 
-def test_a_stack_of_clients_is_corrected_like_each_of_them() -> None:
+def test_a_stack_of_clients_is_corrected_like_each_client_alone() -> None:
     draw = torch.Generator().manual_seed(0)
     y, g = (torch.randn(4, 3, 2, generator=draw, dtype=torch.float64) for _ in range(2))
     w = torch.randn(3, 2, generator=draw, dtype=torch.float64)
@@ -116,13 +118,13 @@ def test_a_stack_of_clients_is_corrected_like_each_of_them() -> None:
         assert torch.equal(stacked["x"][i], alone["x"])
 
 
-# --- μ that follows the loss -------------------------------------------------------------------------------------------------
+# --- dynamic μ ---------------------------------------------------------------------------------------------------------------
 
 
-def path_of_mu(monkeypatch: pytest.MonkeyPatch, mu: float, losses: list[float]) -> list[float]:
-    """μ before every round, and after the last; ``losses`` are those of w^1, w^2, …"""
-    given = iter(losses)
-    monkeypatch.setattr(ServerTools, "loss", lambda self, module: next(given))
+def mu_by_round(monkeypatch: pytest.MonkeyPatch, mu: float, losses: list[float]) -> list[float]:
+    """μ before every round and after the last; ``losses`` are the validation losses of w^1, w^2, …"""
+    remaining = iter(losses)
+    monkeypatch.setattr(ServerTools, "loss", lambda self, module: next(remaining))
     algorithm = FedProx(mu=mu, dynamic=True)
     algorithm.prepare(server_tools(Mlp(hidden=5)))
     model = state_of(Mlp(hidden=5).build((6,), 3))
@@ -130,38 +132,38 @@ def path_of_mu(monkeypatch: pytest.MonkeyPatch, mu: float, losses: list[float]) 
     for t in range(1, len(losses)):
         seen.append(float(algorithm.broadcast()["mu"]["mu"]))
         algorithm.aggregate(model, iter([Update(0, 5, 1, model)]), everybody([0], t))
-        algorithm.aggregate(model, iter(()), everybody([], t))  # R10: looks at nothing, counts nothing
+        algorithm.aggregate(model, iter(()), everybody([], t))  # R10: an empty round changes nothing
     return [*seen, float(algorithm.broadcast()["mu"]["mu"])]
 
 
-def test_mu_rises_with_the_loss_and_falls_after_five_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mu_rises_when_the_loss_rises_and_falls_after_five_falls_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     losses = [2.0, 2.1, 2.2, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2, 1.1, 1.0]
     expected = [0.05, 0.15, 0.25, 0.25, 0.25, 0.25, 0.25, 0.15, 0.15, 0.15, 0.15, 0.15, 0.05]
-    assert path_of_mu(monkeypatch, 0.05, losses) == expected
+    assert mu_by_round(monkeypatch, 0.05, losses) == expected
 
 
 def test_mu_is_never_negative(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert path_of_mu(monkeypatch, 0.01, [1 - 0.1 * i for i in range(8)]) == [0.01] * 5 + [0.0] * 3
+    assert mu_by_round(monkeypatch, 0.01, [1 - 0.1 * i for i in range(8)]) == [0.01] * 5 + [0.0] * 3
 
 
-def test_only_falls_in_a_row_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loss that stays is no fall and no rise; one that is not a number has risen."""
+def test_an_equal_or_nan_loss_interrupts_a_series_of_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss that stays equal is neither a fall nor a rise; NaN is a rise."""
     losses = [2.0, 1.9, 1.8, 1.7, 1.6, 1.6, 1.5, 1.4, 1.3, 1.2, math.nan, 1.1]
-    assert path_of_mu(monkeypatch, 0.5, losses) == [0.5] * 10 + [0.6, 0.6]
+    assert mu_by_round(monkeypatch, 0.5, losses) == [0.5] * 10 + [0.6, 0.6]
 
 
-def test_the_clients_of_a_round_use_its_mu() -> None:
-    given, fixed = FedProx(mu=0.01, dynamic=True), FedProx(mu=0.7)
-    found = []
-    for algorithm, received in ((given, {"mu": {"mu": torch.tensor(0.7, dtype=torch.float64)}}), (fixed, {})):
+def test_clients_use_the_mu_that_the_server_sent() -> None:
+    dynamic, fixed = FedProx(mu=0.01, dynamic=True), FedProx(mu=0.7)
+    results = []
+    for algorithm, received in ((dynamic, {"mu": {"mu": torch.tensor(0.7, dtype=torch.float64)}}), (fixed, {})):
         problem = a_quadratic()
         problem.received = received
-        learn(algorithm, problem, 20)
-        found.append(problem.parameters["x"].item())
-    assert found[0] == found[1]
+        train_locally(algorithm, problem, 20)
+        results.append(problem.parameters["x"].item())
+    assert results[0] == results[1]
 
 
-def test_it_follows_the_validation_loss_of_the_record_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_dynamic_mu_follows_the_recorded_validation_loss_and_is_resumed(tmp_path: Path) -> None:
     values: dict[str, Any] = {
         "rounds": 12,
         "algorithm": {"name": "fedprox", "dynamic": True},
@@ -169,26 +171,26 @@ def test_it_follows_the_validation_loss_of_the_record_and_goes_on_where_it_stopp
         "systems": {"dropout": 0.2},
         "federation": {"partition": {"name": "dirichlet_class", "alpha": 0.1}},
     }
-    straight = fedcohort.run(small(**values), runs=tmp_path / "straight")
+    uninterrupted = fedcohort.run(small(**values), runs=tmp_path / "uninterrupted")
     with a_game(**values) as game:
         before = game.engine.evaluate(game.model, "validation").loss
-    rounds, mu, falls = straight.rounds, 0.01, 0
+    rounds, mu, falls = uninterrupted.rounds, 0.01, 0
     for loss in rounds["validation_loss"][rounds["admitted"] > 0]:
         falls = falls + 1 if loss < before else 0
         mu += 0.1 * (loss > before)
         if falls == 5:
             mu, falls = max(0.0, mu - 0.1), 0
         before = loss
-    checkpoint = straight.checkpoint()
+    checkpoint = uninterrupted.checkpoint()
     assert checkpoint is not None
     assert checkpoint[1]["algorithm"]["strength"] == pytest.approx(mu)
     assert mu > 0.2
     with pytest.raises(KeyboardInterrupt):
-        fedcohort.run(small(**values), runs=tmp_path / "broken", progress=stop_after(5))
-    assert record(fedcohort.run(small(**values), runs=tmp_path / "broken")) == record(straight)
+        fedcohort.run(small(**values), runs=tmp_path / "interrupted", progress=stop_after(5))
+    assert record(fedcohort.run(small(**values), runs=tmp_path / "interrupted")) == record(uninterrupted)
 
 
-def test_without_a_validation_set_there_is_nothing_to_follow(tmp_path: Path) -> None:
+def test_dynamic_mu_without_a_validation_set_is_rejected(tmp_path: Path) -> None:
     experiment = small(algorithm={"name": "fedprox", "dynamic": True}, data={"validation": 0.0})
     with pytest.raises(UsageError, match=r"^algorithm\.dynamic = true: .*which is empty; use data\.validation above 0"):
         fedcohort.run(experiment, runs=tmp_path)

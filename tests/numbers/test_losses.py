@@ -1,4 +1,4 @@
-"""Local losses: worked values (spec G11, S17, G10), their formulas in numpy, and what training makes of them."""
+"""Local losses: worked values (spec G11, S17, G10), their formulas in numpy, and training with them."""
 
 import math
 from contextlib import closing
@@ -32,8 +32,8 @@ Z = torch.tensor([[0.6, 0.3, 0.1]], dtype=torch.float64)
 Y = torch.tensor([0])
 
 
-def one(loss: Loss, p: Tensor = P, z: Tensor = Z) -> float:
-    """Of the sample with outputs ``p``, label 0, and outputs ``z`` of the received model."""
+def loss_of_one_sample(loss: Loss, p: Tensor = P, z: Tensor = Z) -> float:
+    """The loss of a sample with label 0 and outputs ``p``, and outputs ``z`` of the received model."""
     return loss.samples(p.log(), Y, z if loss.needs_outputs else None).item()
 
 
@@ -54,24 +54,26 @@ def one(loss: Loss, p: Tensor = P, z: Tensor = Z) -> float:
         (DoubleSoftmax(), math.log(sum(math.exp(p) for p in (0.7, 0.2, 0.1))) - 0.7),
     ],
 )
-def test_worked_sample(loss: Loss, expected: float) -> None:
-    assert one(loss) == pytest.approx(expected, abs=5e-7)
+def test_worked_loss_of_one_sample(loss: Loss, expected: float) -> None:
+    assert loss_of_one_sample(loss) == pytest.approx(expected, abs=5e-7)
 
 
 @pytest.mark.parametrize(("classes", "floor"), [(10, 1.461), (47, 2.886)])
-def test_double_softmax_cannot_fall_below_its_floor(classes: int, floor: float) -> None:
+def test_double_softmax_of_a_certain_prediction_is_its_lower_bound(classes: int, floor: float) -> None:
     sure = torch.full((1, classes), -200.0, dtype=torch.float64)
     sure[0, 0] = 200.0
     assert DoubleSoftmax().samples(sure, Y).item() == pytest.approx(math.log(math.e + classes - 1) - 1, rel=1e-12)
     assert round(DoubleSoftmax().samples(sure, Y).item(), 3) == floor
 
 
-def test_at_the_received_model_the_pseudo_label_term_is_the_entropy() -> None:
+def test_at_the_received_model_the_pseudo_label_term_equals_the_entropy() -> None:
     entropy = -float((P * P.log()).sum())
-    assert one(Robust(alpha=1.0, beta=0.0), z=P) - one(CrossEntropy()) == pytest.approx(entropy, rel=1e-12)
+    assert loss_of_one_sample(Robust(alpha=1.0, beta=0.0), z=P) - loss_of_one_sample(CrossEntropy()) == pytest.approx(
+        entropy, rel=1e-12
+    )
 
 
-def test_the_names_of_the_experiment() -> None:
+def test_loss_names_and_parameters_of_the_experiment_file() -> None:
     for name, cls in (
         ("ce", CrossEntropy), ("robust", Robust), ("sl", SymmetricLearning), ("sce", SymmetricCrossEntropy),
         ("double_softmax", DoubleSoftmax),
@@ -96,8 +98,8 @@ LOSSES: list[Loss] = [
 ]
 
 
-def by_the_formula(loss: Loss, p: np.ndarray, y: int, z: np.ndarray) -> float:
-    """One sample, with one-hot labels and log 0 = A written out."""
+def loss_by_formula(loss: Loss, p: np.ndarray, y: int, z: np.ndarray) -> float:
+    """The loss of one sample, with one-hot labels and log 0 = A written out."""
     one_hot = np.eye(len(p))[y]
     ce = -math.log(p[y])
 
@@ -118,25 +120,25 @@ def by_the_formula(loss: Loss, p: np.ndarray, y: int, z: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
-def test_batches_by_the_formula_and_gradients_by_differences(loss: Loss) -> None:
+def test_losses_equal_their_formulas_and_gradients_equal_finite_differences(loss: Loss) -> None:
     draw = torch.Generator().manual_seed(5)
     logits = torch.randn(8, 4, generator=draw, dtype=torch.float64) * 3
     outputs = torch.randn(8, 4, generator=draw, dtype=torch.float64).softmax(1)
     labels = torch.randint(4, (8,), generator=draw)
     z = outputs if loss.needs_outputs else None
-    found = loss.samples(logits, labels, z)
+    values = loss.samples(logits, labels, z)
     expected = [
-        by_the_formula(loss, p, int(y), q)
+        loss_by_formula(loss, p, int(y), q)
         for p, y, q in zip(logits.softmax(1).numpy(), labels, outputs.numpy(), strict=True)
     ]
-    assert found.tolist() == pytest.approx(expected, rel=1e-10)
+    assert values.tolist() == pytest.approx(expected, rel=1e-10)
     assert torch.autograd.gradcheck(lambda x: loss.samples(x, labels, z), logits.requires_grad_())
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
 @pytest.mark.parametrize("size", [60.0, 1e4])
-def test_sure_and_wrong_is_finite(loss: Loss, size: float) -> None:
-    """No log of 0: the label's probability underflows."""
+def test_losses_and_gradients_of_certain_wrong_predictions_are_finite(loss: Loss, size: float) -> None:
+    """The probability of the label underflows to 0, and its logarithm must not be taken."""
     logits = torch.tensor([[-size, size, 0.0], [size, -size, 0.0]], requires_grad=True)
     outputs = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]) if loss.needs_outputs else None
     values = loss.samples(logits, torch.tensor([0, 0]), outputs)
@@ -167,8 +169,8 @@ def trained(loss: dict[str, Any], batch_size: int = 4, epochs: int = 2) -> tuple
         {"name": "double_softmax"},
     ],
 )
-def test_what_training_minimises(loss: dict[str, Any], batch_size: int) -> None:
-    """By hand: pseudo-labels are the received model's outputs throughout, and the report is plain cross-entropy."""
+def test_training_minimizes_the_loss_and_reports_the_cross_entropy(loss: dict[str, Any], batch_size: int) -> None:
+    """By hand. Pseudo-labels are the outputs of the received model in all steps."""
     start, update, federation = trained(loss, batch_size)
     data, w = federation.client(3), {name: value.clone().requires_grad_() for name, value in start.items()}
     size, form = batch_size or len(data), Training(loss=loss).build_loss()
@@ -183,9 +185,9 @@ def test_what_training_minimises(loss: dict[str, Any], batch_size: int) -> None:
     for _ in range(2):
         shuffled = torch.from_numpy(order.permutation(len(data)))
         for index in shuffled.split(size):  # type: ignore[no-untyped-call]
-            found = logits(w, index)
-            reported.append(float(torch.nn.functional.cross_entropy(found.detach(), data.labels[index])))
-            samples = form.samples(found, data.labels[index], outputs[index] if form.needs_outputs else None)
+            batch_logits = logits(w, index)
+            reported.append(float(torch.nn.functional.cross_entropy(batch_logits.detach(), data.labels[index])))
+            samples = form.samples(batch_logits, data.labels[index], outputs[index] if form.needs_outputs else None)
             for value, gradient in zip(w.values(), torch.autograd.grad(samples.mean(), list(w.values())), strict=True):
                 value.data -= 0.05 * gradient
     for name, value in w.items():
@@ -193,7 +195,7 @@ def test_what_training_minimises(loss: dict[str, Any], batch_size: int) -> None:
     assert update.report["loss"] == pytest.approx(np.mean(reported), rel=1e-10)
 
 
-def test_a_loss_without_its_extra_terms_is_the_cross_entropy() -> None:
+def test_a_loss_without_its_extra_terms_equals_the_cross_entropy() -> None:
     _, plain, _ = trained({"name": "ce"})
     for loss in ({"name": "robust", "alpha": 0.0, "beta": 0.0}, {"name": "sce", "alpha": 1.0, "beta": 0.0}):
         _, other, _ = trained(loss)
@@ -201,24 +203,24 @@ def test_a_loss_without_its_extra_terms_is_the_cross_entropy() -> None:
         assert other.report["loss"] == pytest.approx(plain.report["loss"], rel=1e-12)
 
 
-class Normed(Model):
-    """A perceptron with batch norm, whose outputs differ between training and evaluation."""
+class MlpWithBatchNorm(Model):
+    """A perceptron with batch norm, which gives other outputs in training than in evaluation."""
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> Any:
         return nn.Sequential(nn.Linear(shape[0], 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, num_classes))
 
 
-def test_pseudo_labels_are_outputs_in_evaluation_mode_and_training_goes_on_in_its_own() -> None:
-    """One full-batch step by hand, with a large part of the pseudo-labels; batch statistics enter the step once."""
+def test_pseudo_labels_are_computed_in_evaluation_mode_without_updating_batch_statistics() -> None:
+    """One full-batch step by hand, with a large weight of the pseudo-labels; the running statistics are updated once."""
     loss = {"name": "robust", "alpha": 2.0, "beta": 0.5}
     settings = Training(batch_size=0, epochs=1, momentum=0.0, lr=0.5, precision="float64", loss=loss)
-    with closing(LocalEngine(small_federation(), Normed(), settings, FedAvg(), 3, workers=1)) as engine:
+    with closing(LocalEngine(small_federation(), MlpWithBatchNorm(), settings, FedAvg(), 3, workers=1)) as engine:
         start = engine.initial_model()
-        start["1.running_mean"] += 0.7  # statistics that are not those of the client's data
+        start["1.running_mean"] += 0.7  # statistics that differ from those of the client's data
         start["1.running_var"] *= 3.0
         [update] = engine.train(start, 1, Cohort(np.array([3])), FedAvg())
         data = engine.federation.client(3)
-    module, form = Normed().build((6,), 3).double(), Training(loss=loss).build_loss()
+    module, form = MlpWithBatchNorm().build((6,), 3).double(), Training(loss=loss).build_loss()
     module.load_state_dict(start)
     with torch.no_grad():
         outputs = module.eval()(data.features.double()).softmax(1)

@@ -1,4 +1,4 @@
-"""RHFL (spec G10): worked values, the alignment against autograd, FedAvg as a special case, and whole runs."""
+"""RHFL (spec G10): worked values, alignment against autograd, FedAvg as a special case, and whole runs."""
 
 import dataclasses
 import math
@@ -26,10 +26,10 @@ from fedcohort.testing.base import bits
 from tests.experiments import small
 from tests.games import a_game
 from tests.golden.test_same_bits import record
-from tests.numbers.test_feddf import MEMBERS, SETTING, linear, mean, some_tools
+from tests.numbers.test_feddf import MEMBERS, SETTING, linear, mean, small_tools
 from tests.resume.test_resume import stop_after
 
-# --- the pieces ------------------------------------------------------------------------------------------------------------
+# --- local loss, confidence and pull ---------------------------------------------------------------------------------------
 
 
 def test_worked_local_loss() -> None:
@@ -51,16 +51,16 @@ def test_worked_confidence() -> None:
     ("losses", "previous"),
     [([1.0, 2.0, 3.0], [None] * 3), ([3.0, 3.0, 3.0], [2.0, 1.0, None]), ([0.0, 1.0, 1.0], [0.0, 1.0, 1.0]), ([2.0], [5.0])],
 )  # fmt: skip
-def test_without_progress_all_are_alike(losses: Any, previous: Any) -> None:
+def test_without_progress_all_clients_have_equal_confidence(losses: Any, previous: Any) -> None:
     assert set(confidence(losses, previous, 0.5).tolist()) == {1 / len(losses)}
 
 
-def test_a_rising_loss_and_a_newcomer_count_as_no_progress() -> None:
+def test_a_rising_loss_and_a_first_round_count_as_no_progress() -> None:
     W = confidence([1.0, 1.0, 1.0], [2.0, 0.1, None], 0.5)
     assert W[1] == W[2] == pytest.approx(1 / (2 + math.exp(0.5)))
 
 
-def test_the_pull_is_the_gradient_of_the_divergence() -> None:
+def test_pull_equals_the_gradient_of_the_divergence() -> None:
     draw = torch.Generator().manual_seed(0)
     logits = torch.randn(4, 5, 3, generator=draw, dtype=torch.float64, requires_grad=True)
     shares = torch.tensor([0.4, 0.1, 0.2, 0.3], dtype=torch.float64)
@@ -74,7 +74,7 @@ def test_the_pull_is_the_gradient_of_the_divergence() -> None:
     assert torch.allclose(alignment_gradient(outputs, shares), gradient, rtol=1e-12, atol=1e-15)
 
 
-def test_identical_models_do_not_pull() -> None:
+def test_pull_of_identical_models_is_zero() -> None:
     outputs = functional.softmax(torch.randn(1, 7, 3, generator=torch.Generator().manual_seed(0)), -1).expand(3, 7, 3)
     assert not alignment_gradient(outputs, torch.tensor([0.5, 0.3, 0.2])).any()
 
@@ -89,32 +89,32 @@ def update(client: int, state: ModelState, loss: float = 1.0) -> Update:
 def merge(
     algorithm: RHFL, updates: Sequence[Update], tools: ServerTools | None = None, members: Members = MEMBERS
 ) -> ModelState:
-    algorithm.prepare(tools or some_tools())
+    algorithm.prepare(tools or small_tools())
     return algorithm.aggregate(linear(99), iter(updates), members)
 
 
 THREE = [update(i, linear(i)) for i in range(3)]
 
 
-def test_identical_models_stay() -> None:
+def test_alignment_of_identical_models_changes_nothing() -> None:
     alike = [update(i, linear(0)) for i in range(3)]
     assert bits(merge(RHFL(align_epochs=3), alike)) == bits(linear(0))
 
 
-def test_one_client_is_the_result() -> None:
+def test_with_one_client_the_result_is_its_model() -> None:
     assert bits(merge(RHFL(), THREE[1:2])) == bits(THREE[1].state)
 
 
-def test_nobody_admitted_changes_nothing() -> None:
+def test_without_an_update_model_and_losses_stay_unchanged() -> None:
     algorithm = RHFL()
     assert bits(merge(algorithm, [])) == bits(linear(99))
     assert algorithm.losses == {}
 
 
-def test_without_alignment_and_progress_it_is_fedavg() -> None:
+def test_without_alignment_and_progress_rhfl_equals_fedavg() -> None:
     expected = FedAvg().aggregate(linear(99), iter(THREE), MEMBERS)
     assert bits(merge(RHFL(align_epochs=0, beta=0.0), THREE)) == bits(expected)
-    assert bits(merge(RHFL(align_epochs=0), THREE)) == bits(expected)  # the first round: nobody has made progress
+    assert bits(merge(RHFL(align_epochs=0), THREE)) == bits(expected)  # no client has made progress in the first round
 
 
 def test_confidence_enters_the_average_in_later_rounds() -> None:
@@ -122,19 +122,19 @@ def test_confidence_enters_the_average_in_later_rounds() -> None:
     merge(algorithm, [update(i, linear(i), 2.0) for i in range(3)])
     assert algorithm.losses == {0: 2.0, 1: 2.0, 2: 2.0}
     later = [update(i, linear(i), loss) for i, loss in enumerate((1.0, 1.5, 1.9))]
-    found = merge(algorithm, later)
+    result = merge(algorithm, later)
     weights = np.array([0.400522, 0.314903, 0.284575]) * [10, 20, 30]
-    found_weights = np.array([algorithm.weighed()[i] for i in range(3)])
-    assert found_weights / found_weights.sum() == pytest.approx(weights / weights.sum(), abs=1e-6)
+    relative_weights = np.array([algorithm.weighed()[i] for i in range(3)])
+    assert relative_weights / relative_weights.sum() == pytest.approx(weights / weights.sum(), abs=1e-6)
     expected = sum(w * linear(i)["weight"].double() for i, w in enumerate(weights / weights.sum()))
-    assert torch.allclose(found["weight"].double(), torch.as_tensor(expected), atol=1e-5)
+    assert torch.allclose(result["weight"].double(), torch.as_tensor(expected), atol=1e-5)
     merge(algorithm, [update(2, linear(2), 0.5)])
     assert algorithm.losses == {0: 1.0, 1: 1.5, 2: 0.5}
 
 
-def test_alignment_is_what_an_own_loop_gives() -> None:
-    tools = some_tools(public=20)
-    found = merge(RHFL(batch_size=8, lr=0.05), THREE, tools)
+def test_alignment_agrees_with_an_independent_loop() -> None:
+    tools = small_tools(public=20)
+    result = merge(RHFL(batch_size=8, lr=0.05), THREE, tools)
     models = [nn.Linear(2, 3) for _ in THREE]
     for model, u in zip(models, THREE, strict=True):
         model.load_state_dict(u.state)
@@ -156,18 +156,18 @@ def test_alignment_is_what_an_own_loop_gives() -> None:
     ]
     expected = mean(states)
     for name, value in expected.items():
-        assert torch.allclose(found[name], value, rtol=1e-4, atol=1e-5)
-    assert bits(found) != bits(mean(THREE))
+        assert torch.allclose(result[name], value, rtol=1e-4, atol=1e-5)
+    assert bits(result) != bits(mean(THREE))
 
 
-def test_public_samples_are_limited_to_the_same_ones_each_round() -> None:
+def test_public_size_limits_alignment_to_the_same_samples_in_every_round() -> None:
     seen: list[int] = []
 
     def prepared(features: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         seen.extend(features[:, 0].tolist())
         return features.to(dtype)
 
-    tools = dataclasses.replace(some_tools(public=50), prepared=prepared)
+    tools = dataclasses.replace(small_tools(public=50), prepared=prepared)
     merge(RHFL(public_size=12, batch_size=5, align_epochs=2), THREE, tools)
     first = set(seen)
     merge(RHFL(public_size=12, batch_size=5), THREE, tools, dataclasses.replace(MEMBERS, t=2))
@@ -175,22 +175,22 @@ def test_public_samples_are_limited_to_the_same_ones_each_round() -> None:
     assert set(seen) == first
 
 
-def test_an_alignment_that_diverges_is_left_out() -> None:
+def test_a_diverging_alignment_is_discarded() -> None:
     wild = [update(i, {name: value * 1e38 for name, value in linear(i).items()}) for i in range(3)]
-    found = merge(RHFL(), wild)
-    assert bits(found) == bits(merge(RHFL(align_epochs=0), wild))
+    result = merge(RHFL(), wild)
+    assert bits(result) == bits(merge(RHFL(align_epochs=0), wild))
 
 
 def test_a_client_drawn_twice_counts_twice() -> None:
     members = dataclasses.replace(MEMBERS, multiplicity={0: 2, 1: 1})
-    found = merge(RHFL(align_epochs=0, weights="uniform"), THREE[:2], members=members)
+    result = merge(RHFL(align_epochs=0, weights="uniform"), THREE[:2], members=members)
     expected = (2 * THREE[0].state["weight"] + THREE[1].state["weight"]) / 3
-    assert torch.allclose(found["weight"], expected, atol=1e-6)
+    assert torch.allclose(result["weight"], expected, atol=1e-6)
     aligned = merge(RHFL(weights="uniform"), THREE[:2], members=members)
     assert bits(aligned) != bits(merge(RHFL(weights="uniform"), THREE[:2]))
 
 
-def test_weights_that_are_no_average() -> None:
+def test_weight_modes_that_are_no_average_are_rejected() -> None:
     with pytest.raises(UsageError, match=r"^algorithm\.weights = 'scaled': RHFL averages"):
         RHFL(weights="scaled")
 
@@ -206,7 +206,7 @@ class PlainLoss(RHFL):
         return training
 
 
-def test_with_plain_loss_and_no_alignment_whole_runs_are_fedavg(tmp_path: Path) -> None:
+def test_runs_with_plain_loss_and_without_alignment_are_bit_identical_to_fedavg(tmp_path: Path) -> None:
     experiment = small(**SETTING)
     plain = fedcohort.run(experiment, algorithm=PlainLoss(align_epochs=0, beta=0.0), runs=tmp_path)
     average = fedcohort.run(experiment, runs=tmp_path)
@@ -226,7 +226,7 @@ def test_clients_send_their_loss_under_the_received_model() -> None:
     assert float(sent.extra["loss"]["sl"]) == pytest.approx(float(expected), rel=1e-6)
 
 
-def test_the_record_has_the_weights_that_models_entered_with(tmp_path: Path) -> None:
+def test_the_record_has_the_weights_of_the_admitted_models(tmp_path: Path) -> None:
     run = fedcohort.run(small(**SETTING, algorithm={"name": "rhfl", "beta": 5.0}), runs=tmp_path)
     clients = run.clients.query("status == 'admitted'")
     assert np.allclose(clients.groupby("round")["weight"].sum(), 1)
@@ -236,11 +236,11 @@ def test_the_record_has_the_weights_that_models_entered_with(tmp_path: Path) -> 
     assert not alike.all()
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path: Path) -> None:
     experiment = small(**SETTING, algorithm="rhfl", training={"lr": 0.01})
-    straight = fedcohort.run(experiment, runs=tmp_path / "a")
+    uninterrupted = fedcohort.run(experiment, runs=tmp_path / "a")
     with pytest.raises(KeyboardInterrupt):
         fedcohort.run(experiment, runs=tmp_path / "b", progress=stop_after(1))
     resumed = fedcohort.run(experiment, runs=tmp_path / "b")
-    assert record(resumed) == record(straight)
-    assert all(math.isfinite(loss) for loss in straight.rounds["test_loss"])
+    assert record(resumed) == record(uninterrupted)
+    assert all(math.isfinite(loss) for loss in uninterrupted.rounds["test_loss"])

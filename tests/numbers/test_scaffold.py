@@ -1,4 +1,4 @@
-"""SCAFFOLD: worked values (spec G6), a second implementation straight from the paper, and what happens to clients that fail."""
+"""SCAFFOLD: worked values (spec G6), a second implementation directly from the paper, and clients that fail."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ from fedcohort.testing.base import bits, everybody, small_federation
 from tests.experiments import small
 from tests.games import a_game
 from tests.golden.test_same_bits import record
-from tests.numbers.local_problems import PLAIN, Gradient, OneNumber, learn, number, play
+from tests.numbers.local_problems import PLAIN, Gradient, OneNumber, number, play_rounds, train_locally
 from tests.resume.test_resume import stop_after
 
 TWO: list[Gradient] = [lambda x: x - 1, lambda x: 4 * (x + 3)]
@@ -38,44 +38,48 @@ MOMENTUM, ADAM = Training(momentum=0.9, lr=0.02), Training(optimizer="adam", lr=
 
 
 @pytest.mark.parametrize("option", ["II", "I"])
-def test_it_finds_the_optimum_where_fedavg_does_not(option: Any) -> None:
-    assert number(play(Scaffold(option=option), TWO, 500, steps=(5, 5))[0]) == pytest.approx(-2.2, abs=1e-9)
-    assert number(play(FedAvg(), TWO, 500, steps=(5, 5))[0]) == pytest.approx(-1.391579, abs=1e-6)
+def test_scaffold_reaches_the_optimum_and_fedavg_does_not(option: Any) -> None:
+    assert number(play_rounds(Scaffold(option=option), TWO, 500, steps=(5, 5))[0]) == pytest.approx(-2.2, abs=1e-9)
+    assert number(play_rounds(FedAvg(), TWO, 500, steps=(5, 5))[0]) == pytest.approx(-1.391579, abs=1e-6)
 
 
-def test_it_finds_the_optimum_with_momentum_too() -> None:
-    assert number(play(Scaffold(), TWO, 800, steps=(5, 5), training=MOMENTUM)[0]) == pytest.approx(-2.2, abs=1e-8)
+def test_scaffold_with_momentum_reaches_the_optimum() -> None:
+    assert number(play_rounds(Scaffold(), TWO, 800, steps=(5, 5), training=MOMENTUM)[0]) == pytest.approx(
+        -2.2, abs=1e-8
+    )
 
 
-def test_it_finds_the_optimum_from_half_of_the_clients_a_round() -> None:
-    model, _ = play(Scaffold(), TWO, 1500, steps=(5, 5), cohort=lambda t: [t % 2])
+def test_scaffold_with_half_of_the_clients_per_round_reaches_the_optimum() -> None:
+    model, _ = play_rounds(Scaffold(), TWO, 1500, steps=(5, 5), cohort=lambda t: [t % 2])
     assert number(model) == pytest.approx(-2.2, abs=1e-6)
 
 
 @pytest.mark.parametrize("training", [PLAIN, MOMENTUM, ADAM], ids=["plain", "momentum", "adam"])
-def test_the_first_round_is_fedavg_with_equal_weights(training: Training) -> None:
-    first, _ = play(Scaffold(), TWO, 1, steps=(5, 2), training=training)
-    assert torch.equal(first["x"], play(FedAvg(weights="uniform"), TWO, 1, steps=(5, 2), training=training)[0]["x"])
+def test_the_first_round_equals_fedavg_with_equal_weights(training: Training) -> None:
+    first, _ = play_rounds(Scaffold(), TWO, 1, steps=(5, 2), training=training)
+    assert torch.equal(
+        first["x"], play_rounds(FedAvg(weights="uniform"), TWO, 1, steps=(5, 2), training=training)[0]["x"]
+    )
 
 
 @pytest.mark.parametrize("training", [PLAIN, MOMENTUM, ADAM], ids=["plain", "momentum", "adam"])
 @pytest.mark.parametrize("option", ["II", "I"])
 @pytest.mark.parametrize("rounds", [1, 2, 7])
-def test_with_everybody_the_servers_variate_is_the_mean_of_the_clients(
+def test_when_all_clients_train_the_server_variate_is_the_mean_of_the_client_variates(
     training: Training, option: Any, rounds: int
 ) -> None:
     algorithm = Scaffold(option=option)
-    _, memories = play(algorithm, TWO, rounds, steps=(5, 3), training=training)
+    _, memories = play_rounds(algorithm, TWO, rounds, steps=(5, 3), training=training)
     mean = sum(memory["c"]["x"] for memory in memories.values()) / 2
     assert torch.allclose(algorithm.c["x"], torch.as_tensor(mean), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("c_decay", [1.0, 0.5])
-def test_it_is_so_with_some_clients_a_round_as_well(c_decay: float) -> None:
-    """Those never selected have 0."""
+def test_when_some_clients_train_the_server_variate_is_the_mean_of_the_client_variates(c_decay: float) -> None:
+    """Clients that were never selected count as 0."""
     five: list[Gradient] = [lambda x, i=i: (1 + i) * (x - i) for i in range(5)]  # type: ignore[misc]
     algorithm = Scaffold(c_decay=c_decay)
-    _, memories = play(algorithm, five, 9, steps=[3] * 5, cohort=lambda t: [t % 4, (t + 1) % 4])
+    _, memories = play_rounds(algorithm, five, 9, steps=[3] * 5, cohort=lambda t: [t % 4, (t + 1) % 4])
     assert memories[4] == {}
     mean = sum((memories[i]["c"]["x"] for i in range(4)), torch.zeros(1)) / 5
     assert torch.allclose(algorithm.c["x"], mean, rtol=1e-12, atol=1e-14)
@@ -91,30 +95,30 @@ def a_problem(training: Training = PLAIN, **more: Any) -> OneNumber:
     return OneNumber(TWO[1], {"x": w.clone()}, {"x": w}, **{**given, "training": training, "lr": training.lr, **more})
 
 
-def renewed(algorithm: Scaffold, problem: OneNumber, steps: int) -> float:
-    learn(algorithm, problem, steps)
+def new_variate(algorithm: Scaffold, problem: OneNumber, steps: int) -> float:
+    train_locally(algorithm, problem, steps)
     _, memory = algorithm.finish(problem)
     return memory["c"]["x"].item()
 
 
 @pytest.mark.parametrize("lr", [0.2, 0.003])
-def test_option_II_is_the_mean_of_the_raw_gradients(lr: float) -> None:
+def test_option_II_is_the_mean_of_the_uncorrected_gradients(lr: float) -> None:
     x, gradients = 0.5, []
     for _ in range(4):
         gradients.append(4 * (x + 3))
         x -= lr * (gradients[-1] - (-0.4) + 0.7)
     problem = a_problem(Training(momentum=0.0, lr=lr))
-    assert renewed(Scaffold(), problem, 4) == pytest.approx(np.mean(gradients), rel=1e-12)
+    assert new_variate(Scaffold(), problem, 4) == pytest.approx(np.mean(gradients), rel=1e-12)
     assert problem.parameters["x"].item() == pytest.approx(x, rel=1e-14)
 
 
 def test_option_I_is_the_gradient_of_the_received_model() -> None:
     for training in (PLAIN, MOMENTUM, ADAM):
-        assert renewed(Scaffold(option="I"), a_problem(training), 4) == 4 * 3.5
+        assert new_variate(Scaffold(option="I"), a_problem(training), 4) == 4 * 3.5
 
 
 @pytest.mark.parametrize("name", ["momentum", "nesterov", "adam", "adamw"])
-def test_other_optimisers_see_the_corrected_gradient_and_average_the_raw_ones(name: str) -> None:
+def test_other_optimizers_step_by_corrected_gradients_and_variates_average_uncorrected_ones(name: str) -> None:
     options: dict[str, dict[str, Any]] = {
         "momentum": {"momentum": 0.8}, "nesterov": {"momentum": 0.8, "nesterov": True},
         "adam": {"optimizer": "adam"}, "adamw": {"optimizer": "adamw", "weight_decay": 0.1},
@@ -133,7 +137,7 @@ def test_other_optimisers_see_the_corrected_gradient_and_average_the_raw_ones(na
         x.grad = torch.tensor([gradients[-1] + 0.4 + 0.7], dtype=torch.float64)
         optimizer.step()
     problem = a_problem(training)
-    assert renewed(Scaffold(), problem, 6) == pytest.approx(np.mean(gradients), rel=1e-12)
+    assert new_variate(Scaffold(), problem, 6) == pytest.approx(np.mean(gradients), rel=1e-12)
     assert problem.parameters["x"].item() == pytest.approx(x.item(), rel=1e-12)
 
 
@@ -143,20 +147,20 @@ def test_other_optimisers_see_the_corrected_gradient_and_average_the_raw_ones(na
 def test_a_client_without_a_step_keeps_its_variate(training: Training, option: Any, trouble: str) -> None:
     problem = a_problem(training, lr=0.0 if trouble == "learning rate 0" else 0.1)
     algorithm = Scaffold(option=option)
-    learn(algorithm, problem, 0 if trouble == "no step" else 3)
+    train_locally(algorithm, problem, 0 if trouble == "no step" else 3)
     extra, memory = algorithm.finish(problem)
     assert memory["c"]["x"].item() == -0.4
     assert extra["c"]["x"].item() == 0.0
 
 
 @pytest.mark.parametrize(("missed", "trust"), [(0, 1.0), (1, 0.5), (3, 0.125)])
-def test_a_stale_variate_is_trusted_less(missed: int, trust: float) -> None:
+def test_c_decay_reduces_the_variate_of_a_client_that_missed_rounds(missed: int, trust: float) -> None:
     memory = {"c": {"x": torch.tensor([-0.4], dtype=torch.float64)}, "round": {"last": torch.tensor(4)}}
     problem, gradients = a_problem(memory=memory, t=5 + missed), {"x": torch.ones(1, dtype=torch.float64)}
     algorithm = Scaffold(c_decay=0.5)
     algorithm.correct(problem, gradients)
     assert gradients["x"].item() == pytest.approx(1 + 0.4 * trust + 0.7, rel=1e-12)
-    learn(algorithm, problem, 2)
+    train_locally(algorithm, problem, 2)
     extra, kept = algorithm.finish(problem)
     raw = np.mean([4 * 3.5, 4 * (3.5 - 0.2 * (4 * 3.5 + 0.4 * trust + 0.7))])
     assert kept["c"]["x"].item() == pytest.approx(raw, rel=1e-12)
@@ -166,8 +170,8 @@ def test_a_stale_variate_is_trusted_less(missed: int, trust: float) -> None:
 
 @pytest.mark.parametrize("training", [PLAIN, MOMENTUM], ids=["plain", "momentum"])
 @pytest.mark.parametrize("c_decay", [1.0, 0.5])
-def test_a_stack_of_clients_is_like_each_of_them(training: Training, c_decay: float) -> None:
-    """Client axis first on every tensor; numbers of clients as [clients]; nothing decided in Python per client."""
+def test_a_stack_of_clients_is_trained_like_each_client_alone(training: Training, c_decay: float) -> None:
+    """Tensors of a stack have a leading client axis, and numbers such as steps and learning rates are tensors [clients]."""
     n, draw = 4, torch.Generator().manual_seed(1)
 
     def normal(*shape: int) -> Tensor:
@@ -203,16 +207,16 @@ def test_a_stack_of_clients_is_like_each_of_them(training: Training, c_decay: fl
     together = train(lambda value: value)
     for i in range(n):
         alone = train(lambda value, i=i: value[i])  # type: ignore[misc]
-        assert all(torch.equal(stacked[i], one) for stacked, one in zip(together[0], alone[0], strict=True))
-        for stacked, one in zip(together[1:], alone[1:], strict=True):
-            assert torch.equal(stacked["x"][i], one["x"])  # type: ignore[index]
+        assert all(torch.equal(stacked[i], single) for stacked, single in zip(together[0], alone[0], strict=True))
+        for stacked, single in zip(together[1:], alone[1:], strict=True):
+            assert torch.equal(stacked["x"][i], single["x"])  # type: ignore[index]
 
 
 # --- the server half -------------------------------------------------------------------------------------------------------
 
 
-def test_models_may_be_weighted_changes_never_are() -> None:
-    def one(client: int, n: int, x: float, change: float) -> Update:
+def test_weight_modes_apply_to_models_but_not_to_variates() -> None:
+    def update_of(client: int, n: int, x: float, change: float) -> Update:
         x_, c_ = (torch.tensor([value], dtype=torch.float64) for value in (x, change))
         return Update(client, n, 1, {"x": x_}, {"c": {"x": c_}})
 
@@ -221,17 +225,17 @@ def test_models_may_be_weighted_changes_never_are() -> None:
     for weights, expected in (("uniform", (2.0 + 3 * 4.0) / 4), ("n_selected", (30 * 2.0 + 3 * 10 * 4.0) / 60)):
         algorithm = Scaffold(weights=weights)
         algorithm.c = {"x": torch.tensor([0.5], dtype=torch.float64)}
-        merged = algorithm.aggregate(start, iter([one(0, 30, 2.0, 1.0), one(1, 10, 4.0, 3.0)]), members)
+        merged = algorithm.aggregate(start, iter([update_of(0, 30, 2.0, 1.0), update_of(1, 10, 4.0, 3.0)]), members)
         assert merged["x"].item() == pytest.approx(expected, rel=1e-12)
-        # R5: who was drawn three times has one control variate all the same
+        # R5: a client that was drawn three times still has a single control variate
         assert algorithm.c["x"].item() == pytest.approx(0.5 + 2 / 10 * 2.0, rel=1e-12)
 
 
-def test_server_lr_damps_the_model_and_leaves_the_variates() -> None:
+def test_server_lr_damps_the_model_but_not_the_variates() -> None:
     full, half = Scaffold(), Scaffold(server_lr=0.5)
-    one, _ = play(full, TWO, 1, steps=(5, 5))
-    other, _ = play(half, TWO, 1, steps=(5, 5))
-    assert number(other) == pytest.approx(number(one) / 2, rel=1e-12)
+    undamped, _ = play_rounds(full, TWO, 1, steps=(5, 5))
+    damped, _ = play_rounds(half, TWO, 1, steps=(5, 5))
+    assert number(damped) == pytest.approx(number(undamped) / 2, rel=1e-12)
     assert torch.equal(full.c["x"], half.c["x"])
 
 
@@ -244,29 +248,29 @@ def test_server_lr_damps_the_model_and_leaves_the_variates() -> None:
         (Training(optimizer="adamw"), "SCAFFOLD+AdamW (ours)"),
     ],
 )
-def test_runs_with_other_optimisers_are_called_ours(training: Training, title: str) -> None:
+def test_the_title_marks_optimizers_outside_the_paper(training: Training, title: str) -> None:
     assert Scaffold().title(training) == title
 
 
-def test_the_record_says_so(tmp_path: Path) -> None:
+def test_the_record_has_the_title(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1, algorithm="scaffold", training={"optimizer": "adam"}), runs=tmp_path)
     assert run.meta["algorithm"] == "SCAFFOLD+Adam (ours)"
 
 
-def test_so_does_the_table_of_a_comparison(tmp_path: Path) -> None:
+def test_the_table_of_a_comparison_has_the_title_and_a_note(tmp_path: Path) -> None:
     rows = [
         {"label": "with momentum", "algorithm": "scaffold"},
         {"label": "plain", "algorithm": "scaffold", "training": {"momentum": 0.0}},
     ]
-    found = " ".join(str(fedcohort.compare(small(rounds=1, variants=rows), runs=tmp_path)).split())
-    assert "SCAFFOLD+momentum (ours): 'with momentum'. The algorithm's source has no such local optimiser." in found
+    text = " ".join(str(fedcohort.compare(small(rounds=1, variants=rows), runs=tmp_path)).split())
+    assert "SCAFFOLD+momentum (ours): 'with momentum'. The algorithm's source has no such local optimiser." in text
 
 
-# --- straight from the paper, a second time --------------------------------------------------------------------------------
+# --- a second implementation directly from the paper -----------------------------------------------------------------------
 
 
-class Paper:
-    """Algorithm 1 of the paper on a perceptron, in double precision: dictionaries, explicit loops, torch for derivatives only."""
+class ScaffoldOfThePaper:
+    """Algorithm 1 of the paper on a perceptron in double precision, with explicit loops; torch computes only the derivatives."""
 
     def __init__(self, start: ModelState, federation: Federation, seed: int, option: str, optimizer: str) -> None:
         self.x = {name: value.clone() for name, value in start.items()}
@@ -281,7 +285,7 @@ class Paper:
         loss = functional.cross_entropy(logits, data.labels)
         return dict(zip(w, torch.autograd.grad(loss, list(w.values())), strict=True))
 
-    def communicate(self, t: int, cohort: list[int], *, epochs: int, size: int, lr: float) -> None:
+    def train_one_round(self, t: int, cohort: list[int], *, epochs: int, size: int, lr: float) -> None:
         sum_y = {name: torch.zeros_like(value) for name, value in self.x.items()}
         sum_c = copy.deepcopy(sum_y)
         for i in cohort:
@@ -321,43 +325,43 @@ class Paper:
 
 
 @pytest.mark.parametrize(("option", "optimizer"), [("II", "sgd"), ("I", "sgd"), ("II", "adam")])
-def test_agrees_with_the_paper_over_rounds_on_digits(option: Any, optimizer: Any) -> None:
+def test_rounds_on_digits_agree_with_an_implementation_of_the_paper(option: Any, optimizer: Any) -> None:
     lr = 0.05 if optimizer == "sgd" else 0.003
     training = {
         "optimizer": optimizer, "momentum": 0.0, "lr": lr, "epochs": 2, "batch_size": 10, "precision": "float64",
     }  # fmt: skip
     with a_game(selection={"k": 4}, algorithm={"name": "scaffold", "option": option}, training=training) as game:
         federation = game.engine.federation  # type: ignore[attr-defined]
-        paper = Paper(game.model, federation, 0, option, optimizer)
+        paper = ScaffoldOfThePaper(game.model, federation, 0, option, optimizer)
         for t in range(1, 6):
             row = play_round(game, t, test=False)
-            paper.communicate(t, [client.client for client in row.clients], epochs=2, size=10, lr=lr)
+            paper.train_one_round(t, [client.client for client in row.clients], epochs=2, size=10, lr=lr)
         algorithm, memories = game.algorithm, game.engine.state_dict()
         model = game.model
     assert isinstance(algorithm, Scaffold)
     assert sorted(memories) == sorted(map(str, paper.c_i))
     assert 4 < len(memories) <= 12
 
-    def near(found: Tensor, expected: Tensor) -> bool:
-        return bool(torch.allclose(found, expected, rtol=1e-8, atol=1e-11))
+    def close(actual: Tensor, expected: Tensor) -> bool:
+        return bool(torch.allclose(actual, expected, rtol=1e-8, atol=1e-11))
 
     for name in model:
-        assert near(model[name], paper.x[name]), name
-        assert near(algorithm.c[name], paper.c[name]), name
-        assert all(near(memories[str(i)]["c"][name], c_i[name]) for i, c_i in paper.c_i.items()), name
+        assert close(model[name], paper.x[name]), name
+        assert close(algorithm.c[name], paper.c[name]), name
+        assert all(close(memories[str(i)]["c"][name], c_i[name]) for i, c_i in paper.c_i.items()), name
 
 
-# --- rounds in which something goes wrong ----------------------------------------------------------------------------------
+# --- rounds with failed clients --------------------------------------------------------------------------------------------
 
 
 def variates(game: Game) -> dict[int, bytes]:
     return {int(client): bits(memory["c"]) for client, memory in game.engine.state_dict().items()}
 
 
-def test_who_drops_out_keeps_the_old_variate() -> None:
+def test_clients_that_drop_out_keep_their_variates() -> None:
     with a_game(selection={"name": "all"}, algorithm="scaffold", systems={"dropout": 0.4}) as game:
         before = variates(game)
-        everybody_failed_once: set[int] = set()
+        failed_in_some_round: set[int] = set()
         for t in range(1, 5):
             row = play_round(game, t, test=False)
             after = variates(game)
@@ -366,15 +370,15 @@ def test_who_drops_out_keeps_the_old_variate() -> None:
             assert admitted
             assert all(after[client] != before.get(client) for client in admitted)
             assert all(after.get(client) == before.get(client) for client in failed)
-            everybody_failed_once |= failed
+            failed_in_some_round |= failed
             before = after
-        assert len(everybody_failed_once) > 4
+        assert len(failed_in_some_round) > 4
         assert isinstance(game.algorithm, Scaffold)
-        _check_the_mean(game)
+        check_the_mean_of_variates(game)
 
 
-def _check_the_mean(game: Game) -> None:
-    """c = Σ c_i/m: whatever was admitted entered both, and nothing else."""
+def check_the_mean_of_variates(game: Game) -> None:
+    """c = Σ c_i/m: exactly the admitted changes entered both sides."""
     memories = game.engine.state_dict()
     for name, c in game.algorithm.c.items():  # type: ignore[attr-defined]
         mean = sum(memory["c"][name].double() for memory in memories.values()) / 12
@@ -382,15 +386,15 @@ def _check_the_mean(game: Game) -> None:
 
 
 @pytest.mark.parametrize("where", ["model", "variate"])
-def test_of_a_diverged_client_neither_model_nor_variate_is_used(where: str) -> None:
-    ill = {3, 7}
+def test_neither_the_model_nor_the_variate_of_a_diverged_client_is_used(where: str) -> None:
+    diverged = {3, 7}
     with a_game(selection={"name": "all"}, algorithm="scaffold") as game:
         play_round(game, 1, test=False)
         before, train = variates(game), game.engine.train
 
         def poisoned(*args: Any) -> Iterator[Update]:
             for update in train(*args):
-                if update.client in ill:
+                if update.client in diverged:
                     target = update.state if where == "model" else update.extra["c"]
                     next(iter(target.values())).view(-1)[0] = float("nan")
                 yield update
@@ -398,23 +402,23 @@ def test_of_a_diverged_client_neither_model_nor_variate_is_used(where: str) -> N
         game.engine.train = poisoned  # type: ignore[method-assign]
         row = play_round(game, 2, test=False)
         after = variates(game)
-        assert {client.client for client in row.clients if client.status == "diverged"} == ill
-        assert {client for client in range(12) if after[client] == before[client]} == ill
+        assert {client.client for client in row.clients if client.status == "diverged"} == diverged
+        assert {client for client in range(12) if after[client] == before[client]} == diverged
         assert all(torch.isfinite(c).all() for c in game.algorithm.c.values())  # type: ignore[attr-defined]
-        _check_the_mean(game)
+        check_the_mean_of_variates(game)
 
 
-def test_who_has_no_weight_in_the_model_keeps_the_old_variate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left out of the merge is left out of both, c and c_i."""
+def test_clients_without_weight_in_the_model_keep_their_variates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update with weight 0 enters neither c nor c_i."""
     weigh = Scaffold.weigh
     monkeypatch.setattr(Scaffold, "weigh", lambda self, u, members: 0.0 if u.client == 3 else weigh(self, u, members))
     with a_game(selection={"name": "all"}, algorithm="scaffold") as game:
         play_round(game, 1, test=False)
         assert sorted(variates(game)) == [client for client in range(12) if client != 3]
-        _check_the_mean(game)
+        check_the_mean_of_variates(game)
 
 
-def test_a_round_with_nobody_admitted_changes_nothing() -> None:
+def test_a_round_without_an_admitted_client_changes_no_state() -> None:
     with a_game(selection={"name": "all"}, algorithm="scaffold", systems={"dropout": 0.999}) as game:
         row = play_round(game, 1, test=False)
         assert row.admitted == 0
@@ -432,16 +436,16 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "adam", "option I, decay, cnn"])
-def test_resumed_equals_straight(options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_run(options: dict[str, Any], tmp_path: Path) -> None:
     experiment = small(rounds=5, systems={"dropout": 0.2}, **options)
-    straight = fedcohort.run(experiment, runs=tmp_path / "straight")
+    uninterrupted = fedcohort.run(experiment, runs=tmp_path / "uninterrupted")
     with pytest.raises(KeyboardInterrupt):
-        fedcohort.run(experiment, runs=tmp_path / "broken", progress=stop_after(3))
-    assert record(fedcohort.run(experiment, runs=tmp_path / "broken")) == record(straight)
+        fedcohort.run(experiment, runs=tmp_path / "interrupted", progress=stop_after(3))
+    assert record(fedcohort.run(experiment, runs=tmp_path / "interrupted")) == record(uninterrupted)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "adam", "option I, decay, cnn"])
-def test_the_number_of_threads_does_not_matter(options: dict[str, Any], tmp_path: Path) -> None:
+def test_runs_are_identical_for_any_number_of_threads(options: dict[str, Any], tmp_path: Path) -> None:
     records = []
     for plan, workers in (("loop", 0), ("threads", 2), ("threads", 5)):
         experiment = small(rounds=3, selection={"k": 5}, engine={"plan": plan, "workers": workers}, **options)
@@ -450,8 +454,8 @@ def test_the_number_of_threads_does_not_matter(options: dict[str, Any], tmp_path
 
 
 @pytest.mark.parametrize("sampling", ["shuffled", "loss", "loss_unbiased"])
-def test_option_I_is_the_gradient_over_all_samples_however_batches_are_drawn(sampling: Any) -> None:
-    """A client's first variate is ∇F_i of the received model with every sample counted once, also where batches are reweighted."""
+def test_option_I_is_the_gradient_over_all_samples_for_every_sampling_of_batches(sampling: Any) -> None:
+    """A client's first variate is ∇F_i of the received model with every sample counted once, even if batches are reweighted."""
     algorithm, settings = Scaffold(option="I"), Training(batch_size=4, momentum=0.0, precision="float64")
     with closing(LocalEngine(small_federation(), Mlp(hidden=5), settings, algorithm, 3, workers=1)) as engine:
         start = engine.initial_model()
@@ -466,13 +470,13 @@ def test_option_I_is_the_gradient_over_all_samples_however_batches_are_drawn(sam
 
 
 @pytest.mark.parametrize(("option", "passes"), [("II", 6.0), ("I", 9.0)])
-def test_option_I_is_one_more_pass_over_the_data(option: str, passes: float) -> None:
-    """Of both directions, which counts three."""
+def test_option_I_costs_one_more_pass_over_the_data_than_option_II(option: str, passes: float) -> None:
+    """A training pass over the data counts three passes."""
     with a_game(algorithm={"name": "scaffold", "option": option}, training={"epochs": 2}) as game:
         assert {row.kind: row.passes for row in play_round(game, 1, test=False).ledger} == {"training": 3 * passes}
 
 
-def test_both_ways_cost_two_models_once_there_are_variates() -> None:
+def test_from_round_2_a_client_receives_and_sends_two_models() -> None:
     model = 4 * (64 * 64 + 64 + 64 * 10 + 10)
     with a_game(algorithm="scaffold") as game:
         costs = [{row.kind: row for row in play_round(game, t, test=False).ledger}["training"] for t in (1, 2)]
@@ -480,7 +484,7 @@ def test_both_ways_cost_two_models_once_there_are_variates() -> None:
     assert [cost.bytes_down for cost in costs] == [3 * model, 3 * 2 * model]
 
 
-def test_one_round_on_real_steps_does_not_depend_on_where_a_client_stands() -> None:
+def test_variates_do_not_depend_on_the_order_of_the_cohort() -> None:
     algorithm, settings = Scaffold(), Training(batch_size=4, momentum=0.0)
     with closing(LocalEngine(small_federation(), Mlp(hidden=5), settings, algorithm, seed=3)) as engine:
         model, clients = engine.initial_model(), [6, 0, 3]

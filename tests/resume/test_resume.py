@@ -1,4 +1,4 @@
-"""A run that was killed or interrupted and goes on equals one that was not; whatever is damaged is named and left alone."""
+"""A killed or interrupted run that is resumed equals an uninterrupted run; damaged files are reported and not overwritten."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ SLOW_ROUNDS = 80
 
 
 def stop_after(rounds: int) -> Any:
-    """A progress callback that fails like a crash would."""
+    """A progress callback that raises an error after this many rounds, like a crash."""
 
     def progress(cell: Any, row: RoundRow) -> None:
         if row.round == rounds:
@@ -35,29 +35,29 @@ def stop_after(rounds: int) -> Any:
 
 @pytest.mark.parametrize("selection", ["uniform", UCB, "rpowd", "utility_time", "select_by_loss"], ids=str)
 @pytest.mark.parametrize("stop", [1, 3])
-def test_resumed_equals_straight(selection: Any, stop: int, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_run(selection: Any, stop: int, tmp_path: Path) -> None:
     experiment = small(
         selection=selection, systems={"dropout": 0.2, "availability": {"name": "bernoulli", "probability": 0.7}}
     )
-    straight = fedcohort.run(experiment, runs=tmp_path / "straight")
+    uninterrupted = fedcohort.run(experiment, runs=tmp_path / "uninterrupted")
     with pytest.raises(KeyboardInterrupt):
-        fedcohort.run(experiment, runs=tmp_path / "broken", progress=stop_after(stop))
-    resumed = fedcohort.run(experiment, runs=tmp_path / "broken")
+        fedcohort.run(experiment, runs=tmp_path / "interrupted", progress=stop_after(stop))
+    resumed = fedcohort.run(experiment, runs=tmp_path / "interrupted")
     assert resumed.last_round == 6
-    assert record(resumed) == record(straight)
+    assert record(resumed) == record(uninterrupted)
 
 
 @pytest.mark.parametrize("every", [2, 4])
 def test_rounds_after_the_last_checkpoint_are_played_again(every: int, tmp_path: Path) -> None:
-    straight = fedcohort.run(small(selection=UCB), runs=tmp_path / "straight")
+    uninterrupted = fedcohort.run(small(selection=UCB), runs=tmp_path / "uninterrupted")
     experiment = small(selection=UCB, measures={"checkpoint_every": every})
     with pytest.raises(KeyboardInterrupt):
-        fedcohort.run(experiment, runs=tmp_path / "broken", progress=stop_after(5))
-    assert record(fedcohort.run(experiment, runs=tmp_path / "broken")) == record(straight)
+        fedcohort.run(experiment, runs=tmp_path / "interrupted", progress=stop_after(5))
+    assert record(fedcohort.run(experiment, runs=tmp_path / "interrupted")) == record(uninterrupted)
 
 
-def kill_thrice(command: list[str], folder: Path, delays: tuple[float, ...]) -> None:
-    """Start the command again and again, and kill it each time, a while after a new round; it must have been alive at least once."""
+def kill_repeatedly(command: list[str], folder: Path, delays: tuple[float, ...]) -> None:
+    """Start the command once per delay, and kill it that many seconds after a new round; at least one process must be alive then."""
     killed = 0
     for delay in delays:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -68,25 +68,26 @@ def kill_thrice(command: list[str], folder: Path, delays: tuple[float, ...]) -> 
     assert killed >= 1
 
 
-def test_kill_9_at_any_moment(tmp_path: Path) -> None:
-    """A real process, really killed, several times, at moments nobody chose; the last one ends with the same bits."""
+def test_a_process_killed_several_times_ends_with_the_same_bits(tmp_path: Path) -> None:
+    """A real process receives SIGKILL at three arbitrary times; the final process finishes the run."""
     command = [
         sys.executable, "-m", "fedcohort", "run", "--quiet", "--runs", str(tmp_path / "killed"),
         "--set", f"rounds={SLOW_ROUNDS}", "--set", "seeds=1", "--set", "selection.name=ucb", "--set", "model.name=cnn_a",
     ]  # fmt: skip
-    kill_thrice(command, tmp_path / "killed", (0.05, 0.3, 0.6))
+    kill_repeatedly(command, tmp_path / "killed", (0.05, 0.3, 0.6))
     [run] = [Run(path) for path in (tmp_path / "killed").iterdir()]
     subprocess.run(command, check=True, timeout=120)
-    straight = fedcohort.run(
-        fedcohort.Experiment(rounds=SLOW_ROUNDS, seeds=1, selection="ucb", model="cnn_a"), runs=tmp_path / "straight"
+    uninterrupted = fedcohort.run(
+        fedcohort.Experiment(rounds=SLOW_ROUNDS, seeds=1, selection="ucb", model="cnn_a"),
+        runs=tmp_path / "uninterrupted",
     )
-    assert record(Run(run.path)) == record(straight)
+    assert record(Run(run.path)) == record(uninterrupted)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [2**30, 0], ids=["in memory", "in a file"])
-def test_kill_9_with_what_clients_remember(limit: int, tmp_path: Path) -> None:
-    """SCAFFOLD: the clients' control variates go on with the run, wherever they lay when it was killed."""
+def test_a_killed_scaffold_run_resumes_with_the_clients_control_variates(limit: int, tmp_path: Path) -> None:
+    """The control variates are resumed, whether they were in memory or in a file when the process was killed."""
     settings = [
         "rounds=40", "seeds=1", "algorithm.name=scaffold", "training.momentum=0.0", "systems.dropout=0.2",
         "model.name=cnn_a",
@@ -98,21 +99,21 @@ def test_kill_9_with_what_clients_remember(limit: int, tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", start, "run", "--quiet", "--runs", str(tmp_path / "killed")]
     command += [part for setting in settings for part in ("--set", setting)]
-    kill_thrice(command, tmp_path / "killed", (0.1, 0.5, 0.3))
+    kill_repeatedly(command, tmp_path / "killed", (0.1, 0.5, 0.3))
     subprocess.run(command, check=True, timeout=300)
     [path] = (tmp_path / "killed").iterdir()
-    straight = fedcohort.run(
+    uninterrupted = fedcohort.run(
         fedcohort.Experiment(
             rounds=40, seeds=1, algorithm="scaffold", training={"momentum": 0.0}, systems={"dropout": 0.2}, model="cnn_a"
         ),
-        runs=tmp_path / "straight",
+        runs=tmp_path / "uninterrupted",
     )  # fmt: skip
-    assert record(Run(path)) == record(straight)
-    found, expected = Run(path).checkpoint(), straight.checkpoint()
-    assert found is not None
+    assert record(Run(path)) == record(uninterrupted)
+    resumed, expected = Run(path).checkpoint(), uninterrupted.checkpoint()
+    assert resumed is not None
     assert expected is not None
-    assert len(found[1]["engine"]) == 12
-    assert pack(found[1]) == pack(expected[1])
+    assert len(resumed[1]["engine"]) == 12
+    assert pack(resumed[1]) == pack(expected[1])
 
 
 def _wait_for_a_new_round(folder: Path, process: "subprocess.Popen[bytes]") -> None:
@@ -121,13 +122,13 @@ def _wait_for_a_new_round(folder: Path, process: "subprocess.Popen[bytes]") -> N
         return Run(databases[0].parent).last_round if databases else 0
 
     before = rounds()
-    while rounds() == before and process.poll() is None:  # a process that hangs meets the time limit of every test
+    while rounds() == before and process.poll() is None:  # the tests' time limit ends a process that hangs
         time.sleep(0.01)
 
 
-def test_ctrl_c_finishes_the_round_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_finishes_the_round_and_explains_how_to_resume(tmp_path: Path) -> None:
     def progress(cell: Any, row: RoundRow) -> None:
-        if row.round == 2:  # it is committed while round 3 is played
+        if row.round == 2:  # round 2 is committed while round 3 is played
             os.kill(os.getpid(), signal.SIGINT)
 
     experiment = small(selection=UCB)
@@ -137,7 +138,7 @@ def test_ctrl_c_finishes_the_round_and_says_how_to_go_on(tmp_path: Path) -> None
     assert record(resumed) == record(fedcohort.run(experiment, runs=tmp_path / "b"))
 
 
-def test_a_finished_run_is_not_run_twice(tmp_path: Path) -> None:
+def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
     rounds: list[int] = []
     first = fedcohort.run(small(), runs=tmp_path, progress=lambda cell, row: rounds.append(row.round))
     again = fedcohort.run(small(name="other name"), runs=tmp_path, progress=lambda cell, row: rounds.append(row.round))
@@ -150,7 +151,7 @@ def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
         fedcohort.run(small(), runs=tmp_path, progress=stop_after(2))
     [path] = tmp_path.iterdir()
     holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(path)], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+        [sys.executable, "-c", _HOLD_THE_LOCK, str(path)], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
@@ -163,7 +164,7 @@ def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
     assert fedcohort.run(small(), runs=tmp_path).finished  # a killed holder leaves no lock behind
 
 
-_HOLD = """
+_HOLD_THE_LOCK = """
 import sys
 from fedcohort.record import Run, writing
 with writing(Run(sys.argv[1])):
@@ -172,7 +173,7 @@ with writing(Run(sys.argv[1])):
 """
 
 
-def broken_run(tmp_path: Path) -> Path:
+def interrupted_run(tmp_path: Path) -> Path:
     """A run that stopped after round 2."""
     with pytest.raises(KeyboardInterrupt):
         fedcohort.run(small(), runs=tmp_path, progress=stop_after(2))
@@ -180,22 +181,22 @@ def broken_run(tmp_path: Path) -> Path:
     return path
 
 
-def everything_in(path: Path) -> dict[str, bytes]:
+def contents_of(path: Path) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
-def test_a_damaged_database_is_named_and_left_alone(tmp_path: Path) -> None:
-    path = broken_run(tmp_path)
+def test_a_damaged_database_is_reported_and_not_overwritten(tmp_path: Path) -> None:
+    path = interrupted_run(tmp_path)
     database = path / "run.sqlite"
     database.write_bytes(b"not a database " * 100)
-    before = everything_in(path)
+    before = contents_of(path)
     with pytest.raises(UsageError, match=r"run\.sqlite: the run's database is damaged.*nothing was overwritten"):
         fedcohort.run(small(), runs=tmp_path)
-    assert everything_in(path) == before
+    assert contents_of(path) == before
 
 
-def test_a_damaged_page_of_the_database_is_found(tmp_path: Path) -> None:
-    path = broken_run(tmp_path)
+def test_a_damaged_page_of_the_database_is_reported(tmp_path: Path) -> None:
+    path = interrupted_run(tmp_path)
     with sqlite3.connect(path / "run.sqlite") as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     data = bytearray((path / "run.sqlite").read_bytes())
@@ -206,26 +207,26 @@ def test_a_damaged_page_of_the_database_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_single_flipped_bit_of_the_database_is_found(seed: int, tmp_path: Path) -> None:
-    """In the text of any row; SQLite's own check sees none of these."""
-    path = broken_run(tmp_path)
+def test_a_single_flipped_bit_in_a_row_of_the_database_is_reported(seed: int, tmp_path: Path) -> None:
+    """In the text of any row, which SQLite's own check does not cover."""
+    path = interrupted_run(tmp_path)
     with sqlite3.connect(path / "run.sqlite") as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     data = bytearray((path / "run.sqlite").read_bytes())
     places = [i for i in range(len(data)) if data.startswith((b"admitted", b"its update and"), i)]
     data[places[seed * len(places) // 6] + seed] ^= 1
     (path / "run.sqlite").write_bytes(data)
-    before = everything_in(path)
+    before = contents_of(path)
     for use in (lambda: fedcohort.run(small(), runs=tmp_path), lambda: fedcohort.open_run(path)):
         with pytest.raises(UsageError, match=r"run\.sqlite: the run's database is damaged"):
             use()
-    assert everything_in(path) == before
+    assert contents_of(path) == before
 
 
 @pytest.mark.parametrize("mark", [b"validation_accuracy REAL", b"status TEXT", b"CREATE TABLE rounds"])
 @pytest.mark.parametrize("bit", [1, 32, 128])
-def test_a_flipped_bit_in_the_layout_or_the_description_is_found(mark: bytes, bit: int, tmp_path: Path) -> None:
-    path = broken_run(tmp_path)
+def test_a_flipped_bit_in_the_schema_of_the_database_is_reported(mark: bytes, bit: int, tmp_path: Path) -> None:
+    path = interrupted_run(tmp_path)
     with sqlite3.connect(path / "run.sqlite") as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     data = bytearray((path / "run.sqlite").read_bytes())
@@ -237,7 +238,7 @@ def test_a_flipped_bit_in_the_layout_or_the_description_is_found(mark: bytes, bi
 
 
 @pytest.mark.parametrize("damage", ["flip", "gone"])
-def test_a_damaged_model_of_a_finished_run_is_found(damage: str, tmp_path: Path) -> None:
+def test_a_damaged_or_missing_model_of_a_finished_run_is_reported(damage: str, tmp_path: Path) -> None:
     path = fedcohort.run(small(rounds=1), runs=tmp_path).path
     file = path / "model.safetensors"
     data = bytearray(file.read_bytes())
@@ -252,8 +253,8 @@ def test_a_damaged_model_of_a_finished_run_is_found(damage: str, tmp_path: Path)
 
 @pytest.mark.parametrize("damage", ["changed", "emptied", "gone"])
 @pytest.mark.parametrize("finished", [False, True])
-def test_a_description_that_is_not_what_was_recorded(damage: str, finished: bool, tmp_path: Path) -> None:
-    path = fedcohort.run(small(), runs=tmp_path).path if finished else broken_run(tmp_path)
+def test_a_changed_or_missing_experiment_file_is_reported(damage: str, finished: bool, tmp_path: Path) -> None:
+    path = fedcohort.run(small(), runs=tmp_path).path if finished else interrupted_run(tmp_path)
     resolved = path / "experiment.toml"
     if damage == "gone":
         resolved.unlink()
@@ -265,8 +266,8 @@ def test_a_description_that_is_not_what_was_recorded(damage: str, finished: bool
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
-def test_a_damaged_checkpoint_is_named_and_left_alone(damage: str, tmp_path: Path) -> None:
-    path = broken_run(tmp_path)
+def test_a_damaged_or_missing_checkpoint_is_reported_and_keeps_the_record(damage: str, tmp_path: Path) -> None:
+    path = interrupted_run(tmp_path)
     [file] = (path / "checkpoint").glob("round-*.safetensors")
     data = bytearray(file.read_bytes())
     if damage == "flip":
@@ -281,8 +282,8 @@ def test_a_damaged_checkpoint_is_named_and_left_alone(damage: str, tmp_path: Pat
     assert Run(path).last_round == 2
 
 
-def test_a_directory_of_another_version_is_refused(tmp_path: Path) -> None:
-    path = broken_run(tmp_path)
+def test_a_run_in_another_format_is_rejected(tmp_path: Path) -> None:
+    path = interrupted_run(tmp_path)
     with sqlite3.connect(path / "run.sqlite") as db:
         db.execute("UPDATE meta SET value = '99' WHERE key = 'format'")
     with pytest.raises(UsageError, match=r"written in format 99, this version of FedCohort reads format 2"):
@@ -292,20 +293,20 @@ def test_a_directory_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def rename_data(db: sqlite3.Connection) -> None:
-    """As if the run had been made with other data: what is fixed of it changes, and the hashes with it."""
+    """Change the data's recorded identity, with valid hashes, as if the run had used other data."""
     db.execute("UPDATE meta SET value = 'abc' WHERE key = 'data'")
     seal_again(db)
 
 
-def test_other_data_under_the_same_name_is_refused(tmp_path: Path) -> None:
-    path = broken_run(tmp_path)
+def test_a_run_is_not_resumed_with_other_data(tmp_path: Path) -> None:
+    path = interrupted_run(tmp_path)
     with sqlite3.connect(path / "run.sqlite") as db:
         rename_data(db)
     with pytest.raises(UsageError, match="was begun on other data than 'digits'"):
         fedcohort.run(small(), runs=tmp_path)
 
 
-def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_runs_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="is not a directory"):
         fedcohort.run(small(), runs=tmp_path / "file")
@@ -313,6 +314,6 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
         fedcohort.run(small(), runs=tmp_path / "file" / "below")
 
 
-def test_no_run_there(tmp_path: Path) -> None:
+def test_opening_a_folder_without_a_run_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a run directory"):
         fedcohort.open_run(tmp_path)

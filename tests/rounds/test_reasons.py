@@ -1,4 +1,4 @@
-"""What is kept of a decision: the selected, then the best scored, without sorting everybody; and what a round's training is billed."""
+"""The recorded decisions of a round (the selected clients, then the best scored candidates), and the cost of its training."""
 
 import math
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from fedcohort.selection import Cohort, Why
 from tests.games import a_game
 
 
-def by_sorting(cohort: Cohort) -> list[int]:
-    """The ids in order, by one sort over all."""
+def ids_by_one_sort(cohort: Cohort) -> list[int]:
+    """The client ids in the order of the record, by one sort of all candidates."""
     why = cohort.why
     assert why is not None
     chosen = np.isin(why.candidates, cohort.clients)
@@ -28,8 +28,8 @@ def by_sorting(cohort: Cohort) -> list[int]:
 @pytest.mark.parametrize("m", [1, 7, KEPT - 1, KEPT, KEPT + 1, 5 * KEPT])
 @pytest.mark.parametrize("levels", [1, 3, 10**6])
 @pytest.mark.parametrize("k", [1, 20, KEPT + 5])
-def test_the_selected_and_the_best_scored(m: int, levels: int, k: int) -> None:
-    """Whatever ties there are, and with scores that are no numbers."""
+def test_decisions_list_the_selected_and_then_the_best_scored_candidates(m: int, levels: int, k: int) -> None:
+    """With ties, and with scores that are NaN or infinite."""
     draw = np.random.default_rng(m + levels + k)
     candidates = draw.permutation(3 * m)[:m]
     scores = draw.integers(0, levels, m).astype(float)
@@ -39,7 +39,7 @@ def test_the_selected_and_the_best_scored(m: int, levels: int, k: int) -> None:
     clients = draw.permutation(candidates)[: min(k, m)]
     cohort = Cohort(clients, why=Why(candidates, scores, {"id": candidates * 1.0}))
     rows = list(decisions(cohort))
-    assert [row[0] for row in rows] == by_sorting(cohort)
+    assert [row[0] for row in rows] == ids_by_one_sort(cohort)
     where = {int(c): i for i, c in enumerate(candidates)}
     for client, selected, score, terms in rows:
         assert selected == (client in clients)
@@ -47,27 +47,25 @@ def test_the_selected_and_the_best_scored(m: int, levels: int, k: int) -> None:
         assert score == scores[where[client]] or (math.isnan(score) and math.isnan(scores[where[client]]))
 
 
-def test_who_was_no_candidate_stands_at_the_end() -> None:
+def test_selected_clients_that_were_no_candidates_are_listed_last() -> None:
     cohort = Cohort(np.array([9, 2]), why=Why(np.array([1, 2]), np.array([0.5, 0.1])))
     assert [(client, selected) for client, selected, _, _ in decisions(cohort)] == [(2, True), (1, False), (9, True)]
     assert [client for client, *_ in decisions(Cohort(np.array([4, 3])))] == [4, 3]
-    nobody = Cohort(np.zeros(0, dtype=np.int64), why=Why(np.zeros(0, dtype=np.int64), np.zeros(0)))
-    assert list(decisions(nobody)) == []
+    empty = Cohort(np.zeros(0, dtype=np.int64), why=Why(np.zeros(0, dtype=np.int64), np.zeros(0)))
+    assert list(decisions(empty)) == []
 
 
-@pytest.mark.parametrize(
-    "kind", ["random", "ties", "all alike", "few have a score", "nobody has a score", "one is best", "sorted"]
-)
+@pytest.mark.parametrize("kind", ["random", "ties", "all equal", "few scores", "no scores", "one is best", "sorted"])
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_the_best_of_many_are_those_of_a_sort(kind: str, shuffled: bool) -> None:
+def test_decisions_of_70000_candidates_equal_those_of_a_full_sort(kind: str, shuffled: bool) -> None:
     draw = np.random.default_rng(0)
     m = 70_000
     scores = {
         "random": draw.normal(size=m),
         "ties": draw.integers(0, 7, m).astype(float),
-        "all alike": np.ones(m),
-        "few have a score": np.where(draw.random(m) < 0.01, draw.random(m), np.nan),
-        "nobody has a score": np.full(m, np.nan),
+        "all equal": np.ones(m),
+        "few scores": np.where(draw.random(m) < 0.01, draw.random(m), np.nan),
+        "no scores": np.full(m, np.nan),
         "one is best": (np.arange(m) == 17).astype(float),
         "sorted": np.arange(m, dtype=float),
     }[kind]
@@ -82,15 +80,15 @@ def test_the_best_of_many_are_those_of_a_sort(kind: str, shuffled: bool) -> None
     assert [selected for _, selected, *_ in rows] == [True] * 30 + [False] * (KEPT - 30)
 
 
-def test_candidates_that_are_named_twice_and_terms_that_are_lists() -> None:
+def test_repeated_candidates_and_terms_given_as_lists_are_recorded() -> None:
     why = Why(np.array([2, 2, 7, 4]), np.array([1.0, 2, 3, 4]), {"id": [2, 2, 7, 4]})  # type: ignore[dict-item]
     rows = list(decisions(Cohort(np.array([7, 2]), why=why)))
     assert sorted((client, selected) for client, selected, *_ in rows) == [(2, True), (2, True), (4, False), (7, True)]
     assert all(terms == {"id": client} for client, *_, terms in rows)
 
 
-def test_reasons_are_those_of_the_choice_whatever_becomes_of_the_strategys_arrays() -> None:
-    """A strategy may use its arrays again, and a round is recorded while the next is played."""
+def test_decisions_do_not_change_when_the_strategy_reuses_its_arrays() -> None:
+    """A strategy may overwrite its arrays in the next round, and a round is recorded while the next round is played."""
     clients, ids, scores = np.array([4, 3]), np.array([3, 4, 5]), np.array([0.5, 0.25, 0.125])
     without, why = decisions(Cohort(clients)), decisions(Cohort(clients, why=Why(ids, scores, {"id": ids * 1.0})))
     before = list(without), list(why)
@@ -98,46 +96,46 @@ def test_reasons_are_those_of_the_choice_whatever_becomes_of_the_strategys_array
     assert (list(without), list(why)) == before
 
 
-def test_ids_may_come_as_floats() -> None:
+def test_candidate_ids_given_as_floats_are_recorded_as_integers() -> None:
     rows = list(decisions(Cohort(np.array([2]), why=Why(np.array([1.0, 2.0]), np.array([0.5, 0.1])))))  # type: ignore[arg-type]
     assert [(client, type(client)) for client, *_ in rows] == [(2, int), (1, int)]
 
 
-# --- what training is billed -------------------------------------------------------------------------------------------------
+# --- cost of training --------------------------------------------------------------------------------------------------------
 
 
-def having(row: RoundRow, status: str) -> list[int]:
-    """The clients with this status."""
+def clients_with(row: RoundRow, status: str) -> list[int]:
+    """The ids of the clients with this status."""
     return [client.client for client in row.clients if client.status == status]
 
 
-def the_training(row: RoundRow) -> LedgerRow:
+def training_row(row: RoundRow) -> LedgerRow:
     (line,) = [line for line in row.ledger if line.kind == "training"]
     return line
 
 
-def test_late_clients_are_billed_for_the_model_and_their_training_but_not_for_an_upload() -> None:
-    """With k = 3 and over-commitment 1.5, five clients receive the model and train for two epochs; the three fastest send theirs."""
+def test_late_clients_cost_a_download_and_training_but_no_upload() -> None:
+    """With k = 3 and over-commitment 1.5, five clients receive the model and train for two epochs; three send an update."""
     with a_game(selection={"name": "uniform", "k": 3}, systems={"overcommit": 1.5}, training={"epochs": 2}) as game:
         row, model = play_round(game, 1, test=False), num_bytes([game.model])
-    line = the_training(row)
-    assert (len(having(row, "late")), len(having(row, "admitted"))) == (2, 3)
+    line = training_row(row)
+    assert (len(clients_with(row, "late")), len(clients_with(row, "admitted"))) == (2, 3)
     assert (line.messages, line.bytes_down, line.bytes_up) == (5 + 3, 5 * model, 3 * model)
     assert line.passes == pytest.approx(5 * 2 * 3)
 
 
-def test_clients_that_drop_out_are_billed_for_the_model_and_their_training() -> None:
-    """Each of the 12 clients receives the model and makes three passes, also those that fail before they send."""
+def test_clients_that_drop_out_cost_a_download_and_training_but_no_upload() -> None:
+    """Each of the 12 clients receives the model and makes three passes, including those that fail before they send an update."""
     with a_game(selection={"name": "all"}, systems={"dropout": 0.5}) as game:
         row, model = play_round(game, 1, test=False), num_bytes([game.model])
-    line, sent = the_training(row), len(having(row, "admitted"))
+    line, sent = training_row(row), len(clients_with(row, "admitted"))
     assert 0 < sent < 12
-    assert len(having(row, "failed")) == 12 - sent
+    assert len(clients_with(row, "failed")) == 12 - sent
     assert (line.messages, line.bytes_down, line.bytes_up) == (12 + sent, 12 * model, sent * model)
     assert line.passes == pytest.approx(12 * 3)
 
 
-def test_a_diverged_update_is_billed_though_it_is_dropped() -> None:
+def test_a_diverged_update_costs_an_upload_although_it_is_dropped() -> None:
     with a_game(selection={"name": "all"}) as game:
         train = game.engine.train
 
@@ -149,14 +147,14 @@ def test_a_diverged_update_is_billed_though_it_is_dropped() -> None:
 
         game.engine.train = poisoned  # type: ignore[method-assign]
         row, model = play_round(game, 1, test=False), num_bytes([game.model])
-    line = the_training(row)
-    assert having(row, "diverged") == [3, 7]
+    line = training_row(row)
+    assert clients_with(row, "diverged") == [3, 7]
     assert (line.messages, line.bytes_down, line.bytes_up) == (24, 12 * model, 12 * model)
     assert line.passes == pytest.approx(12 * 3)
 
 
-def test_a_round_notes_the_largest_weight() -> None:
-    """Mode scaled: client i weighs N_i/N times 12/4, and the largest client is not the last one."""
+def test_the_note_of_a_round_names_the_largest_weight() -> None:
+    """In mode scaled, client i has the weight N_i/N times 12/4; the largest client is not the last one."""
     with a_game(selection={"name": "all", "k": 4}, algorithm={"name": "fedavg", "weights": "scaled"}) as game:
         row, sizes = play_round(game, 1, test=False), game.clock.num_samples
     assert 0 < sizes.argmax() < 11

@@ -1,4 +1,4 @@
-"""One round, looked at from inside: what is recorded, what it costs, and what happens to clients that fail."""
+"""Single rounds: the record, the cost, failed clients, and the values that a strategy receives."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ MLP_PARAMETERS = 64 * 64 + 64 + 64 * 10 + 10
 
 
 def poison(game: Game, clients: set[int], value: float = float("nan")) -> None:
-    """Make these clients send back an update with one bad entry."""
+    """Make these clients return an update with one entry of this value."""
     train = game.engine.train
 
     def poisoned(*args: Any) -> Iterator[Update]:
@@ -38,7 +38,7 @@ def status(row: RoundRow) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_a_diverged_client_is_dropped_and_recorded_and_the_run_goes_on(value: float) -> None:
+def test_diverged_clients_are_recorded_and_excluded_from_the_average(value: float) -> None:
     with a_game(selection={"name": "all"}) as game, a_game(selection={"name": "all"}) as healthy:
         poison(game, {3, 7}, value)
         row = play_round(game, 1, test=True)
@@ -47,15 +47,15 @@ def test_a_diverged_client_is_dropped_and_recorded_and_the_run_goes_on(value: fl
         assert row.trained == row.admitted == 10
         assert all("NaN or infinite" in client.detail for client in row.clients if client.status == "diverged")
         assert all(torch.isfinite(value).all() for value in game.model.values())
-        expected = _mean_without(healthy, {3, 7})
+        expected = mean_without(healthy, {3, 7})
         assert all(torch.equal(game.model[name], value) for name, value in expected.items())
         assert np.isfinite(play_round(game, 2, test=True).test_accuracy)
 
 
-def _mean_without(game: Game, left_out: set[int]) -> dict[str, torch.Tensor]:
-    """The round's average over the other clients, by hand in numpy float64."""
+def mean_without(game: Game, excluded: set[int]) -> dict[str, torch.Tensor]:
+    """The round's average over the other clients, by hand in float64."""
     updates = [
-        u for u in game.engine.train(game.model, 1, Cohort(np.arange(12)), game.algorithm) if u.client not in left_out
+        u for u in game.engine.train(game.model, 1, Cohort(np.arange(12)), game.algorithm) if u.client not in excluded
     ]
     mean = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in game.model.items()}
     total = 0.0
@@ -66,7 +66,7 @@ def _mean_without(game: Game, left_out: set[int]) -> dict[str, torch.Tensor]:
     return {name: value.float() for name, value in mean.items()}
 
 
-def test_everybody_diverged_leaves_the_model_as_it_was() -> None:
+def test_when_all_clients_diverge_the_model_stays_unchanged() -> None:
     with a_game() as game:
         poison(game, set(range(12)))
         before = {name: value.clone() for name, value in game.model.items()}
@@ -76,7 +76,7 @@ def test_everybody_diverged_leaves_the_model_as_it_was() -> None:
         assert all(torch.equal(game.model[name], value) for name, value in before.items())
 
 
-def test_nobody_available_is_an_empty_round_that_counts() -> None:
+def test_a_round_without_available_clients_is_recorded_as_empty() -> None:
     with a_game(selection={"name": "ucb"}, systems={"availability": {"name": "bernoulli", "probability": 0.0}}) as game:
         row = play_round(game, 1, test=True)
         assert (row.available, row.selected, row.admitted) == (0, 0, 0)
@@ -84,43 +84,44 @@ def test_nobody_available_is_an_empty_round_that_counts() -> None:
         assert row.simulated_time == 0
 
 
-def test_a_short_round_says_so() -> None:
-    """R1: too few clients for k."""
-    away = {"availability": {"name": "bernoulli", "probability": 0.3}}
-    with a_game(selection={"name": "uniform", "k": 4}, systems=away) as game:
+def test_the_note_names_rounds_with_fewer_than_k_available_clients() -> None:
+    """R1: fewer clients are available than k."""
+    rarely_available = {"availability": {"name": "bernoulli", "probability": 0.3}}
+    with a_game(selection={"name": "uniform", "k": 4}, systems=rarely_available) as game:
         rows = [play_round(game, t, test=False) for t in range(1, 7)]
     short = [row for row in rows if row.available < 4]
     assert 0 < len(short) < len(rows)
     for row in rows:
         assert (f"short round: {row.available} of 4 available" in row.note) == (row in short and row.available > 0)
-    with a_game(selection={"name": "all", "k": 12}, systems=away) as game:
+    with a_game(selection={"name": "all", "k": 12}, systems=rarely_available) as game:
         assert "short" not in play_round(game, 1, test=False).note
 
 
-def test_who_needs_no_validation_does_not_wait_for_it() -> None:
-    seen: list[Outcome] = []
+def test_without_a_strategy_that_needs_it_validation_is_measured_only_in_rounds_with_a_test() -> None:
+    outcomes: list[Outcome] = []
     with a_game() as game:
-        game.selector.observe = seen.append  # type: ignore[method-assign]
+        game.selector.observe = outcomes.append  # type: ignore[method-assign]
         postponed, measured = play_round(game, 1, test=False), play_round(game, 2, test=True)
     assert math.isnan(postponed.validation_accuracy)
     assert 0 < measured.validation_accuracy < 1
-    assert all(math.isnan(outcome.accuracy) and not len(outcome.validation_losses) for outcome in seen)
+    assert len(outcomes) == 2
+    assert all(math.isnan(outcome.accuracy) and not len(outcome.validation_losses) for outcome in outcomes)
 
 
-def test_a_strategy_is_told_the_loss_of_every_validation_sample() -> None:
-    seen: list[Outcome] = []
+def test_a_strategy_that_needs_validation_gets_the_loss_of_every_validation_sample() -> None:
+    outcomes: list[Outcome] = []
     with a_game(selection={"name": "ucb"}) as game:
-        game.selector.observe = seen.append  # type: ignore[method-assign]
+        game.selector.observe = outcomes.append  # type: ignore[method-assign]
         row = play_round(game, 1, test=False)
         labels = game.engine.federation.validation.labels  # type: ignore[attr-defined]
-    (outcome,) = seen
+    (outcome,) = outcomes
     assert len(outcome.validation_losses) == len(labels)
     assert outcome.validation_losses.mean() == pytest.approx(row.validation_loss)
     right = np.exp(-outcome.validation_losses)
     assert (right > 0.5).sum() <= round(row.validation_accuracy * len(labels)) <= (right > 0.1).sum()
 
 
-def test_dropouts_are_selected_but_do_not_take_part() -> None:
+def test_clients_that_drop_out_are_selected_but_neither_waited_for_nor_weighted() -> None:
     with a_game(selection={"name": "all"}, systems={"dropout": 0.5}) as game:
         row = play_round(game, 1, test=False)
         failed = [client for client in row.clients if client.status == "failed"]
@@ -131,7 +132,7 @@ def test_dropouts_are_selected_but_do_not_take_part() -> None:
 
 
 def test_the_ledger_counts_messages_bytes_and_passes() -> None:
-    """Select-by-loss with k = 3 asks d = 6 clients, then trains 3: cost table 0.3."""
+    """Select-by-loss with k = 3 asks d = 6 clients and trains three (cost table 0.3)."""
     model = 4 * MLP_PARAMETERS
     with a_game(selection={"name": "select_by_loss"}) as game:
         ledger = {entry.kind: entry for entry in play_round(game, 1, test=False).ledger}
@@ -147,13 +148,13 @@ def test_the_ledger_counts_messages_bytes_and_passes() -> None:
 
 
 @pytest.mark.parametrize("name", ["uniform", "rpowd", "ucb"])
-def test_strategies_that_ask_nothing_cost_nothing(name: str) -> None:
+def test_strategies_that_ask_no_question_cost_only_training(name: str) -> None:
     with a_game(selection={"name": name}) as game:
         assert [entry.kind for entry in play_round(game, 1, test=False).ledger] == ["training"]
 
 
-def test_the_reported_losses_are_those_of_an_independent_loop() -> None:
-    """Loss over steps, squared loss of the first pass, running accuracy of the last epoch, by a plain loop over the same batches."""
+def test_reported_steps_loss_and_accuracy_equal_those_of_an_independent_loop() -> None:
+    """The loss is the mean over all steps, and the accuracy is that of the last epoch, by a plain loop over the same batches."""
     from fedcohort.core.streams import rng
 
     with a_game(selection={"name": "all"}, training={"epochs": 2, "batch_size": 10, "lr": 0.1}) as game:
@@ -185,8 +186,8 @@ def test_the_reported_losses_are_those_of_an_independent_loop() -> None:
     assert client.accuracy == pytest.approx(right / len(data))
 
 
-def test_strategies_cannot_reach_the_test_set() -> None:
-    """Rewards come from the validation set: the two are disjoint and make up the data's test part."""
+def test_validation_and_test_sets_are_disjoint() -> None:
+    """Strategies get rewards from the validation set only. It is a part of the data's test samples, and the rest is the test set."""
     with a_game() as game:
         federation = game.engine.federation  # type: ignore[attr-defined]
         assert len(federation.validation) == 40  # round(10 %) of every class
@@ -196,7 +197,7 @@ def test_strategies_cannot_reach_the_test_set() -> None:
     assert not shared
 
 
-def test_finite_numbers_whose_sum_is_not_are_finite() -> None:
+def test_finite_values_with_an_infinite_sum_count_as_finite() -> None:
     largest = float(np.finfo(np.float32).max)
     state = {"w": torch.tensor([largest, largest, -1.0])}
     assert is_finite(Update(0, 1, 1, state))
@@ -206,12 +207,12 @@ def test_finite_numbers_whose_sum_is_not_are_finite() -> None:
         assert not is_finite(Update(0, 1, 1, state, extra={"c": {"w": torch.tensor([broken])}}))
 
 
-# --- what a strategy sees and keeps ------------------------------------------------------------------------------------------
+# --- what a strategy receives and keeps --------------------------------------------------------------------------------------
 
 
 @parameters
-class Reusing(Selector):
-    """Keeps its scores in one array and overwrites them as soon as the round is over."""
+class ReusesItsArrays(Selector):
+    """Overwrites its arrays of ids and scores after every round."""
 
     card: ClassVar[Card] = Card(source="a test", status="ours")
 
@@ -226,23 +227,23 @@ class Reusing(Selector):
         self.ids[:] = 5
 
 
-def test_recorded_reasons_are_those_of_the_choice_though_the_strategy_learns_afterwards() -> None:
-    with a_game(Given(selector=Reusing())) as game:
+def test_recorded_decisions_do_not_change_when_the_strategy_overwrites_its_arrays() -> None:
+    with a_game(Given(selector=ReusesItsArrays())) as game:
         for t in (1, 2):
             rows = list(play_round(game, t, test=False).decisions)
-            expected = [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]  # k = 3 were selected, the highest score comes first
+            expected = [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]  # the k = 3 selected clients first, by falling score
             assert [(client, selected) for client, selected, *_ in rows] == [(i, i > 8) for i in expected]
             assert [score for *_, score, _ in rows] == [10.0 * t + i for i in expected]
             assert [terms for *_, terms in rows] == [{"twice": 10.0 * t + i} for i in expected]
 
 
 @parameters
-class Writing(Selector):
-    """Tries to change what the server knows of times."""
+class WritesTimes(Selector):
+    """Tries to overwrite the times that the server knows."""
 
     card: ClassVar[Card] = Card(source="a test", status="ours")
     name: str = "durations"
-    """Which times."""
+    """The field of the round to overwrite."""
 
     def select(self, round: Round) -> Cohort:
         getattr(round, self.name)[:] = 0.0
@@ -251,14 +252,14 @@ class Writing(Selector):
 
 @pytest.mark.parametrize("name", ["durations", "compute_times", "upload_times"])
 def test_a_strategy_cannot_change_the_times_that_the_server_knows(name: str) -> None:
-    with a_game(Given(selector=Writing(name=name))) as game:
+    with a_game(Given(selector=WritesTimes(name=name))) as game:
         with pytest.raises(ValueError, match="read-only"):
             play_round(game, 1, test=False)
         assert np.isnan(getattr(game.clock, name)).all()
 
 
-def test_a_cohort_beyond_the_invited_is_waited_for_by_the_same_share() -> None:
-    """All 12 clients train though ⌈1.5·3⌉ = 5 would be invited: the server waits for the 12/1.5 = 8 fastest, not for three."""
+def test_with_over_commitment_the_server_waits_for_the_same_share_of_a_larger_cohort() -> None:
+    """All 12 clients train although ⌈1.5·3⌉ = 5 would be enough: the server waits for the 12/1.5 = 8 fastest, not for three."""
     with a_game(selection={"name": "all", "k": 3}, systems={"overcommit": 1.5}) as game:
         times = np.sort(game.clock.nominal(1))
         row = play_round(game, 1, test=False)
@@ -266,25 +267,25 @@ def test_a_cohort_beyond_the_invited_is_waited_for_by_the_same_share() -> None:
     assert row.round_time == pytest.approx(times[7])
 
 
-def test_a_strategy_is_told_how_long_each_round_took() -> None:
-    """The time of the round alone, in later rounds too; for late clients it is as much as the server waited."""
-    seen: list[Outcome] = []
+def test_outcomes_have_the_duration_of_the_round_and_of_each_client() -> None:
+    """Durations count from the start of the round. For a late client, the duration is the time that the server waited."""
+    outcomes: list[Outcome] = []
     with a_game(selection={"name": "uniform", "k": 3}, systems={"overcommit": 1.5}) as game:
-        game.selector.observe = seen.append  # type: ignore[method-assign]
+        game.selector.observe = outcomes.append  # type: ignore[method-assign]
         rows = [play_round(game, t, test=False) for t in range(1, 5)]
         now = game.clock.now
-    for row, outcome in zip(rows, seen, strict=True):
+    for row, outcome in zip(rows, outcomes, strict=True):
         times = {client.client: client.duration for client in row.clients}
         slowest = max(times[client] for client, what in status(row).items() if what == "admitted")
         assert outcome.duration == pytest.approx(slowest, rel=1e-12)
         assert row.round_time == outcome.duration
         for client, what, known in zip(status(row), status(row).values(), outcome.durations, strict=True):
             assert known == pytest.approx(slowest if what == "late" else times[client])
-    assert sum(outcome.duration for outcome in seen) == pytest.approx(now) == rows[-1].simulated_time
+    assert sum(outcome.duration for outcome in outcomes) == pytest.approx(now) == rows[-1].simulated_time
 
 
 def test_local_accuracy_and_loss_are_means_over_all_clients_that_trained() -> None:
-    """Also over those that the strategy declines: here the clients with an even id."""
+    """The means include clients that the strategy declines, here those with an even id."""
     with a_game(selection={"name": "all"}) as game:
         game.selector.admit = lambda updates: (u for u in updates if u.client % 2)  # type: ignore[method-assign]
         row = play_round(game, 1, test=False)

@@ -1,4 +1,4 @@
-"""The order of the packages (docs/design.md), and what none of them may do. Read from the source; nothing is imported."""
+"""The permitted imports between packages (docs/design.md), and rules for all modules; checked by reading the source."""
 
 import ast
 import sys
@@ -13,8 +13,8 @@ import fedcohort
 
 SOURCE = Path(fedcohort.__file__).parent
 
-ARROWS: dict[str, set[str]] = {
-    # package or module at the top: what of fedcohort it may import, besides itself
+PERMITTED: dict[str, set[str]] = {
+    # top-level package or module: the packages of fedcohort that it may import besides itself
     "core": set(),
     "measures": {"core"},
     "algorithms": {"core"},
@@ -38,19 +38,19 @@ ARROWS: dict[str, set[str]] = {
     "__init__": {"core", "federation", "experiment", "api"},
     "__main__": {"cli"},
 }  # fmt: skip
-"""Every package, each below what it imports. Imports inside functions and for types count like any other."""
+"""Every package, listed below the packages it imports. Imports inside functions and for type checking count."""
 
-MOST_LINES = 350
-LONGER: dict[str, str] = {}
-"""Files that may be longer than :data:`MOST_LINES`, each with its reason."""
+MAX_LINES = 350
+LENGTH_EXCEPTIONS: dict[str, str] = {}
+"""Files that may be longer than :data:`MAX_LINES`, each with its reason."""
 
-NUMBERS = {"numpy", "scipy", "torch", "sklearn", "annotated_types"}
-"""What strategies may import from outside, besides the standard library."""
+NUMERICAL = {"numpy", "scipy", "torch", "sklearn", "annotated_types"}
+"""Packages that strategies may import besides fedcohort and the standard library."""
 
 
 @dataclass(frozen=True)
 class Import:
-    """``module`` is imported in ``file`` at ``line``."""
+    """An import of ``module`` in ``file`` at ``line``."""
 
     file: str
     line: int
@@ -58,7 +58,7 @@ class Import:
 
     @property
     def package(self) -> str:
-        """The package or module at the top that ``file`` belongs to."""
+        """The top-level package or module that ``file`` belongs to."""
         return self.file.removesuffix(".py").split("/")[0]
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ def trees() -> Iterator[tuple[str, ast.Module]]:
 
 
 def imports(file: str, tree: ast.Module) -> Iterator[Import]:
-    """All imports of a file, wherever they stand; ``from a import b`` counts as ``a.b``."""
+    """All imports of a file, at any level; ``from a import b`` counts as ``a.b``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
@@ -88,96 +88,101 @@ def module_of(file: str) -> str:
 
 
 IMPORTS = [line for file, tree in trees() for line in imports(file, tree)]
-OURS = [(line, line.module.split(".")[1]) for line in IMPORTS if line.module.startswith("fedcohort.")]
+INTERNAL = [(line, line.module.split(".")[1]) for line in IMPORTS if line.module.startswith("fedcohort.")]
 MODULES = {module_of(file) for file, _ in trees()}
 
 
-def test_every_package_is_listed() -> None:
+def test_all_packages_are_listed() -> None:
     entries = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert set(ARROWS) == entries
+    assert set(PERMITTED) == entries
     assert len(entries) <= 22
-    assert len(OURS) > 500
+    assert len(INTERNAL) > 500
 
 
-def test_the_arrows_have_no_circle() -> None:
-    TopologicalSorter(ARROWS).prepare()
+def test_permitted_imports_have_no_cycle() -> None:
+    TopologicalSorter(PERMITTED).prepare()
     with pytest.raises(CycleError):
-        TopologicalSorter(ARROWS | {"core": {"cli"}}).prepare()
+        TopologicalSorter(PERMITTED | {"core": {"cli"}}).prepare()
 
 
-def test_the_list_is_in_order() -> None:
+def test_packages_are_listed_below_everything_they_import() -> None:
     above: set[str] = set()
-    for package, imported in ARROWS.items():
-        assert imported <= above, f"{package} imports {sorted(imported - above)}, which stand below it"
+    for package, imported in PERMITTED.items():
+        assert imported <= above, f"{package} imports {sorted(imported - above)}, which are listed below it"
         above.add(package)
 
 
-@pytest.mark.parametrize("package", ARROWS)
-def test_imports_follow_the_arrows(package: str) -> None:
-    used = {name for line, name in OURS if line.package == package} - {package}
-    wrong = [str(line) for line, name in OURS if line.package == package and name not in {package, *ARROWS[package]}]
-    assert not wrong, f"{package} may import {sorted(ARROWS[package])}: {wrong}"
-    assert used == ARROWS[package], f"{package} does not use {sorted(ARROWS[package] - used)}; take it from the list"
+@pytest.mark.parametrize("package", PERMITTED)
+def test_a_package_imports_exactly_the_listed_packages(package: str) -> None:
+    used = {name for line, name in INTERNAL if line.package == package} - {package}
+    wrong = [
+        str(line) for line, name in INTERNAL if line.package == package and name not in {package, *PERMITTED[package]}
+    ]
+    assert not wrong, f"{package} may import {sorted(PERMITTED[package])}: {wrong}"
+    assert used == PERMITTED[package], (
+        f"{package} does not use {sorted(PERMITTED[package] - used)}; remove it from the list"
+    )
 
 
-def test_the_files_have_no_circle() -> None:
+def test_imports_between_files_have_no_cycle() -> None:
     graph: dict[str, set[str]] = {module: set() for module in MODULES}
-    for line, _ in OURS:
+    for line, _ in INTERNAL:
         name = line.module
         while name not in MODULES:
             name = name.rpartition(".")[0]
         importer = module_of(line.file)
         if name not in (importer, "fedcohort"):
             graph[importer].add(name)
+    assert sum(len(imported) for imported in graph.values()) > 300
     TopologicalSorter(graph).prepare()
 
 
-def test_files_are_short() -> None:
+def test_no_file_is_too_long() -> None:
     lengths = {
         path.relative_to(SOURCE).as_posix(): len(path.read_text("utf-8").splitlines()) for path in SOURCE.rglob("*.py")
     }
-    assert {file for file, lines in lengths.items() if lines > MOST_LINES} == set(LONGER)
+    assert {file for file, lines in lengths.items() if lines > MAX_LINES} == set(LENGTH_EXCEPTIONS)
 
 
-def test_strategies_import_numbers_only() -> None:
-    known = NUMBERS | {"fedcohort"} | set(sys.stdlib_module_names)
+def test_strategies_import_only_numerical_packages() -> None:
+    known = NUMERICAL | {"fedcohort"} | set(sys.stdlib_module_names)
     wrong = [str(line) for line in IMPORTS if line.package == "selection" and line.module.split(".")[0] not in known]
     assert not wrong
 
 
-# --- what no package may do ---------------------------------------------------------------------------------------------------
+# --- rules for all modules ----------------------------------------------------------------------------------------------------
 
-NEVER = {"random", "pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
-"""Global randomness, and files that run code when they are read."""
+FORBIDDEN_MODULES = {"random", "pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+"""Modules with a global random state, and file formats that can run code when they are read."""
 
-NAMED = {"Generator", "Philox", "SeedSequence", "BitGenerator"}
-"""The parts of ``numpy.random`` without a global state."""
+EXPLICIT_RANDOM = {"Generator", "Philox", "SeedSequence", "BitGenerator"}
+"""The parts of ``numpy.random`` that use no global state."""
 
-DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like", "randn_like"}
-"""Draws of torch that take a ``generator``."""
+TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like", "randn_like"}
+"""Random functions of torch that take a ``generator``."""
 
-SEEDED = {"core/streams.py"}
-"""Where torch's global generators are seeded for a while, because modules draw from nowhere else."""
+MAY_SEED_TORCH = {"core/streams.py"}
+"""Files that may seed torch's global generators temporarily, because torch modules draw only from them."""
 
 
-def test_no_pickle_and_no_global_random_module() -> None:
-    wrong = [str(line) for line in IMPORTS if line.module.split(".")[0] in NEVER]
+def test_no_module_imports_pickle_or_the_global_random_module() -> None:
+    wrong = [str(line) for line in IMPORTS if line.module.split(".")[0] in FORBIDDEN_MODULES]
     assert not wrong
 
 
-def test_no_room_for_odds_and_ends() -> None:
+def test_no_module_has_a_catch_all_name() -> None:
     wrong = [file for file, _ in trees() if Path(file).stem in {"utils", "util", "helpers", "common", "misc"}]
     assert not wrong
 
 
 @pytest.mark.parametrize("file", [file for file, _ in trees()])
-def test_randomness_is_named(file: str) -> None:
+def test_random_draws_use_explicit_generators_and_files_no_pickle(file: str) -> None:
     tree = ast.parse((SOURCE / file).read_text(encoding="utf-8"))
     wrong = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             owner = ast.unparse(node.value)
-            if owner in ("np.random", "numpy.random") and node.attr not in NAMED:
+            if owner in ("np.random", "numpy.random") and node.attr not in EXPLICIT_RANDOM:
                 wrong.append(f"{file}:{node.lineno}: {owner}.{node.attr}")
             if owner in ("torch", "torch.cuda", "torch.random") and node.attr in (
                 "manual_seed",
@@ -187,12 +192,14 @@ def test_randomness_is_named(file: str) -> None:
                 "default_generator",
                 "default_generators",
             ):
-                wrong += [] if file in SEEDED else [f"{file}:{node.lineno}: {owner}.{node.attr}"]
+                wrong += [] if file in MAY_SEED_TORCH else [f"{file}:{node.lineno}: {owner}.{node.attr}"]
         if isinstance(node, ast.ImportFrom) and node.module in ("numpy.random", "torch.random"):
-            wrong += [f"{file}:{node.lineno}: {node.module}.{n.name}" for n in node.names if n.name not in NAMED]
+            wrong += [
+                f"{file}:{node.lineno}: {node.module}.{n.name}" for n in node.names if n.name not in EXPLICIT_RANDOM
+            ]
         if isinstance(node, ast.Call):
             name, keywords = ast.unparse(node.func), {keyword.arg for keyword in node.keywords}
-            if name in {f"torch.{draw}" for draw in DRAWS} and "generator" not in keywords:
+            if name in {f"torch.{draw}" for draw in TORCH_DRAWS} and "generator" not in keywords:
                 wrong.append(f"{file}:{node.lineno}: {name} without a generator")
             if name in ("torch.save", "torch.load") or "allow_pickle" in keywords:
                 wrong.append(f"{file}:{node.lineno}: {name} pickles")

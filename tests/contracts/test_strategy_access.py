@@ -1,4 +1,4 @@
-"""No strategy reads anything but its Round, Census and Outcome: they are replaced by objects that fail on anything else."""
+"""Strategies read only the fields of Round, Census and Outcome that the contract names; guards raise an error on any other access."""
 
 import builtins
 import dataclasses
@@ -23,7 +23,7 @@ M, K, CLASSES, ROUNDS = 12, 3, 3, 8
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """All that a strategy may see of an update when it decides who is admitted."""
+    """The part of an update that a strategy may read when it decides which clients are admitted."""
 
     client: int
     report: Mapping[str, float]
@@ -38,15 +38,15 @@ ALLOWED: dict[type, set[str]] = {
     }
     for cls in (Census, Round, Outcome, Reply)
 }
-"""The fields, properties and methods that the contract names."""
+"""The public fields, properties and methods of each class."""
 
 
-class Only:
-    """Passes on what the contract names of one object, read-only; everything else is an error."""
+class Guard:
+    """Gives read-only access to the allowed attributes of one object and logs their names; any other access is an error."""
 
-    def __init__(self, thing: Any, log: set[str]) -> None:
+    def __init__(self, thing: Any, accessed: set[str]) -> None:
         object.__setattr__(self, "_thing", thing)
-        object.__setattr__(self, "_log", log)
+        object.__setattr__(self, "_log", accessed)
 
     def __getattribute__(self, name: str) -> Any:
         thing = object.__getattribute__(self, "_thing")
@@ -59,14 +59,14 @@ class Only:
         raise AssertionError(f"a strategy writes {name}")
 
 
-def frozen(values: Any) -> Any:
+def read_only(values: Any) -> Any:
     array = np.array(values)
     array.setflags(write=False)
     return array
 
 
 def forbidden(owner: Any, name: str) -> Callable[..., Any]:
-    """``owner.name``, which only libraries may call: what they do inside is their own affair."""
+    """``owner.name``, which libraries may call internally, but strategies may not."""
     original = getattr(owner, name)
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
@@ -88,43 +88,47 @@ FORBIDDEN = [
 ]
 
 
-def play(selector: Selector, monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], list[str]]:
-    """A few rounds, in which nothing else can be read; returns what was, and what kind of choice each round's was."""
-    log, notes = set[str](), list[str]()
+def play_rounds(selector: Selector, monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], list[str]]:
+    """Play some rounds with guarded objects; returns the attributes that were read and the note of each round's choice."""
+    accessed, notes = set[str](), list[str]()
     sizes = rng(0, "sizes").integers(10, 60, M)
     histogram = rng(0, "histogram").multinomial(sizes, np.full(CLASSES, 1 / CLASSES))
-    known = frozen(histogram) if "histogram" in selector.needs else None
+    known = read_only(histogram) if "histogram" in selector.needs else None
     with monkeypatch.context() as patch:
         for owner, name in FORBIDDEN:
             patch.setattr(owner, name, forbidden(owner, name))
-        selector.setup(cast(Census, Only(Census(frozen(sizes), CLASSES, K, known), log)))
+        selector.setup(cast(Census, Guard(Census(read_only(sizes), CLASSES, K, known), accessed)))
         for t in range(1, ROUNDS + 1):
-            cohort = choose(selector, cast(Round, Only(a_round(t), log)))
+            cohort = choose(selector, cast(Round, Guard(a_round(t), accessed)))
             notes.append(cohort.why.note if cohort.why else "")
             trained, reports = replies(selector, t, cohort)
             admitted = trained
             if type(selector).admit is not Selector.admit:
-                arrived = (Only(Reply(client, report), log) for client, report in updates(cohort, trained, reports))
-                admitted = np.isin(cohort.clients, [update.client for update in selector.admit(arrived)])
+                guarded_updates = (
+                    Guard(Reply(client, report), accessed) for client, report in updates(cohort, trained, reports)
+                )
+                admitted = np.isin(cohort.clients, [update.client for update in selector.admit(guarded_updates)])
             seen = outcome(t, cohort, trained, admitted, reports)
-            selector.observe(cast(Outcome, Only(seen, log)))
-    return log, notes
+            selector.observe(cast(Outcome, Guard(seen, accessed)))
+    return accessed, notes
 
 
 def a_round(t: int) -> Round:
-    """A round in which some clients are away, everybody who is asked answers, and every time is known."""
+    """A round in which some clients are not available, all asked clients answer, and all times are known."""
 
     def ask(question: Question, clients: Any) -> Values:
         answers = rng(0, question.kind, t).uniform(0.1, 3, (M, question.numbers))[clients]
-        return cast(Values, frozen(answers[:, 0] if question.numbers == 1 else answers))
+        return cast(Values, read_only(answers[:, 0] if question.numbers == 1 else answers))
 
-    available = frozen([i for i in range(M) if (i + t) % 5])
-    times = frozen(rng(0, "times", t).uniform(1, 9, M))
-    return Round(t, K, available, rng(0, "select", t), 10.0 * t, times, ask, frozen(0.8 * times), frozen(0.2 * times))
+    available = read_only([i for i in range(M) if (i + t) % 5])
+    times = read_only(rng(0, "times", t).uniform(1, 9, M))
+    return Round(
+        t, K, available, rng(0, "select", t), 10.0 * t, times, ask, read_only(0.8 * times), read_only(0.2 * times)
+    )
 
 
 def replies(selector: Selector, t: int, cohort: Cohort) -> tuple[Any, dict[str, Values]]:
-    """Who of the cohort came back, which client 5 never does, and what they report."""
+    """Which clients of the cohort return an update (client 5 never does), and their reports."""
     names = ["loss", "square_loss", "samples", "steps", "accuracy", "set_size", "calibration", "update_norm"]
     draw = rng(0, "outcome", t)
     reports: dict[str, Values] = {name: draw.uniform(1, 5, M)[cohort.clients] for name in names}
@@ -132,36 +136,39 @@ def replies(selector: Selector, t: int, cohort: Cohort) -> tuple[Any, dict[str, 
         reports["update"] = draw.normal(size=(M, 7))[cohort.clients]
     if cohort.stop is not None:
         quantiles = draw.uniform(0, 1, M)[cohort.clients]
-        reports |= {"q_hat": quantiles, "done": (quantiles < 0.3 * (t % 2)).astype(np.float64)}  # nobody in even rounds
+        reports |= {
+            "q_hat": quantiles,
+            "done": (quantiles < 0.3 * (t % 2)).astype(np.float64),
+        }  # no client is done in even rounds
         reports |= {name: draw.uniform(1, 5, M)[cohort.clients] for name in ("training_loss", "held_out_loss")}
     trained = cohort.clients != 5
     for values in reports.values():
         values[~trained] = np.nan
-    return frozen(trained), {name: frozen(values) for name, values in reports.items()}
+    return read_only(trained), {name: read_only(values) for name, values in reports.items()}
 
 
 def updates(cohort: Cohort, trained: Any, reports: Mapping[str, Values]) -> Iterator[tuple[int, Mapping[str, float]]]:
-    """The clients that came back, each with the numbers that it reports."""
+    """The clients that return an update, each with the numbers that it reports."""
     for i in np.flatnonzero(trained):
         report = {name: float(values[i]) for name, values in reports.items() if values.ndim == 1}
         yield int(cohort.clients[i]), MappingProxyType(report)
 
 
 def outcome(t: int, cohort: Cohort, trained: Any, admitted: Any, reports: Mapping[str, Values]) -> Outcome:
-    """What became of the round; the server has a validation set."""
+    """The outcome of the round; the server has a validation set."""
     draw = rng(0, "server", t)
-    times = frozen(np.where(trained, draw.uniform(1, 9, len(cohort)), np.nan))
-    losses = frozen(draw.uniform(0.1, 2, 6))
+    times = read_only(np.where(trained, draw.uniform(1, 9, len(cohort)), np.nan))
+    losses = read_only(draw.uniform(0.1, 2, 6))
     return Outcome(
         t,
         cohort,
         trained,
-        frozen(admitted),
+        read_only(admitted),
         reports,
         times,
         9.0,
         0.5,
-        frozen([0.4, 0.5, 0.6]),
+        read_only([0.4, 0.5, 0.6]),
         validation_losses=losses,
     )
 
@@ -170,11 +177,13 @@ CASES = [(name, values) for name in STRATEGIES.builtin for values in [{}, *SETTI
 
 
 @pytest.mark.parametrize(("name", "values"), CASES, ids=[f"{name}-{values}" for name, values in CASES])
-def test_nothing_else_is_read(name: str, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    log, _ = play(make(STRATEGIES.find(name, "selection.name"), values, "selection"), monkeypatch)
-    assert "Round.available" in log
+def test_strategies_read_only_what_the_contract_names(
+    name: str, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accessed, _ = play_rounds(make(STRATEGIES.find(name, "selection.name"), values, "selection"), monkeypatch)
+    assert "Round.available" in accessed
     if name == "conformal":
-        assert "Reply.report" in log
+        assert "Reply.report" in accessed
 
 
 @pytest.mark.parametrize(
@@ -188,85 +197,85 @@ def test_nothing_else_is_read(name: str, values: dict[str, Any], monkeypatch: py
         ("rizk", {}, "successive draws by size × norm"),
     ],
 )
-def test_it_is_the_choice_itself_that_is_watched(
+def test_the_rounds_played_include_choices_by_score(
     name: str, values: dict[str, Any], note: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not only the random rounds with which some strategies begin."""
-    _, notes = play(make(STRATEGIES.find(name, "selection.name"), values, "selection"), monkeypatch)
+    """Without this, only the random first rounds of some strategies might be checked."""
+    _, notes = play_rounds(make(STRATEGIES.find(name, "selection.name"), values, "selection"), monkeypatch)
     assert any(re.match(note, one) for one in notes), notes
 
 
-CARD = Card(source="a test", status="ours")
+VALID_CARD = Card(source="a test", status="ours")
 
 
 @parameters
-class Fine(Selector):
-    """Uniform."""
+class Uniform(Selector):
+    """Uniform selection, which reads only what the contract names."""
 
-    card: ClassVar[Card] = CARD
+    card: ClassVar[Card] = VALID_CARD
 
     def select(self, round: Round) -> Cohort:
         return Cohort(round.sample(round.k), why=Why(round.available, np.zeros(len(round.available)), note="random"))
 
 
-class ReadsTheEngine(Fine):
+class ReadsTheEngine(Uniform):
     def select(self, round: Round) -> Cohort:
         return Cohort(round.engine.best(round.k))  # type: ignore[attr-defined]
 
 
-class ReadsTheAsker(Fine):
+class ReadsTheAsker(Uniform):
     def select(self, round: Round) -> Cohort:
         return Cohort(np.array(round.__dict__["ask"].__closure__))
 
 
-class ReadsTheModel(Fine):
+class ReadsTheModel(Uniform):
     def observe(self, outcome: Outcome) -> None:
         self.seen = outcome.model  # type: ignore[attr-defined]
 
 
-class ReadsReportsForFree(Fine):
+class ReadsReportsForFree(Uniform):
     def observe(self, outcome: Outcome) -> None:
         self.seen = outcome.reports  # type: ignore[attr-defined]
 
 
-class ReadsThePrivateReports(Fine):
+class ReadsThePrivateReports(Uniform):
     def observe(self, outcome: Outcome) -> None:
         self.seen = outcome._reports
 
 
-class ReadsTheData(Fine):
+class ReadsTheData(Uniform):
     def setup(self, census: Census) -> None:
         self.labels = census.labels  # type: ignore[attr-defined]
 
 
-class Writes(Fine):
+class Writes(Uniform):
     def observe(self, outcome: Outcome) -> None:
         outcome.accuracy = 1.0  # type: ignore[misc]
 
 
-class ReadsTheClock(Fine):
+class ReadsTheClock(Uniform):
     def select(self, round: Round) -> Cohort:
         return Cohort(round.available[: round.k + int(time.time()) * 0])
 
 
-class ReadsFiles(Fine):
+class ReadsFiles(Uniform):
     def observe(self, outcome: Outcome) -> None:
         open("/dev/null").close()  # noqa: PTH123
 
 
-class AdmitsByTheModel(Fine):
+class AdmitsByTheModel(Uniform):
     def admit(self, updates: Any) -> Any:
         return (update for update in updates if update.state)
 
 
-class WritesReports(Fine):
+class WritesReports(Uniform):
     def admit(self, updates: Any) -> Any:
         for update in updates:
             update.report["loss"] = 0.0
             yield update
 
 
-class DrawsByItself(Fine):
+class DrawsByItself(Uniform):
     def select(self, round: Round) -> Cohort:
         return Cohort(np.random.default_rng().choice(round.available, round.k, replace=False))
 
@@ -287,12 +296,14 @@ class DrawsByItself(Fine):
         (DrawsByItself, r"uses numpy\.random\.default_rng"),
     ],
 )
-def test_the_check_notices(selector: type[Selector], complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert play(Fine(), monkeypatch)[0] >= {"Round.available", "Round.k", "Round.sample"}
+def test_forbidden_access_is_detected(
+    selector: type[Selector], complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert play_rounds(Uniform(), monkeypatch)[0] >= {"Round.available", "Round.k", "Round.sample"}
     with pytest.raises(AssertionError, match=complaint):
-        play(selector(), monkeypatch)
+        play_rounds(selector(), monkeypatch)
 
 
-def test_reports_are_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_of_updates_are_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match="does not support item assignment"):
-        play(WritesReports(), monkeypatch)
+        play_rounds(WritesReports(), monkeypatch)

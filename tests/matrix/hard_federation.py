@@ -1,4 +1,4 @@
-"""The federation that every strategy and every algorithm meets, and how it is played without a record."""
+"""A federation with many difficulties for tests of all strategies and algorithms, and how to play rounds on it without a record."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ ALGORITHM_VALUES: dict[str, dict[str, Any]] = {
     "feddf": {"max_batches": 6, "eval_every": 3},
     "rhfl": {"public_size": 64, "batch_size": 32},
 }
-"""What keeps an algorithm short, or makes it do in three rounds what it does later."""
+"""Settings that shorten an algorithm, or skip its warm-up so that three rounds show all of it."""
 
 STRATEGY_VALUES: dict[str, dict[str, Any]] = {
     "ucb": {"initial_rounds": 1},
@@ -40,11 +40,11 @@ HARD: dict[str, Any] = {
     "training": {"batch_size": 32},
     "engine": {"plan": "loop"},
 }
-"""Label skew, wrong labels, clients of different speed of whom the slowest is not waited for, absence and drop-out."""
+"""Label skew, wrong labels, unavailable clients, dropout, and over-commitment, under which the slowest clients are late."""
 
 
 def hard(strategy: str, rule: str, /, **values: Any) -> Experiment:
-    """Three rounds of this pair; ``selection`` and ``algorithm`` in ``values`` add to the pair's own settings."""
+    """Three rounds with this strategy and this algorithm; ``selection`` and ``algorithm`` in ``values`` add settings."""
     pair = {
         "selection": {"name": strategy, "k": 4, **STRATEGY_VALUES.get(strategy, {})},
         "algorithm": {"name": rule, **ALGORITHM_VALUES.get(rule, {})},
@@ -54,25 +54,25 @@ def hard(strategy: str, rule: str, /, **values: Any) -> Experiment:
 
 
 @cache
-def clients(seed: int) -> Federated:
-    """The clients of :data:`HARD`: the same whatever the strategy and the algorithm, so that they are made once."""
+def federation_of(seed: int) -> Federated:
+    """The clients of :data:`HARD`, which do not depend on strategy and algorithm and are therefore built only once."""
     return federate(small(**HARD, seed=seed), Given())
 
 
 @contextmanager
-def in_play(experiment: Experiment) -> Iterator[Game]:
-    """A game that is ready for its first round."""
+def game_of(experiment: Experiment) -> Iterator[Game]:
+    """A game of the experiment, ready for its first round."""
     with prepare(cell(experiment).experiment, Given()) as (game, _):
         yield game
 
 
-def play(game: Game, rounds: Iterable[int]) -> list[RoundRow]:
-    """What is recorded of these rounds."""
+def play_rounds(game: Game, rounds: Iterable[int]) -> list[RoundRow]:
+    """Play these rounds; returns their records."""
     return [play_round(game, t, test=True) for t in rounds]
 
 
-def told(row: RoundRow) -> str:
-    """All that is recorded of a round but the time it took on this machine, down to the bits of its numbers."""
+def without_wall_times(row: RoundRow) -> str:
+    """The record of a round except wall times, as text with all digits."""
     values = dataclasses.asdict(row) | {"wall": None}
     values["ledger"] = [entry | {"seconds": None} for entry in values["ledger"]]
     return repr(values)
