@@ -74,7 +74,7 @@ def engine(fed: Federation, batch: int, workers: int, program: bool = True) -> C
     """A round of the local engine. Unless ``program`` is set, autograd computes the gradients."""
     training = Training(batch_size=batch, lr=0.01)
     algorithm = FedAvg()
-    with nullcontext() if program else mock.patch("fedcohort.training.local.program_of", return_value=None):
+    with nullcontext() if program else mock.patch("fedcohort.training.setup.program_of", return_value=None):
         local = LocalEngine(fed, CnnA(), training, algorithm, 0, workers)
     model = local.initial_model()
     cohort = Cohort(np.arange(CLIENTS))

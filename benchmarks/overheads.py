@@ -221,7 +221,7 @@ def one_share(name: str, clients: int, k: int, samples: int, rounds: int, tested
     import fedcohort
     from fedcohort.training.descent import Models
     from fedcohort.training.local import Trainer
-    from fedcohort.training.stacked import Stack
+    from fedcohort.training.stack import Stack
 
     at_work: list[tuple[float, float]] = []
     last: list[tuple[float, float]] = []

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, Run, create_run, writing
+import fedcohort
+from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, create_run, writing
 from fedcohort.record.tables import first_seal, seal_of, sealed_rows
 from tests.experiments import small
 
@@ -44,7 +45,7 @@ def played(t: int, clients: Sequence[int] | Sequence[ClientRow] = (), **values: 
 
 def written(
     path: Path, rows: Sequence[RoundRow], /, *, label: str = "uniform", portrait: Portrait | None = None, **values: Any
-) -> Run:
+) -> fedcohort.Run:
     """A run of ``small(**values)`` under its first seed whose record holds these rows; it is not finished."""
     experiment = small(**{"rounds": len(rows), **values}).single(values.get("seed", 0))
     meta = {
@@ -61,4 +62,4 @@ def written(
             writer.describe(portrait)
         for row in rows:
             writer.record(row)
-    return run
+    return fedcohort.Run(run.path)

@@ -36,7 +36,7 @@ def test_which_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_gpu_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     see(monkeypatch, False)
-    with pytest.raises(UsageError, match=r"engine\.device = 'cuda': torch sees no GPU here; use 'cpu', or 'auto'"):
+    with pytest.raises(UsageError, match=r"engine\.device = 'cuda': torch sees no GPU; use 'cpu', or 'auto'"):
         fedcohort.run(small(engine={"device": "cuda"}), runs=tmp_path)
 
 

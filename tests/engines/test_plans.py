@@ -72,7 +72,7 @@ def test_it_is_measured_once_for_what_it_depends_on(cache: Path, monkeypatch: py
     many = len(played)
     again = choose()
     assert (again.plan, again.known, len(played)) == (first.plan, True, many)
-    assert str(again) == "plan stacked: loop 10, threads 6, stacked 2 ms a step (measured before)"
+    assert str(again) == "plan stacked: loop 10, threads 6, stacked 2 ms per step (measured before)"
     choose(batch_size=5)
     choose(k=3)
     assert len(list(cache.iterdir())) == 3

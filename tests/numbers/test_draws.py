@@ -1,9 +1,9 @@
-"""Draws with unequal chances: laws by enumeration, unbiased weights, edge cases."""
+"""Draws with unequal probabilities: laws by enumeration, unbiased weights, and edge cases."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import strategies as st
 from scipy import stats
 
 from fedcohort.selection.draws import proportional, raj, repeated, shares, successive, systematic
@@ -20,8 +20,8 @@ def test_raj_is_unbiased_by_enumeration(k: int) -> None:
     np.testing.assert_allclose(mean, p, rtol=1e-12)
 
 
-def test_raj_by_its_definition() -> None:
-    """(1/k) Σ_j e_j with e_j = Σ_{l<j} p_l Δ_l + p_j Δ_j / q̃_j, one unit vector Δ for each client."""
+def test_raj_matches_its_definition() -> None:
+    """(1/k) Σ_j e_j with e_j = Σ_{l<j} p_l Δ_l + p_j Δ_j / q̃_j; Δ is one unit vector for each client."""
     p, q = np.array([0.3, 0.2, 0.1]), np.array([0.2, 0.4, 0.1])
     estimate = np.zeros(3)
     for j in range(3):
@@ -34,7 +34,7 @@ def test_raj_with_q_equal_p_of_one_draw_is_one() -> None:
     assert raj(np.array([0.25]), np.array([0.25])).tolist() == [1.0]
 
 
-def test_successive_draws_come_in_their_order() -> None:
+def test_successive_draws_are_in_draw_order() -> None:
     q, rng = np.array([0.5, 0.3, 0.2]), np.random.default_rng(5)
     law = dict(successive_orders(q, 2))
     seen = dict.fromkeys(law, 0)
@@ -68,13 +68,13 @@ def test_repeated_draws_are_multinomial() -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(
-    weights=some.lists(some.one_of(some.just(0.0), some.floats(1e-6, 1e6)), min_size=1, max_size=30),
-    data=some.data(),
+    weights=st.lists(st.one_of(st.just(0.0), st.floats(1e-6, 1e6)), min_size=1, max_size=30),
+    data=st.data(),
 )
-def test_proportional_probabilities(weights: list[float], data: some.DataObject) -> None:
-    """min(1, c·w) with the sum k: a constant ratio below 1, and no larger weight below a smaller one."""
+def test_proportional_probabilities_are_min_1_and_c_times_weight(weights: list[float], data: st.DataObject) -> None:
+    """min(1, c·w) with the sum k: below 1, the ratio to the weight is constant, and larger weights have larger probabilities."""
     w = np.array(weights)
-    k = data.draw(some.integers(1, len(w)))
+    k = data.draw(st.integers(1, len(w)))
     chance = proportional(w, k)
     assert ((chance >= 0) & (chance <= 1)).all()
     positive = w > 0
@@ -91,7 +91,7 @@ def test_proportional_probabilities(weights: list[float], data: some.DataObject)
 
 
 def test_proportional_has_the_least_variance() -> None:
-    """Against many other probabilities of the same sum."""
+    """The variance is compared with that of many other probabilities with the same sum."""
     w, rng = np.array([0.1, 0.2, 0.3, 0.4, 2.0]), np.random.default_rng(3)
     best = (w**2 / proportional(w, 2)).sum()
     for _ in range(500):
@@ -109,7 +109,7 @@ def test_systematic_draws_have_their_probabilities() -> None:
     assert mean_close(hits, chance)
 
 
-def test_shares() -> None:
+def test_shares_are_proportional_to_samples_or_equal() -> None:
     assert shares(np.array([1, 3])).tolist() == [0.25, 0.75]
     assert shares(np.array([0, 0])).tolist() == [0.5, 0.5]
     assert shares(np.array([], dtype=np.int64)).tolist() == []

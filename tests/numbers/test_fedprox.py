@@ -22,7 +22,7 @@ from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import everybody, server_tools, small_federation
-from fedcohort.training.local import state_of
+from fedcohort.training.shared import state_of
 from tests.experiments import small
 from tests.games import a_game
 from tests.golden.test_same_bits import record

@@ -1,4 +1,4 @@
-"""GPFL: projections, their scale, the bonus, averages of updates, and the limit of memory."""
+"""GPFL: projections and their scale, the bonus, averages of updates, and the memory limit."""
 
 import dataclasses
 import math
@@ -18,14 +18,14 @@ UPDATES = np.array([[2.0, 0], [0, 4], [-3, 0]])
 
 
 def ready(**values: Any) -> GPFL:
-    """Three clients of 10, 20 and 70 samples that all took part once; the global update is (.2 − 2.1, .8)."""
+    """Three clients of 10, 20 and 70 samples, all of which trained once; the global update is (0.2 − 2.1, 0.8)."""
     selector: GPFL = make(GPFL, values, "selection")
     selector.setup(a_census([10, 20, 70], 1))
     selector.observe(an_outcome([0, 1, 2], reports={"update": UPDATES}))
     return selector
 
 
-def test_projections_by_hand() -> None:
+def test_projections_match_hand_computed_values() -> None:
     selector = ready(a=0.0)
     why = the_why(selector.select(a_round(1, 3, t=2)))
     length = math.hypot(1.9, 0.8)
@@ -37,14 +37,14 @@ def test_projections_by_hand() -> None:
     assert selector.select(a_round(1, 3, t=2)).clients.tolist() == [2]
 
 
-def test_only_admitted_updates_make_the_global_one() -> None:
+def test_only_admitted_updates_enter_the_global_update() -> None:
     selector = GPFL()
     selector.setup(a_census([10, 20, 70], 1))
     selector.observe(an_outcome([0, 1, 2], reports={"update": UPDATES}, admitted=[True, True, False]))
     assert selector.global_update == pytest.approx([2 / 3, 8 / 3])
 
 
-def test_the_bonus_decays_and_counts_selections() -> None:
+def test_the_bonus_decays_over_rounds_and_with_selections() -> None:
     selector = ready(decay=0.5)
     selector.observe(an_outcome([1], t=2, trained=[False]))
     why = the_why(selector.select(a_round(1, 3, t=4)))
@@ -59,7 +59,7 @@ def test_updates_are_averaged_over_participations() -> None:
     assert selector.directions[1].tolist() == [0.0, 4.0]
 
 
-def test_who_was_never_selected_comes_first_and_who_never_answered_is_average() -> None:
+def test_a_client_never_selected_comes_first_and_one_without_an_update_has_the_average_fit() -> None:
     selector = GPFL()
     selector.setup(a_census([10] * 4, 1))
     selector.observe(an_outcome([0, 1, 2], reports={"update": UPDATES}, trained=[True, True, False]))
@@ -68,7 +68,7 @@ def test_who_was_never_selected_comes_first_and_who_never_answered_is_average() 
     assert why.terms["fit"][2] == 1.0
 
 
-def test_too_much_memory_is_refused_in_words() -> None:
+def test_too_much_memory_is_refused_before_training() -> None:
     selector: GPFL = make(GPFL, {"memory_limit": 0.01}, "selection")
     selector.setup(a_census([1] * 1000, 2))
     message = r"memory_limit = 0\.01: the updates of 1,000 clients with 10,000 parameters take 0\.0373 GiB"
@@ -78,6 +78,6 @@ def test_too_much_memory_is_refused_in_words() -> None:
         selector.setup(dataclasses.replace(a_census([1] * 1000, 2), num_parameters=10_000))
 
 
-def test_a_run_tries_everybody_first(tmp_path: Any) -> None:
+def test_a_run_selects_every_client_once_first(tmp_path: Any) -> None:
     run = fedcohort.run(small(selection={"name": "gpfl_select", "k": 4}), runs=tmp_path)
     assert run.clients.query("round <= 3")["client"].nunique() == 12

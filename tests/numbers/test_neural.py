@@ -1,4 +1,4 @@
-"""Neural bandit: gradients and training against torch, the linear case by hand, the edges."""
+"""Neural bandit: gradients and training compared with torch, the linear case by hand, and edge cases."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.selection.fakes import a_census, an_outcome, the_why
 RNG = np.random.default_rng
 
 
-def turn(x: Values, seed: int = 0) -> Candidates:
+def candidates(x: Values, seed: int = 0) -> Candidates:
     return Candidates(1, np.arange(len(x)), x, "abcdef"[: x.shape[1]], RNG(seed))
 
 
@@ -29,7 +29,7 @@ def forward(w: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
 
 
 def descend(weights: dict[str, torch.Tensor], decay: float) -> None:
-    """One step as torch.optim.SGD takes it (whose import takes seconds)."""
+    """One step of torch.optim.SGD, without importing torch.optim, which takes seconds."""
     with torch.no_grad():
         for value in weights.values():
             assert value.grad is not None
@@ -37,22 +37,22 @@ def descend(weights: dict[str, torch.Tensor], decay: float) -> None:
             value.grad = None
 
 
-def test_predictions_and_uncertainties_are_those_of_autograd() -> None:
+def test_predictions_and_uncertainties_match_autograd() -> None:
     g, head = RNG(0), Network(hidden=7, ridge=0.5, nu=2.0)
     state, x = head.start(9, 4, g), g.normal(size=(9, 4))
     head.note_selected(state, np.arange(3), g.normal(size=(3, 4)))
-    found = head.score(state, turn(x))
+    scoring = head.score(state, candidates(x))
     w = as_torch(state["weights"])
     for i in range(9):
         value = forward(w, torch.tensor(x[i : i + 1]))[0]
         slopes = dict(zip(w, torch.autograd.grad(value, list(w.values())), strict=True))
         variance = sum(float((slope**2 / torch.tensor(state["U"][name])).sum()) for name, slope in slopes.items())
-        assert found.terms["mean_reward"][i] == pytest.approx(value.item(), rel=1e-5)
-        assert found.terms["exploration"][i] == pytest.approx((0.5 * 2.0 * variance) ** 0.5, rel=1e-5)
-        assert found.scores[i] == pytest.approx(found.terms["mean_reward"][i] + found.terms["exploration"][i])
+        assert scoring.terms["mean_reward"][i] == pytest.approx(value.item(), rel=1e-5)
+        assert scoring.terms["exploration"][i] == pytest.approx((0.5 * 2.0 * variance) ** 0.5, rel=1e-5)
+        assert scoring.scores[i] == pytest.approx(scoring.terms["mean_reward"][i] + scoring.terms["exploration"][i])
 
 
-def test_what_was_chosen_is_less_uncertain() -> None:
+def test_uncertainty_sums_grow_by_the_squared_gradients_of_selected_clients() -> None:
     g, head = RNG(1), Network(hidden=7)
     state, x = head.start(1, 4, g), g.normal(size=(5, 4))
     before = {name: value.copy() for name, value in state["U"].items()}
@@ -66,7 +66,7 @@ def test_what_was_chosen_is_less_uncertain() -> None:
         np.testing.assert_allclose(state["U"][name] - before[name], squares.numpy(), rtol=1e-10)
 
 
-def test_training_is_torchs_gradient_descent_with_weight_decay() -> None:
+def test_training_matches_gradient_descent_with_weight_decay_in_torch() -> None:
     g, head = RNG(2), Network(hidden=6, ridge=0.3, steps=25)
     state, x, r = head.start(1, 4, g), g.uniform(0, 1, (12, 4)), g.uniform(0, 1, 12)
     w = as_torch(state["weights"])
@@ -78,14 +78,14 @@ def test_training_is_torchs_gradient_descent_with_weight_decay() -> None:
         np.testing.assert_allclose(state["weights"][name], value.detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
-def test_without_hidden_layer_it_is_diagonal_linucb() -> None:
+def test_without_a_hidden_layer_the_head_is_diagonal_linucb() -> None:
     g, head = RNG(3), Network(hidden=0, nu=1.5, ridge=1.0)
     state, x = head.start(4, 2, g), np.array([[1.0, 2.0], [0.5, 0.1]])
     head.note_selected(state, np.array([0]), x[:1])
     assert state["U"]["w"].tolist() == [2.0, 5.0]
-    found = head.score(state, turn(x))
-    np.testing.assert_allclose(found.terms["exploration"], np.sqrt(1.5 * (x**2 / [2.0, 5.0]).sum(axis=1)))
-    np.testing.assert_allclose(found.terms["mean_reward"], x @ state["weights"]["w"])
+    scoring = head.score(state, candidates(x))
+    np.testing.assert_allclose(scoring.terms["exploration"], np.sqrt(1.5 * (x**2 / [2.0, 5.0]).sum(axis=1)))
+    np.testing.assert_allclose(scoring.terms["mean_reward"], x @ state["weights"]["w"])
     w, r = as_torch(state["weights"]), np.array([0.3, 0.7])
     for _ in range(100):
         torch.nn.functional.mse_loss(torch.tensor(x) @ w["w"], torch.tensor(r)).backward()
@@ -94,16 +94,16 @@ def test_without_hidden_layer_it_is_diagonal_linucb() -> None:
     np.testing.assert_allclose(state["weights"]["w"], w["w"].detach().numpy(), rtol=1e-4)
 
 
-def test_thompson_draws_around_the_prediction() -> None:
+def test_thompson_scores_are_normal_around_the_prediction() -> None:
     state = Network(hidden=5).start(1, 2, RNG(0))
     x = np.tile([0.3, 0.7], (3000, 1))
-    mean = Network(hidden=5).score(state, turn(x)).terms
-    drawn = Network(hidden=5, style="ts").score(state, turn(x, seed=9)).scores
+    mean = Network(hidden=5).score(state, candidates(x)).terms
+    drawn = Network(hidden=5, style="ts").score(state, candidates(x, seed=9)).scores
     law = stats.norm(mean["mean_reward"][0], mean["exploration"][0])
     assert stats.kstest(drawn, law.cdf).pvalue > 1e-6
 
 
-def test_the_replay_forgets_the_oldest() -> None:
+def test_the_replay_drops_the_oldest_pairs() -> None:
     head = Network(hidden=0, replay=3, steps=0)
     state = head.start(9, 1, RNG(0))
     for r in range(5):
@@ -112,7 +112,7 @@ def test_the_replay_forgets_the_oldest() -> None:
     assert state["x"].ravel().tolist() == [2, 3, 4]
 
 
-def test_training_that_explodes_starts_again_and_keeps_its_uncertainty() -> None:
+def test_diverging_training_resets_the_weights_and_keeps_the_uncertainty() -> None:
     head = Network(hidden=4, lr=1e30)
     state = head.start(2, 2, RNG(0))
     head.note_selected(state, np.array([0]), np.ones((1, 2)))
@@ -124,13 +124,15 @@ def test_training_that_explodes_starts_again_and_keeps_its_uncertainty() -> None
     assert len(state["rewards"]) == 2
 
 
-def test_it_learns_which_client_pays() -> None:
-    """Clients 0 and 1 lose most; after 30 rounds they are the choice."""
+def test_the_strategy_learns_which_clients_have_the_highest_reward() -> None:
+    """The losses of clients 0 and 1 decrease, so their reward is highest; after 40 rounds they are selected."""
     neural = Neural(nu=0.01)
     neural.setup(a_census([10] * 8, 2))
     losses: Any = np.full((8, 2), 2.0)
     for t in range(1, 41):
-        seen = Round(t, 2, np.arange(8), RNG(t), 0.0, np.full(8, 5.0), lambda q, c, found=losses: found[c])
+        seen = Round(
+            t, 2, np.arange(8), RNG(t), 0.0, np.full(8, 5.0), lambda question, clients, losses=losses: losses[clients]
+        )
         cohort = choose(neural, seen)
         assert "x_duration" in the_why(cohort).terms
         neural.observe(an_outcome(cohort, t=t))

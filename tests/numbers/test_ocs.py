@@ -1,4 +1,4 @@
-"""Optimal client sampling: worked probabilities, unbiasedness by enumeration of the coins, missing norms."""
+"""Optimal client sampling: worked probabilities, unbiasedness by enumeration of all draws, and missing norms."""
 
 import itertools
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import strategies as st
 
 from fedcohort.selection import Question, UpdateNorm, choose
 from fedcohort.selection.draws import proportional, shares
@@ -25,29 +25,29 @@ def ready(kind: type[OCS], k: int = 2, **values: Any) -> OCS:
     return selector
 
 
-def test_worked_probabilities() -> None:
+def test_probabilities_match_worked_values() -> None:
     np.testing.assert_allclose(proportional(U, 2), [0.1, 0.2, 0.3, 0.4, 1.0], rtol=1e-12)
     shuffled = [2, 4, 0, 3, 1]
     np.testing.assert_allclose(proportional(U[shuffled], 2), [0.3, 1.0, 0.1, 0.4, 0.2], rtol=1e-12)
 
 
-def test_worked_approximation() -> None:
+def test_approximate_probabilities_match_worked_values() -> None:
     np.testing.assert_allclose(approximate(U, 2, 0), [0.0667, 0.1333, 0.2, 0.2667, 1.0], atol=5e-5)
     np.testing.assert_allclose(approximate(U, 2, 1), [0.1, 0.2, 0.3, 0.4, 1.0], rtol=1e-12)
     np.testing.assert_allclose(approximate(U, 2), approximate(U, 2, 1), rtol=1e-12)
 
 
 @settings(deadline=None, max_examples=200)
-@given(norms=some.lists(some.floats(0.01, 100), min_size=1, max_size=20), data=some.data())
-def test_the_approximation_comes_to_the_exact_probabilities(norms: list[float], data: some.DataObject) -> None:
-    u, k = np.array(norms), data.draw(some.integers(1, len(norms)))
+@given(norms=st.lists(st.floats(0.01, 100), min_size=1, max_size=20), data=st.data())
+def test_the_approximation_converges_to_the_exact_probabilities(norms: list[float], data: st.DataObject) -> None:
+    u, k = np.array(norms), data.draw(st.integers(1, len(norms)))
     chance = approximate(u, k, 50)
     assert chance.sum() <= k + 1e-9
     np.testing.assert_allclose(chance, proportional(u, k), rtol=1e-6)
 
 
 @pytest.mark.parametrize("probabilities", [proportional, approximate])
-def test_edges_of_the_probabilities(probabilities: Any) -> None:
+def test_probabilities_with_zero_norms_and_few_clients(probabilities: Any) -> None:
     assert probabilities(np.zeros(4), 2).tolist() == [0.5] * 4
     np.testing.assert_allclose(probabilities(np.array([0.0, 1.0, 1.0, 0.0]), 1), [0, 0.5, 0.5, 0])
     np.testing.assert_allclose(probabilities(np.array([0.0, 1.0, 3.0]), 3), [0, 1, 1])
@@ -56,22 +56,22 @@ def test_edges_of_the_probabilities(probabilities: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [OCS, AOCS])
-def test_unbiased_by_enumeration_of_the_coins(kind: type[OCS]) -> None:
+def test_weights_are_unbiased_by_enumeration_of_all_draws(kind: type[OCS]) -> None:
     p = shares(np.array(SIZES))
     chance = ready(kind).probabilities(p * NORMS, 2)
     mean, size = np.zeros(5), 0.0
     for coins in itertools.product([0, 1], repeat=5):
-        flips = np.array(coins)
-        probability = np.prod(np.where(flips == 1, chance, 1 - chance))
-        mean += probability * flips * p / chance
-        size += probability * flips.sum()
+        sent = np.array(coins)
+        probability = np.prod(np.where(sent == 1, chance, 1 - chance))
+        mean += probability * sent * p / chance
+        size += probability * sent.sum()
     np.testing.assert_allclose(mean, p, rtol=1e-12)
     assert size == pytest.approx(2)
 
 
 @pytest.mark.parametrize("kind", [OCS, AOCS])
 @pytest.mark.parametrize("candidates", [None, 3])
-def test_the_cohort_says_its_probabilities_and_weights(kind: type[OCS], candidates: int | None) -> None:
+def test_the_cohort_has_its_probabilities_and_weights(kind: type[OCS], candidates: int | None) -> None:
     selector, p = ready(kind, candidates=candidates), shares(np.array(SIZES))
     ratios, sizes = np.zeros((3_000, 5)), np.zeros(3_000)
     for t in range(3_000):
@@ -88,7 +88,7 @@ def test_the_cohort_says_its_probabilities_and_weights(kind: type[OCS], candidat
     assert len(set(sizes)) > 2
 
 
-def test_who_trains() -> None:
+def test_all_candidates_train_and_their_number_is_at_least_k() -> None:
     asked: list[tuple[Question, list[int]]] = []
     ready(OCS).select(a_round(2, 5, norms=NORMS, asked=asked))
     ready(OCS, candidates=3).select(a_round(2, 5, norms=NORMS, asked=asked))
@@ -96,13 +96,13 @@ def test_who_trains() -> None:
     assert [(question, len(clients)) for question, clients in asked] == [
         (UpdateNorm(), 5),
         (UpdateNorm(), 3),
-        (UpdateNorm(), 2),  # k candidates at least
+        (UpdateNorm(), 2),  # at least k candidates
     ]
     assert len(choose(ready(OCS), a_round(5, 5, asked=asked))) == 5
-    assert len(asked) == 3  # everybody sends: there is nothing to ask
+    assert len(asked) == 3  # all clients send their updates, so no question is needed
 
 
-def test_who_sends_no_norm_is_no_candidate() -> None:
+def test_a_client_without_a_norm_is_not_a_candidate() -> None:
     for t in range(1, 30):
         cohort = ready(OCS).select(a_round(2, 5, t=t, norms=[np.nan, 1.0, np.inf, 1.0, 1.0]))
         assert the_why(cohort).candidates.tolist() == [1, 3, 4]

@@ -27,14 +27,14 @@ LOSSES = (0.2, 1.5, 0.9, 1.5)
 
 
 def ready(strategy: type[Selector], num_samples: list[int], k: int, d: int | None = None) -> Selector:
-    """A strategy that has seen its census."""
+    """A strategy after setup."""
     selector = make(strategy, {} if d is None else {"d": d}, "strategy")
     selector.setup(a_census(num_samples, k))
     return selector
 
 
 @pytest.mark.parametrize("strategy", ASKING)
-def test_worked_choice(strategy: type[Selector]) -> None:
+def test_the_highest_losses_are_selected_and_ties_are_random(strategy: type[Selector]) -> None:
     selector = ready(strategy, [10, 20, 30, 40], k=2, d=4)
     orders = set()
     for seed in range(50):
@@ -50,7 +50,7 @@ def test_worked_choice(strategy: type[Selector]) -> None:
     assert why.scores.tolist() == why.terms["loss"].tolist()
 
 
-def test_worked_choice_from_the_last_participation() -> None:
+def test_the_highest_losses_of_the_last_participation_are_selected() -> None:
     selector = ready(CommunicationPowerOfChoice, [10, 20, 30, 40], k=2, d=4)
     selector.observe(an_outcome([3, 2, 1, 0], reports={"loss": [9.0, 9.0, 9.0, 9.0]}))
     selector.observe(an_outcome([0, 1, 2, 3], reports={"loss": LOSSES}))
@@ -59,7 +59,7 @@ def test_worked_choice_from_the_last_participation() -> None:
 
 
 @pytest.mark.parametrize("strategy", ASKING)
-def test_what_is_asked_of_whom(strategy: type[Selector]) -> None:
+def test_only_the_candidates_are_asked_for_their_loss(strategy: type[Selector]) -> None:
     asked: list[tuple[Question, list[int]]] = []
     cohort = ready(strategy, [10] * 20, k=3).select(a_round(3, 20, losses=np.arange(20.0), asked=asked))
     question = LocalLoss(batch=32) if strategy is ComputationPowerOfChoice else LocalLoss()
@@ -75,16 +75,16 @@ def test_the_batch_of_the_asked_loss_is_a_parameter() -> None:
     selector.setup(a_census([10] * 4, 1))
     selector.select(a_round(1, 4, losses=LOSSES, asked=asked))
     assert asked[0][0] == LocalLoss(batch=8)
-    for size in (20, 0):  # as in training; 0 is everything in one batch
-        usual = ComputationPowerOfChoice()
-        usual.setup(replace(a_census([10] * 4, 1), batch_size=size))
-        usual.select(a_round(1, 4, losses=LOSSES, asked=asked))
+    for size in (20, 0):  # the batch size of training; 0 means all samples in one batch
+        default = ComputationPowerOfChoice()
+        default.setup(replace(a_census([10] * 4, 1), batch_size=size))
+        default.select(a_round(1, 4, losses=LOSSES, asked=asked))
         assert asked[-1][0] == LocalLoss(batch=size)
     with pytest.raises(UsageError, match=r"strategy.batch_size = 0: should be greater than or equal to 1"):
         make(ComputationPowerOfChoice, {"batch_size": 0}, "strategy")
 
 
-def test_the_communication_variant_asks_nobody() -> None:
+def test_the_communication_variant_asks_no_client() -> None:
     asked: list[tuple[Question, list[int]]] = []
     ready(CommunicationPowerOfChoice, [10] * 20, k=3).select(a_round(3, 20, losses=[1.0] * 20, asked=asked))
     assert asked == []
@@ -94,7 +94,7 @@ def test_the_communication_variant_asks_nobody() -> None:
 
 
 def law_of_successive_draws(sizes: list[int], count: int) -> dict[tuple[int, ...], float]:
-    """Probability of every candidate set when one client after another is drawn ∝ size from those that are left."""
+    """Probability of every set of candidates if clients are drawn successively, ∝ size among those not yet drawn."""
     law: dict[tuple[int, ...], float] = {}
     for order in itertools.permutations(range(len(sizes)), count):
         probability, left = 1.0, float(sum(sizes))
@@ -119,7 +119,7 @@ def test_the_candidate_draw_follows_the_law_of_successive_draws(sizes: list[int]
     assert result.pvalue > 1e-6
 
 
-def test_powd_draws_its_candidates_by_size_among_the_available() -> None:
+def test_powd_draws_candidates_by_size_among_available_clients() -> None:
     sizes = [1, 10_000, 10_000, 1, 10_000]
     selector = ready(PowerOfChoice, sizes, k=1, d=2)
     for t in range(1, 101):
@@ -135,7 +135,7 @@ def test_a_client_without_samples_is_drawn_last() -> None:
     assert draw_by_size(np.array([0, 1, 0, 1]), 4, round).tolist() == [0, 1, 2, 3]
 
 
-def test_select_by_loss_with_a_pool_of_k_is_uniform_selection() -> None:
+def test_select_by_loss_with_d_equal_to_k_is_uniform_selection() -> None:
     m, k, rounds = 10, 3, 5_000
     selector = ready(SelectByLoss, [1, 2, 3, 4, 5, 100, 200, 300, 400, 500], k, d=k)
     counts = np.zeros(m)
@@ -148,21 +148,21 @@ def test_select_by_loss_with_a_pool_of_k_is_uniform_selection() -> None:
 
 
 @pytest.mark.parametrize("strategy", ALL)
-def test_with_a_pool_of_k_the_candidates_are_the_cohort(strategy: type[Selector]) -> None:
+def test_with_d_equal_to_k_the_candidates_are_the_cohort(strategy: type[Selector]) -> None:
     selector = ready(strategy, list(range(1, 21)), k=5, d=5)
     cohort = selector.select(a_round(5, 20, losses=np.linspace(2, 1, 20)))
     assert sorted(cohort.clients.tolist()) == sorted(the_why(cohort).candidates.tolist())
 
 
 @pytest.mark.parametrize("strategy", ALL)
-def test_the_pool_is_cut_to_the_available(strategy: type[Selector]) -> None:
+def test_the_number_of_candidates_is_limited_by_the_available_clients(strategy: type[Selector]) -> None:
     cohort = ready(strategy, [10] * 10, k=2, d=50).select(a_round(2, [1, 4, 6], losses=[1.0] * 10))
     assert sorted(the_why(cohort).candidates.tolist()) == [1, 4, 6]
     assert len(cohort) == 2
 
 
 @pytest.mark.parametrize("strategy", ALL)
-def test_a_pool_below_k_is_raised_to_k_with_a_warning(strategy: type[Selector]) -> None:
+def test_d_below_k_is_raised_to_k_with_a_warning(strategy: type[Selector]) -> None:
     selector = ready(strategy, [10] * 10, k=5, d=3)
     with pytest.warns(UserWarning, match=r"d = 3 candidates are fewer than k = 5 clients to choose; using d = k"):
         cohort = selector.select(a_round(5, 10, losses=[1.0] * 10))
@@ -170,7 +170,7 @@ def test_a_pool_below_k_is_raised_to_k_with_a_warning(strategy: type[Selector]) 
 
 
 @pytest.mark.parametrize("strategy", ALL)
-def test_few_available_all_take_part(strategy: type[Selector]) -> None:
+def test_with_at_most_k_available_clients_all_are_selected(strategy: type[Selector]) -> None:
     selector = ready(strategy, [10] * 10, k=5)
     assert sorted(choose(selector, a_round(5, [2, 7], losses=[math.nan] * 10)).clients.tolist()) == [2, 7]
     assert len(choose(selector, a_round(5, []))) == 0
@@ -180,7 +180,7 @@ def test_few_available_all_take_part(strategy: type[Selector]) -> None:
 
 
 @pytest.mark.parametrize("strategy", ASKING)
-def test_adding_a_constant_to_all_losses_changes_nothing(strategy: type[Selector]) -> None:
+def test_adding_a_constant_to_all_losses_does_not_change_the_cohort(strategy: type[Selector]) -> None:
     selector = ready(strategy, list(range(1, 31)), k=4, d=12)
     losses = np.random.default_rng(3).integers(0, 8, 30) / 4  # with ties; sums with 2 are exact
     for t in range(1, 21):
@@ -198,16 +198,16 @@ def test_a_loss_that_is_missing_or_not_finite_ranks_last(strategy: type[Selector
         assert cohort.clients.tolist() == [3, 1]
         assert the_why(cohort).note.endswith("3 without a loss")
         three = selector.select(a_round(3, 5, seed=seed, losses=[bad, 0.1, bad, 0.3, bad]))
-        assert three.clients.tolist()[:2] == [3, 1]  # one of the others is needed to make three
+        assert three.clients.tolist()[:2] == [3, 1]  # the third is a client without a loss
         assert len(three) == 3
 
 
-def test_clients_never_heard_of_come_first_and_keep_that_rank_when_they_fail() -> None:
+def test_clients_without_a_report_come_first_and_keep_that_rank_if_they_fail() -> None:
     selector = ready(CommunicationPowerOfChoice, [10] * 4, k=2, d=4)
     selector.observe(an_outcome([0, 1, 2], trained=[True, True, False], reports={"loss": [5.0, 7.0, math.nan]}))
     cohort = selector.select(a_round(2, 4))
     assert set(cohort.clients.tolist()) == {2, 3}
-    assert the_why(cohort).note.endswith("2 never heard of")
+    assert the_why(cohort).note.endswith("2 without a report")
     assert selector.select(a_round(3, 4)).clients.tolist()[2] == 1
 
 
@@ -217,7 +217,7 @@ def test_a_reported_loss_that_is_not_finite_ranks_last_in_later_rounds() -> None
     assert selector.select(a_round(2, 3)).clients.tolist() == [2, 1]
 
 
-def test_a_restored_state_picks_the_same() -> None:
+def test_a_restored_state_selects_the_same_cohorts() -> None:
     straight = ready(CommunicationPowerOfChoice, list(range(1, 21)), k=3)
     resumed = ready(CommunicationPowerOfChoice, list(range(1, 21)), k=3)
     world = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""PyramidFL: worked numbers of epochs and upload shares, the invariant behind them, and a whole run."""
+"""PyramidFL: worked numbers of epochs and upload shares, the bound on the time of a round, and a complete run."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def of(cohort: Cohort, name: str) -> np.ndarray:
     return values[np.argsort(cohort.clients)]
 
 
-def test_worked_numbers() -> None:
+def test_epochs_and_upload_shares_match_worked_values() -> None:
     selector = ready()
     selector.gradient[:] = [9, 1, 5]  # ranks 0, 2, 1
     cohort = selector.select(a_round(3, 3, compute_times=COMPUTING, upload_times=SENDING))
@@ -43,7 +43,7 @@ def test_worked_numbers() -> None:
     assert terms["gradient"].tolist() == [9, 1, 5]
 
 
-def test_the_gradient_utility_and_its_start() -> None:
+def test_the_gradient_utility_starts_with_the_size_and_is_updated_by_trained_clients() -> None:
     selector = ready()
     assert selector.gradient.tolist() == [100, 100, 100]
     sent = {"update_norm": [3.0, 2.0], "samples": [50.0, 50.0], "square_loss": [1.0, 1.0]}
@@ -55,46 +55,46 @@ def test_the_gradient_utility_and_its_start() -> None:
     ("values", "epochs"),
     [
         ({"r_max": 1.0}, [10, 10, 5]),
-        ({"beta": 0.5}, [13, 8, 5]),  # ratios 1 + .5·16/5 and 1 + .5·6/5
+        ({"beta": 0.5}, [13, 8, 5]),  # ratios 1 + 0.5·16/5 and 1 + 0.5·6/5
         ({"max_epochs": 12}, [12, 11, 5]),
         ({"max_epochs": 2}, [5, 5, 5]),
     ],
 )
-def test_settings_of_the_epochs(values: dict[str, Any], epochs: list[int]) -> None:
+def test_settings_limit_the_epochs(values: dict[str, Any], epochs: list[int]) -> None:
     selector = ready(**values)
     selector.gradient[:] = [9, 1, 5]
     cohort = selector.select(a_round(3, 3, compute_times=COMPUTING, upload_times=SENDING))
     assert of(cohort, "epochs").tolist() == epochs
 
 
-def test_switches() -> None:
+def test_dropout_and_adaptive_epochs_can_be_disabled() -> None:
     plain = ready(dropout=False, adaptive_epochs=False).select(a_round(3, 3))
     assert plain.epochs is None
     assert plain.share is None
     longer = ready(dropout=False).select(a_round(3, 3, compute_times=COMPUTING, upload_times=SENDING))
     assert longer.share is None
-    assert of(longer, "epochs").tolist() == [22, 11, 5]  # D = 50: 35/2 = 17.5 and 25/4 = 6.25 epochs more
+    assert of(longer, "epochs").tolist() == [22, 11, 5]  # D = 50: 35/2 = 17.5 and 25/4 = 6.25 additional epochs
     assert ready(unsent="unchanged").select(a_round(3, 3)).unsent == "unchanged"
 
 
-def test_batches_by_loss_leave_less_time() -> None:
+def test_batches_drawn_by_loss_leave_less_spare_time() -> None:
     cohort = ready(dropout=False, importance_data=True).select(
         a_round(3, 3, compute_times=COMPUTING, upload_times=SENDING)
     )
     assert cohort.sampling == "loss"
-    # tl·4/3 makes D = 63.33: spare 45 and 31.67, epochs take 2.667 and 5.333
+    # With tl·4/3, D = 63.33: the spare times are 45 and 31.67, and an epoch takes 2.667 and 5.333.
     assert of(cohort, "epochs").tolist() == [21, 10, 5]
 
 
-def test_what_is_not_known_is_nominal_work() -> None:
-    nobody = ready().select(a_round(3, 3))
-    assert of(nobody, "epochs").tolist() == [5, 5, 5]
-    some = ready().select(a_round(3, 3, compute_times=(10, np.nan, 0), upload_times=(5, np.nan, 100)))
-    assert of(some, "epochs")[1:].tolist() == [5, 5]  # not known; computes in no time
-    assert of(some, "epochs")[0] > 5
+def test_clients_without_known_times_train_for_the_nominal_epochs() -> None:
+    unknown = ready().select(a_round(3, 3))
+    assert of(unknown, "epochs").tolist() == [5, 5, 5]
+    partly_known = ready().select(a_round(3, 3, compute_times=(10, np.nan, 0), upload_times=(5, np.nan, 100)))
+    assert of(partly_known, "epochs")[1:].tolist() == [5, 5]  # unknown times; computing time 0
+    assert of(partly_known, "epochs")[0] > 5
 
 
-def test_new_clients_count_with_the_times_they_state() -> None:
+def test_stated_times_are_used_for_clients_without_measured_times() -> None:
     speeds = list(zip(COMPUTING, SENDING, strict=True))
     cohort = ready(dropout=False).select(a_round(3, 3, t=2, speeds=speeds))
     assert of(cohort, "epochs").tolist() == [22, 11, 5]
@@ -105,8 +105,10 @@ def test_new_clients_count_with_the_times_they_state() -> None:
     st.integers(1, 7),
     st.integers(0, 99),
 )
-def test_nobody_keeps_the_others_waiting(speeds: list[tuple[float, float]], epochs: int, seed: int) -> None:
-    """Extended computing and upload end by D, which is the slowest client's nominal round; and nobody does less than nominal."""
+def test_no_client_takes_longer_than_the_slowest_nominal_client(
+    speeds: list[tuple[float, float]], epochs: int, seed: int
+) -> None:
+    """Training and upload end before the largest nominal time of a client, and no client trains for fewer than E epochs."""
     m = len(speeds)
     selector = ready(m, epochs, max_epochs=1000)
     computing, sending = np.array(speeds).T
@@ -116,7 +118,7 @@ def test_nobody_keeps_the_others_waiting(speeds: list[tuple[float, float]], epoc
     assert (computing * done / epochs + sent <= (computing + sent).max() * (1 + 1e-6)).all()
 
 
-def test_a_run_sends_less_and_trains_more_and_nobody_ends_after_the_slowest() -> None:
+def test_a_run_uploads_less_and_trains_for_more_steps_than_oort() -> None:
     settings = {"systems": {"latency": {"name": "shifted_exponential", "spread": 5.0}}, "training": {"epochs": 2}}
     with a_game(selection={"name": "oort", "k": 5}, **settings) as game:
         plain = [play_round(game, t, test=False) for t in range(1, 5)]

@@ -1,4 +1,4 @@
-"""Restless bandit: the filter step by step against loops, ridge regression as its special case, and its benchmark."""
+"""Restless bandit: each step of the filter compared with loops, ridge regression as a special case, and a benchmark."""
 
 import math
 from typing import Any
@@ -17,7 +17,7 @@ RNG = np.random.default_rng
 
 
 def one_step(state: dict[str, Any], x: Values, r: Values, f: float = 0.995) -> dict[str, Any]:
-    """The pseudo-code of the module, with loops over states and clients."""
+    """The pseudo-code of the module docstring, with loops over states and clients."""
     H, d = state["b"].shape
     C, pi, noise = state["transitions"], state["belief"], state["noise"]
     P = [[C[g][h] / sum(C[g]) for h in range(H)] for g in range(H)]
@@ -38,7 +38,7 @@ def one_step(state: dict[str, Any], x: Values, r: Values, f: float = 0.995) -> d
 
 
 @pytest.mark.parametrize("states", [1, 2, 3])
-def test_learning_is_the_printed_step(states: int) -> None:
+def test_learning_matches_the_pseudo_code(states: int) -> None:
     g, head = RNG(0), HiddenMarkov(states=states)
     state = head.start(6, 3, g)
     for _ in range(5):
@@ -49,7 +49,7 @@ def test_learning_is_the_printed_step(states: int) -> None:
             np.testing.assert_allclose(state[name], value, rtol=1e-10)
 
 
-def test_a_round_without_rewards_moves_the_belief_only() -> None:
+def test_a_round_without_rewards_changes_only_the_belief() -> None:
     head = HiddenMarkov()
     state = head.start(3, 2, RNG(0))
     state["belief"] = np.array([1.0, 0.0])
@@ -59,7 +59,7 @@ def test_a_round_without_rewards_moves_the_belief_only() -> None:
     assert state["V"].tolist() == V.tolist()
 
 
-def test_a_likelihood_that_overflows_keeps_the_prediction() -> None:
+def test_an_overflowing_likelihood_keeps_the_predicted_belief() -> None:
     head = HiddenMarkov()
     state = head.start(1, 2, RNG(0))
     with np.errstate(over="ignore"):
@@ -67,7 +67,7 @@ def test_a_likelihood_that_overflows_keeps_the_prediction() -> None:
     assert state["belief"].tolist() == pytest.approx([0.5, 0.5])
 
 
-def test_one_state_that_forgets_nothing_is_ridge_regression() -> None:
+def test_one_state_without_forgetting_is_ridge_regression() -> None:
     g, head, ridge = RNG(1), HiddenMarkov(states=1, forgetting=1.0), Linear("greedy")
     one, two = head.start(5, 3, g), ridge.start(5, 3, g)
     for _ in range(10):
@@ -77,13 +77,13 @@ def test_one_state_that_forgets_nothing_is_ridge_regression() -> None:
     np.testing.assert_allclose(posterior(one["V"][0], one["b"][0])[0], posterior(two["V"], two["b"])[0], rtol=1e-10)
 
 
-def test_forced_exploration_takes_the_least_selected_and_grows_with_the_logarithm() -> None:
+def test_forced_exploration_selects_the_least_selected_and_grows_with_log_t() -> None:
     head = HiddenMarkov(exploration=2.0)
     state, x, explored = head.start(6, 2, RNG(0)), np.zeros((6, 2)), []
     for t in range(1, 101):
-        judged = head.score(state, Candidates(t, np.arange(6), x, "ab", RNG(t)))
-        explored.append(judged.override is not None)
-        picked = np.argsort(-judged.scores if judged.override is None else -judged.override)[:2]
+        scoring = head.score(state, Candidates(t, np.arange(6), x, "ab", RNG(t)))
+        explored.append(scoring.override is not None)
+        picked = np.argsort(-scoring.scores if scoring.override is None else -scoring.override)[:2]
         head.note_selected(state, picked, x[picked])
         if t == 3:
             assert state["selections"].tolist() == [1] * 6
@@ -97,7 +97,9 @@ def test_the_strategy_scores_the_contexts_of_the_same_round() -> None:
     restless.setup(a_census([10] * 6, 2))
     for t in range(1, 6):
         losses = g.uniform(0.5, 2, (6, 2))
-        seen = Round(t, 2, np.arange(6), RNG(t), 0.0, np.full(6, 5.0), lambda q, c, found=losses: found[c])
+        seen = Round(
+            t, 2, np.arange(6), RNG(t), 0.0, np.full(6, 5.0), lambda question, clients, losses=losses: losses[clients]
+        )
         cohort = choose(restless, seen)
         why, state = the_why(cohort), restless.learned
         assert state is not None
@@ -110,7 +112,7 @@ def test_the_strategy_scores_the_contexts_of_the_same_round() -> None:
 
 
 def relative_reward(make: Any, seed: int, rounds: int = 600, m: int = 20, k: int = 4) -> float:
-    """Reward over that of an oracle which knows θ and the state of each round (benchmark of the specification)."""
+    """Reward relative to that of an oracle that knows θ and the state of each round."""
     g = RNG(seed)
     theta, state = np.array([[1.0, 0.2, 0.3], [-0.6, 0.9, 0.3]]), 0
     head: Head | None = make() if make is not None else None
@@ -123,8 +125,8 @@ def relative_reward(make: Any, seed: int, rounds: int = 600, m: int = 20, k: int
         if head is None:
             picked = g.permutation(m)[:k]
         else:
-            judged = head.score(memory, Candidates(t, np.arange(m), x, "abc", g))
-            picked = np.argsort(-(judged.scores if judged.override is None else judged.override))[:k]
+            scoring = head.score(memory, Candidates(t, np.arange(m), x, "abc", g))
+            picked = np.argsort(-(scoring.scores if scoring.override is None else scoring.override))[:k]
             head.note_selected(memory, picked, x[picked])
             head.learn(memory, picked, x[picked], mean[picked] + 0.1 * g.normal(size=k))
         got, best = got + mean[picked].sum(), best + np.sort(mean)[-k:].sum()
@@ -132,7 +134,7 @@ def relative_reward(make: Any, seed: int, rounds: int = 600, m: int = 20, k: int
 
 
 @pytest.mark.slow
-def test_benchmark() -> None:
+def test_the_reward_is_close_to_an_oracle_and_above_linucb() -> None:
     seeds = range(10)
     restless = np.mean([relative_reward(HiddenMarkov, seed) for seed in seeds])
     ucb = np.mean([relative_reward(lambda: Linear("lin_ucb", gamma=lambda t: gamma(t, 20, 3)), seed) for seed in seeds])

@@ -1,4 +1,4 @@
-"""Round robin: everybody in turn, and those who were away first."""
+"""Round robin: equal numbers of selections, and clients that were unavailable come first."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def ready(m: int, k: int) -> RoundRobin:
 
 
 @pytest.mark.parametrize(("m", "k"), [(7, 3), (10, 5), (12, 12), (5, 1)])
-def test_counts_differ_by_at_most_one(m: int, k: int) -> None:
+def test_numbers_of_selections_differ_by_at_most_one(m: int, k: int) -> None:
     selector, counts = ready(m, k), np.zeros(m)
     for t in range(1, 41):
         cohort = choose(selector, a_round(k, m, t=t))
@@ -27,7 +27,7 @@ def test_counts_differ_by_at_most_one(m: int, k: int) -> None:
             assert jain(counts) == 1.0
 
 
-def test_the_first_order_is_random_and_then_kept() -> None:
+def test_the_order_is_random_and_fixed() -> None:
     orders = set()
     for seed in range(20):
         selector = ready(4, 2)
@@ -41,7 +41,7 @@ def test_the_first_order_is_random_and_then_kept() -> None:
     assert len(orders) > 10
 
 
-def test_whoever_was_away_goes_first_next_time() -> None:
+def test_unavailable_clients_keep_their_place_in_the_queue() -> None:
     selector = ready(6, 2)
     selector.place = np.arange(6)
     away = selector.select(a_round(2, [2, 3, 4, 5], m=6))
@@ -53,7 +53,7 @@ def test_whoever_was_away_goes_first_next_time() -> None:
     assert selector.select(a_round(4, 6)).clients.tolist() == [4, 5, 2, 3]
 
 
-def test_a_client_that_failed_has_had_its_turn() -> None:
+def test_a_selected_client_that_fails_moves_to_the_end() -> None:
     selector = ready(4, 2)
     first = selector.select(a_round(2, 4))
     selector.observe(an_outcome(first, trained=[False, False]))

@@ -1,4 +1,4 @@
-"""UCB: worked numbers, and agreement with the printed algorithm written a second time with lists and dictionaries."""
+"""UCB: worked numbers, and agreement with a second implementation of the algorithm with lists and dictionaries."""
 
 import copy
 import math
@@ -16,7 +16,7 @@ from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 
 def with_history(counts: Sequence[int], rewards: Sequence[Sequence[float]]) -> UCB:
-    """A UCB whose clients were selected ``counts`` times and rewarded so; past its first rounds, never exploring."""
+    """A UCB without exploration and random first rounds, after these numbers of selections and these rewards of each client."""
     ucb = UCB(epsilon=0.0, initial_rounds=0)
     ucb.setup(a_census([1] * len(counts), k=2))
     ucb.selections[:] = counts
@@ -26,7 +26,7 @@ def with_history(counts: Sequence[int], rewards: Sequence[Sequence[float]]) -> U
     return ucb
 
 
-def test_worked_scores() -> None:
+def test_scores_match_worked_values() -> None:
     ucb = with_history((5, 5, 5, 3), [(0.3, 0.1, 0, 0, 0), (0.2, 0, 0, 0, 0), (0.3, 0, 0, 0, 0), (0, 0.05, 0.1)])
     cohort = ucb.select(a_round(2, 4))
     why = the_why(cohort)
@@ -36,7 +36,7 @@ def test_worked_scores() -> None:
     assert cohort.clients.tolist() == [3, 0]
 
 
-def test_worked_scores_with_a_client_never_selected() -> None:
+def test_a_client_never_selected_comes_first() -> None:
     ucb = with_history((4, 2, 3, 0), [(0.1,) * 4, (0.1,) * 2, (0.1,) * 3, ()])
     cohort = ucb.select(a_round(2, 4))
     assert np.round(the_why(cohort).scores[:3], 6).tolist() == [1.148147, 1.582304, 1.310296]
@@ -45,7 +45,7 @@ def test_worked_scores_with_a_client_never_selected() -> None:
 
 
 class Printed:
-    """Algorithm 1 with lists and dictionaries; of the generator it takes the same draws in the same order."""
+    """Algorithm 1 with lists and dictionaries; it takes the same draws from the generator in the same order."""
 
     def __init__(self, m: int, c: float, epsilon: float, initial_rounds: int, reward: Callable[[float], float]) -> None:
         self.c, self.epsilon, self.initial_rounds, self.reward = c, epsilon, initial_rounds, reward
@@ -101,7 +101,9 @@ REWARDS: dict[str, Callable[[float], float]] = {
         ("raw", 0.02, 0.1, 5, 4),
     ],
 )
-def test_agrees_with_the_printed_algorithm(norm: str, c: float, epsilon: float, initial_rounds: int, seed: int) -> None:
+def test_cohorts_match_the_printed_algorithm(
+    norm: str, c: float, epsilon: float, initial_rounds: int, seed: int
+) -> None:
     m, k = 12, 3
     values = {"c": c, "epsilon": epsilon, "initial_rounds": initial_rounds, "reward_norm": norm}
     ucb = make(UCB, values, "strategy")
@@ -125,7 +127,7 @@ def test_agrees_with_the_printed_algorithm(norm: str, c: float, epsilon: float, 
     assert ("random: epsilon" in notes) == (epsilon > 0)
 
 
-def test_first_reward_is_the_accuracy_itself_and_losses_of_accuracy_cost_nothing() -> None:
+def test_the_first_reward_is_the_accuracy_and_a_decrease_has_reward_0() -> None:
     ucb = with_history((0, 0, 0), [(), (), ()])
     ucb.observe(an_outcome([0, 1], accuracy=0.4))
     ucb.observe(an_outcome([1, 2], accuracy=0.3))
@@ -136,14 +138,14 @@ def test_first_reward_is_the_accuracy_itself_and_losses_of_accuracy_cost_nothing
     assert ucb.selections.tolist() == [1, 2, 2]
 
 
-def test_a_client_that_fails_is_counted_but_not_rewarded() -> None:
+def test_a_client_that_is_not_admitted_is_counted_but_not_rewarded() -> None:
     ucb = with_history((0, 0, 0), [(), (), ()])
     ucb.observe(an_outcome([0, 2], accuracy=0.4, admitted=[True, False]))
     assert ucb.selections.tolist() == [1, 0, 1]
     assert ucb.reward_counts.tolist() == [1, 0, 0]
 
 
-def test_without_a_validation_nobody_is_rewarded_and_the_previous_accuracy_stays() -> None:
+def test_without_validation_no_client_is_rewarded_and_the_previous_accuracy_is_kept() -> None:
     ucb = with_history((0, 0), [(), ()])
     ucb.observe(an_outcome([0], accuracy=0.4))
     ucb.observe(an_outcome([0], accuracy=math.nan))
@@ -153,21 +155,21 @@ def test_without_a_validation_nobody_is_rewarded_and_the_previous_accuracy_stays
     assert ucb.selections.tolist() == [2, 1]
 
 
-def test_unavailable_clients_are_left_out() -> None:
+def test_unavailable_clients_are_not_candidates() -> None:
     ucb = with_history((4, 2, 3, 0), [(0.1,) * 4, (0.1,) * 2, (0.1,) * 3, ()])
     cohort = ucb.select(a_round(2, [0, 1, 2]))
     assert cohort.clients.tolist() == [1, 2]
     assert the_why(cohort).candidates.tolist() == [0, 1, 2]
 
 
-def test_before_any_selection_all_are_tied_and_picked_at_random() -> None:
+def test_before_any_selection_all_scores_are_tied_and_the_choice_is_random() -> None:
     ucb = with_history((0,) * 6, [()] * 6)
     picks = [tuple(ucb.select(a_round(1, 6, t=t)).clients.tolist()) for t in range(1, 101)]
     assert the_why(ucb.select(a_round(1, 6))).scores.tolist() == [0.0] * 6
     assert len(set(picks)) == 6
 
 
-def test_the_explorative_draw_is_made_in_the_first_rounds_too() -> None:
+def test_the_exploration_draw_is_also_made_in_the_first_rounds() -> None:
     def state_after(selector: Selector, round: Round) -> object:
         selector.select(round)
         return round.rng.bit_generator.state
@@ -190,7 +192,7 @@ def test_selection_is_nearly_least_selected_first_with_the_default_c() -> None:
     assert np.ptp(ucb.selections) <= 6
 
 
-def test_a_restored_state_picks_the_same() -> None:
+def test_a_restored_state_selects_the_same_cohorts() -> None:
     straight = UCB()
     straight.setup(a_census([1] * 12, 3))
     resumed: UCB | None = None
@@ -211,8 +213,8 @@ def test_a_restored_state_picks_the_same() -> None:
             assert np.array_equal(resumed.mean_rewards, straight.mean_rewards)
 
 
-def test_scores_are_those_of_mabwiser() -> None:
-    """UCB1 on the same history; their bonus is alpha·√(2 ln s / n)."""
+def test_scores_match_mabwiser() -> None:
+    """UCB1 of mabwiser on the same history; its bonus is alpha·√(2 ln s / n)."""
     draw = stream(0, "a test")
     played, rewards = draw.integers(0, 4, 60), draw.uniform(0, 0.3, 60)
     mab = MAB(arms=[0, 1, 2, 3], learning_policy=LearningPolicy.UCB1(alpha=0.7))

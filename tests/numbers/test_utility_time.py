@@ -1,4 +1,4 @@
-"""Utility per time: worked numbers, the estimate of unmeasured times, and when the choice is random."""
+"""Utility per time: worked numbers, the estimate of unmeasured times, and random cohorts."""
 
 import copy
 import math
@@ -19,14 +19,14 @@ ACCURACY = (0.9, 0.1, 0.5)
 def ready(
     histogram: list[list[int]] = HISTOGRAM, accuracy: tuple[float, ...] = ACCURACY, **values: object
 ) -> UtilityTime:
-    """A strategy that knows the class accuracies."""
+    """A strategy after one validation with these class accuracies."""
     selector = make(UtilityTime, values, "strategy")
     selector.setup(a_census([sum(row) for row in histogram], 1, histogram))
     selector.observe(an_outcome([0], class_accuracy=accuracy))
     return selector
 
 
-def test_worked_scores() -> None:
+def test_scores_match_worked_values() -> None:
     cohort = ready().select(a_round(2, 3, durations=(1, 2, 1)))
     why = the_why(cohort)
     assert why.terms["utility"] == pytest.approx([0, 0.72, 0.45])
@@ -37,7 +37,7 @@ def test_worked_scores() -> None:
 
 
 @pytest.mark.parametrize(("available", "utility"), [([1, 2], [0.72, 0.45]), ([2], [0.45]), ([0, 2], [0, 0.45])])
-def test_the_fraction_is_of_the_clients_own_samples_when_others_are_away(
+def test_the_fraction_refers_to_the_clients_own_samples_for_any_available_clients(
     available: list[int], utility: list[float]
 ) -> None:
     """Client 1 has 8 of its 10 samples in the weakest class, client 2 has 10 of its 20."""
@@ -52,14 +52,14 @@ def test_without_time_the_utility_decides() -> None:
     assert cohort.clients.tolist() == [1, 2]
 
 
-def test_strength_as_count() -> None:
+def test_strength_count_uses_the_number_of_samples() -> None:
     cohort = ready(strength="count").select(a_round(2, 3, durations=(1, 2, 1)))
     assert the_why(cohort).terms["utility"] == pytest.approx([0, 0.9 * 8, 0.9 * 10])
     assert the_why(cohort).scores == pytest.approx([0, 3.6, 9])
 
 
 @pytest.mark.parametrize("weakest_w", [2, 3, 50])
-def test_more_weak_classes(weakest_w: int) -> None:
+def test_utilities_add_up_over_weak_classes(weakest_w: int) -> None:
     why = the_why(ready(weakest_w=weakest_w).select(a_round(2, 3, durations=(1, 1, 1))))
     of_the_first_class = 0.1 if weakest_w > 2 else 0.0
     assert why.scores == pytest.approx([of_the_first_class, 0.72 + 0.2 * of_the_first_class, 0.45 + 0.25])
@@ -69,12 +69,15 @@ def test_unmeasured_times_are_proportional_to_samples_on_the_scale_of_the_measur
     histogram = [[0, 10], [0, 20], [0, 30], [0, 50]]
     selector = ready(histogram, (0.9, 0.1))
     why = the_why(selector.select(a_round(2, [1, 3], durations=(1.0, 8.0, 6.0, math.nan))))
-    assert why.terms["seconds"].tolist() == [8.0, 50 * 0.2]  # the median of 0.1, 0.4 and 0.2; client 2 is measured, too
+    assert why.terms["seconds"].tolist() == [
+        8.0,
+        50 * 0.2,
+    ]  # the median of 0.1, 0.4 and 0.2; client 2 was also measured
     why = the_why(selector.select(a_round(2, 4, durations=[math.nan] * 4)))
     assert why.terms["seconds"].tolist() == [10, 20, 30, 50]
 
 
-def test_a_time_of_zero_is_no_division_by_zero() -> None:
+def test_a_time_of_zero_gives_finite_scores() -> None:
     cohort = ready().select(a_round(1, 3, durations=(0, 0, 1)))
     assert cohort.clients.tolist() == [1]
     assert np.isfinite(the_why(cohort).scores).all()
@@ -94,14 +97,14 @@ def test_before_the_first_validation_the_cohort_is_random() -> None:
     assert {the_why(cohort).note for cohort in cohorts} == {"random: no validation yet"}
 
 
-def test_when_nobody_available_has_the_class_the_cohort_is_random() -> None:
+def test_without_available_clients_of_the_class_the_cohort_is_random() -> None:
     selector = ready(accuracy=(0.9, 0.5, 0.1))  # only client 2 has class 2
     cohorts = [selector.select(a_round(1, [0, 1], m=3, t=t)) for t in range(1, 51)]
     assert {cohort.clients.tolist()[0] for cohort in cohorts} == {0, 1}
-    assert {the_why(cohort).note for cohort in cohorts} == {"random: nobody has what classes [2] need"}
+    assert {the_why(cohort).note for cohort in cohorts} == {"random: no utility for the weakest classes [2]"}
 
 
-def test_clients_without_utility_fill_up_at_random() -> None:
+def test_clients_without_utility_fill_the_cohort_at_random() -> None:
     histogram = [[10, 0]] * 5 + [[0, 10]]
     selector = ready(histogram, (0.9, 0.1))
     cohorts = [selector.select(a_round(2, 6, t=t)).clients.tolist() for t in range(1, 101)]
@@ -123,7 +126,7 @@ def test_a_round_without_validation_keeps_the_accuracies() -> None:
     assert selector.class_accuracy.tolist() == [0.2, 0.1, 0.6]
 
 
-def test_few_available_all_take_part() -> None:
+def test_with_at_most_k_available_clients_all_are_selected() -> None:
     assert sorted(choose(ready(), a_round(3, [0, 2])).clients.tolist()) == [0, 2]
 
 
@@ -132,7 +135,7 @@ def test_histograms_are_required() -> None:
         UtilityTime().setup(a_census([1, 2], 1))
 
 
-def test_a_restored_state_picks_the_same() -> None:
+def test_a_restored_state_selects_the_same_cohorts() -> None:
     straight, resumed = ready(), ready()
     world = np.random.default_rng(0)
     for t in range(1, 21):
@@ -146,13 +149,13 @@ def test_a_restored_state_picks_the_same() -> None:
             resumed.observe(outcome)
 
 
-def test_a_target_class_replaces_the_weakest() -> None:
+def test_a_target_class_replaces_the_weakest_classes() -> None:
     why = the_why(ready(target_class=2).select(a_round(2, 3, durations=(1, 2, 1))))
     assert why.terms["utility"] == pytest.approx([0, 0, 0.5 * 0.5])
 
 
 @pytest.mark.parametrize("target", [2, 7])
-def test_a_target_class_that_nobody_has_is_an_error_that_names_it(target: int) -> None:
+def test_a_target_class_without_samples_is_refused(target: int) -> None:
     selector = make(UtilityTime, {"target_class": target}, "selection")
     with pytest.raises(UsageError, match=rf"selection\.target_class = {target}: no client has samples of it.*\[0, 1\]"):
         selector.setup(a_census([10, 10], 1, [[10, 0, 0], [2, 8, 0]]))

@@ -8,16 +8,23 @@ __all__ = ["Page"]
 
 
 class Page(HTMLParser):
-    """``cells[table][strategy][field]`` are the numbers behind the cells, ``payload`` what the charts draw from."""
+    """A parsed page.
+
+    Attributes:
+        cells: the numbers behind the cells of each table, by row and field.
+        texts: what the same cells show.
+        payload: what the charts draw.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.text = text
         self.cells: dict[str, list[dict[str, str]]] = {}
+        self.texts: dict[str, list[dict[str, str]]] = {}
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
         self.payload: dict[str, Any] = {}
-        self._table, self._payload = "", False
+        self._table, self._field, self._payload = "", "", False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -26,15 +33,26 @@ class Page(HTMLParser):
         self._payload = found.get("id") == "payload"
         if tag == "table":
             self._table = found.get("id") or ""
-            self.cells[self._table] = []
+            self.cells[self._table], self.texts[self._table] = [], []
         if tag == "tr" and "data-strategy" in found:
             self.cells[self._table].append({"strategy": found["data-strategy"] or ""})
+            self.texts[self._table].append({"strategy": found["data-strategy"] or ""})
         if "data-kind" in found:
             self.cells[self._table][-1]["kind"] = found["data-kind"] or ""
         if "data-field" in found:
-            self.cells[self._table][-1][found["data-field"] or ""] = found.get("data-value") or ""
+            self._field = found["data-field"] or ""
+            self.cells[self._table][-1][self._field] = found.get("data-value") or ""
+            self.texts[self._table][-1][self._field] = ""
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "td" and self._field:
+            row = self.texts[self._table][-1]
+            row |= {field: " ".join(text.split()) for field, text in row.items()}
+            self._field = ""
 
     def handle_data(self, data: str) -> None:
+        if self._field:
+            self.texts[self._table][-1][self._field] += data
         if self._payload and data.strip():
             self.payload = json.loads(data)
             for name, columns in self.payload["data"].items():

@@ -11,13 +11,13 @@ from click.testing import CliRunner
 
 import fedcohort
 from fedcohort.cli import cli
-from fedcohort.report.charts.lines import legend_columns as columns
+from fedcohort.report.charts.encodings import legend_columns as columns
 from fedcohort.report.charts.studies import score_functions, swept
 from fedcohort.report.export import composed, draw
 from fedcohort.report.figure import Panel, View
 from fedcohort.report.gather import find_runs, gather
 from fedcohort.report.look import DASHES, STRATEGIES, SYMBOLS, WIDTHS, paper
-from fedcohort.report.page import figures
+from fedcohort.report.sections import figures
 from tests.experiments import UCB, small
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -64,7 +64,7 @@ def test_strategies_are_told_apart_in_grey_and_by_shape() -> None:
     assert (contrast >= 2.9).all(), "thin lines vanish on white"
     look = paper()
     assert len({tuple(d) for d in look.dashes(8)}) == 8
-    pairs = [(look.colours(16)[i], tuple(look.dashes(16)[i])) for i in range(16)]
+    pairs = [(look.colors(16)[i], tuple(look.dashes(16)[i])) for i in range(16)]
     assert len(set(pairs)) == 16
 
 

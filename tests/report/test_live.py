@@ -110,7 +110,7 @@ def test_it_is_for_this_machine_only(runs: Path) -> None:
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
-    with serving(tmp_path) as port, pytest.raises(UsageError, match=f"--port {port}: taken"):
+    with serving(tmp_path) as port, pytest.raises(UsageError, match=f"--port {port}: already in use"):
         serve(tmp_path, port)
 
 

@@ -19,7 +19,8 @@ from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.report.gather import find_runs, gather
 from fedcohort.report.look import PAGE, paper
-from fedcohort.report.page import figures, page
+from fedcohort.report.page import page
+from fedcohort.report.sections import figures
 from tests.experiments import small
 from tests.records import seal_again
 from tests.report.pages import Page
@@ -136,9 +137,9 @@ def test_every_chart_is_valid_and_has_its_data(runs: Path) -> None:
 
 
 def test_headlines_do_not_claim_more_than_the_seeds_tell(whole: Page, runs: Path) -> None:
-    assert re.search(r"more than chance explains|do not tell the two apart", whole.prose)
+    assert re.search(r"The difference is clear|The difference is not clear", whole.prose)
     first = [run.path for run in find_runs([runs]) if run.meta["seed"] == "0"]
-    assert "not known. Run more seeds" in made(*first).prose
+    assert "not known whether the difference is due to chance. Run more seeds" in made(*first).prose
     assert "one seed" in made(*first).prose
 
 
@@ -182,7 +183,7 @@ def test_one_round_and_one_client(tmp_path: Path) -> None:
     ):
         fedcohort.run(small(**values), runs=tmp_path / name)
         found = made(tmp_path / name)
-        assert "What came of it?" in found.prose
+        assert "1 Result" in found.prose
         assert found.cells["results"][0]["accuracy"]
 
 
@@ -196,7 +197,7 @@ def test_public_samples_and_what_is_ours_are_said(tmp_path: Path) -> None:
         in found
     )
     assert "an advantage over samples from elsewhere" in found
-    assert "SCAFFOLD+momentum (ours): its source has no such local optimiser" in found
+    assert "SCAFFOLD+momentum (ours): its source has no such local optimizer" in found
     fedcohort.run(small(**rounds, training={"momentum": 0.0}, algorithm="scaffold"), runs=tmp_path / "b")
     found = made(tmp_path / "b").prose
     assert "Public samples" not in found
@@ -210,7 +211,7 @@ def test_an_old_run_without_a_portrait_shows_what_it_has(tmp_path: Path) -> None
         seal_again(database)
     database.close()
     found = made(tmp_path)
-    assert "that were selected at some time" in found.prose
+    assert "that were selected at least once" in found.prose
 
 
 HOSTILE = [
@@ -304,7 +305,7 @@ def test_whose_update_was_declined_is_told_apart_from_who_was_selected(tmp_path:
     assert float(shown["jain_model"]) == pytest.approx(measures.jain([admitted for _, admitted, _ in used]))
     reported = next(key for key in found.payload["data"] if key.startswith("reported_0") and key.endswith("_level"))
     assert [row["value"] for row in found.payload["data"][reported]] == pytest.approx([0.05, 0.15, 0.25])
-    assert "Dotted: the threshold" in found.prose
+    assert "Dotted line: the threshold" in found.prose
     assert "conformal quantile" in found.text
     switch = [a for tag, a in found.tags if tag == "input" and a.get("name") == "view-reported-0"]
     assert len(switch) == 4, "quantile, set size, done, epochs; the number of held-out samples never changes"

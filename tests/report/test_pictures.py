@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from fedcohort.cli import cli
 from fedcohort.federation.survey import Survey
 from fedcohort.record import Portrait
-from fedcohort.report.charts.federation import SAMPLE, SHOWN, Clients, federation
+from fedcohort.report.charts.clients import SAMPLE, SHOWN, Clients
+from fedcohort.report.charts.federation import federation
 from fedcohort.report.figure import Figure
 from fedcohort.report.look import PAGE
 from fedcohort.report.pictures import pictures
@@ -53,7 +54,7 @@ def test_every_client_that_is_drawn_is_one_that_exists(m: int) -> None:
     np.testing.assert_allclose(time, facts["time"][time.index.astype(int)])
     assert time.max() == 1e4, "the slowest is always drawn"
     if m > SHOWN:
-        assert f"{SAMPLE} of {m:,} clients, evenly over the order of size" in found["class-shares"].note
+        assert f"{SAMPLE} of {m:,} clients: ordered by size, at even intervals" in found["class-shares"].note
         assert found["speed"].data["speed"]["to"].max() == pytest.approx(1)
 
 
@@ -106,7 +107,7 @@ def test_the_head_says_what_is_held_and_the_facts_how() -> None:
         "rotate(",
         "share 0.2",
         "shifted_exponential(",
-        "1000: ",
+        "1,000: ",
         "Distance",
     ):
         assert words in page.prose

@@ -1,4 +1,4 @@
-"""Rounds, censuses and outcomes made by hand, for tests of strategies without a federation."""
+"""Hand-made rounds, censuses and outcomes, for tests of strategies without a federation."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,7 +27,7 @@ def a_census(
     histogram: Sequence[Sequence[int]] | Indices | None = None,
     epochs: int = 1,
 ) -> Census:
-    """A census; two classes when no histogram says otherwise."""
+    """A census; with two classes if there is no histogram."""
     counts = None if histogram is None else np.array(histogram, dtype=np.int64)
     return Census(np.array(num_samples, dtype=np.int64), 2 if counts is None else counts.shape[1], k, counts, epochs)
 
@@ -49,11 +49,18 @@ def a_round(
     upload_times: Sequence[float] | Values | None = None,
     asked: list[tuple[Question, list[int]]] | None = None,
 ) -> Round:
-    """Round ``t``; ``available`` is a list of ids or a number of clients, ``losses`` answers ``LocalLoss`` by client id,
-    ``accuracies`` ``LocalAccuracy``, ``speeds`` [m, 2] ``Speed``, and ``norms`` ``GradientNorm`` and ``UpdateNorm``.
+    """Round ``t`` for ``k`` clients.
 
-    ``m`` is the number of all clients, when it is not the highest available id plus one. Without ``rng`` the generator is
-    the one that a run with ``seed`` would use. Questions are noted down in ``asked``.
+    Args:
+        k: number of clients to select, at most the number of available ones.
+        available: ids of the available clients, or their number.
+        m: number of all clients; the highest available id plus one if not given.
+        t: round number.
+        seed, rng: random generator; without ``rng``, the one that a run with ``seed`` would use.
+        losses, accuracies, speeds, norms: answers by client id to ``LocalLoss``, ``LocalAccuracy``, ``Speed`` ([m, 2]), and to
+            ``GradientNorm`` and ``UpdateNorm``.
+        durations, compute_times, upload_times: measured times by client id; NaN if not given.
+        asked: list to which every question is appended, with the clients that were asked.
     """
     ids = np.arange(available) if isinstance(available, int) else np.array(available, dtype=np.int64)
 
@@ -61,7 +68,7 @@ def a_round(
         values = {LocalLoss: losses, LocalAccuracy: accuracies, Speed: speeds, GradientNorm: norms, UpdateNorm: norms}[
             type(question)
         ]
-        assert values is not None, f"nobody answers {question}"
+        assert values is not None, f"this round has no answers to {question}"
         if asked is not None:
             asked.append((question, clients.tolist()))
         answers = np.asarray(values, dtype=np.float64)[clients]
@@ -87,15 +94,15 @@ def an_outcome(
     reports: Mapping[str, Sequence[float] | Values] | None = None,
     durations: Sequence[float] | Values | None = None,
 ) -> Outcome:
-    """What became of a cohort; everybody trained and was admitted unless said otherwise."""
+    """The outcome of a round with this cohort; by default, all its clients trained and were admitted."""
     cohort = clients if isinstance(clients, Cohort) else Cohort(np.array(clients, dtype=np.int64))
     n = len(cohort)
-    came_back = np.ones(n, dtype=bool) if trained is None else np.array(trained, dtype=bool)
+    has_trained = np.ones(n, dtype=bool) if trained is None else np.array(trained, dtype=bool)
     return Outcome(
         t=t,
         cohort=cohort,
-        trained=came_back,
-        admitted=came_back if admitted is None else np.array(admitted, dtype=bool),
+        trained=has_trained,
+        admitted=has_trained if admitted is None else np.array(admitted, dtype=bool),
         reports={name: np.array(values, dtype=np.float64) for name, values in (reports or {}).items()},
         durations=np.ones(n) if durations is None else np.array(durations, dtype=np.float64),
         duration=1.0,
@@ -106,7 +113,7 @@ def an_outcome(
 
 
 def the_why(cohort: Cohort) -> Why:
-    """The reasons of a cohort, which must be complete: one score and one value of each term for every candidate."""
+    """The reasons of a cohort, after checking that they have a note, and a score and all terms for every candidate."""
     assert cohort.why is not None
     assert cohort.why.note
     assert len(cohort.why.scores) == len(cohort.why.candidates)

@@ -1,4 +1,4 @@
-"""Laws of random samples, worked out by enumeration or simulation, for tests of strategies that sample."""
+"""Laws of random samples, computed by enumeration or checked by simulation, for tests of strategies that sample."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from tests.selection.fakes import a_round
 
 
 def successive_orders(q: Sequence[float] | Values, k: int) -> Iterator[tuple[tuple[int, ...], float]]:
-    """Every ordered sample of k successive draws, and its probability."""
+    """All ordered samples of k successive draws, with their probabilities."""
     for order in itertools.permutations(range(len(q)), k):
         probability, left = 1.0, float(sum(q))
         for i in order:
@@ -22,7 +22,7 @@ def successive_orders(q: Sequence[float] | Values, k: int) -> Iterator[tuple[tup
 
 
 def successive_sets(q: Sequence[float] | Values, k: int) -> dict[tuple[int, ...], float]:
-    """The probability of every sorted sample of k successive draws."""
+    """All sorted samples of k successive draws, with their probabilities."""
     law: dict[tuple[int, ...], float] = {}
     for order, probability in successive_orders(q, k):
         key = tuple(sorted(order))
@@ -31,7 +31,7 @@ def successive_sets(q: Sequence[float] | Values, k: int) -> dict[tuple[int, ...]
 
 
 def same_law(select: Callable[[Round], Cohort], law: dict[tuple[int, ...], float], k: int, m: int, rounds: int) -> bool:
-    """Whether the sorted cohorts of ``select`` follow the law, by chi-square; a correct strategy fails once in a million."""
+    """Whether the sorted cohorts of ``select`` follow the law, by chi-square; a correct strategy fails with probability 1e-6."""
     rng = np.random.default_rng(11)
     seen = dict.fromkeys(law, 0)
     for t in range(1, rounds + 1):
@@ -42,13 +42,13 @@ def same_law(select: Callable[[Round], Cohort], law: dict[tuple[int, ...], float
 
 
 def mean_close(draws: Values, expected: Values) -> bool:
-    """Whether the mean of independent draws [n, m] is as expected, within 6 standard errors in every column."""
+    """Whether the mean of independent draws [n, m] is within 6 standard errors of ``expected`` in every column."""
     error = draws.std(axis=0) / np.sqrt(len(draws))
     return bool((np.abs(draws.mean(axis=0) - expected) <= 6 * error + 1e-12).all())
 
 
 def weights_of(cohort: Cohort, m: int) -> Values:
-    """The cohort's own weights by client id, 0 for the others."""
+    """The weights of the cohort by client id; 0 for clients outside the cohort."""
     assert cohort.weights is not None
     weights = np.zeros(m)
     weights[cohort.clients] = cohort.weights
@@ -56,7 +56,7 @@ def weights_of(cohort: Cohort, m: int) -> Values:
 
 
 def ratios_of(cohort: Cohort, p: Values) -> Values:
-    """p_i over the probability of inclusion by client id, 0 for the others: what ``weights = "unbiased"`` makes of it."""
+    """p_i divided by the inclusion probability, by client id, as with ``weights = "unbiased"``; 0 outside the cohort."""
     assert cohort.inclusion is not None
     weights = np.zeros(len(p))
     weights[cohort.clients] = p[cohort.clients] / cohort.inclusion

@@ -1,4 +1,4 @@
-"""What holds for every strategy: the top k, the edge rules, the record of reasons, the size of a federation."""
+"""Rules that hold for every strategy: the top k, edge rules, recorded reasons, and large federations."""
 
 import math
 import subprocess
@@ -35,15 +35,15 @@ NAMES = ["uniform", "all", "ucb", "powd", "cpowd", "rpowd", "select_by_loss", "u
 
 
 def ready(name: str, m: int, k: int) -> Selector:
-    """A strategy with its defaults that knows m clients of 1, 2, 3, … samples."""
+    """A strategy with default parameters, set up with m clients of 1, 2, 3, … samples."""
     selector: Selector = make(STRATEGIES.find(name, "strategy.name"), {}, "strategy")
     sizes = np.arange(1, m + 1)
     selector.setup(a_census(sizes, k, np.stack([sizes // 2, sizes - sizes // 2], axis=1)))
     return selector
 
 
-def what_became(cohort: Cohort, t: int) -> Outcome:
-    """An outcome with everything that the strategies listen to."""
+def outcome_of(cohort: Cohort, t: int) -> Outcome:
+    """An outcome with everything that these strategies read."""
     n = len(cohort)
     return an_outcome(
         cohort, t=t, accuracy=0.5 + t / 1000, class_accuracy=(0.3, 0.7), reports={"loss": np.linspace(0, 1, n)}
@@ -58,7 +58,7 @@ SCORES = st.lists(
 
 
 @given(scores=SCORES, k=st.integers(1, 45), seed=st.integers(0, 2**32))
-def test_top_is_a_sort_by_score_and_one_random_key_a_position(scores: list[float], k: int, seed: int) -> None:
+def test_top_sorts_by_score_and_one_random_key_per_position(scores: list[float], k: int, seed: int) -> None:
     keys = np.random.default_rng(seed).random(len(scores)).tolist()
     naive = sorted(range(len(scores)), key=lambda i: (-scores[i], keys[i]))[:k]
     assert top(np.array(scores), k, np.random.default_rng(seed)).tolist() == naive
@@ -69,7 +69,7 @@ def test_top_is_a_sort_by_score_and_one_random_key_a_position(scores: list[float
     k=st.integers(1, 45),
     seed=st.integers(0, 2**32),
 )
-def test_top_with_nan_is_distinct_and_keeps_the_order_of_the_others(scores: list[float], k: int, seed: int) -> None:
+def test_top_with_nan_is_distinct_and_keeps_the_order_of_other_scores(scores: list[float], k: int, seed: int) -> None:
     picked = top(np.array(scores), k, np.random.default_rng(seed)).tolist()
     assert len(picked) == len(set(picked)) == min(k, len(scores))
     ranked = [scores[i] for i in picked if not math.isnan(scores[i])]
@@ -85,15 +85,15 @@ def test_top_breaks_ties_at_random() -> None:
     assert stats.chisquare(counts[[0, 2, 3]]).pvalue > 1e-6
 
 
-def test_top_takes_a_nan_as_often_as_a_uniform_choice() -> None:
+def test_top_includes_a_nan_as_often_as_a_uniform_choice() -> None:
     rng = np.random.default_rng(0)
     scores = np.array([5.0, 4.0, 3.0, math.nan, 2.0, 1.0])
     hits = sum(3 in top(scores, 2, rng) for _ in range(3000))
     assert stats.binomtest(hits, 3000, 2 / 6).pvalue > 1e-6
 
 
-class Absent(Uniform):
-    """Scores that are not numbers for some."""
+class UnknownScores(Uniform):
+    """A strategy with NaN scores for clients 0 and 1."""
 
     def select(self, round: Round) -> Cohort:
         scores = np.where(round.available < 2, np.nan, 1.0)
@@ -101,10 +101,10 @@ class Absent(Uniform):
 
 
 def test_scores_that_are_not_numbers_are_noted() -> None:
-    """R4, once for every strategy; where everybody takes part there is nothing to say."""
-    said = the_why(choose(Absent(), a_round(2, 5)))
-    assert said.note == "a score; 2 of 5 scores are not numbers: uniform chance for them"
-    assert the_why(choose(Absent(), a_round(5, 5))).note == "a score"
+    """Rule R4. If all clients are selected, the note is not needed."""
+    why = the_why(choose(UnknownScores(), a_round(2, 5)))
+    assert why.note == "a score; 2 of 5 scores are not numbers: uniform chance for them"
+    assert the_why(choose(UnknownScores(), a_round(5, 5))).note == "a score"
 
 
 def test_losses_that_are_not_finite_rank_last() -> None:
@@ -116,14 +116,14 @@ def test_losses_that_are_not_finite_rank_last() -> None:
     ]
 
 
-def test_the_top_of_a_round_speaks_of_clients() -> None:
+def test_the_top_of_a_round_contains_client_ids() -> None:
     round = a_round(2, [3, 5, 8])
     assert round.top(np.array([0.1, 0.3, 0.2])).tolist() == [5, 8]
     assert round.top(np.array([0.1, 0.3]), count=1, among=np.array([8, 3])).tolist() == [3]
 
 
-def test_what_is_of_the_available_can_only_be_read() -> None:
-    """Where everybody is there it is the strategy's own array: writing would change its state, in some rounds."""
+def test_values_of_the_available_clients_are_read_only() -> None:
+    """If all clients are available, the result is the strategy's own array, and writing to it would change the state."""
     own = np.arange(3.0)
     for round in (a_round(1, 3), a_round(1, [0, 2], m=3)):
         with pytest.raises(ValueError, match="read-only"):
@@ -140,7 +140,9 @@ def test_what_is_of_the_available_can_only_be_read() -> None:
     st.integers(0, 25),
     st.integers(0, 99),
 )
-def test_a_draw_is_of_distinct_clients_with_weight_first(weights: list[float], count: int, seed: int) -> None:
+def test_a_draw_contains_distinct_clients_and_those_with_weight_first(
+    weights: list[float], count: int, seed: int
+) -> None:
     pool = 10 * np.arange(len(weights))
     drawn = a_round(3, pool, seed=seed).draw(np.array(weights), count, among=pool)
     assert len(set(drawn.tolist())) == len(drawn) == min(count, len(pool))
@@ -150,7 +152,7 @@ def test_a_draw_is_of_distinct_clients_with_weight_first(weights: list[float], c
 
 
 def test_a_draw_follows_the_law_of_successive_draws() -> None:
-    """Two of four with weights 1, 2, 3 and none: ordered pairs against the product of conditional probabilities."""
+    """Two of four clients with weights 1, 2, 3 and 0: ordered pairs follow the product of conditional probabilities."""
     weights, pairs = np.array([1.0, 2.0, 3.0, 0.0]), dict[tuple[int, int], int]()
     for seed in range(6000):
         first, second = a_round(2, 4, seed=seed).draw(weights).tolist()
@@ -167,33 +169,33 @@ def test_a_draw_by_rejection_follows_the_same_law() -> None:
     p = weights / weights.sum()
     expected = p[:, None] * p[None] / (1 - p[:, None])  # first i, then j
     np.fill_diagonal(expected, 0)
-    found = np.zeros((40, 40))
-    np.add.at(found, (drawn[:, 0], drawn[:, 1]), 1)
+    counts = np.zeros((40, 40))
+    np.add.at(counts, (drawn[:, 0], drawn[:, 1]), 1)
     off = ~np.eye(40, dtype=bool)
-    assert found.trace() == 0
-    assert stats.chisquare(found[off], pairs * expected[off]).pvalue > 1e-6
+    assert counts.trace() == 0
+    assert stats.chisquare(counts[off], pairs * expected[off]).pvalue > 1e-6
 
 
-def test_few_are_drawn_of_many_with_weight_only() -> None:
+def test_draws_from_many_clients_contain_only_clients_with_weight() -> None:
     m, rng = MANY + 5, np.random.default_rng(0)
     weights = np.where(np.arange(m) % 7 == 3, 1.0 + np.arange(m) % 2, 0.0)
     weights[3::70] = -1.0
     weights[5] = np.nan
-    for count in (1, 100, len(np.flatnonzero(weights > 0))):  # tried, tried, raced
-        for some in (weights, np.nan_to_num(weights)):
-            drawn = successive(some, count, rng)
+    for count in (1, 100, len(np.flatnonzero(weights > 0))):  # by rejection, by rejection, by an exponential race
+        for values in (weights, np.nan_to_num(weights)):
+            drawn = successive(values, count, rng)
             assert len(set(drawn.tolist())) == len(drawn) == count
-            assert (some[drawn] > 0).all()
-    for scale in (1e305, 1e-320):  # sums too large, and chances too small, for trials
+            assert (values[drawn] > 0).all()
+    for scale in (1e305, 1e-320):  # the sums are too large, or the weights too small, for rejection sampling
         assert len(set(successive(np.full(m, scale), 5, rng).tolist())) == 5
     light = np.where(np.arange(m) % 2, 3, 1) * 5e-324
     assert abs(np.mean(successive(light, 5000, rng) % 2) - 0.75) < 0.04
     heavy = np.ones(m)
-    heavy[17] = 1e9  # who outweighs everybody comes first, and does not keep the others waiting
+    heavy[17] = 1e9  # a dominant client is drawn first, and the other draws stay fast
     assert successive(heavy, 3, rng)[0] == 17
 
 
-def test_the_top_of_many() -> None:
+def test_top_of_many_clients_has_random_ties_and_includes_nan_uniformly() -> None:
     m, rng = MANY + 5, np.random.default_rng(0)
     tied = np.zeros(m)
     tied[[9, 11]] = 2.0, 1.0
@@ -202,7 +204,7 @@ def test_the_top_of_many() -> None:
     assert all(len(set(row)) == 200 for row in chosen.tolist())
     counts = np.histogram(chosen[:, 2:], bins=50, range=(0, m))[0]
     assert stats.chisquare(counts).pvalue > 1e-6
-    middle = np.histogram(chosen[:, 60], bins=5, range=(0, m))[0]  # and their order is random
+    middle = np.histogram(chosen[:, 60], bins=5, range=(0, m))[0]  # the order of ties is random
     assert stats.chisquare(middle).pvalue > 1e-6
     few = np.where(np.arange(m) < 300, 1.0, np.arange(m) / (2 * m))
     assert set(top(few, 200, rng).tolist()) <= set(range(300))
@@ -237,7 +239,7 @@ def test_uniform_includes_every_available_client_equally_often() -> None:
     assert stats.chi2.sf(statistic, n - 1) > 1e-6
 
 
-def test_all_is_everybody_available() -> None:
+def test_all_selects_all_available_clients() -> None:
     selector = All()
     selector.setup(a_census([1] * 5, 2))
     assert choose(selector, a_round(2, [0, 3, 4])).clients.tolist() == [0, 3, 4]
@@ -247,7 +249,7 @@ def test_all_is_everybody_available() -> None:
 
 
 class Fixed(Selector):
-    """Returns what it was told to."""
+    """A strategy that always selects the same clients."""
 
     def __init__(self, clients: list[int]) -> None:
         self.clients = np.array(clients, dtype=np.int64)
@@ -260,14 +262,14 @@ class FixedSize(Fixed):
     variable_size = True
 
 
-def test_choose_takes_all_when_k_or_fewer_are_available() -> None:
+def test_choose_selects_all_clients_if_k_or_fewer_are_available() -> None:
     assert choose(Fixed([4]), a_round(3, [1, 4])).clients.tolist() == [1, 4]
     assert choose(FixedSize([4]), a_round(3, [1, 4])).clients.tolist() == [4]
     assert choose(Fixed([4]), a_round(1, [1, 4])).clients.tolist() == [4]
 
 
-def test_clients_that_choose_adds_are_certain_to_take_part() -> None:
-    """All of k or fewer available clients train, so each is included with probability 1, whatever the strategy had said."""
+def test_clients_that_choose_adds_have_inclusion_probability_1() -> None:
+    """All of k or fewer available clients train, so each is included with probability 1, whatever the strategy returned."""
 
     class Chance(Selector):
         def select(self, round: Round) -> Cohort:
@@ -293,7 +295,7 @@ def test_choose_refuses_a_cohort_of_the_wrong_size(clients: list[int], k: int) -
     assert choose(Fixed(list(range(k))), a_round(k, 4)).clients.tolist() == list(range(k))
 
 
-def test_choose_refuses_repeats_and_strangers() -> None:
+def test_choose_refuses_repeated_and_unavailable_clients() -> None:
     with pytest.raises(UsageError, match=r"Fixed.select returned a client twice in round 1"):
         choose(Fixed([1, 1]), a_round(2, [0, 1, 2]))
     with pytest.raises(UsageError, match=r"Fixed.select returned clients that are not available in round 1"):
@@ -301,12 +303,12 @@ def test_choose_refuses_repeats_and_strangers() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_edge_rules(name: str) -> None:
+def test_edge_rules_hold_for_few_available_clients(name: str) -> None:
     selector = ready(name, m=12, k=3)
     losses = np.linspace(0, 1, 12)
-    nobody = choose(selector, a_round(3, [], losses=losses))
-    assert len(nobody) == 0
-    selector.observe(what_became(nobody, 1))
+    empty = choose(selector, a_round(3, [], losses=losses))
+    assert len(empty) == 0
+    selector.observe(outcome_of(empty, 1))
     for t, available in enumerate([[5], [2, 7], [0, 4, 11], [1, 2, 3, 4, 10], list(range(12))] * 4, start=1):
         cohort = choose(selector, a_round(3, available, m=12, t=t, losses=losses))
         assert set(cohort.clients.tolist()) <= set(available)
@@ -314,16 +316,16 @@ def test_edge_rules(name: str) -> None:
         why = the_why(cohort)
         assert set(cohort.clients.tolist()) <= set(why.candidates.tolist()) <= set(available)
         assert not np.isnan(why.scores).any()
-        selector.observe(what_became(cohort, t))
+        selector.observe(outcome_of(cohort, t))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_same_seed_same_cohorts(name: str) -> None:
+def test_the_same_seed_gives_the_same_cohorts(name: str) -> None:
     def run() -> list[list[int]]:
         selector, cohorts = ready(name, m=12, k=3), []
         for t in range(1, 21):
             cohort = choose(selector, a_round(3, 12, t=t, losses=np.linspace(0, 1, 12)))
-            selector.observe(what_became(cohort, t))
+            selector.observe(outcome_of(cohort, t))
             cohorts.append(cohort.clients.tolist())
         return cohorts
 
@@ -331,14 +333,14 @@ def test_same_seed_same_cohorts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_strategy_says_what_it_is(name: str) -> None:
+def test_every_strategy_documents_its_source_and_parameters(name: str) -> None:
     strategy = STRATEGIES.find(name, "strategy.name")
     assert strategy.card.source
     assert all(row.doc for row in describe(strategy))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_million_clients(name: str) -> None:
+def test_strategies_select_from_a_million_clients(name: str) -> None:
     m, k = 1_000_000, 100
     selector: Selector = make(STRATEGIES.find(name, "strategy.name"), {}, "strategy")
     sizes: Indices = np.random.default_rng(0).integers(1, 100, m)
@@ -348,7 +350,7 @@ def test_a_million_clients(name: str) -> None:
     for t in (1, 6, 7):
         cohort = choose(selector, a_round(k, m, t=t, losses=losses))
         assert len(cohort) == (m if name in ("all", "conformal") else k)
-        selector.observe(what_became(cohort, t))
+        selector.observe(outcome_of(cohort, t))
 
 
 @pytest.mark.parametrize(
@@ -368,7 +370,7 @@ def test_a_million_clients(name: str) -> None:
         (Cohort(np.arange(2), weights=np.array([0.5, -1.0])), r"Cohort\.weights of client 1 is -1"),
     ],
 )
-def test_choose_refuses_numbers_without_a_meaning(cohort: Cohort, complaint: str) -> None:
+def test_choose_refuses_invalid_numbers(cohort: Cohort, complaint: str) -> None:
     class Fixed(Uniform):
         def select(self, round: Round) -> Cohort:
             return cohort
@@ -377,15 +379,15 @@ def test_choose_refuses_numbers_without_a_meaning(cohort: Cohort, complaint: str
         choose(Fixed(), a_round(2, 4))
 
 
-def test_words_of_a_cohort_that_have_no_meaning() -> None:
+def test_a_cohort_refuses_invalid_words() -> None:
     with pytest.raises(ValueError, match=r"Cohort\.sampling = 'lost': valid are 'shuffled', 'loss', 'loss_unbiased'"):
         Cohort(np.arange(2), sampling="lost")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"Cohort\.unsent = 'zero': valid are 'left_out', 'unchanged'"):
         Cohort(np.arange(2), unsent="zero")  # type: ignore[arg-type]
 
 
-def test_reports_are_read_only_at_the_clients_cost() -> None:
-    """Reading is noted for the ledger, and there is no way to read by mistake without it."""
+def test_reading_a_report_bills_the_clients() -> None:
+    """Reading a report adds it to ``billed``, and there is no other way to read reports."""
     outcome = an_outcome([3, 5], reports={"loss": [0.5, 0.7], "steps": [1.0, 2.0]})
     assert outcome.billed == set()
     assert outcome.billed_report("loss").tolist() == [0.5, 0.7]

@@ -280,13 +280,13 @@ def test_the_table_fits(compared: fedcohort.Comparison, width: int) -> None:
 
 def test_wide_terminals_show_everything(compared: fedcohort.Comparison) -> None:
     text = terminal.as_text(compared, 140)
-    assert "Wider terminals" not in text
+    assert "Hidden for lack of width" not in text
     for heading in ("best", "early", "rounds", "time", "Jain", "bytes", "passes", "wall"):
         assert heading in text
 
 
 def test_narrow_terminals_say_what_they_leave_out(compared: fedcohort.Comparison) -> None:
-    assert "Wider terminals also show: best, early stop" in " ".join(terminal.as_text(compared, 80).split())
+    assert "Hidden for lack of width: best, early stop" in " ".join(terminal.as_text(compared, 80).split())
 
 
 def test_labels_are_not_markup(compared: fedcohort.Comparison) -> None:

@@ -207,12 +207,12 @@ def test_the_command_shows_a_table_json_and_a_page(tmp_path: Path, monkeypatch: 
     result = CliRunner().invoke(cli, ["profile", "-o", str(page)])
     assert result.exit_code == 0, result.output
     assert "16 by tradeoff" in result.output
-    assert "2,500 ± 1 %" in result.output
+    assert "2,500 ± 1%" in result.output
     assert page.read_text().count('class="chart"') >= 6
     told = json.loads(CliRunner().invoke(cli, ["profile", "--json"]).output)
     assert [one["batch_size"] for one in told["sizes"]] == [8, 16, 32, 64]
     loose = Profile("quickstart", 3, [dataclasses.replace(SIZES[0], precision=0.2, tight=False)], recommend(SIZES))
-    assert "Not as tight as asked for: 8" in terminal.as_text(terminal.profile(loose))
+    assert "Interval wider than --precision: batch size 8" in terminal.as_text(terminal.profile(loose))
 
 
 def test_its_charts_can_be_drawn() -> None:

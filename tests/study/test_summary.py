@@ -243,7 +243,7 @@ def test_measures_as_a_table(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     text = call("measures", run.path, "--conformal", "0.1").stdout
     for words in (
         "rounds to it",
-        "Jain of who was selected (chance)",
+        "Jain's index of selections (chance)",
         "of the worst-served tenth",
         "forgetting",
         "mean size",

@@ -10,11 +10,12 @@ import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
+from fedcohort.core.words import number
 from fedcohort.record import ClientRow, Portrait, Run
 from fedcohort.report.terminal import as_text, explanation
 from fedcohort.selection import STRATEGIES, Cohort, Round
 from fedcohort.selection.uniform import Uniform
-from fedcohort.study.why import Candidate, explain, number
+from fedcohort.study.why import Candidate, explain
 from tests.cli.test_cli import call, refused
 from tests.experiments import small
 from tests.records import played, written

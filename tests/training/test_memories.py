@@ -137,7 +137,7 @@ def test_threads_propose_at_the_same_time() -> None:
 
 def test_no_place_for_the_file_is_an_error_that_says_so(tmp_path: Path) -> None:
     store = Memories(0, tmp_path / "nowhere")
-    with pytest.raises(UsageError, match=r"nowhere: no place for .* GiB of client memories .*TMPDIR"):
+    with pytest.raises(UsageError, match=r"nowhere: no space for .* GiB of client memories .*TMPDIR"):
         store.propose(store.begin(), 1, a_memory(1))
 
 

@@ -17,7 +17,10 @@ from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
-from fedcohort.training import local, stacked
+from fedcohort.training.problem import ClientProblem
+from fedcohort.training.session import Session
+from fedcohort.training.stack.group import Group
+from fedcohort.training.stack.problem import StackProblem
 
 
 def one_sample(clients: int, each: int, pixels: int) -> Federation:
@@ -44,7 +47,7 @@ def test_a_round_leaves_no_cycles(plan: Any) -> None:
         del model
         assert all(value() is None for value in begun), "the model waits for the garbage collector"
         engine.close()
-        work = (local._Problem, stacked._Problem, stacked._Group)
+        work = (ClientProblem, Session, StackProblem, Group)
         left = [type(one).__name__ for one in gc.get_objects() if type(one) in work]
         assert not left, f"{left} wait for the garbage collector"
     finally:

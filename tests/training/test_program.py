@@ -22,7 +22,7 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Mlp, Model, as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, bits, small_federation
-from fedcohort.training import local, program
+from fedcohort.training import problem, program, setup
 from fedcohort.training.optimizers import build_optimizer
 from fedcohort.training.products import quick_products
 from fedcohort.training.program import program_of
@@ -423,12 +423,12 @@ CASES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any], dict[str, Any]]]
 def test_clients_learn_the_same_bits(case: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make, settings, cohort = CASES[case]
     if kind == "images batch by batch":
-        monkeypatch.setattr(local, "AT_ONCE", 0)
-        monkeypatch.setattr(local, "STRETCH", 3 * 8 * 8 * 4 * 3)  # three batches of four
+        monkeypatch.setattr(problem, "AT_ONCE", 0)
+        monkeypatch.setattr(problem, "STRETCH", 3 * 8 * 8 * 4 * 3)  # three batches of four
     federation = small_federation() if kind == "vectors" else pictures()
     model: Model = Mlp(hidden=5) if kind == "vectors" else CnnA()
     with_it = trained(make(), settings, federation, model, cohort)
-    monkeypatch.setattr(local, "program_of", lambda *_: None)
+    monkeypatch.setattr(setup, "program_of", lambda *_: None)
     assert trained(make(), settings, federation, model, cohort) == with_it
 
 

@@ -28,7 +28,8 @@ from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.states import pack
 from fedcohort.engines.base import ClientError
-from fedcohort.engines.local import LocalEngine, _cut
+from fedcohort.engines.cutting import neighbors_of_equal_cost
+from fedcohort.engines.local import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Logistic, Mlp, Model, ResNet18, as_model
 from fedcohort.selection import Cohort
@@ -37,7 +38,8 @@ from fedcohort.testing.algorithms import compare_updates
 from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation
 from fedcohort.training.descent import Models, Visits, few_samples
 from fedcohort.training.networks import Chain, Vectorised, network_of
-from fedcohort.training.stacked import Stack, _Group
+from fedcohort.training.stack import Stack
+from fedcohort.training.stack.group import Group
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 
@@ -63,7 +65,8 @@ def compare() -> Iterator[Callable[..., None]]:
             engines.callback(one.close)
             engines.callback(other.close)
             assert other.plan == "stacked"
-            other.group, other.stacks = group, 1
+            assert other.groups is not None
+            other.groups.limit, other.stacks = group, 1
             cohort = Cohort(np.array(HEALTHY), epochs=np.array([2, 1, 3, 2, 0, 2, 1]))
             start = one.initial_model()
             for t in (1, 2):
@@ -125,7 +128,7 @@ def test_the_first_layer_through_samples_and_as_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr("fedcohort.training.stacked.few_samples", lambda *_: asked.append(few) or few)
+    monkeypatch.setattr("fedcohort.training.stack.setup.few_samples", lambda *_: asked.append(few) or few)
     compare({"momentum": momentum, "batch_size": batch_size, "lr": 0.3}, model)
     assert asked
 
@@ -333,7 +336,7 @@ def test_out_of_memory_makes_the_stack_smaller_and_says_so_once(monkeypatch: pyt
 
 def test_what_did_not_fit_is_gone_before_less_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the garbage collector, too; and a library of CUDA that finds too little memory has words of its own."""
-    step, failed, left = _Group._step, [], []
+    step, failed, left = Group._step, [], []
 
     def scarce(self: Any, number: int) -> None:
         left.extend(group() for group in failed)
@@ -342,7 +345,7 @@ def test_what_did_not_fit_is_gone_before_less_is_tried(monkeypatch: pytest.Monke
             raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
         step(self, number)
 
-    monkeypatch.setattr(_Group, "_step", scarce)
+    monkeypatch.setattr(Group, "_step", scarce)
     engine = LocalEngine(
         small_federation([12] * 8, trouble=False), Mlp(hidden=5), Training(), FedAvg(), 3, 1, plan="stacked"
     )
@@ -391,10 +394,10 @@ def test_the_number_of_threads_does_not_matter(algorithm: str, tmp_path: Path) -
     most=st.integers(1, 9),
 )
 def test_a_cohort_is_cut_into_neighbours_of_about_equal_cost(costs: list[float], parts: int, most: int) -> None:
-    groups = _cut(np.array(costs), parts, most)
+    groups = neighbors_of_equal_cost(np.array(costs), parts, most)
     assert [i for group in groups for i in range(group.start, group.stop)] == list(range(len(costs)))
     assert all(1 <= group.stop - group.start <= most for group in groups)
-    whole = [sum(costs[group]) for group in _cut(np.array(costs), parts, 100)]
+    whole = [sum(costs[group]) for group in neighbors_of_equal_cost(np.array(costs), parts, 100)]
     assert max(whole, default=0.0) <= sum(costs) / parts + max(costs, default=0.0)
 
 
@@ -488,7 +491,7 @@ def test_the_mean_of_identical_models_is_that_model_exactly() -> None:
 
 
 def test_a_layer_without_a_bias_is_all_there_is(compare: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedcohort.training.stacked.few_samples", lambda *_: True)
+    monkeypatch.setattr("fedcohort.training.stack.setup.few_samples", lambda *_: True)
     lone = as_model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3, bias=False)))
     compare({"momentum": 0.9}, lone)
     module = lone.build((6,), 3)

@@ -21,7 +21,7 @@ from fedcohort.federation.pooled import pooled
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort, Context, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
 from fedcohort.testing.base import HEALTHY, bits, small_federation
-from fedcohort.training import local
+from fedcohort.training import problem, setup, shared
 
 CLIENTS = np.array(HEALTHY)
 EMPTY = 5
@@ -72,8 +72,9 @@ def test_training(
     algorithm: type[Algorithm], training: dict[str, Any], how: dict[str, Any], plans: tuple[str, ...], at_once: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(local, "AT_ONCE", at_once)
-    monkeypatch.setattr(local, "CHUNK", 8)
+    monkeypatch.setattr(problem, "AT_ONCE", at_once)
+    for module in (problem, setup, shared):
+        monkeypatch.setattr(module, "CHUNK", 8)
     for plan in plans:
         with engines(algorithm, training, plan) as both:
             assert {engine.plan for engine in both} == {plan}
@@ -91,7 +92,7 @@ def test_no_samples_at_all(plan: str) -> None:
     with engines(FedAvg, {"loss": {"name": "robust"}}, plan) as both:
         for engine in both:
             (update,) = engine.train(engine.initial_model(), 1, Cohort(np.array([EMPTY])), FedAvg())
-            assert update.failure == local.NO_STEP
+            assert update.failure == shared.NO_STEP
 
 
 @pytest.mark.parametrize(

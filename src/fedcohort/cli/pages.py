@@ -91,7 +91,7 @@ def _figures(paths: Sequence[str], runs: str, settings: Sequence[str], look: "Lo
     """The charts of runs, and those of a profile if one of the paths is a JSON file."""
     from fedcohort.report.charts.profiles import profiles
     from fedcohort.report.gather import find_runs, gather
-    from fedcohort.report.page import figures as figures_of_runs
+    from fedcohort.report.sections import figures as figures_of_runs
     from fedcohort.study.profiling import Profile
 
     measured = [path for path in paths if Path(path).suffix.lower() == ".json"]

@@ -1,8 +1,8 @@
 """Nested state (dictionaries and lists of arrays, tensors, numbers, strings, None) in one safetensors file.
 
-Arrays are the file's tensors; the shape of the nesting and everything that is not an array is JSON in its header. Tensors are written
-one after another, straight from where they lie, and a file is mapped when it is read: a state that is larger than the memory (clients'
-memories that lie in a file of their own) is never in it as a whole.
+Arrays become the tensors of the file. The nesting, and every value that is not an array, is JSON in the file's header. Tensors are
+written one at a time, and a file is memory-mapped when it is read. A state that is larger than the memory (such as client memories
+that are stored in a file of their own) is therefore never in memory as a whole.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ _NAMES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
     "I8": "int8", "U8": "uint8", "BOOL": "bool", "U16": "uint16", "U32": "uint32", "U64": "uint64",
 }  # fmt: skip
-"""What safetensors calls number formats, and torch."""
+"""Number formats: the name in safetensors, and the name in torch."""
 
 _PIECE = 2**24
-"""Bytes that are hashed at a time."""
+"""Number of bytes that are hashed at a time."""
 
 
 class CorruptState(Exception):  # noqa: N818
-    """The file is not what was saved."""
+    """The file does not hold the state that was saved."""
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> str:
@@ -48,7 +48,8 @@ def save_state(path: Path, state: Mapping[str, Any]) -> str:
 def load_state(path: Path, *, sha256: str | None = None) -> dict[str, Any]:
     """Read what :func:`save_state` wrote: tensors come back as tensors, arrays as arrays.
 
-    Tensors lie in the file until they are written to, which does not change the file; it may be deleted meanwhile.
+    Tensors are mapped from the file. Writing to a tensor does not change the file, and the file may be deleted while tensors are in
+    use.
 
     Raises:
         CorruptState: the file has another hash, or cannot be parsed.
@@ -58,7 +59,7 @@ def load_state(path: Path, *, sha256: str | None = None) -> dict[str, Any]:
             raise CorruptState("its SHA-256 is not the recorded one")
     if not path.stat().st_size:
         raise CorruptState("it is empty")
-    return _rebuilt(np.memmap(path, np.uint8, "c"))
+    return _parsed(np.memmap(path, np.uint8, "c"))
 
 
 def pack(state: Mapping[str, Any]) -> bytes:
@@ -70,48 +71,23 @@ def pack(state: Mapping[str, Any]) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, Any]:
-    """What :func:`pack` packed.
+    """The state in ``data``, which :func:`pack` made.
 
     Raises:
         CorruptState: the bytes cannot be parsed.
     """
-    return _rebuilt(np.frombuffer(bytearray(data), np.uint8))
+    return _parsed(np.frombuffer(bytearray(data), np.uint8))
 
 
 def _pieces(state: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
-    """The bytes of the file, piece by piece: its header, and each tensor as it lies in memory."""
+    """The bytes of the file, piece by piece: the header, then each tensor straight from its memory."""
     import torch
 
     tensors: list[torch.Tensor] = []
-
-    def shape(value: Any) -> Any:
-        if isinstance(value, torch.Tensor | np.ndarray):
-            kind = "tensor" if isinstance(value, torch.Tensor) else "array"
-            tensors.append(value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value)))
-            return {kind: str(len(tensors) - 1), "shape": list(value.shape)}
-        if isinstance(value, np.generic):
-            return {"value": value.item()}
-        if isinstance(value, Mapping):
-            return {"map": [[key, shape(inner)] for key, inner in value.items()]}
-        if isinstance(value, list | tuple):
-            return {"list": [shape(inner) for inner in value]}
-        if value is None or isinstance(value, bool | int | float | str):
-            return {"value": value}
-        raise TypeError(
-            f"a state may hold arrays, numbers, strings, None, dictionaries and lists, not {type(value).__name__}"
-        )
-
-    header: dict[str, Any] = {"__metadata__": {"layout": json.dumps(shape(state))}}
-    formats = {getattr(torch, name): key for key, name in _NAMES.items()}
-    order = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size())  # the widest first: all are aligned
-    end = 0
-    for i in order:
-        start, end = end, end + tensors[i].numel() * tensors[i].element_size()
-        header[str(i)] = {
-            "dtype": formats[tensors[i].dtype],
-            "shape": list(tensors[i].shape),
-            "data_offsets": [start, end],
-        }
+    layout = _layout(state, tensors)
+    # the widest numbers first, so that every tensor is aligned
+    order = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size())
+    header = {"__metadata__": {"layout": json.dumps(layout)}} | _entries(tensors, order)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
@@ -120,8 +96,46 @@ def _pieces(state: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
             yield tensors[i].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
-def _rebuilt(data: NDArray[np.uint8]) -> dict[str, Any]:
-    """The state whose file these bytes are; its tensors lie in them."""
+def _layout(value: Any, tensors: list["torch.Tensor"]) -> dict[str, Any]:
+    """``value`` as JSON, in which an array is its number in ``tensors``, to which it is appended."""
+    import torch
+
+    if isinstance(value, torch.Tensor | np.ndarray):
+        kind = "tensor" if isinstance(value, torch.Tensor) else "array"
+        tensors.append(value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value)))
+        return {kind: str(len(tensors) - 1), "shape": list(value.shape)}
+    if isinstance(value, np.generic):
+        return {"value": value.item()}
+    if isinstance(value, Mapping):
+        return {"map": [[key, _layout(inner, tensors)] for key, inner in value.items()]}
+    if isinstance(value, list | tuple):
+        return {"list": [_layout(inner, tensors) for inner in value]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"value": value}
+    raise TypeError(
+        f"a state may hold arrays, numbers, strings, None, dictionaries and lists, not {type(value).__name__}"
+    )
+
+
+def _entries(tensors: list["torch.Tensor"], order: list[int]) -> dict[str, dict[str, Any]]:
+    """The header's entry of every tensor, for tensors that are stored in this ``order``."""
+    import torch
+
+    formats = {getattr(torch, name): key for key, name in _NAMES.items()}
+    entries: dict[str, dict[str, Any]] = {}
+    end = 0
+    for i in order:
+        start, end = end, end + tensors[i].numel() * tensors[i].element_size()
+        entries[str(i)] = {
+            "dtype": formats[tensors[i].dtype],
+            "shape": list(tensors[i].shape),
+            "data_offsets": [start, end],
+        }
+    return entries
+
+
+def _parsed(data: NDArray[np.uint8]) -> dict[str, Any]:
+    """The state in the bytes of a file; its tensors are views of these bytes."""
     try:
         length = int.from_bytes(data[:8].tobytes(), "little")
         header = json.loads(data[8 : 8 + length].tobytes())
@@ -129,23 +143,25 @@ def _rebuilt(data: NDArray[np.uint8]) -> dict[str, Any]:
         tensors = {name: _tensor(data[8 + length :], entry) for name, entry in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise CorruptState(f"it cannot be parsed: {error}") from None
+    state: dict[str, Any] = _value(layout, tensors)
+    return state
 
-    def rebuild(node: Any) -> Any:
-        if "tensor" in node:
-            return tensors[node["tensor"]].reshape(node["shape"])
-        if "array" in node:
-            return tensors[node["array"]].reshape(node["shape"]).numpy().copy()
-        if "map" in node:
-            return {key: rebuild(inner) for key, inner in node["map"]}
-        if "list" in node:
-            return [rebuild(inner) for inner in node["list"]]
-        return node["value"]
 
-    rebuilt: dict[str, Any] = rebuild(layout)
-    return rebuilt
+def _value(node: Mapping[str, Any], tensors: Mapping[str, "torch.Tensor"]) -> Any:
+    """The value that :func:`_layout` described as ``node``."""
+    if "tensor" in node:
+        return tensors[node["tensor"]].reshape(node["shape"])
+    if "array" in node:
+        return tensors[node["array"]].reshape(node["shape"]).numpy().copy()
+    if "map" in node:
+        return {key: _value(inner, tensors) for key, inner in node["map"]}
+    if "list" in node:
+        return [_value(inner, tensors) for inner in node["list"]]
+    return node["value"]
 
 
 def _tensor(data: NDArray[np.uint8], entry: Mapping[str, Any]) -> "torch.Tensor":
+    """The tensor that a header's entry describes: a view of ``data`` where its bytes are aligned, otherwise a copy."""
     import torch
 
     dtype, (start, end) = getattr(torch, _NAMES[entry["dtype"]]), entry["data_offsets"]

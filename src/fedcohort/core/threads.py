@@ -1,4 +1,4 @@
-"""One intra-op thread where the bits of a sum matter, here and in threads that keep to it, and one thread more to work beside."""
+"""Threads with one intra-op thread each, so that sums have the same bits on every machine, and one background thread."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One intra-op thread, so that the machine does not decide the bits; torch's setting is put back afterwards."""
+    """Run the block with one intra-op thread, so that its bits do not depend on the number of cores; restores torch's setting."""
     import torch
 
     before = torch.get_num_threads()
@@ -27,31 +27,31 @@ def one_thread() -> Iterator[None]:
 
 
 def aside(work: Callable[[], T]) -> Future[T]:
-    """Begin ``work`` in the thread that there is for this, after what it was given before; with one intra-op thread."""
-    return _beside().submit(work)
+    """Run ``work`` in the background thread, after all earlier calls have finished, with one intra-op thread."""
+    return _background().submit(work)
 
 
 def one_thread_each(workers: int, name: str) -> ThreadPoolExecutor:
-    """Threads that are running already, with one intra-op thread each, whatever torch is told later.
+    """A pool of threads that have started and that use one intra-op thread each, whatever is set elsewhere later.
 
-    A thread keeps to what torch is told in it only from the first time on that torch has looked; until then it takes what any thread
-    was told last.
+    ``torch.set_num_threads`` sets the number for the calling thread only once that thread has read the number. Until then, the thread
+    uses the number that any thread set last. Every thread of the pool therefore sets and reads its number before this returns.
     """
     import torch
 
     before = torch.get_num_threads()
     ready = Barrier(workers)
 
-    def keep_to_one() -> None:
+    def use_one_thread() -> None:
         torch.set_num_threads(1)
-        torch.get_num_threads()  # looks
-        ready.wait()  # each thread takes one of these calls
+        torch.get_num_threads()  # from here on the number is this thread's own
+        ready.wait()  # holds the thread, so that every thread takes exactly one of these calls
 
     executor = ThreadPoolExecutor(workers, thread_name_prefix=name)
     try:
-        for call in [executor.submit(keep_to_one) for _ in range(workers)]:
+        for call in [executor.submit(use_one_thread) for _ in range(workers)]:
             call.result()
-    except BaseException:  # no more threads can be had, say: those that there are would wait for them for ever
+    except BaseException:  # if a thread cannot be started, the others would wait for it forever
         ready.abort()
         executor.shutdown()
         raise
@@ -61,9 +61,11 @@ def one_thread_each(workers: int, name: str) -> ThreadPoolExecutor:
 
 
 @cache
-def _beside() -> ThreadPoolExecutor:
+def _background() -> ThreadPoolExecutor:
     return one_thread_each(1, "aside")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_beside.cache_clear)  # a forked process has the executor, but not its thread
+    os.register_at_fork(
+        after_in_child=_background.cache_clear
+    )  # a forked process inherits the executor without its thread

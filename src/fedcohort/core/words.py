@@ -1,4 +1,7 @@
-"""How numbers and settings become text, for the terminal, the page and the figures alike."""
+"""How numbers and settings become text, for the terminal, the report page and the figures alike.
+
+Every function writes NaN, an unknown number, as "–", and infinite numbers as "∞" and "−∞". The minus sign is "−".
+"""
 
 import json
 import math
@@ -9,71 +12,134 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "D3",
     "as_json",
     "clock",
     "count",
     "duration",
     "index",
+    "interval",
+    "number",
     "percent",
+    "rounds",
     "setting",
+    "share",
     "signed",
     "size",
+    "spread",
+    "target",
 ]
+
+D3 = {"percent": ".1%", "share": ".0%", "count": ",.0f", "index": ".3f", "number": ",.4~r"}
+"""The d3 formats of :func:`percent` (with "%"), :func:`share`, :func:`count`, :func:`index` and :func:`number`: for tooltips of
+tables that are too large to carry a text beside each number, so that the browser writes their numbers."""
 
 
 def as_json(value: Any) -> str:
-    """One JSON document; NaN and ±∞ are null, paths are strings."""
+    """One JSON document; NaN and ±∞ become null, paths become strings."""
     return json.dumps(_json(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def percent(fraction: float, digits: int = 1) -> str:
-    """0.8123 as 81.2, – when it is unknown."""
-    return f"{100 * fraction:.{digits}f}" if math.isfinite(fraction) else "–"
+    """0.8123 as 81.2: a fraction in percent, for places where the heading or the sentence has the "%"."""
+    return _not_finite(fraction) or f"{100 * fraction:.{digits}f}".replace("-", "−")
+
+
+def share(fraction: float, digits: int = 0) -> str:
+    """0.8123 as 81%."""
+    return _not_finite(fraction) or f"{percent(fraction, digits)}%"
+
+
+def target(fraction: float) -> str:
+    """A target accuracy with the digits that it was given with: 0.54 as 54%, 0.955 as 95.5%."""
+    return f"{100 * fraction:g}%"
+
+
+def spread(mean: float, sd: float) -> str:
+    """A mean fraction and its standard deviation in percent: 81.2 ± 3.5; 81.2 where the deviation is unknown."""
+    return f"{percent(mean)} ± {percent(sd)}" if math.isfinite(sd) else percent(mean)
 
 
 def signed(fraction: float) -> str:
-    """0.031 as +3.1."""
-    return f"{100 * fraction:+.1f}".replace("-", "−") if math.isfinite(fraction) else "–"
+    """A difference of fractions in percentage points: 0.031 as +3.1."""
+    return _not_finite(fraction) or f"{100 * fraction:+.1f}".replace("-", "−")
 
 
-def count(number: float, digits: int = 0) -> str:
+def interval(low: float, high: float) -> str:
+    """An interval of differences in percentage points: [−1.2, +3.1]; [–] where it is unknown."""
+    return "[–]" if math.isnan(low) or math.isnan(high) else f"[{signed(low)}, {signed(high)}]"
+
+
+def count(value: float, digits: int = 0) -> str:
     """1234.5 as 1,234."""
-    return f"{number:,.{digits}f}" if math.isfinite(number) else "–"
+    return _not_finite(value) or f"{value:,.{digits}f}".replace("-", "−")
+
+
+def rounds(mean: float, reached: int = 0, seeds: int = 0) -> str:
+    """A mean number of rounds: 16, or 16.5; 16.5 (2/3) where only 2 of 3 seeds reached what the rounds are counted to."""
+    text = count(mean, 0 if not math.isfinite(mean) or float(mean).is_integer() else 1)
+    return f"{text} ({reached}/{seeds})" if 0 < reached < seeds else text
 
 
 def index(value: float) -> str:
-    """An index between 0 and 1."""
-    return f"{value:.3f}" if math.isfinite(value) else "–"
+    """An index between 0 and 1, such as Jain's: 0.872."""
+    return _not_finite(value) or f"{value:.3f}"
 
 
-def size(number: float) -> str:
-    """1234567 as 1.2 MB."""
+def number(value: float, digits: int = 4) -> str:
+    """Any number with four significant digits, or all digits of a large one before the point: 1.438, 209,600, −0.02."""
+    if not math.isfinite(value):
+        return _not_finite(value)
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+    return text.replace("-", "−")
+
+
+def size(number_of_bytes: float) -> str:
+    """1234567 bytes as 1.2 MB."""
+    if unknown := _not_finite(number_of_bytes):
+        return unknown
     for unit in ("B", "kB", "MB", "GB"):
-        if number < 999.5:
-            return f"{number:.0f} {unit}" if unit == "B" or number >= 99.5 else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:,.1f} TB"
+        if number_of_bytes < 999.5:
+            whole = unit == "B" or number_of_bytes >= 99.5
+            return f"{number_of_bytes:.0f} {unit}" if whole else f"{number_of_bytes:.1f} {unit}"
+        number_of_bytes /= 1000
+    return f"{number_of_bytes:,.1f} TB"
 
 
 def duration(seconds: float) -> str:
     """Wall time: 3.1 s, 2:05 min, 1:02:05 h."""
+    if not math.isfinite(seconds):
+        return _not_finite(seconds)
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, left = divmod(round(seconds), 60)
     return f"{minutes}:{left:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{left:02d} h"
 
 
-def setting(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}" if value != int(value) else f"{value:.1f}"
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def clock(seconds: float) -> str:
+    """Wall time that is left, as a clock shows it: 2:05, 1:02:05."""
     if not math.isfinite(seconds):
-        return "–"
+        return _not_finite(seconds)
     minutes, left = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{left:02d}" if minutes >= 60 else f"{minutes}:{left:02d}"
+
+
+def setting(value: Any) -> str:
+    """The value of a setting as an experiment file has it: 0.5, 20.0, true, none, uniform."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.1f}" if value.is_integer() else f"{value:.6g}"
+    return "none" if value is None else str(value)
+
+
+def _not_finite(value: float) -> str:
+    """The text of a number that is NaN or infinite; empty for all others."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return ""
 
 
 def _json(value: Any) -> Any:

@@ -1,6 +1,7 @@
-"""Where the work runs. The same inputs give the same results on every engine."""
+"""What an engine is: it trains clients, asks them questions and evaluates models. All engines give the same results."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from fedcohort.algorithms import Algorithm, ModelState, Update
@@ -9,73 +10,82 @@ from fedcohort.core.errors import UsageError
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.forward import Evaluation
 
-__all__ = ["ClientError", "Engine", "Later"]
+__all__ = ["ClientError", "Engine", "Later", "check_split", "naming_client"]
 
 
 class ClientError(RuntimeError):
-    """A client's training or answer raised an error; the message names the client, the cause is chained."""
+    """A client's training or answer raised an error; the message names the client, and the cause is chained."""
+
+
+@contextmanager
+def naming_client(client: int) -> Iterator[None]:
+    """Raise errors in this block, which works for ``client``, as :class:`ClientError`."""
+    try:
+        yield
+    except Exception as error:
+        raise ClientError(f"client {client}: {type(error).__name__}: {error}") from error
 
 
 class Later(Protocol):
-    """An evaluation that is worked out beside something else."""
+    """An evaluation whose result may not be there yet."""
 
     def __call__(self) -> Evaluation:
-        """The result, which is waited for."""
+        """Wait for the result and return it."""
         ...
 
     def done(self) -> bool:
-        """Whether there is nothing to wait for."""
+        """Whether the result is there."""
         ...
 
 
 class Engine(Protocol):
     """Trains clients, asks them questions and evaluates models.
 
-    ``algorithm`` is the run's; its client half may live elsewhere, its server half stays with the caller.
+    ``algorithm`` is the run's algorithm. Its client half may run in another process; its server half stays with the caller.
 
     Attributes:
-        meanwhile: something short that the caller would like to do while clients train: called, by the thread that takes updates from
-            :meth:`train`, when it has to wait for the next one; again after a moment if it returns True. An engine may leave it.
+        meanwhile: short work that the caller wants to do while clients train. The thread that takes updates from :meth:`train` calls
+            it while it waits for the next update, and again after a moment if it returned True. An engine may ignore it.
     """
 
     meanwhile: Callable[[], bool]
 
     @property
     def trainable(self) -> frozenset[str]:
-        """Names of the model's trainable parameters; norms and similarities of updates use these only."""
+        """Names of the model's trainable parameters; norms and similarities of updates use only these."""
         ...
 
     def initial_model(self) -> ModelState:
-        """The model before the first round, the same under one seed whatever the strategy."""
+        """The model before the first round; for one seed it is the same whatever the strategy."""
         ...
 
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
-        """Train the cohort in round ``t`` from ``model``; updates stream out in cohort order.
+        """Train the cohort in round ``t`` from ``model``; yields updates in the order of the cohort.
 
-        A client that fails in the field comes back with ``failure`` set. An error in the client's own code is raised.
+        The update of a client that has no result has ``failure`` set. An error in the client's own code is raised.
         """
         ...
 
     def commit(self, admitted: Iterable[int]) -> None:
-        """The server admitted these clients' updates of the last round: they keep their new memory, the others their old."""
+        """The server admitted these clients' updates of the last round: they keep their new memory, all others their old one."""
         ...
 
     def answer(
         self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
     ) -> Values:
-        """One row a client, float64 [n] or [n, question.numbers]; NaN where nobody answered.
+        """The clients' answers, float64 [n] or [n, question.numbers]; NaN for a client without an answer.
 
-        A question that trains receives what ``algorithm`` broadcasts, and leaves models and memories as they were.
+        In a question that needs a training, clients receive what ``algorithm`` broadcasts. Models and memories do not change.
         """
         ...
 
     def evaluate(self, model: ModelState, split: str) -> Evaluation:
-        """``model`` on the server's ``"validation"`` or ``"test"`` set."""
+        """Evaluate ``model`` on the server's ``"validation"`` or ``"test"`` set."""
         ...
 
     def evaluate_beside(self, model: ModelState, split: str) -> Later:
-        """The same without waiting: the work may be done beside the training that follows. The result of a call is that of
-        :meth:`evaluate`."""
+        """Like :meth:`evaluate`, without waiting: the work may be done at the same time as the training that follows. Calling what
+        this returns gives the result."""
         ...
 
     def state_dict(self) -> Mapping[str, Any]:
@@ -83,15 +93,19 @@ class Engine(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what :meth:`state_dict` gave."""
+        """Restore the memories that :meth:`state_dict` returned."""
         ...
 
     def close(self) -> None:
-        """Give back threads, processes and memory."""
+        """Release threads, processes and memory."""
         ...
 
 
 def check_split(split: str) -> None:
-    """Only the server's two sets can be evaluated."""
+    """Refuse a name that is not one of the server's two sets.
+
+    Raises:
+        UsageError: ``split`` is not ``"validation"`` or ``"test"``.
+    """
     if split not in ("validation", "test"):
         raise UsageError(f"split = {split!r}: valid are 'validation' and 'test'")

@@ -1,8 +1,9 @@
-"""Where tensors live, and how exactly a GPU computes.
+"""The device of tensors, and the arithmetic of a GPU.
 
-``exact`` switches off what torch has on by default or may pick for speed: TF32 in convolutions, algorithms whose result depends on the
-order of threads. ``tf32`` lets matrix products and convolutions round their inputs to 10 bits, ``bf16`` runs the network's forward and
-backward passes in bfloat16 (parameters and optimiser stay in the experiment's precision). Reference runs are exact.
+* ``exact`` switches off what torch does by default or may choose for speed: TF32 in convolutions, and algorithms whose result depends
+  on the order of threads. Reference runs are exact.
+* ``tf32`` lets matrix products and convolutions round their inputs to 10 bits of mantissa.
+* ``bf16`` runs the network's forward and backward passes in bfloat16. Parameters and optimizer stay in the experiment's precision.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,23 +21,23 @@ Arithmetic = Literal["exact", "tf32", "bf16"]
 
 
 def pick_device(name: str) -> str:
-    """``cpu`` or ``cuda``; ``auto`` is a GPU where torch sees one.
+    """``cpu`` or ``cuda``; ``auto`` means a GPU if torch sees one.
 
     Raises:
-        UsageError: a GPU is asked for, and there is none.
+        UsageError: ``name`` is ``cuda``, and torch sees no GPU.
     """
-    found = torch.cuda.is_available()
-    if name == "cuda" and not found:
+    has_gpu = torch.cuda.is_available()
+    if name == "cuda" and not has_gpu:
         raise UsageError(
-            "engine.device = 'cuda': torch sees no GPU here; use 'cpu', or 'auto' for a GPU where there is one"
+            "engine.device = 'cuda': torch sees no GPU; use 'cpu', or 'auto' to use a GPU only if there is one"
         )
     if name == "auto":
-        return "cuda" if found else "cpu"
+        return "cuda" if has_gpu else "cpu"
     return name
 
 
 def arithmetic(kind: Arithmetic) -> Callable[[], None]:
-    """Set torch's switches for CUDA; the result puts back what was set before."""
+    """Set torch's switches for CUDA; returns a function that restores what was set before."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
 
@@ -50,7 +51,7 @@ def arithmetic(kind: Arithmetic) -> Callable[[], None]:
 
 
 def in_bfloat16(module: nn.Module) -> nn.Module:
-    """The module, whose forward pass now runs under autocast; outputs come back in the number format of its parameters."""
+    """Make the module's forward pass run under autocast, in place; its outputs have the number format of its parameters."""
 
     def rounded(self: nn.Module, *inputs: Tensor) -> Tensor:
         example = next(p for p in self.parameters() if p.is_floating_point())
@@ -63,7 +64,7 @@ def in_bfloat16(module: nn.Module) -> nn.Module:
 
 
 def moved(state: Any, device: torch.device) -> Any:
-    """Nested state with its tensors on ``device``; tensors that are there already stay themselves."""
+    """Nested state with its tensors on ``device``; tensors that are already there are not copied."""
     if isinstance(state, Tensor):
         return state.to(device)
     if isinstance(state, Mapping):

@@ -1,8 +1,8 @@
-"""Which plan is the fastest here: a few real steps of each, on the real model and data, once.
+"""The choice of the fastest plan on this machine, by timing a few real steps of each plan on the real model and data.
 
-Loop and threads give the same bits, so the faster of them is taken. Stacks give the same to rounding; they are taken only where they
+Loop and threads give the same bits, so the faster one is taken. Stacks give the same results to rounding; they are taken only if they
 need at most :data:`CLEARLY` of that time. The answer is kept in the user's cache, under everything that it can depend on: machine,
-cores, versions, network, data type, batch, optimiser, loss, algorithm, and how many clients of how many steps there are.
+cores, versions, network, data type, batch size, optimizer, loss, algorithm, and the number of clients and of their steps.
 """
 
 import dataclasses
@@ -31,19 +31,21 @@ from fedcohort.federation.cache import cache_folder
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort
-from fedcohort.training.local import DTYPES
-from fedcohort.training.stacked import cannot_stack
+from fedcohort.training.shared import DTYPES
+from fedcohort.training.stack import cannot_stack
 
 __all__ = ["CLEARLY", "Choice", "choose_plan"]
 
 CLEARLY = 0.8
-"""Stacks are taken if they need at most this share of the time of the faster other plan."""
+"""Stacks are taken if they need at most this share of the time of the faster of the other plans."""
 SECONDS = 0.15
-"""What one round of measured steps should take in the loop."""
+"""How long one round of measured steps should take in the loop."""
 SLOW = 0.5
-"""Seconds of one step from which on there is nothing to gain: the time goes into the arithmetic, not into calls."""
+"""Steps that take longer, in seconds, are not compared: the time goes into arithmetic, which all plans share, not into calls."""
 ROUNDS = 3
+"""Measured rounds of every plan."""
 CLIENTS = 40
+"""Maximum number of clients in a measured round."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,9 @@ class Choice:
     """A plan and why.
 
     Attributes:
-        plan: the fastest.
-        why: in words, with the measured times.
-        seconds: of one client's step, by plan; empty where nothing was measured.
+        plan: the fastest plan.
+        why: the reason in words, with the measured times.
+        seconds: time of one client's step, by plan; empty if nothing was measured.
         known: whether the answer was in the cache.
     """
 
@@ -77,7 +79,14 @@ def choose_plan(
     arithmetic: Arithmetic = "exact",
     clock: Callable[[], float] = time.perf_counter,
 ) -> Choice:
-    """The fastest plan for ``k`` clients a round; the other arguments are those of :class:`fedcohort.engines.local.LocalEngine`."""
+    """The fastest plan for ``k`` clients a round.
+
+    Args:
+        federation, model, training, algorithm, seed, arithmetic: as for :class:`fedcohort.engines.local.LocalEngine`.
+        workers: number of threads; 0 means the engine's default.
+        k: clients per round.
+        clock: gives the time in seconds.
+    """
     workers = workers or threads_for(federation.device)
     settings = algorithm.local_training(training)
     module = build_module(model, federation, seed).to(dtype=DTYPES[training.precision])
@@ -99,67 +108,89 @@ def choose_plan(
     if workers == 1 and unstackable is not None:
         return Choice("loop", f"one core, and no stacks: {unstackable}", {})
 
-    def engine(plan: Plan, people: Federation) -> LocalEngine:
-        return LocalEngine(people, model, training, algorithm, seed, workers, plan=plan, arithmetic=arithmetic)
+    def engine(plan: Plan, clients: Federation) -> LocalEngine:
+        return LocalEngine(clients, model, training, algorithm, seed, workers, plan=plan, arithmetic=arithmetic)
 
-    with closing(engine("loop", _cut(federation, clients[:1], batch))) as probe:
-        start = probe.initial_model()
-        _play(probe, start, algorithm, 1)
-        begin = clock()
-        _play(probe, start, algorithm, 1)
-        step = clock() - begin
+    stopwatch = _Stopwatch(engine, algorithm, clock)
+    step, draws = stopwatch.first_step(_cut(federation, clients[:1], batch))
     if step > SLOW:
-        choice = Choice("threads", f"one step takes {step:.1f} s, all of it arithmetic", {"loop": step})
-        _write(entry, choice)
-        return choice
-    budget = max(1.0, SECONDS / max(step, 1e-6))
-    count = int(np.clip(budget, min(len(clients), max(2 * workers, 8)), len(clients)))
-    people = _cut(federation, clients[:count], batch * int(np.clip(budget // count, 1, 8)))
-    plans: list[Plan] = ["loop"]
-    if workers > 1:
-        plans.append("threads")
-    if unstackable is None:
-        plans.append("stacked")
-    engines = {plan: engine(plan, people) for plan in plans}
-    times: dict[Plan, list[float]] = {plan: [] for plan in plans}
-    try:
-        steps = {plan: _play(engines[plan], start, algorithm, count) for plan in plans}  # warm
-        for _ in range(ROUNDS):
-            for plan in plans:
-                begin = clock()
-                _play(engines[plan], start, algorithm, count)
-                times[plan].append((clock() - begin) / steps[plan])
-    finally:
-        for one in reversed(engines.values()):  # each puts back the switches that it found
-            one.close()
-    choice = _decide({plan: statistics.median(values) for plan, values in times.items()}, unstackable)
-    if probe.draws and choice.plan == "threads":
-        choice = dataclasses.replace(
-            choice, why=f"{choice.why}; the model draws random numbers: one forward pass at a time"
-        )
+        choice = Choice("threads", f"one step takes {step:.1f} s, nearly all of it arithmetic", {"loop": step})
+    else:
+        budget = max(1.0, SECONDS / max(step, 1e-6))  # steps of one round
+        count = int(np.clip(budget, min(len(clients), max(2 * workers, 8)), len(clients)))
+        cut = _cut(federation, clients[:count], batch * int(np.clip(budget // count, 1, 8)))
+        plans: list[Plan] = ["loop"]
+        plans += ["threads"] if workers > 1 else []
+        plans += ["stacked"] if unstackable is None else []
+        choice = _decide(stopwatch.steps(plans, cut), unstackable, draws)
     _write(entry, choice)
     return choice
 
 
-def _decide(seconds: dict[Plan, float], unstackable: str | None) -> Choice:
-    """The fastest, with the reason."""
+class _Stopwatch:
+    """Measures how long steps take.
+
+    Args:
+        engine: builds an engine for a plan and some clients.
+        algorithm: the run's algorithm.
+        clock: gives the time in seconds.
+    """
+
+    def __init__(
+        self, engine: Callable[[Plan, Federation], LocalEngine], algorithm: Algorithm, clock: Callable[[], float]
+    ) -> None:
+        self.engine, self.algorithm, self.clock = engine, algorithm, clock
+
+    def first_step(self, client: Federation) -> tuple[float, bool]:
+        """Seconds of one step of this client in the loop, and whether the model draws random numbers in training."""
+        with closing(self.engine("loop", client)) as probe:
+            start = probe.initial_model()
+            _play(probe, start, self.algorithm, 1)  # the first one prepares what later ones use
+            begin = self.clock()
+            _play(probe, start, self.algorithm, 1)
+            return self.clock() - begin, probe.draws
+
+    def steps(self, plans: list[Plan], clients: Federation) -> dict[Plan, float]:
+        """Median seconds of one client's step by each plan; the plans take turns, so that a busy machine slows all of them down."""
+        count = clients.num_clients
+        engines = {plan: self.engine(plan, clients) for plan in plans}
+        times: dict[Plan, list[float]] = {plan: [] for plan in plans}
+        try:
+            start = engines["loop"].initial_model()
+            steps = {plan: _play(engines[plan], start, self.algorithm, count) for plan in plans}  # not timed
+            for _ in range(ROUNDS):
+                for plan in plans:
+                    begin = self.clock()
+                    _play(engines[plan], start, self.algorithm, count)
+                    times[plan].append((self.clock() - begin) / steps[plan])
+        finally:
+            for engine in reversed(engines.values()):  # each one restores the switches that it found
+                engine.close()
+        return {plan: statistics.median(values) for plan, values in times.items()}
+
+
+def _decide(seconds: dict[Plan, float], unstackable: str | None, draws: bool) -> Choice:
+    """The fastest plan, with the reason."""
     exact = min((plan for plan in seconds if plan != "stacked"), key=lambda plan: seconds[plan])
-    times = ", ".join(f"{plan} {value * 1e3:.2g}" for plan, value in seconds.items()) + " ms a step"
     plan: Plan = exact
     if "stacked" in seconds and seconds["stacked"] <= CLEARLY * seconds[exact]:
         plan = "stacked"
-    why = times if unstackable is None else f"{times}; no stacks: {unstackable}"
-    return Choice(plan, why, {str(name): value for name, value in seconds.items()})
+    reasons = [", ".join(f"{name} {value * 1e3:.2g}" for name, value in seconds.items()) + " ms per step"]
+    if unstackable is not None:
+        reasons.append(f"no stacks: {unstackable}")
+    if draws and plan == "threads":
+        reasons.append("the model draws random numbers: one forward pass at a time")
+    return Choice(plan, "; ".join(reasons), {str(name): value for name, value in seconds.items()})
 
 
 def _play(engine: LocalEngine, start: ModelState, algorithm: Algorithm, clients: int) -> int:
-    """One round of one epoch; the steps done."""
+    """Train the first ``clients`` clients for one epoch; returns the number of steps."""
     cohort = Cohort(np.arange(clients), epochs=np.ones(clients, dtype=np.int64))
     return max(1, sum(update.steps for update in engine.train(start, 1, cohort, algorithm)))
 
 
 def _typical(sizes: Indices, count: int) -> Indices:
-    """``count`` clients with data whose sizes are spread as all are."""
+    """``count`` clients that have samples, with sizes at even quantiles of all sizes."""
     order = np.argsort(sizes, kind="stable")
     order = order[sizes[order] > 0]
     if len(order) <= count:
@@ -168,7 +199,7 @@ def _typical(sizes: Indices, count: int) -> Indices:
 
 
 def _cut(federation: Federation, clients: Indices, most: int) -> Federation:
-    """A federation of these clients with at most so many samples each."""
+    """A federation of these clients with at most ``most`` samples each."""
     sizes = np.minimum(federation.num_samples[clients], most)
     rows = np.concatenate(
         [np.arange(federation.offsets[c], federation.offsets[c] + n) for c, n in zip(clients, sizes, strict=True)]
@@ -182,12 +213,13 @@ def _cut(federation: Federation, clients: Indices, most: int) -> Federation:
 
 
 def _entry(**depends_on: Any) -> Path:
+    """The file of the cache for an answer that depends on these values."""
     key = hashlib.sha256(json.dumps(depends_on, sort_keys=True, default=str).encode()).hexdigest()[:24]
     return cache_folder("plans") / f"{key}.json"
 
 
 def _processor() -> str:
-    """The processor's name, where the system tells."""
+    """The processor's name, if the system provides it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith(("model name", "CPU part")):
@@ -196,12 +228,12 @@ def _processor() -> str:
 
 
 def _accelerator(device: torch.device) -> str:
-    """Which GPU; or that there is none."""
+    """The GPU's name, or the type of another device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def _read(entry: Path) -> Choice | None:
-    """The answer that was kept; None without one, or if it cannot be read."""
+    """The answer in the cache; None if there is none, or if it cannot be read."""
     try:
         kept = json.loads(entry.read_text(encoding="utf-8"))
         if kept["plan"] not in ("loop", "threads", "stacked"):
@@ -212,7 +244,7 @@ def _read(entry: Path) -> Choice | None:
 
 
 def _write(entry: Path, choice: Choice) -> None:
-    """Keep the answer; without a place for it, it is measured again next time. The first of two processes wins for both."""
+    """Keep the answer, if the cache can be written to. If two processes write at the same time, the first answer stays."""
     fresh = entry.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         fresh.write_text(

@@ -1,17 +1,19 @@
-"""Work in threads whose results come in order, with a bounded number of them waiting.
+"""Work in threads with results in order, of which a bounded number waits.
 
-A thread that becomes free takes the result that is waited for next, if nobody has begun it; otherwise the most expensive one of the
-window, so that threads end together. The window slides: with every result that is taken, one more piece of work may begin.
+A thread that becomes free takes the piece whose result is due next, if no thread has begun it. Otherwise it takes the most expensive
+piece of the window, so that all threads finish at about the same time. With every result that is taken, the window moves on by one
+piece.
 
-Something else may be done beside it, in small pieces: from the start by all threads but one, so that the main work never pauses for
-it, and no longer than the main work lasts.
+Side work in small pieces can be done at the same time. All threads but one may take it, so that the main work never pauses for it, and
+only while main work is left.
 """
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from functools import partial
+from typing import Generic, TypeVar
 
 from fedcohort.core.arrays import Values
 
@@ -19,8 +21,8 @@ __all__ = ["in_order"]
 
 T = TypeVar("T")
 
-AGAIN = 0.02
-"""Seconds after which who waits is asked again."""
+POLLING = 0.02
+"""Seconds between two calls of ``meanwhile`` while a result is waited for."""
 
 
 def in_order(
@@ -38,86 +40,109 @@ def in_order(
         pool: threads; an error in the work is raised where its result is due.
         work: called once for each position, in any order.
         costs: how long each piece takes, in any unit.
-        workers: pieces at the same time, at most.
-        window: pieces that are begun or done and whose results were not taken, at most.
-        beside: pieces of other work, taken from the left; what is not begun stays there.
-        meanwhile: called, by who takes the results, while a result is waited for; again as long as it says so.
+        workers: maximum number of pieces at the same time.
+        window: maximum number of pieces that were begun and have a result that was not taken yet.
+        beside: pieces of side work, taken from the left; pieces that are not begun stay there.
+        meanwhile: called by the thread that takes the results, while it waits for one; called again as long as it returns True.
     """
-    total = len(costs)
-    beside = deque() if beside is None else beside
-    results: dict[int, Future[T]] = {}
-    waiting: set[int] = set()
-    lock = threading.Lock()
-    opened = due = serving = aside = (
-        0  # pieces in the window so far, the piece waited for, threads at work, and those beside
-    )
-    servants: list[Future[None]] = []
-
-    def take() -> Callable[[], None] | None:
-        nonlocal serving, aside
-        with lock:
-            if beside and aside < workers - 1 and (waiting or serving - aside > 1):
-                aside += 1
-                return other(beside.popleft())
-            if not waiting:
-                serving -= 1
-                return None
-            ends = opened == total  # nothing new will come: the longest first, so that all end together
-            position = due if due in waiting and not ends else min(waiting, key=lambda p: (-costs[p], p))
-            waiting.discard(position)
-            return main(position)
-
-    def main(position: int) -> Callable[[], None]:
-        result = results[position]
-
-        def piece() -> None:
-            try:
-                result.set_result(work(position))
-            except BaseException as error:
-                result.set_exception(error)
-
-        return piece
-
-    def other(call: Callable[[], None]) -> Callable[[], None]:
-        def piece() -> None:
-            nonlocal aside
-            call()
-            with lock:
-                aside -= 1
-
-        return piece
-
-    def serve() -> None:
-        while (piece := take()) is not None:
-            piece()
-            del piece
-
-    def open_more() -> None:
-        nonlocal opened, serving
-        with lock:
-            for position in range(opened, min(due + window, total)):
-                results[position] = Future()
-                waiting.add(position)
-            opened = max(opened, min(due + window, total))
-            hands = min(workers - serving, len(waiting) + len(beside))
-            serving += hands
-        if hands > 0:
-            servants[:] = [servant for servant in servants if not servant.done()]
-            servants.extend(pool.submit(serve) for _ in range(hands))
-
+    pieces = _Window(pool, work, costs, workers, window, deque() if beside is None else beside)
     try:
-        while due < total:
-            open_more()
-            while not results[due].done() and meanwhile():
-                wait([results[due]], AGAIN)
-            result = results[due].result()
-            with lock:
-                del results[due]
-                due += 1
-            open_more()
-            yield result
-            del result
+        for _ in range(len(costs)):
+            yield pieces.next(meanwhile)
     finally:
-        with lock:
-            waiting.clear()
-        wait(servants)  # what is being worked on ends before anything else may begin
+        pieces.close()
+
+
+class _Window(Generic[T]):
+    """The pieces of work that may be begun now, and their results; arguments as for :func:`in_order`."""
+
+    def __init__(
+        self,
+        pool: ThreadPoolExecutor,
+        work: Callable[[int], T],
+        costs: Values,
+        workers: int,
+        window: int,
+        beside: deque[Callable[[], None]],
+    ) -> None:
+        self.pool, self.work, self.costs, self.workers, self.window = pool, work, costs, workers, window
+        self.beside = beside
+        self._lock = threading.Lock()
+        self._results: dict[int, Future[T]] = {}  # of the pieces in the window
+        self._waiting: set[int] = set()  # pieces in the window that no thread has begun
+        self._opened = 0  # number of pieces that have come into the window so far
+        self._due = 0  # the piece whose result is taken next
+        self._busy = 0  # threads at work
+        self._busy_beside = 0  # those of them that do side work
+        self._calls: list[Future[None]] = []  # of threads at work
+
+    def next(self, meanwhile: Callable[[], bool]) -> T:
+        """The next result, when it is there."""
+        self._open()
+        due = self._results[self._due]
+        while not due.done() and meanwhile():
+            wait([due], POLLING)
+        result = due.result()
+        with self._lock:
+            del self._results[self._due]
+            self._due += 1
+        self._open()
+        return result
+
+    def close(self) -> None:
+        """Begin no more pieces, and wait for those that were begun: they end before the caller begins other work."""
+        with self._lock:
+            self._waiting.clear()
+        wait(self._calls)
+
+    def _open(self) -> None:
+        """Let pieces into the window, and put idle threads to work."""
+        with self._lock:
+            end = min(self._due + self.window, len(self.costs))
+            for position in range(self._opened, end):
+                self._results[position] = Future()
+                self._waiting.add(position)
+            self._opened = max(self._opened, end)
+            idle = min(self.workers - self._busy, len(self._waiting) + len(self.beside))
+            self._busy += idle
+        if idle > 0:
+            self._calls = [call for call in self._calls if not call.done()]
+            self._calls += [self.pool.submit(self._serve) for _ in range(idle)]
+
+    def _serve(self) -> None:
+        """What a thread does: one piece after another, until there is none for it."""
+        while (piece := self._take()) is not None:
+            piece()
+            del piece  # with what it refers to, before the thread waits for the lock
+
+    def _take(self) -> Callable[[], None] | None:
+        """The next piece for a thread; None if there is none."""
+        with self._lock:
+            main_goes_on = self._waiting or self._busy - self._busy_beside > 1
+            if self.beside and self._busy_beside < self.workers - 1 and main_goes_on:
+                self._busy_beside += 1
+                return partial(self._do_beside, self.beside.popleft())
+            if not self._waiting:
+                self._busy -= 1
+                return None
+            position = self._most_urgent()
+            self._waiting.discard(position)
+            return partial(self._do, position, self._results[position])
+
+    def _most_urgent(self) -> int:
+        """The piece that is due, if it waits; otherwise, and when no more pieces will come, the most expensive one."""
+        all_opened = self._opened == len(self.costs)
+        if self._due in self._waiting and not all_opened:
+            return self._due
+        return min(self._waiting, key=lambda position: (-self.costs[position], position))
+
+    def _do(self, position: int, result: Future[T]) -> None:
+        try:
+            result.set_result(self.work(position))
+        except BaseException as error:
+            result.set_exception(error)
+
+    def _do_beside(self, piece: Callable[[], None]) -> None:
+        piece()
+        with self._lock:
+            self._busy_beside -= 1

@@ -92,9 +92,14 @@ class Run:
     @property
     def decisions(self) -> "pd.DataFrame":
         """One row for each candidate of each round: its score, whether it was selected, and one column for each term of the score."""
+        return self.read_decisions()
+
+    def read_decisions(self, *, selected_only: bool = False) -> "pd.DataFrame":
+        """The table :attr:`decisions`, or only its rows of selected clients: far fewer where a run has many candidates."""
         import pandas as pd
 
-        frame = self._frame("SELECT * FROM decisions ORDER BY round, position").drop(columns="position")
+        condition = "WHERE selected = 1 " if selected_only else ""
+        frame = self._frame(f"SELECT * FROM decisions {condition}ORDER BY round, position").drop(columns="position")
         terms = pd.DataFrame([json.loads(text) for text in frame.pop("terms")], index=frame.index, dtype=float)
         frame["selected"] = frame["selected"].astype(bool)
         frame["score"] = frame["score"].astype(float)

@@ -1,4 +1,4 @@
-"""Figures for papers: every chart of the report in the sizes of one or two columns, as PDF, SVG or PNG."""
+"""Write figures for papers: every chart of the report, as wide as one or two columns, as PDF, SVG or PNG."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,17 +14,19 @@ __all__ = ["FORMATS", "composed", "draw", "export"]
 FORMATS = ("pdf", "svg", "png")
 
 GAP = 14
-"""Points between two panels."""
+"""Space between two panels, in points."""
 
 AXIS = 34
-"""Points that a panel's axis takes beside it."""
+"""Width of a panel's axis and its labels, in points."""
 
 PNG = 4
-"""Pixels of a PNG for each point: about 300 dpi."""
+"""Pixels of a PNG per point: about 300 dpi."""
 
 
 def export(figures: Iterable[Figure], folder: Path, format_: str, look: Look) -> list[Path]:
-    """Write every view of every figure as ``<figure>.<format>``, or ``<figure>-<view>.<format>`` where there are several.
+    """Write every view of every figure, and return the files.
+
+    A file is named ``<figure>.<format>``, or ``<figure>-<view>.<format>`` if the figure has several views.
 
     Raises:
         UsageError: the folder cannot be written.
@@ -43,57 +45,74 @@ def export(figures: Iterable[Figure], folder: Path, format_: str, look: Look) ->
     return written
 
 
-def _slug(words: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-") or "view"
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "view"
 
 
 def composed(figure: Figure, view: View, look: Look) -> dict[str, Any]:
-    """Vega-Lite of a view with its data: one chart that fills the column, or panels side by side."""
-    config = look.config()
+    """The Vega-Lite specification of a view, with its data: one chart as wide as the column, or panels side by side."""
     charts = [spec(panel.chart, {}) for panel in view.panels]
-    found: dict[str, Any]
-    if len(charts) == 1:
-        found = charts[0]
-        if view.panels[0].title:
-            found["title"] = {"text": view.panels[0].title, "fontSize": look.size}
-        if isinstance(found.get("width"), int | float) and "arc" not in str(found.get("mark")):
-            found["autosize"] = {"type": "fit-x", "contains": "padding"}
-    else:
-        columns = _columns(charts, look)
-        for chart, panel in zip(charts, view.panels, strict=True):
-            if columns > 1 and look.width is not None and chart.get("width") == look.width:
-                chart["width"] = (look.width - GAP * (columns - 1)) / columns - AXIS
-            elif look.width is not None and chart.get("width") == look.width:
-                chart["width"] = look.width - AXIS
-            if panel.title:
-                chart["title"] = {"text": panel.title, "fontSize": look.size}
-            for key in ("$schema", "config"):
-                chart.pop(key, None)
-        data = {name: rows for chart in charts for name, rows in chart.pop("datasets", {}).items()}
-        found = {"concat": charts, "columns": columns, "spacing": GAP, "datasets": data}
-        found["$schema"] = "https://vega.github.io/schema/vega-lite/v6.json"
-    found["config"], found["padding"] = config, 2
-    found["datasets"] = {**found.get("datasets", {}), **{name: records(frame) for name, frame in figure.data.items()}}
-    return found
+    for chart, panel in zip(charts, view.panels, strict=True):
+        if panel.title:
+            chart["title"] = {"text": panel.title, "fontSize": look.size}
+    whole = _fitted(charts[0]) if len(charts) == 1 else _side_by_side(charts, look)
+    whole["config"], whole["padding"] = look.config(), 2
+    whole["datasets"] = {**whole.get("datasets", {}), **{name: records(frame) for name, frame in figure.data.items()}}
+    return whole
+
+
+def _fitted(chart: dict[str, Any]) -> dict[str, Any]:
+    """A single chart that is as wide as its column with all its labels; pies keep their size."""
+    if isinstance(chart.get("width"), int | float) and "arc" not in str(chart.get("mark")):
+        chart["autosize"] = {"type": "fit-x", "contains": "padding"}
+    return chart
+
+
+def _side_by_side(charts: Sequence[dict[str, Any]], look: Look) -> dict[str, Any]:
+    """Panels in rows that are as wide as the look says."""
+    columns = _columns(charts, look)
+    width = _panel_width(columns, look)
+    for chart in charts:
+        if look.width is not None and chart.get("width") == look.width:
+            chart["width"] = width
+        for key in ("$schema", "config"):
+            chart.pop(key, None)
+    return {
+        "concat": charts,
+        "columns": columns,
+        "spacing": GAP,
+        "datasets": {name: rows for chart in charts for name, rows in chart.pop("datasets", {}).items()},
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+    }
+
+
+def _panel_width(columns: int, look: Look) -> float:
+    """Width of a panel without its axis, in points, if so many panels share a row."""
+    whole = look.width or 0
+    return whole - AXIS if columns == 1 else (whole - GAP * (columns - 1)) / columns - AXIS
 
 
 def _columns(charts: Sequence[dict[str, Any]], look: Look) -> int:
-    """Panels side by side: as many as stay readable."""
-    room = look.width or 516
+    """Number of panels side by side: as many as stay readable."""
+    whole = look.width or 516
     own = charts[0].get("width")
     least = own + GAP if isinstance(own, int | float) and own != look.width else 120
-    return max(1, min(len(charts), int(room // least)))
+    return max(1, min(len(charts), int(whole // least)))
 
 
-def draw(found: dict[str, Any], format_: str) -> bytes:
-    """A Vega-Lite specification as a file."""
+def draw(specification: dict[str, Any], format_: str) -> bytes:
+    """Draw a Vega-Lite specification, and return the content of the file.
+
+    Raises:
+        UsageError: the format is unknown.
+    """
     import vl_convert
 
     if format_ == "svg":
-        svg: str = vl_convert.vegalite_to_svg(found)
+        svg: str = vl_convert.vegalite_to_svg(specification)
         return svg.encode()
     if format_ == "pdf":
-        return bytes(vl_convert.vegalite_to_pdf(found))
+        return bytes(vl_convert.vegalite_to_pdf(specification))
     if format_ == "png":
-        return bytes(vl_convert.vegalite_to_png(found, scale=PNG))
-    raise UsageError(f"--format {format_!r}: valid are {', '.join(FORMATS)}")
+        return bytes(vl_convert.vegalite_to_png(specification, scale=PNG))
+    raise UsageError(f"--format {format_!r}: valid formats are {', '.join(FORMATS)}")

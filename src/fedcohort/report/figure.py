@@ -1,4 +1,4 @@
-"""A figure: one or more views of the same thing, each of one or more panels. The page and the papers take it from here."""
+"""Define what a figure is: views of the same data, each of one or more panels. The page and the papers show the same figures."""
 
 import json
 import math
@@ -16,7 +16,13 @@ __all__ = ["Figure", "Panel", "View", "columns", "records", "spec"]
 
 @dataclass(frozen=True)
 class Panel:
-    """One Altair chart. ``strategy`` is set where the panel belongs to one, so that readers can hide it; ``title`` stands above it."""
+    """One Altair chart.
+
+    Attributes:
+        chart: the chart; its data are named, not contained in it.
+        title: printed above the chart; empty for none.
+        strategy: the strategy that the panel belongs to, so that readers can hide it; None where it belongs to several.
+    """
 
     chart: Any
     title: str = ""
@@ -25,7 +31,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class View:
-    """What one position of a figure's switch shows."""
+    """What a figure shows at one position of its switch."""
 
     name: str
     panels: Sequence[Panel]
@@ -33,15 +39,15 @@ class View:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with its words.
+    """A figure with its title and caption.
 
     Attributes:
-        key: for files and links: ``accuracy``.
-        title: what it shows.
-        note: how to read it: seeds, bands, what was summed up.
+        key: name in files and links, such as ``accuracy``.
+        title: what the figure shows.
+        note: caption: how to read the figure, which seeds it covers, and what was averaged.
         views: at least one.
-        data: tables by the name that charts know them by.
-        wide: whether it wants the whole width of the page.
+        data: tables by the name that the charts use. Columns that end in ``_text`` are numbers as tooltips show them.
+        wide: whether the figure needs the whole width of the page.
     """
 
     key: str
@@ -53,42 +59,43 @@ class Figure:
 
 
 def columns(frame: "pd.DataFrame") -> dict[str, list[Any]]:
-    """Columns as plain values, with seven digits; NaN and ±∞ are None."""
-    found: dict[str, list[Any]] = {}
+    """The columns of a table as plain values, rounded to seven digits; NaN and ±∞ become None."""
+    by_name: dict[str, list[Any]] = {}
     for name in frame.columns:
         values = frame[name].to_numpy()
         if values.dtype.kind == "f":
-            once, where = np.unique(values, return_inverse=True)  # most numbers stand in many rows
-            written = [_short(v) if math.isfinite(v) else None for v in once.tolist()]
-            found[str(name)] = [written[i] for i in where.tolist()]
+            distinct, positions = np.unique(values, return_inverse=True)  # most numbers are repeated in many rows
+            rounded = [_seven_digits(v) if math.isfinite(v) else None for v in distinct.tolist()]
+            by_name[str(name)] = [rounded[i] for i in positions.tolist()]
         else:
-            found[str(name)] = values.tolist()
-    return found
+            by_name[str(name)] = values.tolist()
+    return by_name
 
 
-def _short(value: float) -> float | int:
-    """Seven digits, and none after the point where there are none."""
+def _seven_digits(value: float) -> float | int:
+    """The value rounded to seven digits; an int where nothing is left after the point."""
     rounded = float(f"{value:.7g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
 def records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
-    """Rows of the same values."""
-    found = columns(frame)
-    return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+    """The rows of a table, with the values of :func:`columns`."""
+    by_name = columns(frame)
+    return [dict(zip(by_name, row, strict=True)) for row in zip(*by_name.values(), strict=True)]
 
 
 def spec(chart: Any, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Vega-Lite of a chart; its data are named, not in it."""
-    found: dict[str, Any] = chart.to_dict(validate=False)
-    found["config"] = dict(config)
-    text = json.dumps(found)
-    settings = {"hidden": [], "named": True}
-    used = [{"name": name, "value": value} for name, value in settings.items() if SETTINGS[name] in text]
-    if used:  # variables belong to the whole chart, wherever they are used
-        found["params"] = [*found.get("params", []), *used]
-    return found
+    """The Vega-Lite specification of a chart; it names its data and does not contain them."""
+    specification: dict[str, Any] = chart.to_dict(validate=False)
+    specification["config"] = dict(config)
+    text = json.dumps(specification)
+    defaults = {"hidden": [], "named": True}
+    used = [{"name": name, "value": value} for name, value in defaults.items() if SETTINGS[name] in text]
+    if used:  # Vega-Lite declares variables for the whole chart, wherever they are used
+        specification["params"] = [*specification.get("params", []), *used]
+    return specification
 
 
 SETTINGS = {"hidden": "indexof(hidden,", "named": "named ?"}
-"""What the page sets of a chart, and how it is used: strategies that are hidden, and whether lines are named at their ends."""
+"""The variables that the page sets in a chart, and the text by which their use is recognized: the hidden strategies, and whether
+lines have their names at their ends."""

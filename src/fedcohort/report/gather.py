@@ -1,11 +1,10 @@
-"""Read runs for charts: what happened, round by round, whatever state they are in: going on, without a round yet, or finished."""
+"""Read runs for the report, whether they are finished, still going on, or have no round yet."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,48 +20,48 @@ if TYPE_CHECKING:
 
     from fedcohort.experiment import Experiment
 
-__all__ = ["Reading", "Story", "find_runs", "gather"]
+__all__ = ["PANELS", "POINTS", "CachedRun", "Reading", "Story", "begun", "blocks", "find_runs", "gather"]
 
 PANELS = 12
-"""Strategies with a panel of their own at most, in charts that draw each by itself."""
+"""At most this many strategies get a panel, in charts that draw every strategy by itself."""
 
 POINTS = 300
-"""Points of a line at most; more rounds are averaged over blocks."""
+"""At most this many points are drawn for a line; with more rounds, a point is the mean of a block of rounds."""
 
 
-class Once(Run):
-    """A run whose tables are read once for everybody who asks."""
+class CachedRun(Run):
+    """A run that reads each of its tables from the database once."""
 
     def __init__(self, run: Run) -> None:
-        vars(self).update(vars(run))  # its experiment may have been read
+        super().__init__(run.path)
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":
-        """As of a run, and so are the others."""
+        """As in :class:`fedcohort.record.Run`."""
         return super().rounds
 
     @cached_property
     def clients(self) -> "pd.DataFrame":
-        """Who was selected."""
+        """As in :class:`fedcohort.record.Run`."""
         return super().clients
 
     @cached_property
     def ledger(self) -> "pd.DataFrame":
-        """Cost."""
+        """As in :class:`fedcohort.record.Run`."""
         return super().ledger
 
     @cached_property
     def wall(self) -> "pd.DataFrame":
-        """Seconds of the simulator."""
+        """As in :class:`fedcohort.record.Run`."""
         return super().wall
 
 
 class Reading:
-    """One run, every table read once.
+    """One run as charts need it: its tables up to the same round, and what is computed from them. Everything is read once.
 
     Attributes:
         run: the run.
-        label: its row, cut for charts.
+        label: label of its row, cut for charts.
     """
 
     def __init__(self, run: Run, label: str) -> None:
@@ -70,18 +69,18 @@ class Reading:
 
     @cached_property
     def meta(self) -> dict[str, str]:
-        """Label, versions, status."""
+        """Label, versions and status of the run."""
         return self.run.meta
 
     @cached_property
     def experiment(self) -> "Experiment":
-        """The resolved description."""
-        found: Experiment = self.run.described
-        return found
+        """The resolved experiment, as it was recorded."""
+        described: Experiment = self.run.described
+        return described
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":
-        """One row a round."""
+        """One row for each round."""
         return self.run.rounds
 
     @cached_property
@@ -91,46 +90,46 @@ class Reading:
 
     @cached_property
     def ledger(self) -> "pd.DataFrame":
-        """Cost."""
+        """Cost: one row for each kind of exchange in each round."""
         return self._so_far(self.run.ledger)
 
     def _so_far(self, frame: "pd.DataFrame") -> "pd.DataFrame":
-        """Without rounds that were played after :attr:`rounds` was read."""
+        """The table without rounds that were played after :attr:`rounds` was read."""
         return frame[frame["round"] <= self.num_rounds]
 
     @cached_property
     def wall(self) -> "pd.DataFrame":
-        """Seconds of the simulator."""
+        """Wall time of the simulator in seconds, by part of a round."""
         return self.run.wall.loc[: self.num_rounds]
 
     @cached_property
     def portrait(self) -> Portrait:
-        """Who the clients are."""
+        """The clients: samples, classes, speed, label noise."""
         return self.run.portrait
 
     @cached_property
     def client_accuracy(self) -> "pd.DataFrame":
-        """Rounds × clients, if it was measured."""
+        """Accuracy of the model on each client's own data, rounds × clients; empty if it was not measured."""
         return self.run.client_accuracy.loc[: self.num_rounds]
 
     @property
     def num_clients(self) -> int:
-        """m."""
+        """Number of clients, m."""
         return int(self.experiment.federation.clients)
 
     @property
     def num_rounds(self) -> int:
-        """Rounds played so far."""
+        """Number of rounds played so far, n."""
         return len(self.rounds)
 
     @property
     def seed(self) -> int:
-        """Of the run."""
+        """Seed of the run."""
         return int(self.meta["seed"])
 
     @cached_property
     def finished(self) -> bool:
-        """Whether all rounds are done."""
+        """Whether all rounds have been played."""
         return self.meta["status"] == "finished"
 
     @cached_property
@@ -141,22 +140,22 @@ class Reading:
 
     @cached_property
     def selected(self) -> np.ndarray:
-        """Who was selected in which round, booleans [n, m]."""
+        """Whether each client was selected in each round, booleans [n, m]."""
         chosen = np.zeros((self.num_rounds, self.num_clients), dtype=bool)
         chosen[self.clients["round"].to_numpy(np.int64) - 1, self.clients["client"].to_numpy(np.int64)] = True
         return chosen
 
     @cached_property
     def admitted(self) -> np.ndarray:
-        """Whose update entered the model in which round, booleans [n, m]."""
-        used = np.zeros((self.num_rounds, self.num_clients), dtype=bool)
+        """Whether each client's update entered the model in each round, booleans [n, m]."""
+        entered = np.zeros((self.num_rounds, self.num_clients), dtype=bool)
         frame = self.clients[self.clients["status"] == "admitted"]
-        used[frame["round"].to_numpy(np.int64) - 1, frame["client"].to_numpy(np.int64)] = True
-        return used
+        entered[frame["round"].to_numpy(np.int64) - 1, frame["client"].to_numpy(np.int64)] = True
+        return entered
 
     @cached_property
     def per_round(self) -> int:
-        """Clients of a round, on average."""
+        """Mean number of selected clients in a round, rounded, at least 1."""
         return max(1, round(float(self.rounds["selected"].mean()))) if self.num_rounds else 1
 
     @cached_property
@@ -168,36 +167,30 @@ class Reading:
 
     @cached_property
     def classes(self) -> list[str]:
-        """Names of the classes, cut for charts and numbered where the run does not know them."""
+        """Names of the classes, cut for charts; numbers where the run has no names."""
         number = self.class_accuracy.shape[1] or len(self.portrait.classes)
         names = self.portrait.classes or tuple(map(str, range(number)))
         return short(names, 16)
 
-    def decisions(self, *, everybody: bool = False) -> "pd.DataFrame":
-        """Round, client, selected, score and the terms of the selected, or of ``everybody`` who was considered."""
-        import pandas as pd
-
-        query = "SELECT round, client, selected, score, terms FROM decisions"
-        rows = self.run.query(query + ("" if everybody else " WHERE selected = 1") + " ORDER BY round, position")
-        frame = pd.DataFrame(rows, columns=["round", "client", "selected", "score", "terms"])
-        terms = pd.DataFrame([json.loads(text) for text in frame.pop("terms")], index=frame.index, dtype=float)
-        return self._so_far(pd.concat([frame.astype({"score": float, "selected": bool}), terms], axis=1))
+    def decisions(self, *, selected_only: bool = False) -> "pd.DataFrame":
+        """Round, client, selected, score and terms of every candidate, or of the selected clients only."""
+        return self._so_far(self.run.read_decisions(selected_only=selected_only))
 
     @property
     def considered(self) -> int:
-        """Candidates on record, over all rounds."""
+        """Number of recorded candidates, over all rounds."""
         return int(self.run.query("SELECT COUNT(*) FROM decisions")[0][0])
 
 
 @dataclass(frozen=True, eq=False)
 class Story:
-    """Everything that a report tells of.
+    """Everything that a report shows.
 
     Attributes:
-        name: of the experiment, or of the folder.
+        name: name of the experiment, or of the folder.
         rows: strategies with their runs by seed, in order.
-        labels: of the rows, cut for charts and distinct.
-        readings: of each row, in the order of the seeds.
+        labels: labels of the rows, cut for charts and distinct.
+        readings: the runs of each row, in the order of the seeds.
     """
 
     name: str
@@ -207,49 +200,48 @@ class Story:
 
     @property
     def everything(self) -> list[Reading]:
-        """All runs."""
-        return [one for row in self.readings for one in row]
+        """All runs of all rows."""
+        return [reading for row in self.readings for reading in row]
 
     @cached_property
     def comparison(self) -> Comparison | None:
-        """The rows that have a round, side by side; None if there is none."""
+        """The rows that have at least one finished round, side by side; None if there is no such row."""
         rows = []
         for row, readings in zip(self.rows, self.readings, strict=True):
-            played = {one.seed: one.run for one in readings if one.num_rounds}
+            played = {reading.seed: reading.run for reading in readings if reading.num_rounds}
             if played:
                 rows.append(Row(row.label, row.experiment, played))
         return Comparison(self.name, tuple(rows)) if rows else None
 
     @cached_property
     def first(self) -> list[Reading]:
-        """Of each row with a round the run of its first seed: what is drawn client by client."""
-        played = [[one for one in row if one.num_rounds] for row in self.readings]
-        return [row[0] for row in played if row]
+        """The run of the first seed of each row that has a finished round: charts of single clients show these runs."""
+        return [readings[0] for _, readings in self.played]
 
     @cached_property
     def played(self) -> list[tuple[str, list[Reading]]]:
-        """Rows with a round: label, and those of their runs that have one."""
-        found = [
-            (label, [one for one in row if one.num_rounds])
-            for label, row in zip(self.labels, self.readings, strict=True)
+        """The rows with a finished round: label, and those of their runs that have one."""
+        rows = [
+            (label, [reading for reading in readings if reading.num_rounds])
+            for label, readings in zip(self.labels, self.readings, strict=True)
         ]
-        return [(label, row) for label, row in found if row]
+        return [(label, readings) for label, readings in rows if readings]
 
     @property
     def panels(self) -> list[tuple[str, Reading]]:
-        """Label and first run of the rows that are drawn each by itself."""
-        return [(label, one) for (label, _), one in zip(self.played, self.first, strict=True)][:PANELS]
+        """Label and first run of the rows that get a panel."""
+        return [(label, readings[0]) for label, readings in self.played][:PANELS]
 
     @property
     def unfinished(self) -> list[Reading]:
-        """Runs that have rounds left to play."""
-        return [one for one in self.everything if not one.finished]
+        """The runs that have rounds left to play."""
+        return [reading for reading in self.everything if not reading.finished]
 
 
 def gather(runs: Sequence[Run], name: str | None = None) -> Story:
-    """Read runs, finished or not; those that differ in nothing but the seed are one row."""
+    """Read runs, finished or not. Runs that differ only in their seed become one row."""
     name = name or ", ".join(dict.fromkeys(run.meta["name"] for run in runs)) or "runs"
-    rows = side_by_side(map(Once, runs))
+    rows = side_by_side(map(CachedRun, runs))
     labels = short([row.label for row in rows], 28 if len(rows) <= 8 else 40)
     readings = [
         [Reading(row.runs[seed], label) for seed in sorted(row.runs)] for label, row in zip(labels, rows, strict=True)
@@ -261,37 +253,37 @@ def gather(runs: Sequence[Run], name: str | None = None) -> Story:
 
 
 def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings: Sequence[str] = ()) -> list[Run]:
-    """The runs that paths stand for; without paths, all runs of ``folder``.
+    """Find the runs that paths name; without paths, all runs in ``folder``.
 
-    A path is a run directory, a folder of them, or an experiment file, whose runs are looked for in ``folder``.
+    A path is a run directory, a folder of run directories, or an experiment file. The runs of an experiment file are in ``folder``.
 
     Raises:
-        UsageError: a path is none of these, there is no run, or something in one was changed or damaged since it was written.
+        UsageError: a path is none of these, there is no run, or a run was changed or damaged after it was written.
     """
-    found: list[Run] = []
+    runs: list[Run] = []
     for path in list(map(Path, paths)) or [Path(folder)]:
         if (path / "run.sqlite").is_file():
-            found.append(Run(path))
+            runs.append(Run(path))
         elif path.is_dir():
             inside = [inner for inner in path.iterdir() if (inner / "run.sqlite").is_file()]
             if not inside:
-                raise UsageError(f"{path}: there is no run in it; `fedcohort run --runs {path}` makes one")
-            found += map(Run, sorted(inside, key=_begun))
+                raise UsageError(f"{path}: there is no run in it; `fedcohort run --runs {path}` creates one")
+            runs += map(Run, sorted(inside, key=begun))
         elif path.is_file():
-            found += _of_experiment(path, folder, settings)
+            runs += _of_experiment(path, folder, settings)
         else:
             raise UsageError(
-                f"{path}: no such run; give run directories, a folder of them, or an experiment "
-                "file whose runs are in --runs"
+                f"{path}: no such run; give run directories, a folder of run directories, or an experiment file with runs "
+                "in --runs"
             )
-    found = list({run.path.resolve(): run for run in found}.values())
-    for run in found:
+    runs = list({run.path.resolve(): run for run in runs}.values())
+    for run in runs:
         run.verify()
-    return found
+    return runs
 
 
-def _begun(path: Path) -> tuple[float, str]:
-    """When a run was begun: rows are run in the order of the experiment."""
+def begun(path: Path) -> tuple[float, str]:
+    """Sort key of run directories: when the run began, then its name. Runs begin in the order of the experiment's rows."""
     file = path / "experiment.toml"
     return (file.stat().st_mtime if file.is_file() else 0.0), path.name
 
@@ -301,17 +293,15 @@ def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> l
     from fedcohort.runs.find import find_run
     from fedcohort.runs.given import Given
 
-    cells: list[Any] = load(path, settings).cells()
-    runs = [find_run(cell, Given(), folder) for cell in cells]
-    found = [run for run in runs if run is not None]
-    if not found:
+    runs = [run for cell in load(path, settings).cells() if (run := find_run(cell, Given(), folder)) is not None]
+    if not runs:
         raise UsageError(
-            f"{path}: none of its runs is in {folder}; make them with `fedcohort compare {path}`, or give --runs"
+            f"{path}: none of its runs is in {folder}; create them with `fedcohort compare {path}`, or give --runs"
         )
-    return found
+    return runs
 
 
 def blocks(length: int, most: int) -> Indices:
-    """The block of each of ``length`` things, so that there are ``most`` blocks at most, int64 [length]."""
+    """Cut ``length`` items into at most ``most`` blocks of equal size: the block of each item, int64 [length]."""
     size = max(1, -(-length // most))
     return np.arange(length) // size

@@ -1,8 +1,8 @@
-"""The report while runs go on: a small server on this machine that reads the runs' databases and nothing else.
+"""Serve the report while runs are still going on: a small server on this machine that reads the runs' databases.
 
-It runs in a process of its own, so that training is not slowed and either side may be stopped and started again; the page asks for
-news by itself. It listens on the loopback address only, answers only requests that were addressed to it by that name (a web site
-whose name was pointed at 127.0.0.1 gets nothing), only reads, and writes no file.
+The server runs in a process of its own: it does not slow the training down, and either process can be stopped and started again. The
+page asks for news by itself. The server listens on the loopback address only, and answers only requests that name this address, so
+that a web site with a name that points to 127.0.0.1 gets no data. It writes no file.
 """
 
 import hashlib
@@ -19,77 +19,72 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
+from fedcohort.report.gather import Story, begun, gather
 
 __all__ = ["PORT", "Live", "beside", "serve"]
 
 PORT = 8765
-"""Where it is tried first; the next free one of twenty is taken."""
+"""The first port that is tried; the first free one of twenty is used."""
 
 HOST = "127.0.0.1"
 
 NAMES = (HOST, "localhost", "[::1]")
-"""What a request may call this machine."""
+"""The names of this machine that a request may contain."""
 
 
 class Live:
-    """The runs of a folder, and the page that was made of them last.
+    """The runs of a folder, and the last page of each experiment.
 
     Args:
-        folder: of run directories; need not be there yet.
-        name: of the experiment that is shown where the address names none; by default the one with the latest news.
+        folder: folder of run directories; it need not exist yet.
+        name: the experiment that is shown if the address names none; by default, the one that changed last.
     """
 
     def __init__(self, folder: str | Path, name: str | None = None) -> None:
         self.folder, self.name = Path(folder), name
         self._lock = threading.Lock()
-        self._made: dict[str, tuple[str, str]] = {}
+        self._pages: dict[str, tuple[str, str]] = {}  # by experiment: version and HTML
 
     def groups(self) -> dict[str, list[Run]]:
-        """Runs by the name of their experiment, the one with the latest news first."""
-        found: dict[str, list[Run]] = {}
+        """Runs by the name of their experiment; the experiment that changed last comes first."""
+        runs: dict[str, list[Run]] = {}
         newest: dict[str, float] = {}
-        for path in sorted(self.folder.iterdir(), key=_begun) if self.folder.is_dir() else []:
+        for path in sorted(self.folder.iterdir(), key=begun) if self.folder.is_dir() else []:
             try:
                 run = Run(path)
                 name = run.meta["name"]
-            except (UsageError, OSError):  # something else, or a run that is being made
+            except (UsageError, OSError):  # not a run, or a run that is being created
                 continue
-            found.setdefault(name, []).append(run)
+            runs.setdefault(name, []).append(run)
             newest[name] = max(newest.get(name, 0.0), *(file.stat().st_mtime for file in path.glob("run.sqlite*")))
-        return {name: found[name] for name in sorted(found, key=lambda name: -newest[name])}
+        return {name: runs[name] for name in sorted(runs, key=lambda name: -newest[name])}
 
     def chosen(self, groups: dict[str, list[Run]], asked: str | None) -> str:
-        """Which experiment is shown."""
+        """The experiment to show: the one that the address asks for, the one that the server was started with, or the latest."""
         for name in (asked, self.name):
             if name is not None and (name in groups or name == self.name):
                 return name
         return next(iter(groups), "")
 
     def state(self, asked: str | None) -> dict[str, str]:
-        """What a page compares with what it has."""
+        """The version of the page; a page that shows another version loads itself again."""
         groups = self.groups()
         return {"version": _version(groups, self.chosen(groups, asked))}
 
     def page(self, asked: str | None) -> str:
-        """The page; made anew only if something happened."""
-        from fedcohort.report.gather import Story, gather
+        """The page as HTML; it is made again only if the runs have changed."""
         from fedcohort.report.page import page
 
         groups = self.groups()
         name = self.chosen(groups, asked)
         version = _version(groups, name)
         with self._lock:
-            if self._made.get(name, ("", ""))[0] != version:
+            if self._pages.get(name, ("", ""))[0] != version:
                 runs = groups.get(name, [])
                 story = gather(runs, name) if runs else Story(name or "no run yet", (), [], [])
                 live = {"version": version, "others": _links(groups, name)}
-                self._made[name] = (version, page(story, live=live))
-            return self._made[name][1]
-
-
-def _begun(path: Path) -> tuple[float, str]:
-    file = path / "experiment.toml"
-    return (file.stat().st_mtime if file.exists() else 0.0), path.name
+                self._pages[name] = (version, page(story, live=live))
+            return self._pages[name][1]
 
 
 def _version(groups: dict[str, list[Run]], name: str) -> str:
@@ -97,12 +92,12 @@ def _version(groups: dict[str, list[Run]], name: str) -> str:
     return hashlib.sha256(repr([facts, list(groups)]).encode()).hexdigest()[:16]
 
 
-def _links(groups: dict[str, list[Run]], here: str) -> list[dict[str, Any]]:
+def _links(groups: dict[str, list[Run]], current: str) -> list[dict[str, Any]]:
     links = []
     for name, runs in groups.items():
         going = sum(not run.finished for run in runs)
         words = f"{len(runs)} run{'s' * (len(runs) > 1)}" + (f", {going} not finished" if going else "")
-        links.append({"name": name[:60], "href": f"/?name={quote(name)}", "here": name == here, "words": words})
+        links.append({"name": name[:60], "href": f"/?name={quote(name)}", "current": name == current, "words": words})
     return links
 
 
@@ -110,9 +105,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: "_Server"
 
     def do_GET(self) -> None:
-        """The page, its script, and whether there is news."""
-        if not self._addressed_here():
-            self._answer(403, "text/plain", "This page is for this machine only: open it as http://127.0.0.1.\n")
+        """Answer with the page, its script, or the version of the page."""
+        if not self._names_this_machine():
+            self._answer(403, "text/plain", "This page can be opened on this machine only, as http://127.0.0.1.\n")
             return
         where = urlsplit(self.path)
         asked = parse_qs(where.query).get("name", [None])[0]
@@ -122,21 +117,21 @@ class _Handler(BaseHTTPRequestHandler):
             elif where.path == "/state":
                 self._answer(200, "application/json", json.dumps(self.server.live.state(asked)))
             elif where.path == "/vega.js":
-                from fedcohort.report.page import scripts
+                from fedcohort.report.assets import scripts
 
                 self._answer(200, "text/javascript", scripts(), keep=True)
             else:
-                self._answer(404, "text/plain", "There is nothing here.\n")
+                self._answer(404, "text/plain", "There is no such page.\n")
         except (BrokenPipeError, ConnectionResetError):
             raise
-        except Exception as error:  # a run that is being deleted, say: the page keeps what it has, and asks again
+        except Exception as error:  # for example a run that is being deleted: the page keeps its content and asks again
             self._answer(503, "text/plain", f"{type(error).__name__}: {error}\n")
 
     do_HEAD = do_GET  # noqa: N815 - the library looks for this name
 
-    def _addressed_here(self) -> bool:
+    def _names_this_machine(self) -> bool:
         name = (self.headers.get("Host") or "").lower()
-        return name in {f"{one}:{self.server.server_port}" for one in NAMES}
+        return name in {f"{own}:{self.server.server_port}" for own in NAMES}
 
     def _answer(self, status: int, kind: str, text: str, *, keep: bool = False) -> None:
         body = text.encode()
@@ -153,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal belongs to the run."""
+        """Print nothing: the run uses the terminal."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -165,14 +160,19 @@ class _Server(ThreadingHTTPServer):
         self.live = live
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a reader that goes away in the middle of an answer is no error."""
+        """Print nothing: it is no error if a reader closes the page during an answer."""
 
 
 def serve(folder: str | Path, port: int | None = None, name: str | None = None) -> ThreadingHTTPServer:
-    """A server for the runs of a folder, listening; ``serve_forever`` is the caller's.
+    """Start to listen for requests for the runs of a folder; the caller calls ``serve_forever``.
+
+    Args:
+        folder: folder of run directories.
+        port: port to use, 0 for any free one; None tries twenty ports from :data:`PORT`.
+        name: the experiment that is shown first.
 
     Raises:
-        UsageError: the port, or all of those tried, are taken.
+        UsageError: the port, or every port that was tried, is in use.
     """
     live = Live(folder, name)
     for number in range(PORT, PORT + 20) if port is None else [port]:
@@ -181,13 +181,13 @@ def serve(folder: str | Path, port: int | None = None, name: str | None = None) 
         except OSError:
             continue
     raise UsageError(
-        f"--port {port if port is not None else f'{PORT} to {PORT + 19}'}: taken by something else; give another"
+        f"--port {port if port is not None else f'{PORT} to {PORT + 19}'}: already in use; give another port"
     )
 
 
 @contextmanager
 def beside(folder: str | Path, name: str) -> Iterator[str]:
-    """A server in a process of its own for as long as the block lasts; gives its address."""
+    """Serve runs from a process of its own until the block ends; yields the address."""
     command = [sys.executable, "-m", "fedcohort", "live", "--runs", str(folder), "--name", name, "--until-closed"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -195,5 +195,5 @@ def beside(folder: str | Path, name: str) -> Iterator[str]:
         try:
             yield process.stdout.readline().strip()
         finally:
-            process.stdin.close()  # it ends with its input, also when this process is killed
+            process.stdin.close()  # the server ends when its input ends, also if this process is killed
             process.wait(timeout=10)

@@ -1,8 +1,8 @@
-"""How charts look: one set of colours, dashes and letters for the page (light, dark and printed) and for figures in papers.
+"""Define how charts look: colors, dashes and fonts, for the page (light, dark and printed) and for figures in papers.
 
-Strategies have the colours of Okabe and Ito (2008, "Color Universal Design"), and every colour goes with a dash and a symbol of its
-own, so that a line is known in grey, too. On the page a colour is a CSS variable: the same chart follows the reader's light or dark
-mode, and prints in the light one.
+Strategies have the colors of Okabe and Ito (2008, "Color Universal Design"). Every color has a dash and a symbol of its own, so that
+lines can be distinguished in grayscale, too. On the page, a color is a CSS variable: the same chart follows the reader's light or
+dark mode, and prints in light mode.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["CLASSES", "DASHES", "PAGE", "STRATEGIES", "SYMBOLS", "WIDTHS", "Look", "paper", "short", "tick"]
 
 STRATEGIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#3B98CF", "#000000", "#7A5195")
-"""Okabe–Ito without its yellow, which white paper swallows: an ochre and a violet stand in, and its sky blue is darker."""
+"""Okabe–Ito without its yellow, which cannot be seen on white paper: ochre and violet replace it, and its sky blue is darker."""
 
 DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [12, 4], [4, 2, 1, 2], [1, 3], [6, 1])
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
@@ -29,24 +29,24 @@ CLASSES = (
     "#AA4499",
     "#BBBBBB",
 )
-"""Paul Tol's "muted" scheme for colour-blind readers, with its grey as the tenth."""
+"""Paul Tol's "muted" scheme for color-blind readers, with its gray as the tenth color."""
 
 WIDTHS = {1: 252, 2: 516}
-"""Points of one and of two columns of a paper: 3.5 and 7.17 inches, as in IEEE and ACM styles."""
+"""Width of one and of two columns of a paper in points: 3.5 and 7.17 inches, as in IEEE and ACM styles."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """Colours by role, and sizes.
+    """Colors by role, and sizes.
 
     Attributes:
-        ink, soft, faint, ground: text, secondary text, grid lines, background.
-        heat, cold: the colour of filled cells, and that of values below zero.
-        strategies, classes: colours that tell things apart.
-        font, size: letters.
-        width: of a chart in points; None is as wide as its place on the page.
-        height: of a chart in points.
-        page: whether readers can point at things.
+        ink, soft, faint, ground: colors of text, secondary text, grid lines and background.
+        heat, cold: colors of filled cells, and of values below zero.
+        strategies, classes: colors of strategies and of classes.
+        font, size: font family, and font size in points.
+        width: width of a chart in points; None for the width of its place on the page.
+        height: height of a chart in points.
+        page: whether the chart is shown on a page, where readers can point at marks and hide strategies.
     """
 
     ink: str
@@ -63,21 +63,21 @@ class Look:
     height: int
     page: bool
 
-    def colours(self, number: int) -> list[str]:
-        """Colours of that many strategies; they begin again after the last, with other dashes."""
+    def colors(self, number: int) -> list[str]:
+        """Colors of ``number`` strategies; after the last color, the first is used again, with another dash."""
         return [self.strategies[i % len(self.strategies)] for i in range(number)]
 
     def parts(self, number: int) -> list[str]:
-        """Colours of the parts of a bar: neighbours differ in lightness, so that they are told apart in grey."""
+        """Colors of the parts of a bar. Neighbors differ in lightness, so that they can be distinguished in grayscale."""
         own = (self.heat, self.cold, *(self.classes[i] for i in (5, 2, 7, 1, 3, 6, 9)))
         return [own[i % len(own)] for i in range(number)]
 
     def dashes(self, number: int) -> list[list[int]]:
-        """Dashes of that many strategies."""
+        """Dashes of ``number`` strategies."""
         return [DASHES[(i + i // len(DASHES)) % len(DASHES)] for i in range(number)]
 
     def symbols(self, number: int) -> list[str]:
-        """Symbols of that many strategies."""
+        """Symbols of ``number`` strategies."""
         return [SYMBOLS[(i + i // len(SYMBOLS)) % len(SYMBOLS)] for i in range(number)]
 
     def config(self) -> dict[str, Any]:
@@ -157,11 +157,11 @@ PAGE = Look(
     height=300,
     page=True,
 )
-"""On the page; the variables stand in ``templates/page.css``."""
+"""The look of charts on the page; ``templates/page.css`` defines the variables."""
 
 
 def paper(columns: int = 1) -> Look:
-    """In a paper of two columns, over one or both of them."""
+    """The look of charts in a two-column paper, over one or both columns."""
     return Look(
         ink="#000000",
         soft="#333333",
@@ -180,20 +180,24 @@ def paper(columns: int = 1) -> Look:
 
 
 def tick(number: str) -> dict[str, Any]:
-    """How an axis writes numbers; d3's SI prefixes one by one, without 0M beside 1M."""
-    if number == "~g":  # plain digits, but for the very large and the very small
-        odd = "datum.value != 0 && (abs(datum.value) >= 1e6 || abs(datum.value) < 1e-4)"
-        return {"labelExpr": f"{odd} ? format(datum.value, '.2~e') : format(datum.value, ',.5~f')"}
+    """Altair's axis settings for a d3 format.
+
+    SI prefixes are applied to each number by itself, so that an axis does not have 0M beside 1M. ``~g`` writes plain digits, except
+    for very large and very small numbers.
+    """
+    if number == "~g":
+        extreme = "datum.value != 0 && (abs(datum.value) >= 1e6 || abs(datum.value) < 1e-4)"
+        return {"labelExpr": f"{extreme} ? format(datum.value, '.2~e') : format(datum.value, ',.5~f')"}
     return {"labelExpr": f"format(datum.value, '{number}')"} if number.endswith("s") else {"format": number}
 
 
 def short(names: Sequence[str], limit: int = 28) -> list[str]:
-    """Names cut to ``limit`` characters for charts, still distinct."""
-    seen: dict[str, int] = {}
-    found = []
+    """Names cut to ``limit`` characters for charts; names that become equal get a number, so that they stay distinct."""
+    times: dict[str, int] = {}
+    cut_names = []
     for name in names:
-        words = " ".join(name.split())
-        cut = words if len(words) <= limit else f"{words[: limit - 1]}…"
-        seen[cut] = seen.get(cut, 0) + 1
-        found.append(cut if seen[cut] == 1 else f"{cut} ({seen[cut]})")
-    return found
+        text = " ".join(name.split())
+        cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
+        times[cut] = times.get(cut, 0) + 1
+        cut_names.append(cut if times[cut] == 1 else f"{cut} ({times[cut]})")
+    return cut_names

@@ -1,4 +1,4 @@
-"""Pictures of a federation before any training, and how pages are written to files."""
+"""Make the page of a federation before training, and write pages to files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +8,8 @@ import click
 from fedcohort.core import words
 from fedcohort.core.errors import UsageError
 from fedcohort.report import terminal
-from fedcohort.report.charts.federation import Clients, federation
+from fedcohort.report.charts.clients import Clients
+from fedcohort.report.charts.federation import federation
 from fedcohort.report.look import PAGE, short
 from fedcohort.report.page import gallery
 
@@ -21,12 +22,14 @@ __all__ = ["pictures", "write"]
 
 
 def pictures(experiment: "Experiment", dataset: "Dataset", survey: "Survey", label: str = "") -> str:
-    """A page: the laws and what came of them, clients × classes, sizes, shares, speed, and noise and presence where there is any.
+    """The page of a federation: its distributions, and charts of its clients.
+
+    The charts show clients × classes, sizes, class shares and speed, and label noise and availability if clients differ in them.
 
     Args:
-        experiment: that describes the federation.
-        dataset, survey: its data, and who holds what.
-        label: of the row, where the experiment has several.
+        experiment: the description of the federation.
+        dataset, survey: its data, and its clients.
+        label: label of the row, if the experiment has several.
     """
     report = survey.report
     facts = {
@@ -37,24 +40,27 @@ def pictures(experiment: "Experiment", dataset: "Dataset", survey: "Survey", lab
     title = f"{experiment.name}: {label}" if label and experiment.variants else experiment.name
     sentences = [_held(experiment, dataset, survey)]
     return gallery(
-        "A federation before any training", title, sentences, federation(clients, PAGE),
+        "A federation before training", title, sentences, federation(clients, PAGE),
         facts=terminal.federation_facts(experiment, dataset, survey),
     )  # fmt: skip
 
 
 def _held(experiment: "Experiment", dataset: "Dataset", survey: "Survey") -> str:
-    """What the clients hold of the data, and what nobody does."""
+    """A sentence about how many samples the clients hold, and how many belong to no client."""
     report = survey.report
     held, m = int(report.sizes.sum()), len(report.sizes)
     by = f"by {experiment.federation.partition.name}, seed {experiment.seed}"
-    who = "1 client holds" if m == 1 else f"{m:,} clients hold"
-    what = f"{dataset.num_train:,} training samples of {dataset.name} ({dataset.num_classes} classes), {by}"
+    clients = "1 client holds" if m == 1 else f"{words.count(m)} clients hold"
+    samples = words.count(dataset.num_train)
+    data = f"{samples} training samples of {dataset.name} ({dataset.num_classes} classes), {by}"
     left = dataset.num_train - held
-    return f"{who} all {what}." if left == 0 else f"{who} {held:,} of the {what}; {left:,} belong to no client."
+    if left == 0:
+        return f"{clients} all {data}."
+    return f"{clients} {words.count(held)} of the {data}; {words.count(left)} belong to no client."
 
 
 def write(output: str, text: str, *, quiet: bool = False) -> None:
-    """Write a page and say how large it is.
+    """Write a page to a file, and print its size.
 
     Raises:
         UsageError: the file cannot be written.

@@ -155,7 +155,7 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     from fedcohort.engines.local import build_module
     from fedcohort.federation.featureshift import Space, in_words
     from fedcohort.federation.survey import survey
-    from fedcohort.training.local import DTYPES, state_of
+    from fedcohort.training.shared import DTYPES, state_of
 
     federated, seed = federate(experiment, given), experiment.seed
     federation = federated.federation

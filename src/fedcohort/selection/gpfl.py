@@ -1,16 +1,18 @@
-"""GPFL: clients whose updates point where the global model went, and those seldom tried. Not the personalised method of that name.
+"""GPFL: clients with updates that point along the global update, and a bonus for clients that were rarely selected.
 
     c_i = ⟨d_i, g⟩/‖g‖,   d_i ← μ·d_i + (1 − μ)·Δ_i  when client i takes part (d_i = Δ_i the first time)
     score_i = n·softmax(c_i/σ_c) + a·decay^(t−1)·√(2 ln t/n_i);   S_t = the top k
 
-g is the last global update, the mean of the admitted updates weighted by N_i; σ_c is the standard deviation of c over the n available
-clients with an update, and the factor n makes the average client's first term 1. n_i are selections. A client that was never selected
-comes first; one that was, but never sent an update, counts with the average 1. No client is asked for anything.
+g is the last global update, the mean of the admitted updates weighted by N_i. σ_c is the standard deviation of c over the n available
+clients with an update, and the factor n makes the first term of the average client 1. n_i is the number of selections of client i. A
+client that was never selected comes first; for a client that was selected but never sent an update, the first term is 1. No client is
+asked a question.
 
-Memory is 4·m·P bytes; above ``memory_limit`` the run is refused before it begins.
+The averages d_i take 4·m·P bytes. If that is more than ``memory_limit``, the run is refused before it begins.
 
 After Na, Liang, Yiu, "GPFL: A Gradient Projection-Based Client Selection Framework for Efficient Federated Learning", 2024,
-arXiv:2403.17833; the text was not at hand, and the exact form is ours.
+arXiv:2403.17833. We did not have access to the text, and the exact form is ours. A personalization method of the same name is
+unrelated.
 """
 
 import math
@@ -32,7 +34,7 @@ __all__ = ["GPFL"]
 
 @parameters
 class GPFL(Selector):
-    """k clients whose updates point where the global update went, with a bonus for those seldom tried."""
+    """k clients with updates that point along the global update, and a bonus for clients that were rarely selected."""
 
     card: ClassVar[Card] = Card(
         source="after Na, Liang, Yiu 2024, arXiv:2403.17833",
@@ -43,16 +45,16 @@ class GPFL(Selector):
     needs: ClassVar[frozenset[str]] = frozenset({"update"})
 
     a: Annotated[float, Ge(0)] = 1.0
-    """Weight of the bonus for those seldom tried, at first."""
+    """Weight of the bonus for rarely selected clients in the first round."""
     decay: Annotated[float, Gt(0), Le(1)] = 0.98
-    """What this weight is multiplied by every round."""
+    """Factor by which this weight is multiplied in every round."""
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
-    """Weight of the past in the average of a client's updates (μ)."""
+    """Weight of past updates in the average of a client's updates (μ)."""
     memory_limit: Annotated[float, Gt(0)] = 4.0
-    """The most GiB that the averages may take."""
+    """Largest memory for the averages, in GiB."""
 
     def setup(self, census: Census) -> None:
-        """No update is known."""
+        """Start without updates."""
         super().setup(census)
         self._check_memory(census.num_parameters)
         self.directions: Values | None = None
@@ -61,7 +63,7 @@ class GPFL(Selector):
         self.selections = np.zeros(census.num_clients, dtype=np.int64)
 
     def select(self, round: Round) -> Cohort:
-        """The top k."""
+        """Select the k clients with the highest scores."""
         i = round.available
         projection = self._projections(i)
         fit = np.ones(len(i))
@@ -76,33 +78,32 @@ class GPFL(Selector):
         bonus[tried] = weight * np.sqrt(2 * math.log(round.t) / self.selections[i][tried])
         scores = fit + bonus
         terms = {"projection": projection, "fit": fit, "bonus": bonus}
-        return Cohort(round.top(scores), why=Why(i, scores, terms, "along the global update, seldom tried first"))
+        return Cohort(round.top(scores), why=Why(i, scores, terms, "along the global update, rarely selected first"))
 
     def _projections(self, clients: Indices) -> Values:
-        """c_i; NaN where nothing is known."""
+        """c_i of these clients; NaN for a client without an update."""
         if self.directions is None or self.global_update is None:
             return np.full(len(clients), np.nan)
         length = max(float(np.sqrt(np.einsum("j,j->", self.global_update, self.global_update))), 1e-12)
-        along = (
-            np.einsum("ij,j->i", self.directions, self.global_update)[clients] / length
-        )  # no BLAS: the same bits on any threads
+        # Unlike BLAS, einsum gives the same bits with any number of threads.
+        along = np.einsum("ij,j->i", self.directions, self.global_update)[clients] / length
         return np.where(self.known[clients], along.astype(np.float64), np.nan)
 
     def observe(self, outcome: Outcome) -> None:
-        """Count the cohort, and fold its updates into the averages."""
+        """Count selections, and add the new updates to the averages."""
         self.selections[outcome.cohort.clients] += 1
         rows = outcome.billed_report("update")
-        if rows.ndim != 2:  # nobody sent one
+        if rows.ndim != 2:  # no client sent an update
             return
-        came = outcome.trained & np.isfinite(rows).all(axis=1)
-        if not came.any():
+        received = outcome.trained & np.isfinite(rows).all(axis=1)
+        if not received.any():
             return
         if self.directions is None:
             self._check_memory(rows.shape[1])
             self.directions = np.zeros((self.census.num_clients, rows.shape[1]), dtype=np.float32)
-        clients = outcome.cohort.clients[came]
+        clients = outcome.cohort.clients[received]
         past = np.where(self.known[clients], self.momentum, 0.0)[:, None]
-        self.directions[clients] = past * self.directions[clients] + (1 - past) * rows[came]
+        self.directions[clients] = past * self.directions[clients] + (1 - past) * rows[received]
         self.known[clients] = True
         if outcome.admitted.any():
             weights = self.census.num_samples[outcome.cohort.clients[outcome.admitted]].astype(np.float64)

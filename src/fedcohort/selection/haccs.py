@@ -1,17 +1,17 @@
-"""HACCS: clients are clustered by their labels once; every round clusters are given seats, and the fastest of each take them.
+"""HACCS: clients are clustered by their labels once; in every round, clusters get seats, and their fastest clients fill them.
 
-Normalised label histograms are clustered by OPTICS (cut at distance eps, two clients make a cluster); a client that is near nobody
-is a cluster of its own. With a cluster's latency the mean time of its available clients, and its loss the mean square of their last
-losses,
+OPTICS clusters the normalized label histograms, cut at distance eps. Two clients are enough for a cluster, and a client that is close
+to no other is a cluster of its own. In every round, the latency of a cluster is the mean time of its available clients, its loss is
+the mean square of their last losses, and
 
     weight_c = ρ·(1 − latency_c/max latency) + (1 − ρ)·loss_c/Σ loss
 
-The first ⌊deterministic·k⌋ seats go to the clusters in order of weight, one each and round again; every other seat goes to a cluster
-drawn ∝ weight. Inside a cluster the fastest available client that is left takes the seat. A cluster of which no loss is known
-counts with the highest (R3); clients are asked once for their speed.
+The first ⌊deterministic·k⌋ seats go to the clusters in order of weight, one seat each, and repeatedly if seats are left. Every other
+seat goes to a cluster drawn ∝ weight. Each seat of a cluster is filled by the fastest of its available clients not selected yet. If a
+cluster has no known loss, its loss is the highest of the others (R3). Clients are asked once for their speed.
 
 Wolfrath, Sreekumar, Kumar, Wang, Chandra, "HACCS: Heterogeneity-Aware Clustered Client Selection for Accelerated Federated
-Learning", IPDPS 2022; code NS-PhD-Research/HACCS. How many seats are given without a draw is not stated there.
+Learning", IPDPS 2022; code NS-PhD-Research/HACCS. They do not state how many seats are given without a draw.
 """
 
 import math
@@ -29,12 +29,12 @@ from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.questions import Speed
 from fedcohort.selection.selector import Selector
-from fedcohort.selection.speed import ask_speed, nobody_said, times
+from fedcohort.selection.speed import ask_speed, no_stated_times, times
 
 __all__ = ["HACCS"]
 
-MOST = 10_000
-"""Clients; clustering is quadratic."""
+MAX_CLIENTS = 10_000
+"""Largest number of clients, because the cost of clustering is quadratic."""
 
 
 @parameters
@@ -44,85 +44,87 @@ class HACCS(Selector):
     card: ClassVar[Card] = Card(
         source="Wolfrath et al. 2022 (IPDPS); code NS-PhD-Research/HACCS",
         status="ours",
-        asks="the label histogram and the speed, once; participants for their training loss",
-        discloses=f"its label histogram, noised if epsilon_dp is given; {Speed.reveals}; its training loss",
+        asks="all clients for their label histogram and speed, once; participants for their training loss",
+        discloses=f"its label histogram, with noise if epsilon_dp is set; {Speed.reveals}; its training loss",
         knows="label histograms; durations",
-        cost=f"O(m²K) once, m at most {MOST:,}; then O(m log m + k·clusters)",
+        cost=f"O(m²K) once, m at most {MAX_CLIENTS:,}; then O(m log m + k·clusters)",
     )
     needs: ClassVar[frozenset[str]] = frozenset({"histogram"})
 
     rho: Annotated[float, Ge(0), Le(1)] = 0.5
-    """Weight of the latency against the loss (ρ)."""
+    """Weight of latency against loss in the weight of a cluster (ρ)."""
     deterministic: Annotated[float, Ge(0), Le(1)] = 0.5
-    """Share of the seats that go to clusters in order of weight, without a draw."""
+    """Share of seats that go to clusters in order of weight; the other seats are drawn."""
     eps: Annotated[float, Gt(0)] = 0.25
-    """Euclidean distance of normalised histograms at which clusters are cut."""
+    """Euclidean distance between normalized histograms at which clusters are cut."""
     min_samples: Annotated[int, Ge(2)] = 2
-    """Clients within this distance that make a cluster."""
+    """Number of clients within this distance that form a cluster."""
     epsilon_dp: Annotated[float, Gt(0)] | None = None
-    """Clients add Laplace noise of scale 1/epsilon_dp to every count; none given means no noise."""
+    """Clients add Laplace noise of scale 1/epsilon_dp to every count of their histogram; no noise if not set."""
 
     def setup(self, census: Census) -> None:
-        """Nobody is in a cluster yet: the noise is drawn in the first round."""
+        """Start without clusters: the first round forms them, because noise is random."""
         super().setup(census)
-        if census.num_clients > MOST:
+        if census.num_clients > MAX_CLIENTS:
             raise UsageError(
-                f"selection.name = 'haccs': {census.num_clients:,} clients; clustering them by histograms is quadratic, and done "
-                f"for at most {MOST:,}; use 'stratified', or fewer clients"
+                f"selection.name = 'haccs': {census.num_clients:,} clients; clustering takes quadratic time, so haccs supports "
+                f"at most {MAX_CLIENTS:,}; use 'stratified', or fewer clients"
             )
         self.cluster: Indices | None = None
-        self.said = nobody_said(census.num_clients)
+        self.said = no_stated_times(census.num_clients)
         self.last_loss = np.full(census.num_clients, np.nan)
 
     def select(self, round: Round) -> Cohort:
-        """Weigh the clusters, give away the seats."""
+        """Compute the weights of clusters, and give the seats to their fastest clients."""
         i = round.available
         if self.cluster is None:
-            self.cluster = self._clustered(round.rng)
+            self.cluster = self._form_clusters(round.rng)
         ask_speed(round, self.said, i)
         seconds = times(round, self.said)[i]
         names, cluster = np.unique(self.cluster[i], return_inverse=True)
         weights, terms = self._weights(cluster, len(names), seconds, self.last_loss[i])
-        patience = np.where(np.isfinite(seconds), seconds, np.inf)
-        queue = np.lexsort((round.rng.random(len(i)), patience, cluster))  # cluster by cluster, the fastest first
-        first = np.searchsorted(cluster[queue], np.arange(len(names)))
-        ends = np.append(first[1:], len(queue))
+        unknown_last = np.where(np.isfinite(seconds), seconds, np.inf)
+        # Clients sorted by cluster, and inside each cluster the fastest first.
+        queue = np.lexsort((round.rng.random(len(i)), unknown_last, cluster))
+        next_in = np.searchsorted(cluster[queue], np.arange(len(names)))
+        ends = np.append(next_in[1:], len(queue))
         clients = []
-        for seat in self._seats(weights, ends - first, round):
-            clients.append(i[queue[first[seat]]])
-            first[seat] += 1
+        for winner in self._seats(weights, ends - next_in, round):
+            clients.append(i[queue[next_in[winner]]])
+            next_in[winner] += 1
         note = f"seats for {len(names)} clusters by latency and loss, the fastest of each"
         wide = {"cluster": names[cluster].astype(np.float64), "duration": seconds}
         wide |= {name: values[cluster] for name, values in terms.items()}
         return Cohort(np.array(clients, dtype=np.int64), why=Why(i, weights[cluster], wide, note))
 
-    def _clustered(self, rng: np.random.Generator) -> Indices:
-        """The cluster of every client; those without samples are in none (−1)."""
+    def _form_clusters(self, rng: np.random.Generator) -> Indices:
+        """The cluster of every client; −1 for clients without samples."""
         from sklearn.cluster import OPTICS
 
-        assert self.census.histogram is not None  # the needs saw to it
+        assert self.census.histogram is not None  # guaranteed by ``needs``
         counts = self.census.histogram.astype(np.float64)
         if self.epsilon_dp is not None:
             counts = np.maximum(counts + rng.laplace(scale=1 / self.epsilon_dp, size=counts.shape), 0.0)
             counts[counts.sum(axis=1) == 0] = 1.0
         labels = np.full(len(counts), -1, dtype=np.int64)
-        there = np.flatnonzero(self.census.num_samples)
-        shares = counts[there] / np.maximum(counts[there].sum(axis=1, keepdims=True), 1e-12)
-        found = np.full(len(there), -1)
-        if len(there) >= self.min_samples:
+        with_samples = np.flatnonzero(self.census.num_samples)
+        fractions = counts[with_samples] / np.maximum(counts[with_samples].sum(axis=1, keepdims=True), 1e-12)
+        cluster = np.full(len(with_samples), -1)
+        if len(with_samples) >= self.min_samples:
             optics = OPTICS(min_samples=self.min_samples, max_eps=self.eps, eps=self.eps, cluster_method="dbscan")
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that all are alone is no mistake
-                found = optics.fit(shares).labels_
-        alone = found < 0
-        found[alone] = found.max(initial=-1) + 1 + np.arange(alone.sum())
-        labels[there] = found
+                # OPTICS warns if no two clients are close, which is allowed here.
+                warnings.simplefilter("ignore", UserWarning)
+                cluster = optics.fit(fractions).labels_
+        alone = cluster < 0
+        cluster[alone] = cluster.max(initial=-1) + 1 + np.arange(alone.sum())
+        labels[with_samples] = cluster
         return labels
 
     def _weights(
         self, cluster: Indices, count: int, seconds: Values, losses: Values
     ) -> tuple[Values, dict[str, Values]]:
-        """weight_c of the clusters 0 … count − 1, and what it is made of."""
+        """weight_c of the clusters 0 … count − 1, and its two terms."""
         latency = _means(seconds, cluster, count)
         latency = np.where(np.isnan(latency), np.nanmax(latency, initial=0.0), latency)
         fast = 1 - latency / max(latency.max(initial=0.0), 1e-12)
@@ -132,30 +134,30 @@ class HACCS(Selector):
         return self.rho * fast + (1 - self.rho) * share, {"fast": fast, "share of loss": share}
 
     def _seats(self, weights: Values, members: Indices, round: Round) -> list[int]:
-        """The cluster of each of the k seats."""
+        """The cluster that gets each of the k seats."""
         left = members.copy()
         order = round.top(weights, len(weights), among=np.arange(len(weights)))
         seats: list[int] = []
-        sure = math.floor(self.deterministic * round.k + 1e-9)
-        while len(seats) < sure:
-            turn = order[left[order] > 0][: sure - len(seats)]
-            left[turn] -= 1
-            seats.extend(turn.tolist())
+        without_draw = math.floor(self.deterministic * round.k + 1e-9)
+        while len(seats) < without_draw:
+            one_each = order[left[order] > 0][: without_draw - len(seats)]
+            left[one_each] -= 1
+            seats.extend(one_each.tolist())
         while len(seats) < round.k:
-            seat = int(round.draw(weights[left > 0], 1, among=np.flatnonzero(left > 0))[0])
-            left[seat] -= 1
-            seats.append(seat)
+            drawn = int(round.draw(weights[left > 0], 1, among=np.flatnonzero(left > 0))[0])
+            left[drawn] -= 1
+            seats.append(drawn)
         return seats
 
     def observe(self, outcome: Outcome) -> None:
-        """Keep the losses that came in."""
+        """Store the last finite loss of every client that trained."""
         losses = outcome.billed_report("loss")
-        came = outcome.trained & np.isfinite(losses)
-        self.last_loss[outcome.cohort.clients[came]] = losses[came]
+        known = outcome.trained & np.isfinite(losses)
+        self.last_loss[outcome.cohort.clients[known]] = losses[known]
 
 
 def _means(values: Values, cluster: Indices, count: int) -> Values:
-    """Mean of the finite ``values`` of each cluster; NaN where there are none."""
+    """Mean of the finite ``values`` of each cluster; NaN for a cluster without finite values."""
     known = np.isfinite(values)
     sums = np.bincount(cluster[known], weights=values[known], minlength=count)
     counts = np.bincount(cluster[known], minlength=count)

@@ -1,10 +1,10 @@
 """Loss-proportional sampling: k successive draws with probability ∝ p_i·F_i(w^t)^{1/temperature}.
 
-Power-of-choice, softened: a bridge from sampling by size (temperature → ∞) to the k highest losses (temperature → 0).
+This is a soft form of power-of-choice. It lies between sampling by size (temperature → ∞) and the k highest losses (temperature → 0).
 
-F_i is asked of all available clients, or of ``candidates`` of them drawn uniformly. A loss that is missing or not finite counts 0, and
-such a client is drawn after all others (R4); all losses 0: by size. The weights for ``weights = "cohort"`` are Raj's, which make the
-sum unbiased for Σ p_iΔ_i over the candidates. Ours.
+All available clients are asked for F_i, or ``candidates`` of them, drawn uniformly. A loss that is missing or not finite counts as 0,
+and such a client is drawn after all others (R4). If all losses are 0, clients are drawn by size. The weights for
+``weights = "cohort"`` are Raj's, which make the sum unbiased for Σ p_iΔ_i over the candidates. The method is ours.
 """
 
 from typing import Annotated, ClassVar
@@ -27,24 +27,24 @@ __all__ = ["LossProportional"]
 
 @parameters
 class LossProportional(Selector):
-    """k successive draws, by size times loss. Native weights: uniform."""
+    """k successive draws with probability ∝ size times loss. Native weights: uniform."""
 
     card: ClassVar[Card] = Card(
         source="FedCohort",
         status="ours",
-        asks="every candidate for its loss (n' model downloads, n' forward passes)",
+        asks="every candidate for its loss (n' model downloads, n' forward passes; n' candidates)",
         discloses=LocalLoss.reveals,
         knows="N_i",
     )
     gives: ClassVar[frozenset[str]] = frozenset({"weights"})
 
     temperature: Annotated[float, Gt(0)] = 1.0
-    """The loss counts with the exponent 1/temperature; large values leave it out."""
+    """The exponent of the loss is 1/temperature, so large values ignore the loss."""
     candidates: Annotated[int, Ge(1)] | None = None
-    """Number of candidates, drawn uniformly; none means all that are available."""
+    """Number of candidates, drawn uniformly; all available clients if not set."""
 
     def select(self, round: Round) -> Cohort:
-        """Ask, and draw."""
+        """Ask the candidates for their loss, and draw."""
         if round.k >= len(round.available):
             return all_available(round, self.census.num_samples)
         count = len(round.available) if self.candidates is None else max(self.candidates, round.k)
@@ -60,7 +60,7 @@ class LossProportional(Selector):
 
 
 def _softened(losses: Values, temperature: float) -> Values:
-    """F^{1/temperature}, the largest scaled to 1; 0 where the loss is missing or not finite."""
+    """F^{1/temperature} with the largest scaled to 1; 0 if the loss is missing, negative or not finite."""
     known = np.where(np.isfinite(losses) & (losses > 0), losses, 0.0)
     softened: Values = (known / max(known.max(initial=0.0), 1e-300)) ** (1.0 / temperature)
     return softened

@@ -2,9 +2,9 @@
 
     w^{t+1} = (1/k) Σ_{draws} w_i
 
-A client that is drawn c_i times trains once and counts c_i times (R5), which is what ``weights = "uniform"`` and ``"cohort"`` do with
-the multiplicity; both are unbiased, E[Σ a_iΔ_i] = Σ p_iΔ_i. ``"unbiased"`` divides by the probability of being drawn at all,
-1 − (1 − p_i)^k, instead. The name is for the multinomial distribution of the c_i.
+A client that is drawn c_i times trains once and counts c_i times (R5): ``weights = "uniform"`` and ``"cohort"`` use this multiplicity,
+and both are unbiased, E[Σ a_iΔ_i] = Σ p_iΔ_i. ``"unbiased"`` instead divides by the probability that a client is drawn at least once,
+1 − (1 − p_i)^k. MD stands for the multinomial distribution of the c_i.
 
 Li et al., "Federated Optimization in Heterogeneous Networks", 2018, arXiv:1812.06127, and "On the Convergence of FedAvg on Non-IID
 Data", 2019, arXiv:1907.02189; named and compared in Fraboni et al. 2021, arXiv:2105.05883.
@@ -25,13 +25,13 @@ __all__ = ["MD"]
 
 @parameters
 class MD(Selector):
-    """k draws with replacement, by size of the data. Native weights: uniform (over draws)."""
+    """k draws with replacement, with probability ∝ the number of samples. Native weights: uniform (over draws)."""
 
     card: ClassVar[Card] = Card(source="Li et al. 2018, arXiv:1812.06127", status="code", knows="N_i")
     gives: ClassVar[frozenset[str]] = frozenset({"inclusion", "weights"})
 
     def select(self, round: Round) -> Cohort:
-        """Draw, and count the repeats."""
+        """Draw, and count how often each client was drawn."""
         if round.k >= len(round.available):
             return all_available(round, self.census.num_samples)
         p = shares(self.census.num_samples[round.available])

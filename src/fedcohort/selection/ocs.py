@@ -1,21 +1,22 @@
-"""Optimal client sampling: every candidate trains, and sends its update with a probability that grows with the update's norm.
+"""Optimal client sampling: every candidate trains, and sends its update with a probability that grows with the norm of the update.
 
 1. every candidate trains and reports u_i = p_i‖Δ_i‖₂, p_i = N_i/Σ over the candidates
-2. the server answers with a probability π_i, Σπ_i = k, that minimises the variance of the aggregate:
+2. the server answers with a probability π_i, Σπ_i = k, that minimizes the variance of the aggregate:
        ocs    u ascending, l the largest integer with 0 < k + l − n' ≤ Σ_{j≤l} u_(j)/u_(l), n' candidates;
               π_i = (k + l − n')·u_i/Σ_{j≤l} u_(j) for the l smallest, 1 for the others
-       aocs   π_i = min(1, k·u_i/Σu), then up to j_max times, over the i with π_i < 1, of whom there are I and whose π have
-              the sum P: C = (k − n' + I)/P, π_i ← min(1, C·π_i), until C ≤ 1. Only sums are needed, so that with secure
-              aggregation no norm leaves a client. Here the server works the sums out from the norms, and learns these
-3. every candidate sends its update with probability π_i: independent coins, k updates on average, none at all perhaps (R10)
+       aocs   π_i = min(1, k·u_i/Σu); then, up to j_max times, over the I candidates with π_i < 1, with the sum P of their π:
+              C = (k − n' + I)/P, π_i ← min(1, C·π_i), until C ≤ 1. This needs sums only, so with secure aggregation no norm
+              leaves a client. Here the server learns the norms, and computes the sums from them
+3. every candidate sends its update with probability π_i, independently; k updates on average, and possibly none (R10)
 
-The candidates are all available clients, or ``candidates`` of them drawn uniformly (the authors' code: 32, of whom 3 are expected).
+The candidates are all available clients, or ``candidates`` of them, drawn uniformly (the authors' code: 32, of which 3 are expected
+to send).
 
-The method's own weights are unbiased: w^{t+1} = w^t + server_lr·Σ_{i∈S_t} (p_i/π_i)Δ_i, not normalised. Use ``weights = "cohort"``
-for them, or ``"unbiased"``, which divides N_i/N by the probability over the draw of the candidates, too.
+The weights of the paper are unbiased and not normalized: w^{t+1} = w^t + server_lr·Σ_{i∈S_t} (p_i/π_i)Δ_i. Use ``weights = "cohort"``
+for them. ``"unbiased"`` divides N_i/N by the probability that includes the draw of the candidates.
 
-u_i = 0 gives π_i = 0; all u = 0 gives π = k/n'. A candidate whose norm is missing or not finite is no candidate (R4). With k or
-fewer available all take part, and nobody is asked (R1).
+If u_i = 0, π_i = 0; if all u are 0, π = k/n'. A client with a norm that is missing or not finite is not a candidate (R4). If k or
+fewer clients are available, all of them train and send their updates, and no question is asked (R1).
 
 Chen, Horváth, Richtárik, "Optimal Client Sampling for Federated Learning", 2020, arXiv:2010.13723; code:
 SamuelHorvath/FL-optimal-client-sampling, simple_fedavg_tff.py.
@@ -41,7 +42,7 @@ __all__ = ["AOCS", "OCS", "approximate"]
 
 @parameters
 class OCS(Selector):
-    """Every candidate trains; about k send their update, with the probabilities of least variance. Native weights: cohort."""
+    """Every candidate trains, and about k send their update, with the probabilities of least variance. Native weights: cohort."""
 
     card: ClassVar[Card] = Card(
         source="Chen, Horváth, Richtárik 2020, arXiv:2010.13723",
@@ -55,10 +56,10 @@ class OCS(Selector):
     variable_size: ClassVar[bool] = True
 
     candidates: Annotated[int, Ge(1)] | None = None
-    """Number of candidates, drawn uniformly; none means all that are available."""
+    """Number of candidates, drawn uniformly; all available clients if not set."""
 
     def select(self, round: Round) -> Cohort:
-        """Ask, work out the probabilities, flip the coins."""
+        """Ask for the norms, compute the probabilities, and draw each candidate independently."""
         if round.k >= len(round.available):
             return all_available(round, self.census.num_samples)
         count = len(round.available) if self.candidates is None else max(self.candidates, round.k)
@@ -79,33 +80,34 @@ class OCS(Selector):
         )
 
     def probabilities(self, u: Values, k: int) -> Values:
-        """π_i of every candidate, from u_i = p_i‖Δ_i‖."""
+        """π_i of every candidate, computed from u_i = p_i‖Δ_i‖."""
         return proportional(u, k)
 
 
 @parameters
 class AOCS(OCS):
-    """As ocs, with probabilities that need sums over the clients only. Native weights: cohort."""
+    """Like ocs, with probabilities that need only sums over the clients. Native weights: cohort."""
 
     card: ClassVar[Card] = Card(
         source="Chen, Horváth, Richtárik 2020, arXiv:2010.13723",
         status="code",
-        asks="every candidate to train, and the candidates together for a few sums over the norms of their updates",
-        discloses="with secure aggregation nothing but sums; here the server learns the norms",
+        asks="every candidate to train, and the candidates together for a few sums over the norms of their updates "
+        "(n' model downloads, n' trainings)",
+        discloses="sums only, with secure aggregation; here the server learns the norm of its update",
         knows="N_i",
         cost="O(m·j_max)",
     )
 
     j_max: Annotated[int, Ge(0)] = 4
-    """Corrections of the probabilities at most."""
+    """Largest number of corrections of the probabilities."""
 
     def probabilities(self, u: Values, k: int) -> Values:
-        """π_i of every candidate, from u_i = p_i‖Δ_i‖."""
+        """π_i of every candidate, computed from u_i = p_i‖Δ_i‖."""
         return approximate(u, k, self.j_max)
 
 
 def approximate(u: Values, k: int, j_max: int = 4) -> Values:
-    """AOCS's probabilities.
+    """The probabilities π_i of aocs for ``u`` [n] and a sum of at most ``k``, after at most ``j_max`` corrections, float64 [n].
 
     >>> approximate(np.array([0.1, 0.2, 0.3, 0.4, 2.0]), 2, j_max=0).round(4)
     array([0.0667, 0.1333, 0.2   , 0.2667, 1.    ])

@@ -1,29 +1,30 @@
-"""Oort: clients whose data teach the model most, per time; a part of every cohort explores, and a pacer says how slow is too slow.
+"""Oort: clients with useful data and short times; part of every cohort explores, and a pacer adjusts the preferred duration.
 
-The statistical utility of a client is U_i = |B_i|·√(mean of ℓ_j² over B_i): B_i are the samples it trained on, ℓ_j the loss of
-each when it was first visited. In round R, over the explored clients (those who reported a utility) that are available:
+The statistical utility of a client is U_i = |B_i|·√(mean of ℓ_j² over B_i), where B_i are the samples it trained on, and ℓ_j is the
+loss of sample j when training first visited it. In round R, over the available clients that are explored (they have reported a
+utility):
 
-    clip    U_i ← min(U_i, the 95 % quantile of all U)
+    clip    U_i ← min(U_i, the 95% quantile of all U)
     util_i = (U_i − U_min)/(U_max − U_min) + √(0.1·ln R/L_i),     U_min = 0.999·min U,  L_i the last round with i
     util_i ← util_i·(T/D_i)^α   if D_i > T                        D_i the time of client i, T the preferred duration
     k_x    = min(|unexplored|, ⌊ε·k + ½⌋),  k_e = min(k − k_x, |explored|),   ε = max(ε·decay^(R−1), ε_min)
-    W      = {i: util_i ≥ 0.95·(the k_e-th highest util)};  k_e of W are drawn ∝ util, without replacement
-    the others are drawn among the unexplored with probability ∝ 1/D_i, D_i as they say themselves
+    W      = {i: util_i ≥ 0.95·(the k_e-th highest util)};  k_e clients of W are drawn ∝ util, without replacement
+    the other clients are drawn from the unexplored ones with probability ∝ 1/D_i, where D_i is the time that the client states
 
-If these are not enough, the explored with the highest utility fill up, and then the blacklisted. The first round is random.
+If the explored and unexplored clients are not enough, clients from the blacklist fill the cohort. The first round is random.
 
-The pacer: T is a percentile (30) of the durations of all clients. Every W = 20 rounds, with prev and cur the sums over W rounds of the
-mean utility of the exploited clients: ``flat`` (FedScale) raises the percentile by 5 if |cur − prev| ≤ 0.1·prev (100 means T = ∞)
-and lowers it by 5 if |cur − prev| ≥ 5·prev; ``paper`` raises it if cur < prev.
+Pacer: T is a percentile (30) of the durations of all clients. Every W = 20 rounds, it compares prev and cur, the sums over the last
+two windows of W rounds of the mean utility of the exploited clients. ``flat`` (FedScale) raises the percentile by 5 if |cur − prev| ≤
+0.1·prev (100 means T = ∞), and lowers it by 5 if |cur − prev| ≥ 5·prev. ``paper`` raises it if cur < prev.
 
-A client that was invited and did not come back in time (or failed, or reported no number) gets the mean utility of its round: it
-counts as explored, as in FedScale. Over-commitment is the server's business and not Oort's: ``systems.overcommit = 1.3`` invites
-1.3·k clients for any strategy, k is then 1.3·k above, and the slow ones are those who do not come back in time.
+A selected client that did not train in time (or failed, or reported a utility that is not finite) gets the mean utility of its round,
+so it counts as explored, as in FedScale. Over-commitment is a setting of the server: with ``systems.overcommit = 1.3``, any strategy
+selects 1.3·k clients (k above is then this number), and the slow clients are those that miss the end of the round.
 
-Where paper and FedScale's code differ, the parameters choose; the defaults are the paper's, but for utilities on a common scale and
-the pacer's percentiles. FedScale: ``epsilon_min = 0.3, cut_off = 0.05, pool = 10, clip_quantile = 0.9, exploration = "size"``.
-The paper's blacklist: ``blacklist_rounds = 10``; its scale: ``utility_scale = "raw"``. Two defects of FedScale's are not copied: its
-clients report the last mini-batch only, and its cut is taken one position too far.
+If the paper and FedScale's code differ, parameters choose between them. The defaults are the paper's, except for utilities on a
+common scale and the percentiles of the pacer. For FedScale, set ``epsilon_min = 0.3, cut_off = 0.05, pool = 10, clip_quantile = 0.9,
+exploration = "size"``. For the paper's blacklist, set ``blacklist_rounds = 10``; for its scale, ``utility_scale = "raw"``. Two
+defects of FedScale are not copied: its clients report the last mini-batch only, and its cut-off is one position too low.
 
 Lai, Zhu, Madhyastha, Chowdhury, "Oort: Efficient Federated Learning via Guided Participant Selection", OSDI 2021,
 arXiv:2010.06081, Algorithm 1; code SymbioticLab/FedScale, thirdparty/oort/oort.py.
@@ -43,81 +44,81 @@ from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.questions import Speed
 from fedcohort.selection.selector import Selector
-from fedcohort.selection.speed import ask_speed, nobody_said, times
+from fedcohort.selection.speed import ask_speed, no_stated_times, times
 
 __all__ = ["Oort"]
 
 SHOWN = 2**12
-"""Available clients of whom the reasons say that they have no score; the record keeps fewer."""
+"""Number of available clients without a score that the reasons list; the record keeps fewer."""
 
 
 @parameters
 class Oort(Selector):
-    """k clients drawn by statistical utility and speed, a shrinking part of them new ones."""
+    """k clients drawn by statistical utility and speed, with a shrinking share of new clients."""
 
     card: ClassVar[Card] = Card(
         source="Lai et al. 2021, arXiv:2010.06081, Algorithm 1; code SymbioticLab/FedScale, thirdparty/oort",
         status="code",
         asks="participants for the root mean square of their losses (1 number with the update); new clients for their speed, once",
-        discloses="its squared training loss in each round it takes part in; " + Speed.reveals,
+        discloses="its squared training loss in each round in which it trains; " + Speed.reveals,
         knows="N_i; durations",
         cost="O(m log m)",
     )
 
     epsilon: Annotated[float, Ge(0), Le(1)] = 0.9
-    """Share of the cohort that explores, at first (ε)."""
+    """Initial share of the cohort that explores (ε)."""
     epsilon_decay: Annotated[float, Gt(0), Le(1)] = 0.98
-    """What ε is multiplied by every round."""
+    """Factor by which ε is multiplied in every round."""
     epsilon_min: Annotated[float, Ge(0), Le(1)] = 0.2
-    """The least ε; FedScale takes 0.3."""
+    """Lower bound of ε (ε_min); FedScale uses 0.3."""
     alpha_oort: Annotated[float, Ge(0)] = 2.0
     """Exponent of the penalty (T/D)^α for clients slower than the preferred duration; 0 ignores time."""
     cut_off: Annotated[float, Ge(0), Le(1)] = 0.95
-    """Clients at this share of the k_e-th highest utility, or above, can be drawn; FedScale takes 0.05."""
+    """Clients with at least this share of the k_e-th highest utility can be drawn; FedScale uses 0.05."""
     pool: Annotated[int, Ge(0)] = 0
-    """At least pool·k_e clients can be drawn, whatever the cut-off says; FedScale takes 10."""
+    """The pool·k_e clients with the highest utility can be drawn even if they are below the cut-off; FedScale uses 10."""
     clip_quantile: Annotated[float, Gt(0), Le(1)] = 0.95
-    """Utilities above this quantile count as the quantile, so that outliers do not rule; FedScale takes 0.9."""
+    """Quantile at which utilities are clipped, so that outliers do not dominate; FedScale uses 0.9."""
     utility_scale: Literal["normalised", "raw"] = "normalised"
-    """Statistical utility on the scale of 0 to 1 over the explored clients (code), or as it is (paper)."""
+    """Scale of the statistical utility: normalised to [0, 1] over the explored clients (code), or raw (paper)."""
     round_threshold: Annotated[float, Gt(0), Le(100)] = 30.0
-    """The preferred duration T is this percentile of the clients' durations, at first; 100 means no preference."""
+    """Initial percentile of the clients' durations for the preferred duration T; 100 means no preference."""
     pacer_rule: Literal["flat", "paper"] = "flat"
-    """When the preferred duration changes: flat (FedScale) when utility stands still or jumps, paper when it has fallen."""
+    """Rule of the pacer: flat changes T if utility is stable or jumps (FedScale), paper if utility has fallen."""
     pacer_window: Annotated[int, Ge(1)] = 20
-    """Rounds W between two looks of the pacer."""
+    """Number of rounds W after which the pacer may change T."""
     pacer_step: Annotated[float, Ge(0)] = 5.0
-    """By how many percent the pacer moves; 0 turns it off."""
+    """Step of the pacer in percentage points; 0 disables the pacer."""
     exploration: Literal["speed", "size"] = "speed"
-    """Unexplored clients are drawn ∝ 1/duration as they say themselves, or ∝ samples with the penalty for slow ones among the
-    5·k_x with most (FedScale). Where nobody says anything, ∝ samples."""
+    """Weights for drawing unexplored clients: speed (1/D_i with the times that they state, or numbers of samples if no client states
+    one), or size (numbers of samples, with the penalty for slow clients, among the 5·k_x largest; FedScale)."""
     samples_per_round: Annotated[int, Ge(1)] | None = None
-    """The most samples that a client trains on in a round, for exploration by size (H·B); none given means all it has."""
+    """Largest number of samples that a client trains on in a round, for exploration by size (H·B); no limit if not set."""
     blacklist_rounds: Annotated[int, Ge(0)] | None = None
-    """Clients that were selected more often than this are left out as long as others are there; none given means never."""
+    """Clients that were selected more often than this are blacklisted, unless the others are not enough; no blacklist if not set."""
     blacklist_share: Annotated[float, Ge(0), Le(1)] = 0.3
-    """At most this share of all clients is blacklisted, those first who were selected most."""
+    """Largest share of all clients that is blacklisted; the most often selected clients come first."""
     fairness: Annotated[float, Ge(0), Le(1)] = 0.0
     """Weight f of fairness: util ← (1 − f)·util + f·(max c − c_i)/(max c − min c), with c_i the selections of client i."""
 
     def setup(self, census: Census) -> None:
-        """Nobody explored."""
+        """Start without explored clients."""
         super().setup(census)
         m = census.num_clients
         self.utility = np.full(m, np.nan)
         self.last_round = np.zeros(m, dtype=np.int64)
         self.selections = np.zeros(m, dtype=np.int64)
-        self.said = nobody_said(m)
+        self.said = no_stated_times(m)
         self.threshold = self.round_threshold
         self.history: list[float] = []
 
     # --- choosing ----------------------------------------------------------------------------------------------------------
 
     def select(self, round: Round) -> Cohort:
-        """Exploit the explored by utility, explore the others, fill up."""
+        """Draw explored clients by utility and unexplored ones by speed or size; fill up from the blacklist."""
         i = round.available
-        known, unknown = self._eligible(round, np.isfinite(round.of(self.utility)))
-        old, new = i[known], i[unknown]
+        explored, unexplored = self._eligible(round, np.isfinite(round.of(self.utility)))
+        old, new = i[explored], i[unexplored]
         if round.t > 1 and self.exploration == "speed":
             ask_speed(round, self.said, new)
         durations = times(round, self.said)
@@ -129,52 +130,52 @@ class Oort(Selector):
             to_explore = min(len(new), math.floor(self.epsilon_at(round.t) * round.k + 0.5))
             exploited = self._exploit(round, old, scores, min(round.k - to_explore, len(old)))
             to_explore = min(round.k - len(exploited), len(new))
-            weights = self._exploration_weights(new, round.of(durations)[unknown], preferred, to_explore)
+            weights = self._exploration_weights(new, round.of(durations)[unexplored], preferred, to_explore)
             chosen = np.concatenate([exploited, round.draw(weights, to_explore, among=new)])
-            filled = self._fill_up(round, chosen, old, scores)
+            filled = self._fill_up(round, chosen)
             chosen = np.concatenate([chosen, filled])
             note = f"{len(exploited)} by utility, {to_explore} exploring, preferred duration {preferred:.6g}"
-            note += f", {len(filled)} to fill up" if len(filled) else ""
-        return Cohort(chosen, why=self._why(i, chosen, known, scores, terms | {"duration": durations[old]}, note))
+            note += f", {len(filled)} from the blacklist" if len(filled) else ""
+        return Cohort(chosen, why=self._why(i, chosen, explored, scores, terms | {"duration": durations[old]}, note))
 
     def epsilon_at(self, t: int) -> float:
-        """ε of round ``t``, after t − 1 updates."""
+        """ε in round ``t``, after t − 1 decays."""
         return max(self.epsilon * self.epsilon_decay ** (t - 1), self.epsilon_min)
 
     def utilities(
         self, t: int, clients: Indices, durations: Values, preferred: float
     ) -> tuple[Values, dict[str, Values]]:
-        """util_i of explored ``clients`` in round ``t``, and what it is made of."""
+        """util_i of the explored ``clients`` in round ``t``, and its terms, each float64 [n]."""
         if len(clients) == 0:
             return np.zeros(0), {"statistical": np.zeros(0), "temporal": np.zeros(0), "system": np.zeros(0)}
-        everybody = self.utility[np.isfinite(self.utility)]
-        utility = np.minimum(self.utility[clients], _at_quantile(everybody, self.clip_quantile))
+        all_known = self.utility[np.isfinite(self.utility)]
+        utility = np.minimum(self.utility[clients], _at_quantile(all_known, self.clip_quantile))
         if self.utility_scale == "normalised":
             low, high = 0.999 * utility.min(), utility.max()
             utility = (utility - low) / max(high - low, 1e-4)
         temporal = np.sqrt(0.1 * math.log(t) / np.maximum(self.last_round[clients], 1))
         seconds = durations[clients]
-        slow = seconds > preferred  # false where the duration is not known
+        slow = seconds > preferred  # False if the duration is unknown (NaN)
         system = np.ones(len(clients))
         system[slow] = (preferred / seconds[slow]) ** self.alpha_oort
         scores = (utility + temporal) * system
         if self.fairness:
             counts = self.selections[clients]
-            behind = (counts.max() - counts) / max(counts.max() - counts.min(), 1)
-            scores = (1 - self.fairness) * scores + self.fairness * behind
+            rarely_selected = (counts.max() - counts) / max(counts.max() - counts.min(), 1)
+            scores = (1 - self.fairness) * scores + self.fairness * rarely_selected
         return scores, {"statistical": utility, "temporal": temporal, "system": system}
 
     def _exploit(self, round: Round, clients: Indices, scores: Values, count: int) -> Indices:
-        """``count`` of those near the ``count``-th highest score or above, ∝ score."""
+        """``count`` draws ∝ score from the clients above the cut-off or in the pool."""
         if count <= 0:
             return clients[:0]
-        near = scores >= self.cut_off * nth_highest(scores, count)
+        high = scores >= self.cut_off * nth_highest(scores, count)
         if self.pool:
-            near |= scores >= nth_highest(scores, min(self.pool * count, len(scores)))
-        return round.draw(scores[near], count, among=clients[near])
+            high |= scores >= nth_highest(scores, min(self.pool * count, len(scores)))
+        return round.draw(scores[high], count, among=clients[high])
 
     def _exploration_weights(self, clients: Indices, seconds: Values, preferred: float, count: int) -> Values:
-        """What each of ``clients`` weighs among those who are new; ``seconds``, their times, may be written to."""
+        """Weights for drawing ``count`` of the unexplored ``clients``. May overwrite ``seconds``, their times."""
         known = np.isfinite(seconds)
         if self.exploration == "speed" and known.any():
             if not known.all():
@@ -190,29 +191,26 @@ class Oort(Selector):
         sizes[slow] *= (preferred / seconds[slow]) ** self.alpha_oort
         return np.where(sizes >= nth_highest(sizes, min(5 * count, len(sizes))), sizes, 0.0)
 
-    def _fill_up(self, round: Round, chosen: Indices, old: Indices, scores: Values) -> Indices:
-        """The best explored, and then the blacklisted, when the others are not enough."""
+    def _fill_up(self, round: Round, chosen: Indices) -> Indices:
+        """Blacklisted clients, drawn uniformly, if ``chosen`` has fewer than k clients."""
         missing = round.k - len(chosen)
         if missing == 0:
             return chosen[:0]
-        left = ~np.isin(old, chosen)
-        explored = round.top(scores[left], missing, among=old[left])
-        others = np.setdiff1d(round.available, np.concatenate([chosen, old]))
-        return np.concatenate([explored, round.sample(missing - len(explored), among=others)])
+        return round.sample(missing, among=np.setdiff1d(round.available, chosen))
 
     def _eligible(self, round: Round, explored: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which of the available clients are explored, and which are not, without those who were selected too often."""
+        """Which available clients are explored, and which are not, bool [n] each; blacklisted clients are in neither."""
         if self.blacklist_rounds is None:
             return explored, ~explored
-        listed = np.zeros(self.census.num_clients, dtype=bool)
+        blacklisted = np.zeros(self.census.num_clients, dtype=bool)
         often = np.flatnonzero(self.selections > self.blacklist_rounds)
         at_most = math.floor(self.blacklist_share * self.census.num_clients + 1e-9)
-        listed[round.top(self.selections[often].astype(np.float64), at_most, among=often)] = True
-        eligible = ~round.of(listed)
+        blacklisted[round.top(self.selections[often].astype(np.float64), at_most, among=often)] = True
+        eligible = ~round.of(blacklisted)
         return explored & eligible, ~explored & eligible
 
     def _preferred(self, durations: Values) -> float:
-        """T: the percentile of all known durations; no preference at 100 % or when nothing is known."""
+        """T: the percentile of all known durations, or ∞ at 100% or without known durations."""
         finite = np.isfinite(durations)
         if self.threshold >= 100 or not finite.any():
             return math.inf
@@ -227,37 +225,38 @@ class Oort(Selector):
         terms: dict[str, Values],
         note: str,
     ) -> Why:
-        """Scores and terms of those who can be exploited; of a million others, who have none, a few stand for all."""
-        clients, place = available, np.flatnonzero(explored)
-        if len(place) <= SHOWN:
-            clients = np.union1d(available[:SHOWN], np.concatenate([chosen, available[place]]))
-            place = np.searchsorted(clients, available[place])
+        """Scores and terms of the eligible explored clients, and at most ``SHOWN`` of the clients without a score."""
+        clients, positions = available, np.flatnonzero(explored)
+        if len(positions) <= SHOWN:
+            clients = np.union1d(available[:SHOWN], np.concatenate([chosen, available[positions]]))
+            positions = np.searchsorted(clients, available[positions])
 
-        def spread(values: Values) -> Values:
-            wide = np.full(len(clients), np.nan)
-            wide[place] = values
-            return wide
+        def aligned(values: Values) -> Values:
+            """``values`` of the explored clients, aligned with ``clients``; NaN for the others."""
+            with_nan = np.full(len(clients), np.nan)
+            with_nan[positions] = values
+            return with_nan
 
-        return Why(clients, spread(scores), {name: spread(values) for name, values in terms.items()}, note)
+        return Why(clients, aligned(scores), {name: aligned(values) for name, values in terms.items()}, note)
 
     # --- learning ----------------------------------------------------------------------------------------------------------
 
     def observe(self, outcome: Outcome) -> None:
-        """Keep the utilities that came in; who was invited and did not report gets their mean. Then the pacer looks."""
+        """Store the reported utilities, and their mean for selected clients without one; then run the pacer."""
         clients = outcome.cohort.clients
-        reported = outcome.billed_report("samples") * np.sqrt(outcome.billed_report("square_loss"))
-        came = outcome.trained & np.isfinite(reported)
-        exploited = came & np.isfinite(self.utility[clients])
-        self.history = [*self.history, _mean(reported[exploited])][-2 * self.pacer_window :]
+        utility = outcome.billed_report("samples") * np.sqrt(outcome.billed_report("square_loss"))
+        reported = outcome.trained & np.isfinite(utility)
+        exploited = reported & np.isfinite(self.utility[clients])
+        self.history = [*self.history, _mean(utility[exploited])][-2 * self.pacer_window :]
         self.selections[clients] += 1
         self.last_round[clients] = outcome.t
-        if came.any():
-            self.utility[clients] = np.where(came, reported, _mean(reported[came]))
+        if reported.any():
+            self.utility[clients] = np.where(reported, utility, _mean(utility[reported]))
         if outcome.t >= 2 * self.pacer_window and outcome.t % self.pacer_window == 0:
             self._pace()
 
     def _pace(self) -> None:
-        """Accept slower clients when there is nothing more to learn from the fast ones, and back."""
+        """Move the percentile of T: up to accept slower clients, or down to prefer faster ones."""
         current = sum(self.history[-self.pacer_window :])
         previous = sum(self.history[: -self.pacer_window])
         if self.pacer_rule == "paper":
@@ -272,7 +271,7 @@ class Oort(Selector):
 
 
 def _at_quantile(values: Values, share: float) -> float:
-    """The ⌊share·n⌋-th of the sorted values, counted from 0, as FedScale takes it."""
+    """The value at position ⌊share·n⌋ of the ascending values, counted from 0, as in FedScale."""
     return nth_lowest(values, min(int(len(values) * share + 1e-9), len(values) - 1))
 
 

@@ -1,15 +1,15 @@
-"""Power-of-choice: of d candidates drawn with probability ∝ N_i, take the k with the highest loss.
+"""Power-of-choice: of d candidates drawn with probability ∝ N_i, select the k with the highest loss.
 
 1. 𝒜 = d available clients by successive draws without replacement, each with probability ∝ N_i;  k ≤ d ≤ |A_t|
 2. L_i for i ∈ 𝒜:
        powd   F_i(w^t), the mean loss on all training data of client i; asked
        cpowd  the mean loss on one random mini-batch of b̂ samples; asked
        rpowd  the mean mini-batch loss over the local steps of i's last participation, +∞ before the first
-3. S_t = the k candidates with the highest L_i, ties random
+3. S_t = the k candidates with the highest L_i; ties are random
 
-With d = k the loss does not matter, with d = m the choice is greedy. Native aggregation weights: ``uniform`` (1/k each).
-The highest loss also finds noisy labels. A loss that is missing or not finite ranks last (R4): such a client takes part
-only if fewer than k candidates have a loss.
+With d = k the loss has no effect, and with d = m the choice is greedy. Native aggregation weights: ``uniform`` (1/k each). Clients
+with noisy labels also have high losses, so they are selected often. A loss that is missing or not finite ranks last (R4): such a
+client is selected only if fewer than k candidates have a loss.
 
 Cho, Wang, Joshi, "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection
 Strategies", 2020, arXiv:2010.01243. The default d = 2k is ours.
@@ -37,19 +37,19 @@ SOURCE = "Cho, Wang, Joshi 2020, arXiv:2010.01243"
 
 
 def pool_size(d: int | None, round: Round) -> int:
-    """Number of candidates: d, or 2k when d is None, brought into [k, |A_t|]; a d below k is met with a warning."""
+    """Number of candidates: d, or 2k if d is None, clipped to [k, |A_t|]. Warns if d is below k."""
     if d is not None and d < round.k:
         warnings.warn(f"d = {d} candidates are fewer than k = {round.k} clients to choose; using d = k", stacklevel=3)
     return min(max(2 * round.k if d is None else d, round.k), len(round.available))
 
 
 def draw_by_size(num_samples: Indices, count: int, round: Round) -> Indices:
-    """``count`` available clients by successive draws without replacement, probability ∝ N_i; ascending ids."""
+    """``count`` available clients by successive draws without replacement with probability ∝ N_i, in ascending order."""
     return round.available[np.sort(successive(num_samples[round.available], count, round.rng))]
 
 
 def highest_loss(losses: Values, candidates: Indices, pool: str, round: Round) -> Cohort:
-    """The k ``candidates`` with the highest of the ``losses`` that they reported; ``pool`` says how they were drawn."""
+    """The k ``candidates`` with the highest ``losses``, both [d]; ``pool`` describes in the note how the candidates were drawn."""
     scores = rank_losses(losses)
     missing = np.count_nonzero(np.isneginf(scores))
     note = f"highest loss of {len(candidates)} candidates, {pool}" + (f"; {missing} without a loss" if missing else "")
@@ -58,7 +58,7 @@ def highest_loss(losses: Values, candidates: Indices, pool: str, round: Round) -
 
 @parameters
 class PowerOfChoice(Selector):
-    """π_pow-d: of d candidates drawn ∝ N_i, the k with the highest loss on all their data. Native weights: uniform."""
+    """π_pow-d: of d candidates drawn ∝ N_i, the k with the highest loss on all their training data. Native weights: uniform."""
 
     card: ClassVar[Card] = Card(
         source=SOURCE,
@@ -70,17 +70,17 @@ class PowerOfChoice(Selector):
     )
 
     d: Annotated[int, Ge(1)] | None = None
-    """Number of candidates, k ≤ d ≤ m; none given means 2k."""
+    """Number of candidates, k ≤ d ≤ m; 2k if not set."""
 
     def select(self, round: Round) -> Cohort:
-        """Draw, ask for the loss, take the highest."""
+        """Draw candidates, ask for their loss, and select the highest."""
         candidates = draw_by_size(self.census.num_samples, pool_size(self.d, round), round)
         return highest_loss(round.ask(LocalLoss(), candidates), candidates, "drawn by size", round)
 
 
 @parameters
 class ComputationPowerOfChoice(Selector):
-    """cpow-d: as pow-d, with the loss on one random mini-batch of each candidate. Native weights: uniform."""
+    """cpow-d: like pow-d, with the loss on one random mini-batch of each candidate. Native weights: uniform."""
 
     card: ClassVar[Card] = Card(
         source=SOURCE,
@@ -92,12 +92,12 @@ class ComputationPowerOfChoice(Selector):
     )
 
     d: Annotated[int, Ge(1)] | None = None
-    """Number of candidates, k ≤ d ≤ m; none given means 2k."""
+    """Number of candidates, k ≤ d ≤ m; 2k if not set."""
     batch_size: Annotated[int, Ge(1)] | None = None
-    """Samples in the mini-batch of the loss (b̂); none given means the batch size of training, as in the paper."""
+    """Number of samples in the mini-batch of the loss (b̂); the batch size of training if not set, as in the paper."""
 
     def select(self, round: Round) -> Cohort:
-        """Draw, ask for the loss on a batch, take the highest."""
+        """Draw candidates, ask for their loss on a mini-batch, and select the highest."""
         candidates = draw_by_size(self.census.num_samples, pool_size(self.d, round), round)
         batch = self.census.batch_size if self.batch_size is None else self.batch_size
         losses = round.ask(LocalLoss(batch=batch), candidates)
@@ -106,34 +106,34 @@ class ComputationPowerOfChoice(Selector):
 
 @parameters
 class CommunicationPowerOfChoice(Selector):
-    """rpow-d: as pow-d, with the training loss of each candidate's last participation. Native weights: uniform."""
+    """rpow-d: like pow-d, with the training loss of each candidate's last participation. Native weights: uniform."""
 
     card: ClassVar[Card] = Card(
         source=SOURCE,
         status="paper",
         asks="participants for their mean training loss, sent with the update",
-        discloses="its mean training loss in each round it takes part in",
+        discloses="its mean training loss in each round in which it trains",
         knows="numbers of samples",
         cost="O(m + d log d)",
     )
 
     d: Annotated[int, Ge(1)] | None = None
-    """Number of candidates, k ≤ d ≤ m; none given means 2k."""
+    """Number of candidates, k ≤ d ≤ m; 2k if not set."""
 
     def setup(self, census: Census) -> None:
-        """No loss received: +∞, so that the clients never heard of come first."""
+        """Start with the loss +∞, so that clients without a reported loss come first."""
         super().setup(census)
         self.last_loss = np.full(census.num_clients, np.inf)
 
     def select(self, round: Round) -> Cohort:
-        """Draw, take the highest known loss."""
+        """Draw candidates, and select the highest last losses."""
         candidates = draw_by_size(self.census.num_samples, pool_size(self.d, round), round)
         scores = self.last_loss[candidates]
-        unheard = np.count_nonzero(np.isposinf(scores))
-        note = f"highest last loss of {len(candidates)} candidates, drawn by size; {unheard} never heard of"
+        unreported = np.count_nonzero(np.isposinf(scores))
+        note = f"highest last loss of {len(candidates)} candidates, drawn by size; {unreported} without a report"
         return Cohort(round.top(scores, among=candidates), why=Why(candidates, scores, {"loss": scores}, note))
 
     def observe(self, outcome: Outcome) -> None:
-        """Keep the loss of every client that came back; one that is not finite ranks last from now on (R4)."""
-        back = outcome.trained
-        self.last_loss[outcome.cohort.clients[back]] = rank_losses(outcome.billed_report("loss")[back])
+        """Store the loss of every client that trained; a loss that is not finite ranks last in later rounds (R4)."""
+        trained = outcome.trained
+        self.last_loss[outcome.cohort.clients[trained]] = rank_losses(outcome.billed_report("loss")[trained])

@@ -1,10 +1,10 @@
-"""Round robin: everybody in turn.
+"""Round robin: clients take turns in a fixed random order.
 
-The clients stand in a queue, at first in a random order. Each round takes the first k of the queue that are available; they then go
-to its end. As long as all are available, that is a pointer which moves through a fixed permutation. Whoever was not there when
-it was their turn stays in front, and goes first next time.
+The clients form a queue, initially in random order. Each round selects the first k clients of the queue that are available, and moves
+them to its end. A client that is not available keeps its place, and is selected as soon as it is available again. If all clients are
+always available, this is a pointer that moves through a fixed permutation, and the numbers of selections never differ by more than 1.
 
-After any number of rounds with everybody available the numbers of selections differ by at most 1. The reference for fairness; ours.
+This is the reference for fairness; ours.
 """
 
 from typing import ClassVar
@@ -23,18 +23,18 @@ __all__ = ["RoundRobin"]
 
 @parameters
 class RoundRobin(Selector):
-    """The k clients whose last turn is longest ago."""
+    """The k clients that have waited longest since their last selection."""
 
     card: ClassVar[Card] = Card(source="FedCohort", status="ours")
 
     def setup(self, census: Census) -> None:
-        """The first round makes the queue, because the order is random."""
+        """Start without a queue: the first round forms it, because the order is random."""
         super().setup(census)
         self.place: Indices | None = None
         self.end = census.num_clients
 
     def select(self, round: Round) -> Cohort:
-        """The first k of the queue that are there."""
+        """Select the first k available clients of the queue."""
         if self.place is None:
             self.place = round.rng.permutation(self.census.num_clients)
         place = self.place[round.available]
@@ -43,8 +43,8 @@ class RoundRobin(Selector):
         return Cohort(clients, why=Why(round.available, -place.astype(np.float64), note="first in the queue"))
 
     def observe(self, outcome: Outcome) -> None:
-        """Whoever was selected goes to the end, in the order of selection (R9)."""
-        if self.place is None:  # nobody has been available so far
+        """Move the selected clients to the end of the queue, in the order of selection (R9)."""
+        if self.place is None:  # no client has been available so far
             return
         n = len(outcome.cohort)
         self.place[outcome.cohort.clients] = np.arange(self.end, self.end + n)

@@ -1,13 +1,14 @@
-"""Select by loss: of d candidates drawn uniformly, take the k on whose data the global model does worst.
+"""Select by loss: of d candidates drawn uniformly, select the k with the highest loss of the global model on their data.
 
 1. 𝒜 = a uniform d-subset of the available clients, d = min(|A_t|, 2k)
 2. L_i = F_i(w^t), the mean loss on all training data of client i, asked of i ∈ 𝒜
-3. S_t = the k candidates with the highest L_i, ties random; a loss that is missing or not finite ranks last (R4)
+3. S_t = the k candidates with the highest L_i; ties are random; a loss that is missing or not finite ranks last (R4)
 
-With d = k this is uniform selection. The source combines it with FedAvg by size (weights ``n_selected``) and a server
-step below one against the oscillation that it causes. Pool size and loss sample are not stated there; both are ours.
+With d = k, this is uniform selection. The source combines it with FedAvg weighted by size (``n_selected``) and a server step below 1,
+to reduce the oscillation that this selection causes. It does not state the number of candidates or the samples for the loss; both are
+ours.
 
-X86 report, section 4.3; compare power-of-choice, arXiv:2010.01243, which draws the candidates by size.
+X86 report, section 4.3. Compare power-of-choice, arXiv:2010.01243, which draws the candidates by size.
 """
 
 from typing import Annotated, ClassVar
@@ -27,7 +28,7 @@ __all__ = ["SelectByLoss"]
 
 @parameters
 class SelectByLoss(Selector):
-    """Of d uniform candidates, the k with the highest loss on all their data. Native weights: n_selected."""
+    """Of d uniform candidates, the k with the highest loss on all their training data. Native weights: n_selected."""
 
     card: ClassVar[Card] = Card(
         source="X86 report, section 4.3",
@@ -38,9 +39,9 @@ class SelectByLoss(Selector):
     )
 
     d: Annotated[int, Ge(1)] | None = None
-    """Number of candidates, k ≤ d ≤ m; none given means 2k."""
+    """Number of candidates, k ≤ d ≤ m; 2k if not set."""
 
     def select(self, round: Round) -> Cohort:
-        """Draw, ask for the loss, take the highest."""
+        """Draw candidates, ask for their loss, and select the highest."""
         candidates = round.sample(pool_size(self.d, round))
         return highest_loss(round.ask(LocalLoss(), candidates), candidates, "drawn uniformly", round)

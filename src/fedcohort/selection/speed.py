@@ -1,4 +1,4 @@
-"""How long clients need: measured where they took part; before that as they say themselves, or in proportion to their samples."""
+"""The time that each client needs: measured if possible, otherwise as the client stated, or in proportion to its samples."""
 
 import numpy as np
 
@@ -6,34 +6,40 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.selection.inputs import Round
 from fedcohort.selection.questions import Speed
 
-__all__ = ["ask_speed", "by_size", "nobody_said", "times"]
+__all__ = ["ask_speed", "by_size", "no_stated_times", "times"]
 
 
-def nobody_said(num_clients: int) -> Values:
-    """Nobody has said anything yet: computing and sending times, float64 [m, 2], NaN."""
+def no_stated_times(num_clients: int) -> Values:
+    """Computing and sending times before any client has stated them: float64 [m, 2], all NaN.
+
+    Strategies keep these times in their state under the name ``said``, which saved states contain.
+    """
     return np.full((num_clients, 2), np.nan, order="F")
 
 
-def ask_speed(round: Round, said: Values, clients: Indices) -> None:
-    """Ask those of ``clients`` of whom nothing is known, once; their answers go into ``said``."""
-    silent = np.isnan(said[:, 0]) & np.isnan(round.durations)
-    new = clients[silent[clients]] if silent.any() else clients[:0]
-    if len(new):
-        answers = round.ask(Speed(), new)
-        fine = (np.isfinite(answers) & (answers >= 0)).all(axis=1)
-        said[new[fine]] = answers[fine]
+def ask_speed(round: Round, stated: Values, clients: Indices) -> None:
+    """Ask those of ``clients`` without a stated or measured time for their speed, and write valid answers to ``stated`` [m, 2]."""
+    unknown = np.isnan(stated[:, 0]) & np.isnan(round.durations)
+    asked = clients[unknown[clients]] if unknown.any() else clients[:0]
+    if len(asked):
+        answers = round.ask(Speed(), asked)
+        valid = (np.isfinite(answers) & (answers >= 0)).all(axis=1)
+        stated[asked[valid]] = answers[valid]
 
 
-def times(round: Round, said: Values) -> Values:
-    """The time of every client for nominal work, float64 [m]: as measured, else as said; NaN where nothing is known."""
-    seconds: Values = said[:, 0] + said[:, 1]
+def times(round: Round, stated: Values) -> Values:
+    """The time of every client for nominal work, float64 [m]: measured if possible, otherwise ``stated`` [m, 2]; NaN if unknown."""
+    seconds: Values = stated[:, 0] + stated[:, 1]
     measured = np.flatnonzero(np.isfinite(round.durations))
     seconds[measured] = round.durations[measured]
     return seconds
 
 
 def by_size(round: Round, num_samples: Indices) -> Values:
-    """The time of every available client: as measured, else ∝ N_i on the scale (median of T/N) of the clients that were measured."""
+    """The time of every available client, float64 [n], always positive.
+
+    This is the measured time if there is one, and otherwise N_i times the median of T/N over the measured clients.
+    """
     known = np.isfinite(round.durations)
     per_sample = round.durations[known] / np.maximum(num_samples[known], 1)
     scale = np.median(per_sample) if known.any() else 1.0

@@ -1,17 +1,17 @@
-"""Groups of clients that are alike, for stratified sampling and for survey cluster sampling: five ways to form them.
+"""Form groups of similar clients in five ways, for stratified sampling and for survey cluster sampling.
 
     given            the label that the experiment states for each client
     dominant_label   arg max_c h_{i,c}, the lowest class of a tie; the server needs to learn one class of each client
     label_cluster    k-means with H clusters on the label fractions h_i/Σ_c h_{i,c}; the server needs the histogram
-    size_quantile    H quantiles of N_i; clients of equal size stand in one group
-    speed_quantile   H quantiles of the last known duration, anew in each round; who was never measured forms a group of its own
+    size_quantile    H quantiles of N_i; clients of equal size are in the same group
+    speed_quantile   H quantiles of the last known duration, anew in each round; clients without a duration form a group of their own
 
-Such traits may be private. With ``epsilon_dp`` each client adds Laplace noise of scale 1/ε to every count of its histogram before
+These traits may be private. With ``epsilon_dp``, each client adds Laplace noise of scale 1/ε to every count of its histogram before
 it is used (counts below 0 become 0), so that its histogram is ε-differentially private with respect to one sample that is added or
 removed.
 
-The modes are named, but not specified, in "Client Selection in Federated Learning on Non-IID Data using Conformal Prediction"
-(master's thesis, Aalborg University, 2023), section 4.2; the details are ours.
+"Client Selection in Federated Learning on Non-IID Data using Conformal Prediction" (master's thesis, Aalborg University, 2023),
+section 4.2, names these modes but does not specify them; the details are ours.
 """
 
 from typing import Literal
@@ -29,14 +29,14 @@ Trait = Literal["given", "dominant_label", "label_cluster", "size_quantile", "sp
 TRAITS: tuple[Trait, ...] = ("given", "dominant_label", "label_cluster", "size_quantile", "speed_quantile")
 
 _RESTARTS = 4
-"""k-means runs, of which the one with the smallest distortion counts; a single one beyond 100,000 clients."""
+"""Number of k-means runs, of which the one with the smallest distortion is used; a single run above 100,000 clients."""
 
 
 def check_given(by: Trait, given: list[int] | None, num_clients: int) -> None:
-    """The labels of mode ``given`` are there, one for each client.
+    """Check that mode ``given`` has one label for each client.
 
     Raises:
-        UsageError: they are not, or they are given where they would be ignored.
+        UsageError: labels are missing, are not one per client, or are given with a mode that ignores them.
     """
     if (given is not None) != (by == "given"):
         state = "not set" if given is None else f"{len(given)} labels"
@@ -44,7 +44,7 @@ def check_given(by: Trait, given: list[int] | None, num_clients: int) -> None:
             f"selection.given: {state} with selection.by = {by!r}; use by = 'given' together with given = [label of client 0, …]"
         )
     if given is not None and len(given) != num_clients:
-        raise UsageError(f"selection.given: {len(given)} labels for {num_clients} clients; give one for each")
+        raise UsageError(f"selection.given: {len(given)} labels for {num_clients} clients; give one for each client")
 
 
 def strata(
@@ -56,7 +56,11 @@ def strata(
     groups: int,
     epsilon_dp: float | None,
 ) -> Indices:
-    """The group of every client, numbered from 0 without gaps, int64 [m]; for every mode but ``speed_quantile``."""
+    """The group of every client, numbered from 0 without gaps, int64 [m]; for all modes except ``speed_quantile``.
+
+    Raises:
+        UsageError: the mode needs label histograms, and the census has none.
+    """
     match by:
         case "given":
             label = np.asarray(given, dtype=np.int64)
@@ -71,7 +75,7 @@ def strata(
 
 
 def strata_by_speed(round: Round, groups: int) -> Indices:
-    """The group of every available client by its last known duration; those never measured come last, int64 [n]."""
+    """The group of every available client by its last known duration, int64 [n]; clients without a duration form the last group."""
     durations = round.durations[round.available]
     known = np.isfinite(durations)
     label = np.full(len(durations), groups)
@@ -80,6 +84,7 @@ def strata_by_speed(round: Round, groups: int) -> Indices:
 
 
 def _histogram(census: Census, rng: np.random.Generator, epsilon_dp: float | None) -> Values:
+    """The label histograms, float64 [m, K], with noise if ``epsilon_dp`` is set."""
     if census.histogram is None:
         raise UsageError(
             "selection.by: the census has no label histograms; use 'size_quantile', 'speed_quantile' or 'given'"
@@ -92,7 +97,7 @@ def _histogram(census: Census, rng: np.random.Generator, epsilon_dp: float | Non
 
 
 def _quantiles(values: Values, groups: int) -> Indices:
-    """Which of ``groups`` quantiles each value lies in; equal values lie in one."""
+    """The quantile of ``groups`` in which each value lies; equal values lie in the same quantile."""
     if len(values) == 0:
         return np.zeros(0, dtype=np.int64)
     edges = np.quantile(values, np.arange(1, groups) / groups, method="inverted_cdf")
@@ -100,27 +105,28 @@ def _quantiles(values: Values, groups: int) -> Indices:
 
 
 def _clusters(points: Values, groups: int, rng: np.random.Generator) -> Indices:
-    """k-means; where there are no more different points than groups, each is a group."""
+    """The k-means cluster of each point [m, K]; if there are at most ``groups`` distinct points, each is a cluster."""
     from scipy.cluster.vq import kmeans2
 
-    # equal rows have equal keys, since every row is summed in the same order; unequal ones do not, but for a chance of nothing
-    _, same = np.unique((points * rng.random(points.shape[1])).sum(axis=1), return_inverse=True)
-    if int(same.max()) < groups:
-        return same
-    best, label = np.inf, same
+    # A random projection finds equal rows: they have equal keys, because every row is summed in the same order, and different rows
+    # have different keys with probability 1.
+    _, distinct = np.unique((points * rng.random(points.shape[1])).sum(axis=1), return_inverse=True)
+    if int(distinct.max()) < groups:
+        return distinct
+    best, label = np.inf, distinct
     for _ in range(_RESTARTS if len(points) <= 100_000 else 1):
-        centres, found = kmeans2(points, groups, iter=25, minit="++", missing="warn", rng=rng)
-        distortion = float(((points - centres[found]) ** 2).sum())
+        centers, nearest = kmeans2(points, groups, iter=25, minit="++", missing="warn", rng=rng)
+        distortion = float(((points - centers[nearest]) ** 2).sum())
         if distortion < best:
-            best, label = distortion, found.astype(np.int64)
+            best, label = distortion, nearest.astype(np.int64)
     return label
 
 
 def _numbered(label: Indices) -> Indices:
     """The same groups, numbered from 0 without gaps in the order of their labels."""
     low, high = int(label.min(initial=0)), int(label.max(initial=0))
-    if high - low > 4 * len(label):  # labels far apart
+    if high - low > 4 * len(label):  # counting every possible label would take too much memory
         return np.unique(label, return_inverse=True)[1].astype(np.int64)
-    there = np.bincount(label - low, minlength=high - low + 1) > 0
-    numbers: Indices = (np.cumsum(there) - 1)[label - low]
+    occurs = np.bincount(label - low, minlength=high - low + 1) > 0
+    numbers: Indices = (np.cumsum(occurs) - 1)[label - low]
     return numbers

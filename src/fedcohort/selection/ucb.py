@@ -1,14 +1,14 @@
-"""UCB with ε-greedy and random first rounds: the upper confidence bound of what a client's participation brings.
+"""UCB: the upper confidence bound of the accuracy that a client's participation adds, with ε-greedy exploration and random first
+rounds.
 
-Every participant of a round is rewarded with what that round added to the validation accuracy,
-r = clip(acc_t − acc_{t−1}, 0, 1) with acc_0 = 0. For t ≤ initial_rounds, and later with probability ε, the cohort is a
-uniform k-subset; otherwise the top k by
+Every admitted client of a round is rewarded with the increase of the validation accuracy in that round,
+r = clip(acc_t − acc_{t−1}, 0, 1) with acc_0 = 0. For t ≤ initial_rounds, and later with probability ε, the cohort is a uniform
+k-subset. Otherwise it is the top k by
 
     UCB_i = mean(ρ_i) + c · √(max(0, ln s) / (n_i + 1e-10)),        s = Σ_j n_j + 1e-10
 
-with n_i the selections and ρ_i the rewards of client i (mean 0 without any). A client that was never selected scores
-about 1e5 and so comes first. With c = √2 and rewards of a few per cent the bonus dominates: it is nearly "least selected
-first".
+with n_i the selections and ρ_i the rewards of client i (mean 0 without rewards). A client that was never selected has a score of about
+1e5, and so comes first. With c = √2 and rewards of a few percent, the bonus dominates, and the order is nearly "least selected first".
 
 Team Darts report, 2025, Algorithm 1.
 """
@@ -42,7 +42,7 @@ class UCB(Selector):
     needs: ClassVar[frozenset[str]] = frozenset({"validation"})
 
     c: Annotated[float, Ge(0)] = math.sqrt(2)
-    """Weight of the exploration bonus; 0 takes the best mean reward only."""
+    """Weight of the exploration bonus; 0 uses the mean reward only."""
     epsilon: Annotated[float, Ge(0), Le(1)] = 0.1
     """Probability of a uniformly random cohort in each round after the first ones."""
     initial_rounds: Annotated[int, Ge(0)] = 5
@@ -51,7 +51,7 @@ class UCB(Selector):
     """Reward from the accuracy gain Δ: clip is Δ cut to [0, 1], affine (Δ + 1)/2, raw Δ itself."""
 
     def setup(self, census: Census) -> None:
-        """Nobody selected, nobody rewarded, acc_0 = 0."""
+        """Start without selections and rewards, and with acc_0 = 0."""
         super().setup(census)
         self.selections = np.zeros(census.num_clients, dtype=np.int64)
         self.reward_counts = np.zeros(census.num_clients, dtype=np.int64)
@@ -59,12 +59,17 @@ class UCB(Selector):
         self.previous_accuracy = 0.0
 
     def select(self, round: Round) -> Cohort:
-        """A uniform k-subset or the top k by UCB; the draw that decides is made first, in every round."""
+        """Select a uniform k-subset or the top k by UCB.
+
+        The draw that decides between the two is made first in every round, so that later draws do not depend on ``initial_rounds``.
+        """
         explore = round.rng.random() < self.epsilon
         i, n = round.available, round.of(self.selections)
         mean = round.of(self.mean_rewards)
         log_s = max(0.0, math.log(self.selections.sum() + 1e-10))
-        bonus = (self.c * np.sqrt(log_s / (np.arange(n.max() + 1) + 1e-10)))[n]  # many clients have the same few n
+        bonus = (self.c * np.sqrt(log_s / (np.arange(n.max() + 1) + 1e-10)))[
+            n
+        ]  # one root per value of n, because many clients share a value
         scores = mean + bonus
         if round.t <= self.initial_rounds:
             clients, note = round.sample(round.k), "random: first rounds"
@@ -75,7 +80,7 @@ class UCB(Selector):
         return Cohort(clients, why=Why(i, scores, {"mean_reward": mean, "bonus": bonus}, note))
 
     def observe(self, outcome: Outcome) -> None:
-        """Count the cohort as it was carried out, and reward the clients whose update entered the model (R9)."""
+        """Count selections, and reward the admitted clients (R9)."""
         self.selections[outcome.cohort.clients] += 1
         if math.isnan(outcome.accuracy):
             return
@@ -86,11 +91,12 @@ class UCB(Selector):
         self.previous_accuracy = float(outcome.accuracy)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what was saved; mean rewards are worked out, since earlier checkpoints have none."""
+        """Restore a state; mean rewards are computed, because earlier checkpoints do not contain them."""
         super().load_state_dict(state)
         self.mean_rewards = self.reward_sums / np.maximum(self.reward_counts, 1)
 
     def _reward(self, gain: float) -> float:
+        """The reward for a gain in accuracy, as ``reward_norm`` says."""
         if self.reward_norm == "clip":
             return min(max(gain, 0.0), 1.0)
         return (gain + 1) / 2 if self.reward_norm == "affine" else gain

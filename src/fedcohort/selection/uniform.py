@@ -20,19 +20,16 @@ __all__ = ["Uniform"]
 
 @parameters
 class Uniform(Selector):
-    """k clients at random; the baseline of every comparison."""
+    """k random clients; the usual baseline of a comparison."""
 
     card: ClassVar[Card] = Card(source="McMahan et al. 2017, arXiv:1602.05629", status="paper")
     gives: ClassVar[frozenset[str]] = frozenset({"inclusion"})
 
     def select(self, round: Round) -> Cohort:
-        """A uniform k-subset."""
+        """Draw a uniform k-subset."""
         clients = round.sample(round.k)
-        chance = np.broadcast_to(
-            round.k / len(round.available), len(round.available)
-        )  # one number, however many there are
+        chance = round.k / len(round.available)
+        scores = np.broadcast_to(chance, len(round.available))  # stores a single number
         return Cohort(
-            clients,
-            inclusion=np.full(len(clients), round.k / len(round.available)),
-            why=Why(round.available, chance, note="uniform"),
+            clients, inclusion=np.full(len(clients), chance), why=Why(round.available, scores, note="uniform")
         )

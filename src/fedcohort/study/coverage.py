@@ -54,7 +54,7 @@ def predict(run: Run, given: Given) -> tuple[Predictions, Predictions]:
     from fedcohort.core.threads import one_thread
     from fedcohort.engines.local import build_module
     from fedcohort.training.forward import probabilities
-    from fedcohort.training.local import DTYPES
+    from fedcohort.training.shared import DTYPES
 
     experiment = run.experiment
     if not run.finished:

@@ -13,12 +13,13 @@ import numpy as np
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import describe
+from fedcohort.core.words import number, setting
 from fedcohort.record import KEPT, Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Asked", "Candidate", "Explanation", "explain", "number"]
+__all__ = ["Asked", "Candidate", "Explanation", "explain"]
 
 
 @dataclass(frozen=True)
@@ -268,23 +269,8 @@ def _strategy(run: Run) -> str:
     defaults = {row.name: row.default for row in describe(selection.table.find(selection.name, "selection.name"))}
     own = {name: value for name, value in selection.parameters.items() if value != defaults.get(name)}
     settings = {"k": selection.k, **own}
-    return f"{selection.name}({', '.join(f'{name} = {_setting(value)}' for name, value in settings.items())})"
-
-
-def _setting(value: Any) -> str:
-    if isinstance(value, float):
-        return number(value)
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def number(value: float) -> str:
-    """Four digits, as they are read: 1.438, 209,600, −0.02; – for what is unknown."""
-    if math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return text.replace("-", "−")
+    texts = {name: number(value) if isinstance(value, float) else setting(value) for name, value in settings.items()}
+    return f"{selection.name}({', '.join(f'{name} = {text}' for name, text in texts.items())})"
 
 
 def _made_of(candidate: Candidate) -> str:

@@ -31,7 +31,7 @@ from fedcohort.testing.base import (
     server_tools,
     small_federation,
 )
-from fedcohort.training.stacked import cannot_stack
+from fedcohort.training.stack import cannot_stack
 
 __all__ = ["check_algorithm", "compare_updates"]
 

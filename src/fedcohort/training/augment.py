@@ -1,6 +1,6 @@
-"""Training images changed at random, anew in every pass: mirrored, or mirrored and shifted by up to four pixels.
+"""Random changes of training images, drawn anew for every epoch: mirrored, or mirrored and shifted by up to four pixels.
 
-What happens to a sample depends on the experiment's seed, the round, the client, the pass and the sample's position, not on its batch.
+The change of a sample depends on the experiment's seed, the round, the client, the epoch and the sample's position, not on its batch.
 """
 
 from dataclasses import dataclass
@@ -15,26 +15,28 @@ from fedcohort.core.errors import UsageError
 __all__ = ["FAR", "Changes", "check_images"]
 
 FAR = 4
-"""Pixels by which an image is shifted at most, in each direction; what comes in is the data's mean."""
+"""Maximum shift of an image in each direction, in pixels; the pixels that come in have the data's mean."""
 
 
 def check_images(augment: str, shape: tuple[int, ...]) -> None:
-    """Refuse what is no image.
+    """Refuse to augment samples that are not images.
 
     Raises:
         UsageError: samples of this shape cannot be mirrored.
     """
     if augment != "none" and len(shape) != 3:
-        raise UsageError(f"training.augment = {augment!r}: needs images, the samples are {list(shape)}; use 'none'")
+        raise UsageError(
+            f"training.augment = {augment!r}: needs images, but the samples have the shape {list(shape)}; use 'none'"
+        )
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What happens to each sample of a client in one pass.
+    """How each sample of a client changes in one epoch.
 
     Attributes:
-        mirrored: bool [n].
-        down, right: pixels of the shift, int64 [n]; None where nothing is shifted.
+        mirrored: which samples are mirrored, bool [n].
+        down, right: shift in pixels, int64 [n]; None if samples are not shifted.
     """
 
     mirrored: Tensor
@@ -43,7 +45,7 @@ class Changes:
 
     @classmethod
     def draw(cls, augment: str, samples: int, draws: np.random.Generator, device: torch.device) -> "Changes":
-        """The next pass over ``samples`` samples, for ``training.augment`` other than none."""
+        """Draw the changes of ``samples`` samples for the next epoch; ``augment`` is ``training.augment``, but not none."""
         mirrored = torch.from_numpy(draws.random(samples) < 0.5).to(device)
         if augment == "flip":
             return cls(mirrored)
@@ -51,7 +53,7 @@ class Changes:
         return cls(mirrored, down, right)
 
     def __call__(self, images: Tensor, index: Tensor) -> Tensor:
-        """The samples ``index`` of the client, given as the model sees them [b, C, H, W], changed."""
+        """Change standardized images [b, C, H, W], which are the client's samples at positions ``index``."""
         mirrored = self.mirrored[index][:, None, None, None]
         changed = torch.where(mirrored, images.flip(3), images)
         if self.down is None or self.right is None:
@@ -60,5 +62,5 @@ class Changes:
         padded = functional.pad(changed, (FAR, FAR, FAR, FAR)).permute(0, 2, 3, 1)
         rows = torch.arange(height, device=images.device) + FAR - self.down[index][:, None]
         columns = torch.arange(width, device=images.device) + FAR - self.right[index][:, None]
-        who = torch.arange(b, device=images.device)[:, None, None]
-        return padded[who, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        sample = torch.arange(b, device=images.device)[:, None, None]
+        return padded[sample, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)

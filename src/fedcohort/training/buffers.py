@@ -1,7 +1,7 @@
-"""Memory that is used again: on a CPU, fresh pages for the parameters of a stack cost more than the arithmetic of a small model.
+"""Memory that is used again, because on a CPU fresh pages for a stack's parameters cost more than a small model's arithmetic.
 
-100 copies of a perceptron of 159,010 parameters take 31 ms in fresh pages and 1.4 ms in used ones. PyTorch's allocator of a GPU keeps
-freed memory by itself.
+For example, 100 copies of a perceptron with 159,010 parameters take 31 ms in fresh pages and 1.4 ms in used ones. On a GPU, PyTorch's
+own allocator keeps freed memory.
 """
 
 import threading
@@ -20,19 +20,19 @@ ALIGNMENT = 64
 
 
 class Buffers:
-    """Tensors in memory that comes back as soon as nobody refers to it. Threads may share it.
+    """Tensors whose memory can be used again as soon as nothing refers to them. Threads may share it.
 
     Args:
-        most: bytes that are kept while nobody uses them, at most.
+        most: maximum bytes that are kept while they are not in use.
     """
 
     def __init__(self, most: int = 2**29) -> None:
         self._most = most
         self._free: list[NDArray[np.uint8]] = []
-        self._lock = threading.RLock()  # what comes back may come back in the middle of anything, by the same thread
+        self._lock = threading.RLock()  # reentrant: memory may come back while this thread holds the lock
 
     def like(self, values: Mapping[str, Tensor], clients: int) -> dict[str, Tensor]:
-        """An uninitialised tensor [clients, *shape] for every value, of its type and where it is."""
+        """An uninitialized tensor [clients, *shape] for every value, with its number format, on its device."""
         if any(value.device.type != "cpu" for value in values.values()):
             return {name: value.new_empty((clients, *value.shape)) for name, value in values.items()}
         starts, total = {}, 0
@@ -46,14 +46,14 @@ class Buffers:
         }  # fmt: skip
 
     def _take(self, size: int) -> Tensor:
-        """So many bytes, from memory that came back if some is large enough."""
+        """``size`` bytes, from returned memory if a piece of it is large enough."""
         with self._lock:
             fitting = [position for position, memory in enumerate(self._free) if len(memory) >= size + ALIGNMENT]
             best = min(fitting, key=lambda position: len(self._free[position]), default=None)
             memory = np.empty(size + ALIGNMENT, dtype=np.uint8) if best is None else self._free.pop(best)
         start = -memory.ctypes.data % ALIGNMENT
         part = memory[start : start + size]
-        weakref.finalize(part, self._give_back, memory).atexit = False  # a tensor's storage holds the very array
+        weakref.finalize(part, self._give_back, memory).atexit = False  # the tensor's storage refers to this array
         return torch.from_numpy(part)
 
     def _give_back(self, memory: NDArray[np.uint8]) -> None:

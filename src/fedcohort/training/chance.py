@@ -1,10 +1,10 @@
-"""Models that draw random numbers when they train, as Dropout does.
+"""Models that draw random numbers when they train, such as models with Dropout.
 
-torch's modules draw from torch's own generator, which all threads share. So whenever such a model sees a batch in training, that
-generator is seeded by (seed, round, client) and the number of the step, for the length of the forward pass, by one thread at a
-time: results do not depend on the number of threads, and an algorithm that looks at one batch several times (differences along
-a direction, say) meets the same draws each time. Two things are beyond this: other generators, numpy's or Python's, and code outside
-FedCohort that draws from torch's generator in a thread of its own at that very moment.
+torch's modules draw from torch's global generator, which all threads share. Whenever such a model processes a batch in training, that
+generator is therefore seeded by (seed, round, client) and the number of the step, for the length of the forward pass, by one thread at
+a time. Results do not depend on the number of threads, and an algorithm that evaluates one batch several times (for differences along
+a direction, for example) meets the same draws each time. Two things are not covered: other generators, such as numpy's or Python's,
+and code outside FedCohort that draws from torch's generator in a thread of its own at the same moment.
 """
 
 import copy
@@ -19,37 +19,38 @@ from fedcohort.core.streams import torch_seeded
 __all__ = ["draws_at_random"]
 
 TRIES = 8
-"""Forward passes of a model that draws; of one that does not, one is enough, unless somebody else draws meanwhile."""
+"""Number of forward passes of a model that draws. A model that does not draw needs one, unless other code draws at the same time."""
 
 
 def draws_at_random(module: nn.Module, inputs: Tensor) -> bool:
-    """Whether the model draws, or may draw, from torch's generator in training mode; found by trying, on a copy.
+    """Whether the model draws, or may draw, from torch's generator in training mode. Runs a copy of the model to find out.
 
     Args:
-        module: any model; an error of its own is left for the training to tell.
-        inputs: a batch, as the model sees it.
+        module: any model. Its own errors are ignored here; the training will raise them.
+        inputs: a standardized batch.
 
     Raises:
-        UsageError: it does so in evaluation mode, so that no test of it could be repeated.
+        UsageError: it draws in evaluation mode, so that its evaluation could not be repeated.
     """
     drew: dict[bool, bool | None] = {True: False, False: False}
     with suppress(Exception):
-        tried = copy.deepcopy(module)
+        trial = copy.deepcopy(module)
         for training in drew:
-            drew[training] = _draws(tried.train(training), inputs)
+            drew[training] = _draws(trial.train(training), inputs)
     if drew[False]:
         raise UsageError(
-            "model: draws random numbers in evaluation mode too, so that no test of it could be repeated; draw in training only, "
+            "model: draws random numbers in evaluation mode too, so that its evaluation could not be repeated; draw in training only, "
             "as in functional.dropout(x, training=self.training)"
         )
     return drew[True] is not False
 
 
 def _draws(module: nn.Module, inputs: Tensor) -> bool | None:
-    """Whether the model leaves the generators elsewhere, always at the same place; None if that cannot be told, because somebody
-    else draws from them at this very moment.
+    """Whether the model advances the generators, always to the same state.
+
+    None means unknown, because other code draws from the generators at the same time.
     """
-    places = []
+    states = []
     for _ in range(TRIES):
         with torch.no_grad(), torch_seeded(0, inputs.device) as generators:
             before = [generator.get_state() for generator in generators]
@@ -57,8 +58,8 @@ def _draws(module: nn.Module, inputs: Tensor) -> bool | None:
             after = [generator.get_state() for generator in generators]
         if _equal(before, after):
             return False
-        places.append(after)
-    return True if all(_equal(places[0], place) for place in places) else None
+        states.append(after)
+    return True if all(_equal(states[0], state) for state in states) else None
 
 
 def _equal(states: list[Tensor], others: list[Tensor]) -> bool:

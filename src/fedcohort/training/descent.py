@@ -1,16 +1,16 @@
-"""Steps of plain or momentum SGD for a stack of clients on a chain of linear layers, without writing a gradient out.
+"""Steps of plain or momentum SGD for a stack of clients on a chain of linear layers, without computing gradients separately.
 
-A layer steps by ``W.baddbmm_(δᵀ, H, alpha=−η)``. The first layer's inputs are the samples, which stay the same while a client trains,
-so its weights are at any time W + AᵀX, of the W that all received and a row of A for each sample of the client:
+A layer steps by ``W.baddbmm_(δᵀ, H, alpha=−η)``. The inputs of the first layer are the samples, which stay the same while a client
+trains. Its weights are therefore at any time W + AᵀX, where all clients received W, and A has a row for each sample of the client:
 
     Z = X Wᵀ                                                  once, for all samples of all clients
     a step on the rows s:  outputs Z_s + (X_s Xᵀ) A;  A_s −= η δ          with momentum:  V = μV, V_s += δ;  A −= η V
-    W_i = W + AᵀX                                             once for each client, when somebody looks at it
+    W_i = W + AᵀX                                             once for each client, when its model is read
     Σ a_i W_i = W + (a·A)ᵀX                                   once for all clients, for a mean with Σ a_i = 1
 
-The weights of a client, which no cache can hold for all of them, are then written at most once, where every step would read them twice
-and write them; the large products have more rows; and passes after the first cost next to nothing. It pays while a client has few
-samples, see :func:`few_samples`; otherwise the first layer steps as all do. Ours.
+No cache can hold the weights of all clients. This way they are written at most once, while otherwise every step reads them twice and
+writes them once. The large products have more rows, and epochs after the first cost next to nothing. This is faster while a client
+has few samples, see :func:`few_samples`; otherwise the first layer steps like all others. The method is FedCohort's own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,14 +29,20 @@ from fedcohort.training.products import linear
 __all__ = ["Descent", "Extent", "Models", "Samples", "Visits", "Weights", "few_samples"]
 
 TRAFFIC = 48
-"""Operations of a product in the time in which a weight that no cache holds is read twice and written."""
+"""Operations of a matrix product in the time that it takes to read a weight twice and write it once outside the cache."""
 SAMPLES_BYTES = 2**26, 2**31
-"""Samples of one stack that are held at once, at most, on a CPU and on a GPU."""
+"""Maximum bytes of the samples of one stack that are held at once, on a CPU and on a GPU."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much the clients of a stack do, each at most: steps, samples of a batch, samples it has, and whether it sees one again."""
+    """How much the clients of a stack do.
+
+    Attributes:
+        clients: number of clients.
+        steps, batch, samples: maximum per client: steps, samples in a batch, and samples it has.
+        again: whether a client visits a sample more than once.
+    """
 
     clients: int
     steps: int
@@ -47,12 +53,12 @@ class Extent:
 
 @dataclass(frozen=True)
 class Visits:
-    """Which samples the clients of a stack visit, most steps first.
+    """The samples that the clients of a stack visit; clients with most steps first.
 
     Attributes:
-        positions: in the client's training part, int64 [g, S, B]; steps and batches that are not full are padded with 0.
-        counts: samples of each batch, int64 [g, S]; 0 where a client makes no such step.
-        sizes: samples of each client, int64 [g].
+        positions: in the client's training part, int64 [g, S, B]; missing steps and short batches are padded with 0.
+        counts: number of samples in each batch, int64 [g, S]; 0 for missing steps.
+        sizes: number of samples of each client, int64 [g].
     """
 
     positions: Indices
@@ -61,7 +67,7 @@ class Visits:
 
     @staticmethod
     def of(batches: Sequence[Sequence[Indices]], sizes: Indices) -> "Visits":
-        """Of each client's batches."""
+        """The visits for each client's batches."""
         steps = max(map(len, batches))
         width = max((len(rows) for own in batches for rows in own), default=1)
         positions = np.zeros((len(batches), steps, width), dtype=np.int64)
@@ -74,24 +80,24 @@ class Visits:
 
     @cached_property
     def first_pass(self) -> int:
-        """Steps in which nobody visits a sample again."""
+        """Number of first steps in which no client visits a sample again."""
         again = (self.counts > 0) & (np.cumsum(self.counts, axis=1) > self.sizes[:, None])
         return int(np.append(np.any(again, axis=0), True).argmax())
 
     @property
     def places(self) -> int:
-        """Samples of all clients, if each had as many as the one with most: g·n."""
+        """Number of samples of all clients, if each had as many as the largest one: g·n."""
         return len(self.sizes) * int(self.sizes.max())
 
     @property
     def extent(self) -> Extent:
-        """How much that is."""
+        """How much the clients do."""
         clients, steps, batch = self.positions.shape
         return Extent(clients, steps, batch, int(self.sizes.max()), again=self.first_pass < steps)
 
 
 def few_samples(inputs: int, width: int, extent: Extent, device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the first layer, from ``inputs`` numbers to ``width``, is better carried through the samples than as weights."""
+    """Whether steps are faster with the first layer, from ``inputs`` numbers to ``width``, as a combination of samples."""
     n, steps, batch = extent.samples, extent.steps, extent.batch
     if extent.clients * n * inputs * dtype.itemsize > SAMPLES_BYTES[device.type != "cpu"]:
         return False
@@ -105,9 +111,9 @@ class Descent:
 
     Args:
         chain: the network.
-        received: the model that all begin with.
-        parameters: of the stack, [g, …] by name; without the first layer's weight, if that is carried through the samples.
-        first: how the first layer does it.
+        received: the model that all clients begin with.
+        parameters: of the stack, [g, …] by name; without the first layer's weight if that is a combination of samples.
+        first: the first layer.
         lr, momentum: of SGD.
     """
 
@@ -126,7 +132,7 @@ class Descent:
         self.speeds = {name: torch.zeros_like(value) for name, value in parameters.items()} if momentum else {}
 
     def step(self, step: int, active: int, slope: Slope) -> None:
-        """Step number ``step`` of the ``active`` first clients; ``slope`` is called once, with their logits."""
+        """Take step number ``step`` of the first ``active`` clients; ``slope`` is called once, with their logits."""
         own = {name: value[:active] for name, value in self.parameters.items()}
         speeds = {name: value[:active] for name, value in self.speeds.items()}
 
@@ -157,11 +163,11 @@ class Descent:
 
 
 class Weights:
-    """The first layer's weights, as all layers have them.
+    """A first layer with weights, like all other layers.
 
     Args:
-        layer: the first.
-        load: inputs [active, B, …] of a step.
+        layer: the first layer.
+        load: returns inputs [active, B, …], given a step and the number of active clients.
     """
 
     def __init__(self, layer: Linear, load: Callable[[int, int], Tensor]) -> None:
@@ -169,21 +175,21 @@ class Weights:
         self.inputs = torch.empty(0)
 
     def outputs(self, parameters: Tensors, step: int, active: int) -> Tensor:
-        """Before ReLU, [active, B, out]."""
+        """Outputs before ReLU, [active, B, out]."""
         self.inputs = self.load(step, active).flatten(2)
         return outputs(self.layer, parameters, self.inputs)
 
 
 class Samples:
-    """The first layer's weights through the samples: W + AᵀX.
+    """A first layer as a combination of samples: its weights are W + AᵀX.
 
     Args:
-        layer: the first.
-        received: the model that all begin with.
-        visits: what the clients do; everybody makes a step.
-        fill: writes the samples of the clients at these positions [g, n] to ``space``.
-        space: ``X``, samples [g·n, in], and ``A`` and ``Z`` [g·n, out].
-        largest: no entry of a sample is larger.
+        layer: the first layer.
+        received: the model that all clients begin with.
+        visits: of the clients; every client makes a step.
+        fill: writes the samples of the clients at positions [g, n] to ``X`` in ``space``.
+        space: memory for ``X``, the samples [g·n, in], and for ``A`` and ``Z`` [g·n, out].
+        largest: upper bound of the absolute values of all samples.
     """
 
     def __init__(
@@ -198,7 +204,7 @@ class Samples:
         self.layer, self.visits, self.received, self.largest = layer, visits, received[layer.weight], largest
         g, steps, self.batch = visits.positions.shape
         self.n = n = int(visits.sizes.max())
-        # samples stand in the order of each client's first pass, so that the batches of that pass are neighbours
+        # samples are in the order of each client's first epoch, so that the batches of that epoch are contiguous
         order = np.where(np.arange(n) < visits.sizes[:, None], visits.positions.reshape(g, -1)[:, :n], 0)
         fill(order)
         self.X, self.A = space["X"].view(g, n, -1), space["A"].view(g, n, -1).zero_()
@@ -214,22 +220,22 @@ class Samples:
             self.rows = torch.from_numpy(rows.reshape(visits.positions.shape)).to(self.X.device)
 
     def outputs(self, parameters: Tensors, step: int, active: int) -> Tensor:
-        """Before ReLU, [active, B, out]."""
+        """Outputs before ReLU, [active, B, out]."""
         self.active, first_pass = active, step < self.visits.first_pass
         if first_pass:
             begin = step * self.batch
             self.at: slice | Tensor = slice(begin, begin + int(self.visits.counts[:active, step].max()))
-            found, seen = self.Z[:active, self.at], slice(0, begin)
+            values, seen = self.Z[:active, self.at], slice(0, begin)
         else:
             self.at = self.rows[:active, step, : int(self.visits.counts[:active, step].max())]
-            found, seen = self.Z.flatten(0, 1)[self.at], slice(0, self.n)
-        found = found.clone() if self.layer.bias is None else found + parameters[self.layer.bias][:, None]
+            values, seen = self.Z.flatten(0, 1)[self.at], slice(0, self.n)
+        values = values.clone() if self.layer.bias is None else values + parameters[self.layer.bias][:, None]
         if seen.stop:
-            found.baddbmm_(self._with(seen), self.A[:active, seen])
-        return found
+            values.baddbmm_(self._products_with(seen), self.A[:active, seen])
+        return values
 
-    def _with(self, seen: slice) -> Tensor:
-        """Inner products of the batch's samples with those in ``seen``, [active, B, seen]."""
+    def _products_with(self, seen: slice) -> Tensor:
+        """Inner products of the batch's samples with the samples in ``seen``, [active, B, seen]."""
         if isinstance(self.at, Tensor):
             assert self.products is not None
             return self.products.flatten(0, 1)[self.at]
@@ -238,7 +244,7 @@ class Samples:
         return torch.bmm(self.X[: self.active, self.at], self.X[: self.active, seen].transpose(1, 2))
 
     def move(self, delta: Tensor, lr: float, momentum: float) -> None:
-        """A step against δ [active, B, out]."""
+        """Take a step for δ [active, B, out]."""
         if not momentum:
             self._add(self.A, delta, -lr)
             return
@@ -249,6 +255,7 @@ class Samples:
         self.A[: self.active].add_(self.V[: self.active], alpha=-lr)
 
     def _add(self, to: Tensor, delta: Tensor, alpha: float) -> None:
+        """Add ``alpha``·δ to the rows of the batch's samples."""
         if isinstance(self.at, slice):
             to[: self.active, self.at].add_(delta, alpha=alpha)
         else:
@@ -261,10 +268,10 @@ class Samples:
 
 
 class Models:
-    """Models of a stack whose first layer is carried through the samples (:class:`fedcohort.algorithms.updates.ModelGroup`).
+    """Models of a stack whose first layer is a combination of samples (:class:`fedcohort.algorithms.updates.ModelGroup`).
 
     Args:
-        received: the model that all began with.
+        received: the model that all clients began with.
         first: the first layer.
         others: all other parameters, [g, …] by name.
     """
@@ -283,31 +290,34 @@ class Models:
         return {name: own[name] for name in self.received}
 
     def is_finite(self, position: int) -> bool:
-        """Whether all its entries are; they are written out only if the first layer's are beyond any doubt too large to tell."""
-        if not self._finite[position]:  # of the other layers
+        """Whether all entries of the client's model are finite.
+
+        The first layer is computed only if a bound on its entries does not answer the question.
+        """
+        if not self._finite[position]:  # the other layers
             return False
         if self._bounds[position] < torch.finfo(self.first.A.dtype).max / 4:
             return True
         return bool(torch.isfinite(self.first.weight_of(position)).all())
 
     def settle(self) -> None:
-        """The steps are done: what :meth:`is_finite` has to know is worked out by the thread that did them."""
+        """Compute what :meth:`is_finite` needs, in the thread that did the last step."""
         first = self.first
-        others = [value.flatten(1).abs().amax(1) for value in self.others.values()]  # NaN where a number is
+        others = [value.flatten(1).abs().amax(1) for value in self.others.values()]  # NaN if an entry is NaN
         self._finite = torch.stack(others).isfinite().all(0).tolist() if others else [True] * self.size
         largest = first.A.flatten(1).abs().amax(1).double() * (first.largest * first.n)
         self._bounds = (largest + float(first.received.abs().max())).tolist()
 
     def mean(self, weights: Mapping[int, float]) -> ModelState:
-        """Σ a_i w_i/Σ a_i, from differences, so that the mean of identical models is that model exactly."""
+        """Σ a_i w_i/Σ a_i, computed from differences, so that the mean of identical models is that model exactly."""
         first, total = self.first, sum(weights.values())
         device = first.A.device
-        who = torch.tensor(list(weights), device=device)
+        positions = torch.tensor(list(weights), device=device)
         shares = torch.tensor([a / total for a in weights.values()], dtype=first.A.dtype, device=device)
-        everybody = len(weights) == len(first.A) and list(weights) == list(range(len(first.A)))
-        A, X = (first.A, first.X) if everybody else (first.A[who], first.X[who])
+        all_in_order = list(weights) == list(range(len(first.A)))
+        A, X = (first.A, first.X) if all_in_order else (first.A[positions], first.X[positions])
         A = A * shares[:, None, None]
-        own = {name: _mean(value[who], shares) for name, value in self.others.items()}
+        own = {name: _mean(value[positions], shares) for name, value in self.others.items()}
         own[first.layer.weight] = linear(A.flatten(0, 1).T, X.flatten(0, 1).T).add_(first.received)
         return {name: own[name] for name in self.received}
 

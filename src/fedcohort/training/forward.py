@@ -1,7 +1,7 @@
-"""What a model does on given samples, while it stays as it is: the server's evaluation, and clients' answers about it.
+"""Forward passes of a model that is not trained: the server's evaluation, and the clients' answers to questions about it.
 
-Every result depends only on the samples it is about: blocks have a fixed size and never mix clients, so that one process with
-two threads and ten processes give the same bits.
+Every result depends only on the samples that it is about. Blocks have a fixed size and never mix clients, so that one process with two
+threads and ten processes give the same bits.
 """
 
 import itertools
@@ -25,19 +25,19 @@ from fedcohort.training.buffers import ALIGNMENT
 __all__ = ["BLOCK", "Evaluation", "answer", "answers", "blocks", "evaluate_block", "probabilities", "sum_up"]
 
 BLOCK = 128
-"""Samples in one forward pass of the evaluation."""
+"""Number of samples in one forward pass of an evaluation."""
 TOGETHER = 256
-"""Samples of several clients that are made ready for the model together, at most: what a core's cache holds."""
+"""Maximum number of samples of several clients that are standardized together: as many as a core's cache holds."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model on a set of samples.
+    """The result of a model on a set of samples.
 
     Attributes:
         loss: mean cross-entropy; NaN on an empty set.
-        right: correct arg-max predictions per class, int64 [K]; the lowest class wins a tie.
-        total: samples per class, int64 [K].
+        right: number of correct predictions per class, int64 [K]; a tie goes to the lowest class.
+        total: number of samples per class, int64 [K].
         losses: cross-entropy of each sample, in order, float64 [n].
     """
 
@@ -53,7 +53,7 @@ class Evaluation:
 
     @property
     def class_accuracy(self) -> Values:
-        """The same per class, float64 [K]; NaN for a class without samples."""
+        """Fraction of correct predictions per class, float64 [K]; NaN for a class without samples."""
         return np.where(self.total > 0, self.right / np.maximum(self.total, 1), np.nan)
 
 
@@ -64,7 +64,7 @@ def blocks(samples: Samples) -> Iterator[Samples]:
 
 
 def evaluate_block(module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples) -> Evaluation:
-    """The model on one block; :func:`sum_up` puts blocks together."""
+    """Evaluate the model on one block; :func:`sum_up` combines blocks. The ``loss`` of the result is a sum."""
     losses, logits = _losses(module, federation, dtype, block)
     classes = federation.num_classes
     right = block.labels[logits.argmax(1) == block.labels]
@@ -77,7 +77,7 @@ def evaluate_block(module: nn.Module, federation: Federation, dtype: torch.dtype
 
 
 def sum_up(parts: Sequence[Evaluation], num_classes: int) -> Evaluation:
-    """Blocks in their order, as one evaluation; the parts' ``loss`` is a sum, the result's a mean."""
+    """Combine blocks, in their order, to one evaluation. The ``loss`` of a block is a sum; that of the result is a mean."""
     right, total = np.zeros(num_classes, dtype=np.int64), np.zeros(num_classes, dtype=np.int64)
     loss = 0.0
     for part in parts:
@@ -87,7 +87,7 @@ def sum_up(parts: Sequence[Evaluation], num_classes: int) -> Evaluation:
 
 
 def probabilities(module: nn.Module, federation: Federation, dtype: torch.dtype, samples: Samples) -> Values:
-    """Class probabilities of the model on samples, float64 [n, K]."""
+    """Class probabilities of the model for samples, float64 [n, K]."""
     parts = [np.zeros((0, federation.num_classes))]
     for block in blocks(samples):
         with torch.no_grad():
@@ -98,7 +98,7 @@ def probabilities(module: nn.Module, federation: Federation, dtype: torch.dtype,
 def answer(
     module: nn.Module, federation: Federation, dtype: torch.dtype, question: Question, t: int, client: int, seed: int
 ) -> Values:
-    """What one client answers about the model that is loaded in ``module``: float64 [question.numbers]."""
+    """The answer of one client about the model that is loaded in ``module``, float64 [question.numbers]."""
     values: Values = _ANSWERS[type(question)](module, federation, dtype, question, t, client, seed)
     return values
 
@@ -112,30 +112,33 @@ def answers(
     clients: Sequence[int],
     seed: int,
 ) -> list[Values]:
-    """What each of these clients answers: the bits of :func:`answer`, with less work between two forward passes."""
-    if not isinstance(question, LocalLoss) or question.batch or not _starts_alike(federation, dtype):
+    """The answers of these clients, with the bits of :func:`answer` and less work between two forward passes."""
+    if not isinstance(question, LocalLoss) or question.batch or not _aligned_alike(federation, dtype):
         return [answer(module, federation, dtype, question, t, client, seed) for client in clients]
     rows: list[Values] = []
-    some: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     samples = 0
     for start, stop in map(federation.span, clients):
-        if some and samples + stop - start > TOGETHER:
-            rows += _losses_beside(module, federation, dtype, some)
-            some, samples = [], 0
-        some.append((start, stop))
+        if ranges and samples + stop - start > TOGETHER:
+            rows += _losses_together(module, federation, dtype, ranges)
+            ranges, samples = [], 0
+        ranges.append((start, stop))
         samples += stop - start
-    return rows + (_losses_beside(module, federation, dtype, some) if some else [])
+    return rows + (_losses_together(module, federation, dtype, ranges) if ranges else [])
 
 
-def _starts_alike(federation: Federation, dtype: torch.dtype) -> bool:
-    """Whether every sample of many begins where the first of few may: products round alike only where data are aligned alike."""
+def _aligned_alike(federation: Federation, dtype: torch.dtype) -> bool:
+    """Whether every sample of a batch has the alignment of the first one: products round alike only for data aligned alike."""
     return math.prod(federation.sample_shape) * dtype.itemsize % ALIGNMENT == 0
 
 
-def _losses_beside(
+def _losses_together(
     module: nn.Module, federation: Federation, dtype: torch.dtype, ranges: Sequence[tuple[int, int]]
 ) -> list[Values]:
-    """Samples are made ready for all, and each client's go through the model by themselves."""
+    """Mean losses of clients with these ranges of samples.
+
+    All samples are standardized together, but each forward pass has samples of one client only.
+    """
     positions = torch.from_numpy(np.concatenate([np.arange(start, stop) for start, stop in ranges]))
     positions = positions.to(federation.device)
     ends = np.cumsum([stop - start for start, stop in ranges]).tolist()
@@ -155,8 +158,7 @@ def _local_loss(
     data = federation.client(client)
     if question.batch:
         index = rng(seed, "question", t, client).permutation(len(data))[: question.batch]
-        chosen = torch.from_numpy(index).to(data.labels.device)
-        data = data[chosen]
+        data = data[torch.from_numpy(index).to(data.labels.device)]
     total = sum(float(_losses(module, federation, dtype, block)[0].double().sum()) for block in blocks(data))
     return np.array([total / len(data)])
 
@@ -191,7 +193,7 @@ def _context(
 
 
 def _mean_loss(module: nn.Module, federation: Federation, dtype: torch.dtype, loss: Loss, data: Samples) -> float:
-    """Of a local loss at the model that the client received: its pseudo-labels are the outputs themselves."""
+    """The mean of a local loss at the model that the client received, for which the pseudo-labels are the model's own outputs."""
     total = 0.0
     for block in blocks(data):
         _, logits = _losses(module, federation, dtype, block)
@@ -214,14 +216,15 @@ def _gradient_norm(
     for block in blocks(data):
         logits = module(federation.prepare(block.features, dtype))
         loss = functional.cross_entropy(logits, block.labels, reduction="sum")
-        for sum_, gradient in zip(total, torch.autograd.grad(loss, points, allow_unused=True), strict=True):
+        for summed, gradient in zip(total, torch.autograd.grad(loss, points, allow_unused=True), strict=True):
             if gradient is not None:
-                sum_ += gradient
-    square = sum(float(sum_.square().sum()) for sum_ in total)
+                summed += gradient
+    square = sum(float(summed.square().sum()) for summed in total)
     return np.array([square**0.5 / len(data)])
 
 
 def _losses(module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of each sample [n], and logits [n, K]."""
     with torch.no_grad():
         logits = module(federation.prepare(block.features, dtype))
         return functional.cross_entropy(logits, block.labels, reduction="none"), logits

@@ -1,9 +1,9 @@
-"""What clients remember from one round to the next: SCAFFOLD's control variates, FedBiO's sample weights.
+"""The clients' memories, which last from one round to the next: SCAFFOLD's control variates, FedBiO's sample weights.
 
-A new memory waits until the server has admitted the client's update; the others keep their old one. As long as all of it fits into
-``limit`` bytes it stays where it is, the rest goes to a file without a name, which is mapped into memory and vanishes with the
-process. A place in the file is only written while no committed memory lives there, so what was handed out stays as it was until its
-client's next commit. Where a memory lies changes no bit of it.
+A new memory waits until the server has admitted the client's update; all other clients keep their old one. Memories stay where they
+are as long as all of them fit into ``limit`` bytes. The rest goes to a file without a name, which is mapped into memory and vanishes
+with the process. A place in the file is written to only while no committed memory is stored there, so a memory that was handed out
+does not change until its client's next commit. The place of a memory does not change its bits.
 """
 
 import math
@@ -25,11 +25,11 @@ from fedcohort.core.errors import UsageError
 __all__ = ["LIMIT", "Memories", "Memory"]
 
 LIMIT = 2**30
-"""Bytes that are kept in memory by default: 1 GiB."""
+"""Default limit of bytes in memory: 1 GiB."""
 
 _ALIGNED = 64
 _GROWTH = 2**24, 2**30
-"""The file grows to its double, but by no less and no more than this."""
+"""The file doubles when it grows, but by no less and no more than this, in bytes."""
 
 Memory = dict[str, Tensors]
 """One client's memory, as :meth:`fedcohort.algorithms.Algorithm.finish` gives it."""
@@ -37,7 +37,7 @@ Memory = dict[str, Tensors]
 
 @dataclass(frozen=True)
 class _Place:
-    """A stretch of the file, and how a memory lies in it: group → name → (offset, dtype, shape)."""
+    """A part of the file, and the layout of a memory in it: group → name → (offset, dtype, shape)."""
 
     start: int
     size: int
@@ -45,11 +45,11 @@ class _Place:
 
 
 class Memories:
-    """Client → memory. Threads may read and propose at the same time.
+    """Memories by client. Threads may read and propose at the same time.
 
     Args:
-        limit: bytes in memory; what comes beyond goes to the file.
-        folder: where that file lies; by default the system's folder for temporary files (``TMPDIR``).
+        limit: maximum bytes in memory; further memories go to the file.
+        folder: of that file; by default the system's folder for temporary files (``TMPDIR``).
     """
 
     def __init__(self, limit: int = LIMIT, folder: str | Path | None = None) -> None:
@@ -72,29 +72,29 @@ class Memories:
 
     @property
     def proposed(self) -> list[int]:
-        """Clients whose new memory waits for the server."""
+        """Clients with a new memory that waits for the server's decision."""
         return list(self._proposed)
 
     def get(self, client: int) -> Memory:
-        """The client's memory, not to be changed; empty if it has none."""
+        """The client's memory, which the caller must not change; empty if it has none."""
         with self._lock:
-            found = self._kept.get(client, {})
-            return self._read(found) if isinstance(found, _Place) else found
+            stored = self._kept.get(client, {})
+            return self._read(stored) if isinstance(stored, _Place) else stored
 
     def begin(self) -> int:
-        """A new round: nothing is proposed yet. The number says whose proposals are welcome, for an abandoned round may still run."""
+        """Begin a round without proposals. Its number tells :meth:`propose` apart from calls of an abandoned round that still runs."""
         self.commit(())
         return self._round
 
     def propose(self, round: int, client: int, memory: Memory) -> None:
-        """What the client will remember if its update is admitted; ``round`` is what :meth:`begin` gave."""
+        """Set the client's new memory, for the case that its update is admitted; ``round`` is the number from :meth:`begin`."""
         with self._lock:
             if round == self._round:
                 self._release(self._proposed.pop(client, {}))
                 self._proposed[client] = self._store(memory)
 
     def commit(self, admitted: Iterable[int]) -> None:
-        """These clients take their new memory, everything else that was proposed is forgotten."""
+        """Store the new memories of these clients, and forget all other proposals."""
         with self._lock:
             for client in admitted:
                 if client in self._proposed:
@@ -106,16 +106,16 @@ class Memories:
             self._round += 1
 
     def state_dict(self) -> dict[str, Memory]:
-        """All memories by client, for the checkpoint; to be used before the next commit."""
+        """All memories by client, for the checkpoint; use them before the next commit."""
         return {str(client): self.get(client) for client in self._kept}
 
     def load_state_dict(self, state: Mapping[str, Memory]) -> None:
-        """These memories, and no others."""
+        """Replace all memories by these."""
         with self._lock:
             self._forget()
             self._kept = {int(client): self._store(memory) for client, memory in state.items()}
 
-    # where it lies
+    # where memories are stored
 
     def _forget(self) -> None:
         self._kept, self._proposed, self._free = {}, {}, {}
@@ -161,7 +161,7 @@ class Memories:
         return place
 
     def _read(self, place: _Place) -> Memory:
-        """The memory as tensors that lie in the file."""
+        """The memory at this place, as tensors that are mapped from the file."""
 
         def tensor(offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
             begin = place.start + offset
@@ -172,7 +172,7 @@ class Memories:
         }
 
     def _grow(self, size: int) -> None:
-        """Make the file at least this large; tensors handed out before stay where they are."""
+        """Make the file at least ``size`` bytes large; tensors that were handed out before stay valid."""
         held = len(self._mapped)
         if size <= held:
             return
@@ -181,13 +181,15 @@ class Memories:
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(dir=self._folder, prefix="fedcohort-memories-")  # noqa: SIM115 - closed when it is forgotten
-            if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a bus error at the first write
+            if hasattr(
+                os, "posix_fallocate"
+            ):  # so that a full disk is an error here, not a bus error at the first write
                 os.posix_fallocate(self._file.fileno(), held, size - held)
             self._mapped = torch.from_numpy(np.memmap(self._file, np.uint8, "r+", shape=(size,)))
         except OSError as error:
             folder = self._folder or tempfile.gettempdir()
             raise UsageError(
-                f"{folder}: no place for {size / 2**30:.1f} GiB of client memories ({error}); let TMPDIR name a folder that has it"
+                f"{folder}: no space for {size / 2**30:.1f} GiB of client memories ({error}); set TMPDIR to a folder that has it"
             ) from None
 
 

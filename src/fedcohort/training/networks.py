@@ -1,16 +1,17 @@
-"""Networks of many clients at once: outputs and gradients where every parameter has a leading client axis.
+"""Networks of stacks of clients: outputs and gradients with parameters that have a leading client axis.
 
-Two kinds. A :class:`Chain` of linear layers and ReLU (softmax regression, perceptrons) has its backward pass written out: two batched
-matrix products a layer; where nobody looks at gradients, :mod:`fedcohort.training.descent` takes its steps. A :class:`Vectorised`
-network is any other module, by ``torch.func.vmap`` and autograd.
+There are two kinds. A :class:`Chain` of linear layers and ReLU (softmax regression, perceptrons) has its backward pass written out,
+with two batched matrix products per layer. Where nothing reads the gradients, :mod:`fedcohort.training.descent` takes its steps. A
+:class:`Vectorised` network is any other module, by ``torch.func.vmap`` and autograd.
 """
 
 import copy
+import itertools
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from fedcohort.algorithms import ModelState, Tensors
 __all__ = ["Chain", "Linear", "Network", "Slope", "Vectorised", "network_of", "outputs"]
 
 Slope = Callable[[Tensor], Tensor]
-"""The objective's gradient with respect to the logits [clients, B, K]; zero where a batch was padded."""
+"""Maps logits [clients, B, K] to the loss's gradient with respect to them, which is zero where a batch is padded."""
 
 
 class Network(Protocol):
@@ -77,17 +78,22 @@ class Chain:
         return gradients
 
     def forward(self, parameters: Tensors, first: Tensor) -> list[Tensor]:
-        """What every layer gives, after its ReLU, from what the ``first`` one gives before it, which is changed; logits come last."""
+        """Outputs of every layer after its ReLU, logits last.
+
+        Args:
+            parameters: of the stack.
+            first: outputs of the first layer before its ReLU; changed in place.
+        """
         hidden = [first.relu_() if self.layers[0].relu else first]
         for layer in self.layers[1:]:
-            found = outputs(layer, parameters, hidden[-1])
-            hidden.append(found.relu_() if layer.relu else found)
+            linear = outputs(layer, parameters, hidden[-1])
+            hidden.append(linear.relu_() if layer.relu else linear)
         return hidden
 
     def backward(
         self, parameters: Tensors, hidden: list[Tensor], slope: Slope, use: Callable[[Linear, Tensor, Tensor], None]
     ) -> Tensor:
-        """Call ``use(layer, its inputs, δ of its outputs)`` from the last layer to the second; it may change the layer.
+        """Call ``use(layer, its inputs, δ of its outputs)`` from the last layer to the second; ``use`` may change the layer.
 
         Returns:
             δ of the first layer's outputs.
@@ -102,7 +108,7 @@ class Chain:
 
 
 def outputs(layer: Linear, parameters: Tensors, inputs: Tensor) -> Tensor:
-    """Of a linear layer: [clients, B, out] for inputs [clients, B, in]."""
+    """Outputs [clients, B, out] of a linear layer for inputs [clients, B, in]."""
     weight = parameters[layer.weight].transpose(1, 2)
     return (
         torch.bmm(inputs, weight)
@@ -112,7 +118,7 @@ def outputs(layer: Linear, parameters: Tensors, inputs: Tensor) -> Tensor:
 
 
 class Vectorised:
-    """Any module without a state that changes in training; see :func:`network_of`. Threads may share it."""
+    """Any module that does not change its buffers in training; see :func:`network_of`. Threads may share it."""
 
     def __init__(self, module: nn.Module, shape: tuple[int, ...]) -> None:
         self._module = module
@@ -122,7 +128,7 @@ class Vectorised:
 
     @property
     def module(self) -> nn.Module:
-        """This thread's copy: ``functional_call`` puts the parameters into the module while it runs."""
+        """This thread's copy of the module, because ``functional_call`` puts parameters into the module while it runs."""
         if not hasattr(self._copies, "module"):
             self._copies.module = copy.deepcopy(self._module)
         module: nn.Module = self._copies.module
@@ -132,11 +138,11 @@ class Vectorised:
         """See :class:`Network`."""
         module = self.module
 
-        def one(own: Tensors, batch: Tensor) -> Tensor:
+        def of_one_client(own: Tensors, batch: Tensor) -> Tensor:
             outputs: Tensor = functional_call(module, own, (batch,))
             return outputs
 
-        outputs: Tensor = vmap(one)(parameters, inputs)
+        outputs: Tensor = vmap(of_one_client)(parameters, inputs)
         return outputs
 
     def gradients(self, parameters: Tensors, inputs: Tensor, slope: Slope) -> Tensors:
@@ -144,13 +150,13 @@ class Vectorised:
         own = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         with torch.enable_grad():
             logits = self.logits(own, inputs)
-        found = torch.autograd.grad(logits, list(own.values()), slope(logits.detach()), allow_unused=True)
-        pairs = zip(own.items(), found, strict=True)
+        gradients = torch.autograd.grad(logits, list(own.values()), slope(logits.detach()), allow_unused=True)
+        pairs = zip(own.items(), gradients, strict=True)
         return {name: torch.zeros_like(p) if g is None else g.contiguous() for (name, p), g in pairs}
 
 
 def network_of(module: nn.Module, state: ModelState, shape: tuple[int, ...]) -> Network | str:
-    """The network of a stack, or why there is none, in words.
+    """The network for stacks of clients; or, in words, why the module cannot be used in stacks.
 
     Args:
         module: a model, in training mode.
@@ -172,7 +178,7 @@ def network_of(module: nn.Module, state: ModelState, shape: tuple[int, ...]) -> 
 
 
 def _checked(network: Vectorised, state: ModelState) -> "Vectorised | str":
-    """The network, if two clients side by side compute what one does, sample by sample, and leave the model as it was."""
+    """The network, if a stack of two clients gives the outputs of one, sample by sample, and the model does not change."""
     size = math.prod(network.shape)
     example = next(value for name, value in state.items() if name in network.parameters)
     samples = torch.linspace(-1, 1, 3 * size, dtype=example.dtype, device=example.device).reshape(3, *network.shape)
@@ -186,26 +192,35 @@ def _checked(network: Vectorised, state: ModelState) -> "Vectorised | str":
         return f"torch.func.vmap cannot run the model: {type(error).__name__}: {str(error).splitlines()[0]}"
     if any(not torch.equal(value, fixed[name]) for name, value in network.module.state_dict().items()):
         return "the model changes its buffers in training"
-    far = 0.02 * float(both.abs().max()) + 1e-6  # beyond the rounding of any number format
-    if both.shape[:2] != (2, 3) or float((both[:, :1] - alone).abs().max()) > far:
+    tolerance = 0.02 * float(both.abs().max()) + 1e-6  # larger than the rounding of any number format
+    if both.shape[:2] != (2, 3) or float((both[:, :1] - alone).abs().max()) > tolerance:
         return "the model's output for a sample depends on the others of its batch"
     return network
 
 
 def _chain(module: nn.Module) -> list[Linear] | None:
     """The layers, if the module is Flatten, then linear layers with ReLU between them; None otherwise."""
-    if not isinstance(module, nn.Sequential) or len(set(module)) != len(module):
-        return None
-    if len(list(module.parameters())) != len(module.state_dict()):  # buffers, or shared parameters
+    if not isinstance(module, nn.Sequential) or not _is_plain(module):
         return None
     layers: list[Linear] = []
-    for name, part in module.named_children():
-        if type(part) is nn.Flatten and not layers and part.start_dim == 1 and part.end_dim == -1:
-            continue
-        if type(part) is nn.Linear and all(p.requires_grad for p in part.parameters()):
+    for name, part in itertools.dropwhile(lambda named: _flattens(named[1]), module.named_children()):
+        if _is_trained_linear(part):
             layers.append(Linear(f"{name}.weight", f"{name}.bias" if part.bias is not None else None, relu=False))
         elif type(part) is nn.ReLU and layers and not layers[-1].relu:
-            layers[-1] = Linear(layers[-1].weight, layers[-1].bias, relu=True)
+            layers[-1] = replace(layers[-1], relu=True)
         else:
             return None
     return layers if layers and not layers[-1].relu else None
+
+
+def _is_plain(module: nn.Sequential) -> bool:
+    """Whether every layer occurs once, and there are no buffers and no shared parameters."""
+    return len(set(module)) == len(module) and len(list(module.parameters())) == len(module.state_dict())
+
+
+def _is_trained_linear(part: nn.Module) -> TypeGuard[nn.Linear]:
+    return type(part) is nn.Linear and all(p.requires_grad for p in part.parameters())
+
+
+def _flattens(part: nn.Module) -> bool:
+    return type(part) is nn.Flatten and part.start_dim == 1 and part.end_dim == -1

@@ -1,7 +1,7 @@
-"""Optimisers of local training: SGD as the one call that it is, and PyTorch's fused ones.
+"""Optimizers of local training: SGD as a single fused call, and PyTorch's fused optimizers.
 
-What PyTorch's classes do around that call takes as long as a plain step, and the first of them that is made loads the compiler of
-PyTorch, which takes a second.
+What PyTorch's SGD class does around that call takes as long as a plain step. The first optimizer of PyTorch that is created also loads
+PyTorch's compiler, which takes a second.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ __all__ = ["SGD", "Optimizer", "PlainSGD", "build_optimizer", "laid_out"]
 class Optimizer(Protocol):
     """What local training uses of a ``torch.optim.Optimizer``.
 
-    A gradient lies in memory as its parameter does (:func:`laid_out`): fused steps go through both as they lie.
+    A gradient has the memory layout of its parameter (:func:`laid_out`), because fused steps go through both in memory order.
     """
 
     param_groups: list[dict[str, Any]]
     state: Any
 
     def step(self) -> Any:
-        """Move the parameters by their ``.grad``; those without stay."""
+        """Move the parameters by their ``.grad``; parameters without one stay."""
         ...
 
 
@@ -60,22 +60,28 @@ class SGD:
         """See :class:`Optimizer`."""
         for group in self.param_groups:
             moved = [p for p in group["params"] if p.grad is not None]
-            fresh = [p for p in moved if not self.state.get(p)] if self.momentum else []
-            self._move([p for p in moved if self.state.get(p)] if fresh else moved, group["lr"], first=False)
+            fresh = self._without_velocity(moved) if self.momentum else []
+            if fresh:
+                moved = [p for p in moved if self.state.get(p)]
+            self._move(moved, group["lr"], first=False)
             self._keep(fresh)
             self._move(fresh, group["lr"], first=True)
 
     def velocities(self) -> tuple[list[Tensor], bool]:
-        """v of every parameter, and whether it is for the first step to fill them; without momentum there are none."""
+        """v of every parameter, and whether the first step has yet to set them; an empty list without momentum."""
         parameters = self.param_groups[0]["params"] if self.momentum else []
-        fresh = not all(self.state.get(p) for p in parameters)
+        fresh = bool(self._without_velocity(parameters))
         if fresh:
             self._keep(parameters)
         return [self.state[p]["v"] for p in parameters], fresh
 
+    def _without_velocity(self, parameters: list[Tensor]) -> list[Tensor]:
+        return [p for p in parameters if not self.state.get(p)]
+
     def _keep(self, parameters: list[Tensor]) -> None:
+        """Make room for the velocities of these parameters; their first step sets them."""
         for p in parameters:
-            self.state[p] = {"v": torch.empty_like(p)}  # the first step fills it
+            self.state[p] = {"v": torch.empty_like(p)}
 
     def _move(self, parameters: list[Tensor], lr: float, *, first: bool) -> None:
         if parameters:
@@ -88,14 +94,14 @@ class SGD:
 
 
 def laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
-    """The gradient in the parameter's layout. Autograd's ``.grad`` has it; what comes from elsewhere may not."""
+    """The gradient in the parameter's memory layout. Autograd's ``.grad`` has it; other gradients may not."""
     if gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)
 
 
 def build_optimizer(training: Training, parameters: Sequence[Tensor]) -> Optimizer:
-    """The optimiser of the settings."""
+    """The optimizer that the settings describe."""
     match training.optimizer:
         case "sgd" if not (training.momentum or training.weight_decay):
             return PlainSGD(parameters, training.lr)

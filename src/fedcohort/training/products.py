@@ -1,8 +1,8 @@
-"""Matrix products in single precision on a CPU, by the quicker of PyTorch's two libraries.
+"""Matrix products in single precision on a CPU, by the faster of PyTorch's two libraries.
 
-PyTorch multiplies float32 matrices by MKL, which keeps to 256-bit registers on processors that are not Intel's; oneDNN, which PyTorch
-has for convolutions, uses all of them. On an AMD processor with AVX-512, one thread: 85 and 200 GFLOP/s. A layer from 4,096 numbers to
-64 takes 1.0 ms instead of 1.9 for 64 samples, there and back.
+PyTorch multiplies float32 matrices by MKL, which uses only 256-bit registers on processors that are not Intel's. oneDNN, which PyTorch
+uses for convolutions, uses wider ones: on an AMD processor with AVX-512, one thread reaches 200 GFLOP/s instead of 85. A layer from
+4,096 numbers to 64 takes 1.0 ms instead of 1.9 ms for 64 samples, forward and backward.
 """
 
 import math
@@ -17,47 +17,58 @@ from torch.nn import functional
 __all__ = ["linear", "product_limit", "quick_products"]
 
 LARGE = 2**20
-"""Multiplications from which on a layer's product is worth the longer way to oneDNN."""
+"""Minimum number of multiplications in a layer's product for which oneDNN is faster in spite of its longer call."""
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """x Wᵀ [n, h] of x [n, d] and W [h, d], of any strides."""
+    """x Wᵀ [n, h] of x [n, d] and W [h, d], with any strides."""
     if x.dtype == torch.float32 and x.device.type == "cpu":
         return _single()(x, weight, None)
     return functional.linear(x, weight)
 
 
 def quick_products(module: nn.Module) -> nn.Module:
-    """Let the linear layers of ``module`` multiply large matrices in single precision on a CPU by the quicker library, in place.
+    """Let the linear layers of ``module`` multiply large matrices in single precision on a CPU by the faster library, in place.
 
-    They stay ``nn.Linear``, with the same names, hooks and parameters; results differ by rounding. What the quicker library cannot do
+    They stay ``nn.Linear``, with the same names, hooks and parameters; results differ by rounding. What the faster library cannot do
     is left to PyTorch: transforms of ``torch.func``, tracing, autocast, sparse and overlapping inputs.
     """
     for part in module.modules():
         if type(part) is nn.Linear and _single() is not functional.linear:
-            part.__class__ = _Linear
+            _use_quick_forward(part)
     return module
 
 
+def _use_quick_forward(layer: nn.Linear) -> None:
+    """Replace the layer's forward pass, and nothing else, by changing its class to a subclass.
+
+    A new layer in its place would lose hooks and every other reference to the layer. A ``forward`` on the instance would be bound to
+    this one module, so that copies of the module would run the original.
+    """
+    layer.__class__ = _QuickLinear
+
+
 def product_limit(part: nn.Linear) -> float | None:
-    """Multiplications from which on this layer's product is the quicker library's; None for a layer that is not PyTorch's own."""
-    if type(part) is _Linear:
+    """Minimum number of multiplications for which this layer uses the faster library; None for a subclass that is not ours."""
+    if type(part) is _QuickLinear:
         return LARGE
     return math.inf if type(part) is nn.Linear else None
 
 
-class _Linear(nn.Linear):
+class _QuickLinear(nn.Linear):
+    """A linear layer that leaves large products to the faster library."""
+
     def forward(self, input: Tensor) -> Tensor:
         if input.numel() * self.out_features < LARGE or not _plain(input) or self.weight.dtype != torch.float32:
             return super().forward(input)
         if not torch.is_grad_enabled():
             return _single()(input, self.weight, self.bias)
-        found: Tensor = _Product.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call]
-        return found
+        product: Tensor = _Product.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        return product
 
 
 def _plain(x: Tensor) -> bool:
-    """Whether these are rows of single precision in this machine's memory, with nobody but autograd looking on."""
+    """Whether these are rows in single precision on the CPU, and nothing but autograd traces what is computed."""
     return (
         x.dim() == 2
         and x.dtype == torch.float32
@@ -74,7 +85,7 @@ _transformed: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_
 
 
 class _Product(torch.autograd.Function):
-    """x Wᵀ + b, and its gradients; those of the gradients are PyTorch's."""
+    """x Wᵀ + b and its gradients; second derivatives are PyTorch's."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -95,13 +106,13 @@ class _Product(torch.autograd.Function):
 
 @cache
 def _single() -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    """oneDNN's product, if this build of PyTorch has it under the name by which compiled models call it."""
+    """oneDNN's product, under the name by which compiled models call it; PyTorch's own if this build does not have it."""
     try:
         product = torch.ops.mkldnn._linear_pointwise
 
         def by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-            found: Tensor = product(x, weight, bias, "none", [], "")
-            return found
+            outputs: Tensor = product(x, weight, bias, "none", [], "")
+            return outputs
 
         probe = torch.linspace(-1, 1, 6).reshape(2, 3)
         if torch.allclose(by_onednn(probe, probe, None), probe @ probe.T):

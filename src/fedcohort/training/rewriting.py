@@ -1,8 +1,8 @@
-"""The same network with less to do: rewritings that change no bit of its outputs and gradients, and no name of its parameters.
+"""Rewritings that make a network faster without changing a bit of its outputs and gradients, or a name of its parameters.
 
-ReLU is put behind what only picks or rearranges numbers. After a 2 × 2 pooling it has a quarter of the work, forward and back, and
-after Flatten it meets its gradient in the layout in which it comes. max(relu(x)) = relu(max(x)); and where the largest of a window is
-not above 0, neither order hands a gradient on.
+ReLU is moved behind layers that only pick or rearrange numbers. Behind a 2 × 2 pooling it has a quarter of the work, forward and
+backward; behind Flatten, its gradient arrives in the memory layout that it needs. This is exact because
+max(relu(x)) = relu(max(x)), and because neither order passes a gradient on if the largest number of a window is not above 0.
 """
 
 from torch import nn
@@ -15,20 +15,21 @@ PICKING = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.Flatten, nn.Identity)
 def relu_last(module: nn.Module) -> nn.Module:
     """Put every ReLU of a Sequential behind the poolings and Flatten that follow it, in place.
 
-    The parts that change places have no parameters, so that nothing takes another name. Parts that somebody looks at by a hook or
-    that give more than one output stay where they are, and so does a Sequential inside any other module, which may use a part of it.
+    The layers that change places have no parameters, so that every parameter keeps its name. Layers that have hooks or more than one
+    output are not moved. Neither is anything inside a Sequential that is part of another kind of module, which may use single layers.
     """
     if type(module) is not nn.Sequential:
         return module
     for i in range(len(module) - 1):
-        one, other = module[i], module[i + 1]
-        if type(one) is nn.ReLU and type(other) in PICKING and _free(one) and _free(other):
-            module[i], module[i + 1] = other, one
+        layer, following = module[i], module[i + 1]
+        if type(layer) is nn.ReLU and type(following) in PICKING and _can_move(layer) and _can_move(following):
+            module[i], module[i + 1] = following, layer
     for part in module:
         relu_last(part)
     return module
 
 
-def _free(part: nn.Module) -> bool:
+def _can_move(part: nn.Module) -> bool:
+    """Whether the layer has no hooks and one output."""
     hooks = part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
     return not hooks and not getattr(part, "return_indices", False)

@@ -1,10 +1,10 @@
-"""Rules that end a client's training early, asked after every epoch (``Cohort.stop``).
+"""Stopping rules, which end a client's training early; they are called after every epoch (``Cohort.stop``).
 
-A rule is a class marked ``@parameters`` with one method, :meth:`StoppingRule.check`. It keeps nothing: everything it may look at is
-in :class:`Progress`, so that one rule serves all clients on all threads. A strategy names it as plain data,
-``Cohort(…, epochs=most, stop={"rule": "conformal", "alpha": 0.1})``; a rule from a user's file, ``"rules.py:Mine"``, or from an
-installed package (entry points ``fedcohort.stopping_rules``) works alike. What the last check reports is in the update's report,
-beside ``epochs``, the epochs used; the strategy sees it in ``admit`` and ``observe``, and it is in the record.
+A rule is a class marked ``@parameters`` with one method, :meth:`StoppingRule.check`. It keeps no state: everything that it may use is
+in :class:`Progress`, so that one rule serves all clients in all threads. A strategy names it as plain data,
+``Cohort(…, epochs=most, stop={"rule": "conformal", "alpha": 0.1})``. A rule from a user's file, ``"rules.py:Mine"``, or from an
+installed package (entry points ``fedcohort.stopping_rules``) is used in the same way. The update's report contains what the last check
+reported, and ``epochs``, the number of epochs done. The strategy gets the report in ``admit`` and ``observe``, and it is recorded.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,17 +25,17 @@ __all__ = ["RULES", "ConformalRule", "Progress", "StoppingRule", "build_rule"]
 
 @dataclass(frozen=True)
 class Progress:
-    """A client's training so far, as a stopping rule sees it.
+    """A client's training so far, as input of a stopping rule.
 
     Attributes:
-        epoch: epochs done, from 1.
-        last: whether no epoch follows, whatever the rule says.
+        epoch: number of epochs done, from 1.
+        last: whether this is the last epoch in any case.
         loss: mean mini-batch cross-entropy over the steps of this epoch; NaN without a step.
-        held_out: ``held_out()`` gives class probabilities [n, K] of the present model on the samples that the client holds out, and
+        held_out: ``held_out()`` returns class probabilities [n, K] of the current model on the samples that the client holds out, and
             their labels [n]; it costs a forward pass over them.
         before: what the rule reported after each earlier epoch.
         trained: as ``held_out``, on the samples that the client trains on.
-        tested: as ``held_out``, on the server's test set, which no client has: for measures of a simulation alone.
+        tested: as ``held_out``, on the server's test set, which real clients do not have; only for measures of a simulation.
     """
 
     epoch: int
@@ -48,13 +48,13 @@ class Progress:
 
 
 class StoppingRule:
-    """When a client's training ends; subclasses are ``@parameters`` dataclasses.
+    """Decides when a client's training ends; subclasses are ``@parameters`` dataclasses.
 
-    A strategy that names a rule which looks at held-out samples declares ``needs = {"holdout"}``.
+    A strategy that names a rule which uses held-out samples declares ``needs = {"holdout"}``.
     """
 
     def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
-        """Whether to stop now, and what to report if this check is the last one."""
+        """Decide whether to stop now; also returns what to report if this check is the last one."""
         raise NotImplementedError
 
 
@@ -62,8 +62,8 @@ class StoppingRule:
 class ConformalRule(StoppingRule):
     """Stop when the conformal quantile q̂, or the mean size of the prediction sets, is small enough on the held-out part.
 
-    Reports ``q_hat`` (missing where it is infinite), ``set_size`` (mean |C(x)|), ``done`` (1 or 0) and ``calibration`` (n_c); with
-    ``test_set``, ``test_set_size``, the mean |C(x)| on the server's test set, too.
+    Reports ``q_hat`` (missing if it is infinite), ``set_size`` (mean |C(x)|), ``done`` (1 or 0) and ``calibration`` (n_c). With
+    ``test_set``, it also reports ``test_set_size``, the mean |C(x)| on the server's test set.
     """
 
     score: conformal.Score = "s1"
@@ -71,13 +71,13 @@ class ConformalRule(StoppingRule):
     alpha: Annotated[float, Gt(0), Lt(1)] = 0.1
     """Error rate of the quantile."""
     theta: float | None = 0.25
-    """Done when q̂ is at most this; none asks nothing of q̂."""
+    """Stop only when q̂ is at most this; none ignores q̂."""
     set_size: float | None = None
-    """Done when the mean size of the prediction sets is at most this; none asks nothing of it."""
+    """Stop only when the mean size of the prediction sets is at most this; none ignores the size."""
     overflow: conformal.Overflow = "inf"
-    """What q̂ is where too few samples calibrate: inf, or the largest score."""
+    """Value of q̂ if there are too few calibration samples: inf, or the largest score."""
     test_set: bool = False
-    """Measure the sets on the server's test set as well, of the model that each client ends with."""
+    """Also measure the prediction sets of each client's final model on the server's test set."""
     k1: Annotated[float, Gt(0)] = conformal.K1
     """Steepness of s2."""
     k2: Annotated[float, Gt(0)] = conformal.K2
@@ -86,9 +86,9 @@ class ConformalRule(StoppingRule):
     """Offset of s3."""
 
     def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
-        """Without a criterion only the last epoch is looked at, and nobody is ever done."""
-        free = self.theta is None and self.set_size is None
-        if free and not progress.last:
+        """Without a criterion, the rule checks only the last epoch, and no client stops early."""
+        no_criterion = self.theta is None and self.set_size is None
+        if no_criterion and not progress.last:
             return False, {}
         probabilities, labels = progress.held_out()
         shape = {"k1": self.k1, "k2": self.k2, "b": self.b}
@@ -101,21 +101,21 @@ class ConformalRule(StoppingRule):
             return float(sets.sum(axis=1).mean()) if len(sets) else float("inf")
 
         size = mean_size(probabilities)
-        done = not free and len(labels) > 0
+        done = not no_criterion and len(labels) > 0
         done &= self.theta is None or q <= self.theta
         done &= self.set_size is None or size <= self.set_size
-        said = {"q_hat": q, "set_size": size, "done": float(done), "calibration": float(len(labels))}
+        report = {"q_hat": q, "set_size": size, "done": float(done), "calibration": float(len(labels))}
         if self.test_set and (done or progress.last):
-            said["test_set_size"] = mean_size(progress.tested()[0])
-        return done, said
+            report["test_set_size"] = mean_size(progress.tested()[0])
+        return done, report
 
 
 @parameters
 class LossesRule(StoppingRule):
-    """Never stop; after the last epoch report two losses of the model that the client has trained.
+    """Never stop, and report two losses of the client's final model.
 
-    Reports ``training_loss`` (of ``loss``, on the samples it trained on) and ``held_out_loss`` (the cross-entropy on those that it
-    holds out; on the others, if there are none).
+    Reports ``training_loss`` (the ``loss`` on its training samples) and ``held_out_loss`` (the cross-entropy on its held-out
+    samples, or on its training samples if it has no others).
     """
 
     loss: Literal["robust", "ce"] = "ce"
@@ -125,10 +125,10 @@ class LossesRule(StoppingRule):
     beta: Annotated[float, Ge(0)] = 4.0
     """Of the robust loss: weight of the reverse cross-entropy."""
     log_zero: Annotated[float, Lt(0)] = -4.0
-    """Of the robust loss: what stands for log 0."""
+    """Of the robust loss: value used for log 0."""
 
     def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
-        """Two forward passes, once."""
+        """Runs two forward passes after the last epoch."""
         if not progress.last:
             return False, {}
         trained, held_out = progress.trained(), progress.held_out()
@@ -158,7 +158,7 @@ def build_rule(stop: Mapping[str, Any] | None) -> StoppingRule | None:
     """The rule that ``Cohort.stop`` describes.
 
     Raises:
-        UsageError: there is no such rule, or a setting that it cannot have.
+        UsageError: there is no such rule, or it does not have such a setting.
     """
     if stop is None:
         return None

@@ -1,7 +1,7 @@
-"""Trial trainings: questions about the update that a client would send, answered by training a copy.
+"""Trial trainings: questions about the update that a client would send, which are answered by training a copy of the model.
 
-Local training is a function of the model, the round, the client and what it received and remembers. So the training that follows,
-if the client is selected, comes to the very same update.
+Local training is a function of the model, the round, the client, and what it received and remembers. If the client is selected, the
+training that follows therefore gives exactly the same update.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def update_norm(
     received: Mapping[str, Tensors],
     memory: Mapping[str, Tensors],
 ) -> Values:
-    """:class:`fedcohort.selection.UpdateNorm`: ‖Δ_i‖₂ and the passes of the training; NaN twice if there is no update."""
+    """Answers :class:`fedcohort.selection.UpdateNorm`: ‖Δ_i‖₂ and the passes of the training; NaN twice without an update."""
     update, _ = trainer.train(model, t, client, received=received, memory=memory)
     if update.failure is not None:
         return np.full(2, np.nan)
@@ -33,6 +33,6 @@ def update_norm(
 
 
 def norm_of_update(update: Update, start: ModelState, names: list[str]) -> float:
-    """‖Δ‖₂ over these entries, in float64."""
+    """‖Δ‖₂ over the entries ``names``, in float64."""
     squares = [(update.state[name].double() - start[name].double()).square().sum() for name in names]
     return float(torch.stack(squares).sum().sqrt())

@@ -1,7 +1,7 @@
-"""What of an update is sent: all of it, or whole tensors of it, each with a probability (``Cohort.share``).
+"""Partial uploads: each tensor of an update is sent with a probability (``Cohort.share``).
 
-Only trainable tensors are left out. What else a model has (statistics of batch norm) is small and belongs together: a mean without
-its variance would be of other clients than the variance. What an algorithm sends beside the model is sent whole, too.
+Only trainable tensors are left out. The other entries of a model (statistics of batch norm) are small and belong together: a mean
+without its variance would belong to other clients than the variance. What an algorithm sends beside the model is always sent.
 """
 
 import math
@@ -16,10 +16,10 @@ __all__ = ["partly"]
 
 
 def partly(update: Update, model: ModelState, trainable: frozenset[str], share: float, seed: int, t: int) -> Update:
-    """``update`` with each trainable tensor sent with probability ``share``, drawn for the client and the round.
+    """``update`` with each trainable tensor sent with probability ``share``, drawn by client and round.
 
-    What is not sent stays with the client: the server finds there what the client received, ``model``. The norm of the whole
-    difference is reported, which the server could not work out any more.
+    In place of a tensor that is not sent, the server gets the tensor of ``model``, which the client received. The client reports the
+    norm of the whole difference, because the server can no longer compute it.
     """
     if update.failure is not None:
         return update

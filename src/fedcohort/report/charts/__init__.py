@@ -1,1 +1,1 @@
-"""Every chart, defined once: a function takes what was gathered and a :class:`~fedcohort.report.look.Look` and gives figures."""
+"""Define every chart once: each function takes the runs and a :class:`~fedcohort.report.look.Look`, and returns figures."""

@@ -1,97 +1,96 @@
-"""Which strategy won: accuracy over rounds, simulated time and bytes, and the differences over seeds."""
+"""Draw which strategy performs best: accuracy over rounds, simulated time and bytes, loss, and differences over seeds."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from fedcohort import measures
-from fedcohort.report.charts import lines
+from fedcohort.core import words
+from fedcohort.report.charts.encodings import color, hideable, sized, strategy_axis, text_tooltip, with_texts
+from fedcohort.report.charts.lines import Axes, lines
+from fedcohort.report.charts.series import by_round, domain, has_band, on_grid
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.gather import POINTS, Reading, Story
 from fedcohort.report.look import Look
+from fedcohort.study.comparison import Comparison
 
 __all__ = ["accuracy", "differences", "loss", "seeds_note"]
 
 
 def seeds_note(story: Story, *, band: bool) -> str:
-    """Over which seeds a line is a mean, and what its band is."""
-    seeds = sorted({one.seed for _, row in story.played for one in row})
+    """Sentences about the seeds that a line is a mean over, and about its band."""
+    seeds = sorted({reading.seed for _, readings in story.played for reading in readings})
     if len(seeds) == 1:
         return f"Seed {seeds[0]}."
-    words = f"Mean over seeds {', '.join(map(str, seeds))}" if len(seeds) <= 5 else f"Mean over {len(seeds)} seeds"
-    uneven = any(len({one.num_rounds for one in row}) > 1 for _, row in story.played)
-    later = " Seeds have played different numbers of rounds: later points are means of fewer." if uneven else ""
-    return f"{words}{'; the band is ± one standard deviation' if band else ''}.{later}"
+    over = f"seeds {', '.join(map(str, seeds))}" if len(seeds) <= 5 else f"{len(seeds)} seeds"
+    about_band = "; the band is ± one standard deviation" if band else ""
+    uneven = any(len({reading.num_rounds for reading in readings}) > 1 for _, readings in story.played)
+    later = " Some seeds have played fewer rounds than others, so that later points are means over fewer seeds."
+    return f"Mean over {over}{about_band}.{later if uneven else ''}"
 
 
-def _tested(one: Reading) -> Any:
-    return one.rounds["test_accuracy"]
+def _test_accuracy(reading: Reading) -> ArrayLike:
+    return reading.rounds["test_accuracy"].to_numpy(np.float64)
+
+
+def _simulated_time(reading: Reading) -> ArrayLike:
+    return reading.rounds["simulated_time"].to_numpy(np.float64)
 
 
 def accuracy(story: Story, look: Look) -> Figure | None:
     """Test accuracy over rounds, over simulated time and over bytes."""
     rows = story.played
-    over_rounds = lines.by_round(rows, _tested)
+    over_rounds = by_round(rows, _test_accuracy)
     if over_rounds["mean"].isna().all():
         return None
+    over_time = on_grid(rows, _test_accuracy, _simulated_time)
+    over_bytes = with_texts(on_grid(rows, _test_accuracy, lambda reading: reading.bytes), {"x": words.size})
     frames = {
         "rounds": (over_rounds, "round", ",.0f"),
-        "simulated time": (
-            lines.on_grid(rows, _tested, lambda one: one.rounds["simulated_time"]),
-            "simulated time",
-            "~s",
-        ),
-        "bytes": (lines.on_grid(rows, _tested, lambda one: one.bytes), "bytes sent and received", "~s"),
+        "simulated time": (over_time, "simulated time", "~s"),
+        "bytes": (over_bytes, "bytes sent and received", "~s"),
     }
+    values = [frame[column] for frame, _, _ in frames.values() for column in ("mean", "low", "high")]
+    span = domain(*values, floor=0.0, ceiling=1.0)
+    target = story.comparison.target.accuracy if story.comparison else None
     labels = [label for label, _ in rows]
-    everything = [frame[column] for frame, _, _ in frames.values() for column in ("mean", "low", "high")]
-    span = lines.domain(*everything, floor=0.0, ceiling=1.0)
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
-    for name, (frame, title, number) in frames.items():
-        chart, own = lines.lines(
-            f"accuracy_{name.split()[-1]}",
-            frame,
-            labels,
-            look,
-            x=title,
-            y="test accuracy",
-            span=span,
-            percent=True,
-            x_format=number,
-            target=story.comparison.target.accuracy if story.comparison else None,
-        )
+    for name, (frame, title, x_format) in frames.items():
+        axes = Axes(title, "test accuracy", span, percent=True, x_format=x_format)
+        chart, own = lines(f"accuracy_{name.split()[-1]}", frame, labels, look, axes, target=target)
         views.append(View(name, [Panel(chart)]))
         data |= own
-    longest = max(one.num_rounds for _, row in rows for one in row)
-    note = seeds_note(story, band=lines.band(over_rounds))
+    longest = max(reading.num_rounds for _, readings in rows for reading in readings)
+    note = seeds_note(story, band=has_band(over_rounds))
     if longest > POINTS:
         note += f" Each point over rounds is the mean of {-(-longest // POINTS)} rounds."
-    note += " Over time and bytes, a point is what had been reached by then; a line ends with its first seed."
+    note += " Over time and bytes, a point is the accuracy reached by then, and a line ends where its first seed ends."
     return Figure("accuracy", "Test accuracy", note, views, data)
 
 
 def loss(story: Story, look: Look) -> Figure | None:
-    """Training loss of the selected, and test loss."""
+    """Test loss, and training loss of the selected clients."""
     labels = [label for label, _ in story.played]
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
+    banded = False
     for name, column in (("test loss", "test_loss"), ("training loss", "train_loss")):
-        frame = lines.by_round(story.played, lambda one, column=column: one.rounds[column])
+        frame = by_round(story.played, lambda reading, column=column: reading.rounds[column])  # type: ignore[misc]
         if not np.isfinite(frame["mean"].to_numpy(np.float64)).any():
             continue
-        span = lines.domain(frame["mean"], frame["low"], frame["high"], floor=0.0)
-        chart, own = lines.lines(column, frame, labels, look, x="round", y=name, span=span)
+        banded = has_band(frame)
+        span = domain(frame["mean"], frame["low"], frame["high"], floor=0.0)
+        chart, own = lines(column, frame, labels, look, Axes("round", name, span))
         views.append(View(name, [Panel(chart)]))
         data |= own
     if not views:
         return None
-    note = (
-        seeds_note(story, band=lines.band(frame))
-        + " Training loss is that of the clients that came back, on their own data."
-    )
+    note = f"{seeds_note(story, band=banded)} Training loss is the loss of the trained clients on their own data."
     return Figure("loss", "Loss", note, views, data)
 
 
@@ -101,63 +100,87 @@ def differences(story: Story, look: Look) -> Figure | None:
     if compared is None or len(compared.rows) < 2:
         return None
     labels = [label for label, _ in story.played]
-    first = {one.seed: one.accuracy for one in compared.results[compared.rows[0].label]}
-    intervals, dots = [], []
-    for label, row in list(zip(labels, compared.rows, strict=True))[1:]:
-        own = {one.seed: one.accuracy for one in compared.results[row.label] if one.seed in first}
-        if not own:
-            continue
-        mean, low, high = measures.paired_interval(list(own.values()), [first[seed] for seed in own])
-        intervals.append(
-            {"strategy": label, "mean": 100 * mean, "low": 100 * low, "high": 100 * high, "seeds": len(own)}
-        )
-        dots += [
-            {"strategy": label, "difference": 100 * (value - first[seed]), "seed": seed} for seed, value in own.items()
-        ]
-    if not intervals:
+    intervals, dots = _paired_differences(compared, labels)
+    if intervals.empty:
         return None
-    data = {"differences": pd.DataFrame(intervals), "seed_differences": pd.DataFrame(dots)}
-    values = [data["differences"][c] for c in ("mean", "low", "high")]
-    span = lines.domain(*values, data["seed_differences"]["difference"], [0.0])
+    formats = dict.fromkeys(("mean", "low", "high"), _points)
+    data = {
+        "differences": with_texts(intervals, formats),
+        "seed_differences": with_texts(dots, {"difference": _points}),
+    }
+    height = 34 * len(intervals)
+    chart = sized(_difference_chart(data, labels, look), look, height, 18 * len(intervals))
+    if (intervals["seeds"] == 1).all():
+        note = (
+            "Each row shares one seed with the first. One seed gives no interval, so it is not known whether differences are "
+            "due to chance. Run more seeds."
+        )
+    else:
+        note = (
+            "Diamond: mean over paired seeds. Line: its 95% interval (Student's t). Circles: single seeds. If an interval "
+            "contains 0, it is not clear which strategy is better."
+        )
+        note += " The intervals are not corrected for multiple comparisons." if len(intervals) > 1 else ""
+    return Figure("differences", f"Difference to {labels[0]}", note, [View("difference", [Panel(chart)])], data)
+
+
+def _points(difference: float) -> str:
+    """A difference that is already in percentage points."""
+    return words.signed(difference / 100)
+
+
+def _paired_differences(compared: Comparison, labels: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Differences to the first row in percentage points: one row for each strategy with its interval, and one for each seed."""
+    accuracies = [_by_seed(compared, row.label) for row in compared.rows]
+    first = accuracies[0]
+    intervals, dots = [], []
+    for label, own in list(zip(labels, accuracies, strict=True))[1:]:
+        paired = {seed: value for seed, value in own.items() if seed in first}
+        if not paired:
+            continue
+        mean, low, high = measures.paired_interval(list(paired.values()), [first[seed] for seed in paired])
+        interval = {"mean": 100 * mean, "low": 100 * low, "high": 100 * high, "seeds": len(paired)}
+        intervals.append({"strategy": label, **interval})
+        dots += [
+            {"strategy": label, "difference": 100 * (value - first[seed]), "seed": seed}
+            for seed, value in paired.items()
+        ]
+    return pd.DataFrame(intervals), pd.DataFrame(dots)
+
+
+def _by_seed(compared: Comparison, label: str) -> dict[int, float]:
+    return {result.seed: result.accuracy for result in compared.results[label]}
+
+
+def _difference_chart(data: Mapping[str, pd.DataFrame], labels: list[str], look: Look) -> Any:
+    values = [data["differences"][column] for column in ("mean", "low", "high")]
+    span = domain(*values, data["seed_differences"]["difference"], [0.0])
     scale = alt.Scale(domain=span, nice=False, zero=False)
-    title = "points of test accuracy"
-    y = alt.Y("strategy:N", title=None, sort=labels, axis=alt.Axis(labelColor=look.ink, labelLimit=150))
-    rows = lines.hideable(alt.Chart(alt.NamedData(name="differences")), look)
-    seeds = lines.hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)
+    title = "difference in test accuracy, percentage points"
+    y, own_color = strategy_axis(labels, look), color(labels, look, legend=False)
+    rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
+    seeds = hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)
     zero = alt.Chart(alt.InlineData(values=[{"x": 0}])).mark_rule(strokeWidth=1).encode(alt.X("x:Q", scale=scale))
     tooltip = [
         alt.Tooltip("strategy:N"),
-        alt.Tooltip("mean:Q", title="mean difference", format="+.2f"),
-        alt.Tooltip("low:Q", title="95 % interval, from", format="+.2f"),
-        alt.Tooltip("high:Q", title="to", format="+.2f"),
+        text_tooltip("mean", "mean difference"),
+        text_tooltip("low", "95% interval, from"),
+        text_tooltip("high", "95% interval, to"),
         alt.Tooltip("seeds:Q", title="paired seeds"),
     ]
-    x = alt.X("mean:Q", title=title, scale=scale, axis=alt.Axis(grid=True, tickCount=6))
-    colour = lines.colour(labels, look, legend=False)
-    layers = [
+    of_seed = [alt.Tooltip("strategy:N"), alt.Tooltip("seed:O"), text_tooltip("difference", "difference")]
+    return alt.layer(
         zero,
         rows.mark_rule(strokeWidth=2.5).encode(
-            alt.X("low:Q", title=title, scale=scale), y, colour, x2=alt.X2("high:Q")
+            alt.X("low:Q", title=title, scale=scale), y, own_color, x2=alt.X2("high:Q")
         ),
         seeds.mark_point(filled=False, size=28 if look.page else 14, strokeWidth=1.2).encode(
-            alt.X("difference:Q", title=title, scale=scale),
-            y,
-            colour,
-            tooltip=[alt.Tooltip("strategy:N"), alt.Tooltip("seed:O"), alt.Tooltip("difference:Q", format="+.2f")],
+            alt.X("difference:Q", title=title, scale=scale), y, own_color, tooltip=of_seed
         ),
         rows.mark_point(filled=True, size=90 if look.page else 36, shape="diamond", opacity=1).encode(
-            x, y, colour, tooltip=tooltip
+            alt.X("mean:Q", title=title, scale=scale, axis=alt.Axis(grid=True, tickCount=6)),
+            y,
+            own_color,
+            tooltip=tooltip,
         ),
-    ]
-    chart = alt.layer(*layers).properties(
-        width="container" if look.width is None else look.width, height=(34 if look.page else 18) * len(intervals)
     )
-    several = len(intervals) > 1
-    note = (
-        "Diamond: mean over paired seeds; line: its 95 % interval (Student's t); circles: single "
-        "seeds. An interval that crosses 0 leaves open which is better."
-    )
-    note += " Intervals are for one comparison each, not corrected for making several." if several else ""
-    if all(one["seeds"] == 1 for one in intervals):
-        note = "A single seed: there is no interval, and nothing is told apart. Run more seeds."
-    return Figure("differences", f"Difference to {labels[0]}", note, [View("difference", [Panel(chart)])], data)

@@ -1,4 +1,4 @@
-"""Many settings at once: final accuracies as bars, curves over one swept number, heat maps over two and their difference."""
+"""Draw many settings at once: final accuracies as bars, curves over one swept number, heat maps over two numbers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,28 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from fedcohort.core import words
 from fedcohort.measures import conformal
-from fedcohort.report.charts import lines
+from fedcohort.report.charts.encodings import (
+    color,
+    dash,
+    hideable,
+    legend_columns,
+    of_strategy,
+    sized,
+    strategy_axis,
+    text_tooltip,
+    with_texts,
+)
+from fedcohort.report.charts.series import domain
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.gather import Story
 from fedcohort.report.look import Look, short, tick
 
 __all__ = ["bars", "score_functions", "studies", "swept"]
+
+SETTING = re.compile(r", ([^,=]+)=([^,]+)")
+"""A setting in the label of a row: ``, k=3``."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +39,7 @@ class Swept:
 
     Attributes:
         keys: the settings, such as ``selection.k``.
-        frame: one row a row of the comparison: ``strategy``, a column for each key, ``accuracy``, ``sd``, ``seeds``.
+        frame: a row for each row of the comparison: ``strategy``, a column for each key, ``accuracy``, ``sd``, ``seeds``.
     """
 
     keys: list[str]
@@ -32,162 +47,178 @@ class Swept:
 
 
 def swept(story: Story) -> Swept | None:
-    """The numbers that differ between rows, where the rows are those of a sweep; None without one."""
+    """The numbers that a sweep set differently in different rows; None if the rows are not those of a sweep."""
     compared = story.comparison
     if compared is None or len(compared.rows) < 3:
         return None
-    flat = [_flat(row.experiment.to_dict()) for row in compared.rows]
-    words = [re.findall(r", ([^,=]+)=([^,]+)", row.label) for row in compared.rows]
-    named = {key for found in words for key, _ in found}
-    keys = [
-        key
-        for key in flat[0]
-        if key.rpartition(".")[2] in named
-        and all(isinstance(one.get(key), int | float) for one in flat)
-        and len({one[key] for one in flat}) > 1
-    ]
+    settings = [_flat(row.experiment.to_dict()) for row in compared.rows]
+    labels = [row.label for row in compared.rows]
+    keys = _swept_keys(settings, labels)
     if not keys:
         return None
-    last = {key.rpartition(".")[2] for key in keys}
-    names = [re.sub(r", ([^,=]+)=[^,]+", lambda m: "" if m[1] in last else m[0], row.label) for row in compared.rows]
-    known = dict(zip(dict.fromkeys(names), short(list(dict.fromkeys(names))), strict=True))
+    names = _without_settings(labels, {_last(key) for key in keys})
+    distinct = list(dict.fromkeys(names))
+    cut = dict(zip(distinct, short(distinct), strict=True))
     table = compared.table
-    frame = pd.DataFrame({"strategy": [known[name] for name in names]})
+    frame = pd.DataFrame({"strategy": [cut[name] for name in names]})
     for key in keys:
-        frame[key] = [float(one[key]) for one in flat]
+        frame[key] = [float(values[key]) for values in settings]
     frame["accuracy"], frame["sd"], frame["seeds"] = table["accuracy"], table["accuracy_sd"], table["seeds"]
     return Swept(keys, frame)
 
 
+def _swept_keys(settings: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> list[str]:
+    """Settings that labels name, that are numbers in all rows, and that differ between rows."""
+    in_labels = {name for label in labels for name, _ in SETTING.findall(label)}
+    return [
+        key
+        for key in settings[0]
+        if _last(key) in in_labels
+        and all(isinstance(values.get(key), int | float) for values in settings)
+        and len({values[key] for values in settings}) > 1
+    ]
+
+
+def _last(key: str) -> str:
+    """The last part of a key: ``k`` of ``selection.k``."""
+    return key.rpartition(".")[2]
+
+
+def _without_settings(labels: Sequence[str], settings: set[str]) -> list[str]:
+    """Labels without the settings that a sweep set: the names of strategies."""
+    return [SETTING.sub(lambda m: "" if m[1] in settings else m[0], label) for label in labels]
+
+
 def _flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    """Nested settings by their whole key, such as ``selection.k``; truth values are left out."""
+    flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{where}{key}.")
-        else:
-            found[f"{where}{key}"] = value
-    return {key: value for key, value in found.items() if not isinstance(value, bool)}
+            flat |= _flat(value, f"{where}{key}.")
+        elif not isinstance(value, bool):
+            flat[f"{where}{key}"] = value
+    return flat
 
 
 def studies(story: Story, look: Look) -> list[Figure]:
     """Curves for a sweep of one number, heat maps for a sweep of two."""
-    found = swept(story)
-    if found is None:
+    sweep = swept(story)
+    if sweep is None:
         return []
-    if len(found.keys) == 1:
-        return [_levels(found, look)]
-    return [_heat(found, found.keys[0], found.keys[1], look)]
+    if len(sweep.keys) == 1:
+        return [_curves(sweep, look)]
+    return [_heat(sweep, sweep.keys[0], sweep.keys[1], look)]
 
 
-def _levels(found: Swept, look: Look) -> Figure:
-    key, frame = found.keys[0], found.frame.rename(columns={found.keys[0]: "x", "accuracy": "mean"})
+def _curves(sweep: Swept, look: Look) -> Figure:
+    key, frame = sweep.keys[0], sweep.frame.rename(columns={sweep.keys[0]: "x", "accuracy": "mean"})
     frame = frame.sort_values(["strategy", "x"], kind="stable")
     frame = frame.assign(low=frame["mean"] - frame["sd"], high=frame["mean"] + frame["sd"])
-    labels = list(dict.fromkeys(found.frame["strategy"]))
-    span = lines.domain(frame["mean"], frame["low"], frame["high"], floor=0.0, ceiling=1.0)
+    labels = list(dict.fromkeys(sweep.frame["strategy"]))
+    span = domain(frame["mean"], frame["low"], frame["high"], floor=0.0, ceiling=1.0)
     points = sorted(set(frame["x"].tolist()))
     ticks = alt.Axis(values=points, format="~g") if len(points) <= 8 else alt.Axis(tickCount=6)
     x = alt.X("x:Q", title=key, scale=alt.Scale(zero=False, nice=False, padding=12), axis=ticks)
-    y = alt.Y(
-        "mean:Q",
-        title="test accuracy",
-        scale=alt.Scale(domain=span, nice=False),
-        axis=alt.Axis(**tick(".0%"), tickCount=5),
+    y_axis = alt.Axis(**tick(".0%"), tickCount=5)
+    y = alt.Y("mean:Q", title="test accuracy", scale=alt.Scale(domain=span, nice=False), axis=y_axis)
+    tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("x:Q", title=key), *_mean_and_deviation()]
+    colors, shapes = _legend_encodings(labels, look)
+    base = hideable(alt.Chart(alt.NamedData(name="levels")), look)
+    errors = base.mark_rule(opacity=0.7).encode(
+        x, alt.Y("low:Q", scale=alt.Scale(domain=span)), colors, y2=alt.Y2("high:Q")
     )
-    base = lines.hideable(alt.Chart(alt.NamedData(name="levels")), look)
-    tooltip = [
-        alt.Tooltip("strategy:N"),
-        alt.Tooltip("x:Q", title=key),
-        alt.Tooltip("mean:Q", format=".1%"),
-        alt.Tooltip("sd:Q", format=".1%"),
-    ]
+    line = base.mark_line().encode(x, y, colors, dash(labels, look))
+    dots = base.mark_point(opacity=1, size=50 if look.page else 24).encode(x, y, colors, shapes, tooltip=tooltip)
+    chart = sized(alt.layer(errors, line, dots), look, look.height, look.height)
+    note = f"Test accuracy after the last round for each value of {key}: mean over seeds ± one standard deviation."
+    data = {"levels": with_texts(frame, {"mean": words.percent, "sd": words.percent})}
+    return Figure("levels", f"Test accuracy over {key}", note, [View("levels", [Panel(chart)])], data)
+
+
+def _mean_and_deviation() -> list[alt.Tooltip]:
+    return [text_tooltip("mean", "mean test accuracy, %"), text_tooltip("sd", "standard deviation, %")]
+
+
+def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Shape]:
+    """Color and symbol of each strategy, with a legend on the page, too: sweeps have rows that the page's list does not name."""
     small: dict[str, Any] = {"title": None, "symbolSize": 50, "symbolStrokeWidth": 1}
-    legend = (
-        alt.Legend(**small, orient="top")
-        if look.page
-        else alt.Legend(**small, columns=lines.legend_columns(labels, look))
+    place: dict[str, Any] = {"orient": "top"} if look.page else {"columns": legend_columns(labels, look)}
+    legend, number = alt.Legend(**small, **place), len(labels)
+    return (
+        alt.Color("strategy:N", scale=alt.Scale(domain=labels, range=look.colors(number)), legend=legend),
+        alt.Shape("strategy:N", scale=alt.Scale(domain=labels, range=look.symbols(number)), legend=legend),
     )
-    colour = alt.Color("strategy:N", scale=alt.Scale(domain=labels, range=look.colours(len(labels))), legend=legend)
-    shape = alt.Shape("strategy:N", scale=alt.Scale(domain=labels, range=look.symbols(len(labels))), legend=legend)
-    bars = base.mark_rule(opacity=0.7).encode(
-        x, alt.Y("low:Q", scale=alt.Scale(domain=span)), colour, y2=alt.Y2("high:Q")
-    )
-    line = base.mark_line().encode(x, y, colour, lines.dash(labels, look))
-    dots = base.mark_point(opacity=1, size=50 if look.page else 24).encode(x, y, colour, shape, tooltip=tooltip)
-    chart = alt.layer(bars, line, dots).properties(
-        width="container" if look.width is None else look.width, height=look.height
-    )
-    note = f"After the last round, mean over seeds, for each value of {key}; bars are ± one standard deviation."
-    return Figure("levels", f"Test accuracy over {key}", note, [View("levels", [Panel(chart)])], {"levels": frame})
 
 
-def _heat(found: Swept, across: str, up: str, look: Look) -> Figure:
-    means = found.frame.groupby(["strategy", across, up], sort=False)["accuracy"].mean().reset_index()
+def _heat(sweep: Swept, across: str, up: str, look: Look) -> Figure:
+    means = sweep.frame.groupby(["strategy", across, up], sort=False)["accuracy"].mean().reset_index()
     frame = means.rename(columns={across: "x", up: "y"})
-    frame["text"] = [f"{100 * value:.1f}" for value in frame["accuracy"]]
+    frame["text"] = [words.percent(value) for value in frame["accuracy"]]
     labels = list(dict.fromkeys(frame["strategy"]))
-    low, high = float(frame["accuracy"].min()), float(frame["accuracy"].max())
-    panels = [Panel(_cells("heat", label, "accuracy", [low, high], across, up, look), label) for label in labels]
-    views, data = [View("accuracy", panels)], {"heat": frame}
+    shade = _Shade("accuracy", float(frame["accuracy"].min()), float(frame["accuracy"].max()))
+    cells = [Panel(_cells("heat", label, shade, across, up, look), label) for label in labels]
+    views, data = [View("accuracy", cells)], {"heat": frame}
     if len(labels) > 1:
-        wide = frame.pivot(index=["x", "y"], columns="strategy", values="accuracy")
-        parts = [
-            (wide[label] - wide[labels[0]]).rename("accuracy").reset_index().assign(strategy=label)
+        gaps = _differences(frame, labels)
+        shade = _Shade("size", 0, max(float(gaps["size"].max()), 1e-9))
+        differences = [
+            Panel(_cells("heat_difference", label, shade, across, up, look, signed=True), f"{label} − {labels[0]}")
             for label in labels[1:]
         ]
-        gaps = pd.concat(parts, ignore_index=True).dropna()
-        gaps["text"] = [f"{100 * value:+.1f}".replace("-", "−") for value in gaps["accuracy"]]
-        gaps["size"] = gaps["accuracy"].abs()
-        most = max(float(gaps["size"].max()), 1e-9)
-        panels = [
-            Panel(
-                _cells("heat_difference", label, "size", [0, most], across, up, look, signed=True),
-                f"{label} − {labels[0]}",
-            )
-            for label in labels[1:]
-        ]
-        views.append(View("difference", panels))
+        views.append(View("difference", differences))
         data["heat_difference"] = gaps
     note = (
-        f"In % after the last round, mean over seeds, for {across} × {up}. Difference: in points; orange is below zero."
+        f"Test accuracy in % after the last round, mean over seeds, for {across} × {up}. Differences are in percentage points; "
+        "negative ones are orange."
     )
     return Figure("heat", f"Test accuracy over {across} and {up}", note, views, data)
 
 
-def _cells(
-    name: str, label: str, shade: str, span: Sequence[float], across: str, up: str, look: Look, *, signed: bool = False
-) -> Any:
-    base = alt.Chart(alt.NamedData(name=name)).transform_filter(alt.FieldEqualPredicate(field="strategy", equal=label))
+def _differences(frame: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
+    """Accuracies minus those of the first strategy with the same settings."""
+    wide = frame.pivot(index=["x", "y"], columns="strategy", values="accuracy")
+    parts = [
+        (wide[label] - wide[labels[0]]).rename("accuracy").reset_index().assign(strategy=label) for label in labels[1:]
+    ]
+    gaps = pd.concat(parts, ignore_index=True).dropna()
+    gaps["text"] = [words.signed(value) for value in gaps["accuracy"]]
+    gaps["size"] = gaps["accuracy"].abs()
+    return gaps
+
+
+@dataclass(frozen=True)
+class _Shade:
+    """The column that shades cells, and its values for the lightest and the darkest shade."""
+
+    field: str
+    low: float
+    high: float
+
+
+def _cells(name: str, label: str, shade: _Shade, across: str, up: str, look: Look, *, signed: bool = False) -> Any:
+    base = of_strategy(name, label)
     x = alt.X("x:O", title=across, axis=alt.Axis(labelAngle=0))
     y = alt.Y("y:O", title=up, sort="descending")
-    opacity = alt.Opacity(f"{shade}:Q", scale=alt.Scale(domain=list(span), range=[0.05, 0.6]), legend=None)
-    colour = (
-        alt.condition("datum.accuracy < 0", alt.value(look.cold), alt.value(look.heat))
-        if signed
-        else alt.value(look.heat)
-    )
+    scale = alt.Scale(domain=[shade.low, shade.high], range=[0.05, 0.6])
+    negative = alt.condition("datum.accuracy < 0", alt.value(look.cold), alt.value(look.heat))
     cells = base.mark_rect().encode(
         x,
         y,
-        opacity=opacity,
-        color=colour,
+        opacity=alt.Opacity(f"{shade.field}:Q", scale=scale, legend=None),
+        color=negative if signed else alt.value(look.heat),
         tooltip=[
             alt.Tooltip("strategy:N"),
-            alt.Tooltip("x:O"),
-            alt.Tooltip("y:O"),
-            alt.Tooltip("text:N", title="accuracy"),
+            alt.Tooltip("x:O", title=across),
+            alt.Tooltip("y:O", title=up),
+            alt.Tooltip("text:N", title="difference, percentage points" if signed else "test accuracy, %"),
         ],
     )
-    words = base.mark_text(fontSize=look.size - (0 if look.page else 1)).encode(x, y, text=alt.Text("text:N"))
-    size: dict[str, Any] = {
-        "width": "container" if look.width is None else look.width,
-        "height": 180 if look.page else 110,
-    }
-    return alt.layer(cells, words).properties(**size)
+    texts = base.mark_text(fontSize=look.size - (0 if look.page else 1)).encode(x, y, text=alt.Text("text:N"))
+    return sized(alt.layer(cells, texts), look, 180, 110)
 
 
 def bars(story: Story, look: Look) -> Figure | None:
-    """Final accuracy of every row, with its deviation: for ablations."""
+    """Final accuracy of every row with its standard deviation, for ablations in papers."""
     compared = story.comparison
     if compared is None:
         return None
@@ -199,26 +230,21 @@ def bars(story: Story, look: Look) -> Figure | None:
     )
     top = float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64)))
     scale = alt.Scale(domain=[0, min(1.0, 1.05 * top)], nice=False)
-    base = lines.hideable(alt.Chart(alt.NamedData(name="bars")), look)
-    y = alt.Y("strategy:N", sort=labels, title=None, axis=alt.Axis(labelColor=look.ink, labelLimit=150))
-    axis = alt.Axis(**tick(".0%"), grid=True, tickCount=5)
-    tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("mean:Q", format=".1%"), alt.Tooltip("sd:Q", format=".1%")]
+    base = hideable(alt.Chart(alt.NamedData(name="bars")), look)
+    x_axis = alt.Axis(**tick(".0%"), grid=True, tickCount=5)
+    x, y = alt.X("mean:Q", title="test accuracy", scale=scale, axis=x_axis), strategy_axis(labels, look)
     drawn = base.mark_bar(height=alt.RelativeBandSize(band=0.66)).encode(
-        alt.X("mean:Q", title="test accuracy", scale=scale, axis=axis),
-        y,
-        lines.colour(labels, look, legend=False),
-        tooltip=tooltip,
+        x, y, color(labels, look, legend=False), tooltip=[alt.Tooltip("strategy:N"), *_mean_and_deviation()]
     )
     error = base.mark_rule(color=look.ink, strokeWidth=1.2).encode(alt.X("low:Q", scale=scale), y, x2=alt.X2("high:Q"))
-    chart = alt.layer(drawn, error).properties(
-        width="container" if look.width is None else look.width, height=(30 if look.page else 16) * len(labels)
-    )
+    chart = sized(alt.layer(drawn, error), look, 30 * len(labels), 16 * len(labels))
     note = "Test accuracy after the last round: mean over seeds ± one standard deviation."
-    return Figure("bars", "Final accuracy", note, [View("bars", [Panel(chart)])], {"bars": frame})
+    data = {"bars": with_texts(frame, {"mean": words.percent, "sd": words.percent})}
+    return Figure("bars", "Final accuracy", note, [View("bars", [Panel(chart)])], data)
 
 
 def score_functions(look: Look, threshold: float = 0.25) -> Figure:
-    """The conformal scores of a probability, and where each meets the threshold."""
+    """The conformal scores as functions of the softmax probability, and the probability where each meets the threshold."""
     f = np.linspace(0, 1, 101)
     kinds: list[conformal.Score] = ["s1", "s2", "s3"]
     parts = [pd.DataFrame({"strategy": kind, "f": f, "score": conformal.scores(f, kind)}) for kind in kinds]
@@ -226,21 +252,22 @@ def score_functions(look: Look, threshold: float = 0.25) -> Figure:
     meets = pd.DataFrame(
         {"strategy": kinds, "f": [conformal.probability_at(threshold, kind) for kind in kinds], "score": threshold}
     )
-    x = alt.X("f:Q", title="softmax probability of the right class", scale=alt.Scale(domain=[0, 1]))
+    x = alt.X("f:Q", title="softmax probability of the true class", scale=alt.Scale(domain=[0, 1]))
     y = alt.Y("score:Q", title="score", scale=alt.Scale(domain=[0, 1]))
     legend = alt.Legend(title=None, orient="top-right", columns=1)
-    colour = alt.Color("strategy:N", scale=alt.Scale(domain=list(kinds), range=look.colours(3)), legend=legend)
-    dash = alt.StrokeDash("strategy:N", scale=alt.Scale(domain=list(kinds), range=look.dashes(3)), legend=legend)
-    line = alt.Chart(alt.NamedData(name="scores")).mark_line().encode(x, y, colour, dash)
+    colors = alt.Color("strategy:N", scale=alt.Scale(domain=list(kinds), range=look.colors(3)), legend=legend)
+    dashes = alt.StrokeDash("strategy:N", scale=alt.Scale(domain=list(kinds), range=look.dashes(3)), legend=legend)
+    line = alt.Chart(alt.NamedData(name="scores")).mark_line().encode(x, y, colors, dashes)
     level = alt.Chart(alt.NamedData(name="scores_met"))
     rule = level.mark_rule(strokeDash=[1, 3], color=look.soft).encode(y)
     dots = level.mark_point(opacity=1, size=40 if look.page else 24).encode(
-        x, y, colour, tooltip=[alt.Tooltip("strategy:N"), alt.Tooltip("f:Q")]
+        x, y, colors, tooltip=[alt.Tooltip("strategy:N"), alt.Tooltip("f:Q")]
     )
-    chart = alt.layer(rule, line, dots).properties(
-        width="container" if look.width is None else look.width, height=look.height
+    chart = sized(alt.layer(rule, line, dots), look, look.height, look.height)
+    note = (
+        f"A client takes part if its conformal quantile is at most the threshold, here {words.number(threshold)}. The dots are "
+        "the probabilities at which each score meets the threshold."
     )
-    note = f"A client takes part once its quantile is at most the threshold, here {threshold:g}: the dots show at what probability."
     return Figure(
         "score-functions",
         "Conformal scores",

@@ -15,7 +15,7 @@ function read() {
   }
 }
 
-/* The names of data that a chart draws from. */
+/* The names of the tables that a chart draws. */
 function named(spec, found = new Set()) {
   if (Array.isArray(spec)) spec.forEach(inner => named(inner, found));
   else if (spec && typeof spec === "object") {
@@ -25,7 +25,7 @@ function named(spec, found = new Set()) {
   return found;
 }
 
-/* As many columns of a legend as have room. */
+/* Gives every legend as many columns as there is room for. */
 function fold(spec, width) {
   if (Array.isArray(spec)) { spec.forEach(inner => fold(inner, width)); return; }
   if (!spec || typeof spec !== "object") return;
@@ -46,15 +46,9 @@ async function draw(place) {
   const width = place.clientWidth || place.closest(".view").clientWidth || 600;
   const has = name => JSON.stringify(spec).includes(`"name":"${name}"`);
   const labelled = has("named");
-  const named_ = labelled && width >= NARROW;
-  if (labelled && !named_) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
-  let right = 6;
-  if (named_) {
-    const names = Object.entries(spec.datasets).filter(([n]) => n.endsWith("_ends")).flatMap(([, rows]) => rows.map(row => row.name.length));
-    right = 14 + 7 * Math.max(...names, 1);
-  }
+  if (labelled && width < NARROW) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
   fold(spec, width);
-  spec.padding = {left: 2, top: 8, bottom: 2, right: Math.min(right, width / 3)};
+  spec.padding = {left: 2, top: 8, bottom: 2, right: 6}; // "fit-x" makes room for the names at the ends of lines
   const container = spec.width === "container";
   if (container) spec.autosize = {type: "fit-x", contains: "padding"};
   const before = state.views.get(key);
@@ -66,7 +60,7 @@ async function draw(place) {
 }
 
 function apply(view) {
-  try { view.signal("hidden", state.hidden); } catch { /* this chart has no strategies */ }
+  try { view.signal("hidden", state.hidden); } catch { /* this chart has no strategies to hide */ }
 }
 
 function pause() {
@@ -75,7 +69,7 @@ function pause() {
 
 let drawing = Promise.resolve();
 
-/* Charts that can be seen, one after the other from the top; those of hidden views when they are switched to. */
+/* Draws the visible charts one by one, from the top; charts of hidden views are drawn when their view is shown. */
 function drawAll(root = document) {
   drawing = drawing.then(async () => {
     for (const place of all(".view:not([hidden]) .chart", root)) {
@@ -112,7 +106,7 @@ function download(name, type, text) {
 
 const drawing_of = place => state.views.get(place.dataset.chart).toSVG();
 
-/* The charts of a view in one drawing, each where it stands on the page, with its title: browsers save one file at a click. */
+/* Puts the charts of a view into one drawing, at their places on the page and with their titles: a browser saves one file at a click. */
 async function together(places) {
   const frame = places[0].closest(".view").getBoundingClientRect(), parts = [];
   const words = text => new Option(text).innerHTML;
@@ -144,8 +138,8 @@ async function save(button) {
   const names = new Set(places.flatMap(place => [...named(state.charts[place.dataset.chart])]));
   for (const name of names) {
     const rows = state.data[name] || [];
-    if (/_(ends|key)$/.test(name) || !rows.length) continue; // only what says how to draw
-    const columns = Object.keys(rows[0]);
+    if (/_(ends|key)$/.test(name) || !rows.length) continue; // these tables only tell where to draw
+    const columns = Object.keys(rows[0]).filter(column => !column.endsWith("_text")); // numbers only, not their texts
     download(`${key}-${name}.csv`, "text/csv", [columns.join(","), ...rows.map(row => columns.map(c => quote(row[c])).join(","))].join("\n"));
   }
 }
@@ -164,7 +158,7 @@ function resized() {
   }, 200);
 }
 
-/* --- live: ask for news, and put the new page in the place of the old ------------------------------------------------------------ */
+/* --- live: ask for news, and replace the old page by the new one ----------------------------------------------------------- */
 
 async function follow() {
   const status = document.getElementById("status");
@@ -177,13 +171,13 @@ async function follow() {
       if (!news.ok) throw new Error(news.status);
       const version = (await news.json()).version;
       const here = document.getElementById("status");
-      here.textContent = "Connected; this page follows the runs.";
+      here.textContent = "Connected. This page follows the runs.";
       here.classList.remove("lost");
       wait = 2000;
       if (version !== document.body.dataset.live) await renew();
     } catch (error) {
       const here = document.getElementById("status") || status;
-      here.textContent = "No connection to the run; what was drawn last stays, and the page goes on by itself when the run is back.";
+      here.textContent = "No connection to the server. The page shows the last data that it received, and continues by itself when the server is back.";
       here.classList.add("lost");
       wait = Math.min(wait * 1.5, 10000);
     }
@@ -227,7 +221,7 @@ async function renew() {
   await drawAll();
 }
 
-/* --- begin ------------------------------------------------------------------------------------------------------------------ */
+/* --- start ------------------------------------------------------------------------------------------------------------------ */
 
 document.addEventListener("change", event => {
   if (event.target.matches(".switch input")) switchView(event.target);

@@ -1,4 +1,4 @@
-"""What the terminal shows: tables that choose their columns by width, and the progress of runs."""
+"""Print to the terminal: tables that hide columns if the terminal is narrow, and the progress of runs."""
 
 from fedcohort.report.terminal.catalogue import plug_ins
 from fedcohort.report.terminal.comparisons import comparison, results, summaries

@@ -1,4 +1,4 @@
-"""Strategies, algorithms and everything else that has a name in an experiment."""
+"""Print strategies, algorithms and everything else that an experiment names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ __all__ = ["plug_ins"]
 
 
 def plug_ins(sections: "Mapping[str, Sequence[Mapping[str, Any]]]") -> Group:
-    """Everything that can be named in an experiment, with its parameters."""
+    """All plug-ins by section, with their parameters."""
     parts: list[RenderableType] = []
     for title, entries in sections.items():
         parts += [Text(title, style="bold underline"), ""]

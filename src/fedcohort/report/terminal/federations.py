@@ -1,4 +1,4 @@
-"""The clients of a federation, and the data sets that have a name."""
+"""Print the clients of a federation, and the data sets that experiments can name."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -15,14 +14,14 @@ if TYPE_CHECKING:
     from fedcohort.federation.datasets import Dataset
     from fedcohort.federation.partition import PartitionReport
     from fedcohort.federation.survey import Survey
-from fedcohort.core.words import count, percent, setting
+from fedcohort.core.words import count, number, setting, share
 from fedcohort.report.terminal.tables import (
-    ROOMY,
     WIDE,
     Column,
     about_hidden,
     dimmed,
     fitting_table,
+    natural_width,
     one_line,
     plain_table,
 )
@@ -30,11 +29,11 @@ from fedcohort.report.terminal.tables import (
 __all__ = ["SHOWN_CLIENTS", "federation_facts", "known_data", "partition"]
 
 SHOWN_CLIENTS = 30
-"""Clients that are shown one by one at most."""
+"""At most this many clients are shown one by one."""
 
 
 def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width: int = WIDE) -> Group:
-    """Who holds what: clients × classes for the first clients, and quantiles over all where there are more."""
+    """Clients × classes for the first clients, and quantiles over all clients if there are more."""
     report = survey.report
     m, shown = len(report.sizes), min(len(report.sizes), SHOWN_CLIENTS)
     chosen = experiment.federation.partition
@@ -45,95 +44,106 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
     parts: list[RenderableType] = [
         Text.assemble(
             (data.name, "bold"),
-            f": {data.num_train:,} training and {len(data.test_labels):,} test samples, {data.num_classes} classes",
+            f": {_samples(data)}",
         ),
-        Text(f"{m:,} clients by {_called(chosen)}, seed {experiment.seed}"),
+        Text(f"{count(m)} clients by {_called(chosen)}, seed {experiment.seed}"),
         *[Text(f"{what}: {_called(c)}") for what, c in changes if c.name != "none"],
         *map(Text, _systems(experiment, survey)),
         Text(
-            f"Label skew like that of a Dirichlet law with alpha (total) {_alpha(report.effective_alpha)}"
+            f"Label skew like that of a Dirichlet distribution with alpha (total) {_alpha(report.effective_alpha)}"
             + (", before label noise" if survey.wrong_labels.any() else "")
         ),
         "",
     ]
     if m > shown:
-        parts += [_quantiles(survey), "", Text(f"The first {shown} of {m:,} clients:"), ""]
+        parts += [_quantiles(survey), "", Text(f"The first {shown} of {count(m)} clients:"), ""]
     table, hidden = _matrix(data, survey, shown, width)
     parts += [table, ""]
     named = any(name != str(i) for i, name in enumerate(data.classes))
     notes = [
         ""
         if "distance" in hidden
-        else "distance: total variation between the client's class mixture and everybody's, from 0 (the same) to 1.",
-        f"{report.dropped:,} training samples belong to no client." if report.dropped else "",
-        "Counts are of the labels that the clients have, wrong ones included." if survey.wrong_labels.any() else "",
-        "time: simulated, for one round of nominal work, whatever its number of epochs; at least 1 per sample.",
+        else "distance: total variation distance of the client's class distribution to that of all clients, from 0 (equal) to 1.",
+        f"{count(report.dropped)} training samples belong to no client." if report.dropped else "",
+        "Counts are of the labels that clients train on, including wrong ones." if survey.wrong_labels.any() else "",
+        "time: simulated time of one round of nominal work; the fastest possible client needs 1 unit per sample.",
         "Classes: " + ", ".join(f"{i} {name}" for i, name in enumerate(data.classes)) if named else "",
         about_hidden(hidden),
     ]
     return Group(*parts, *dimmed(*notes))
 
 
+def _samples(data: "Dataset") -> str:
+    test = count(len(data.test_labels))
+    return f"{count(data.num_train)} training and {test} test samples, {data.num_classes} classes"
+
+
 def federation_facts(experiment: "Experiment", data: "Dataset", survey: "Survey") -> list[tuple[str, str]]:
-    """How a federation was made and what came of it, in words: what pictures do not say."""
+    """The facts about a federation that charts do not show, each with its name: settings, label skew, what makes clients slow."""
     report, federation, systems = survey.report, experiment.federation, experiment.systems
-    left = f", {report.dropped:,} training samples belong to no client" if report.dropped else ""
+    left = f", {count(report.dropped)} training samples belong to no client" if report.dropped else ""
     noise = "none" if federation.label_noise.name == "none" else _called(federation.label_noise)
     distances = report.distance[np.isfinite(report.distance)]
     facts = [
-        ("Data", f"{data.name}: {data.num_train:,} training and {len(data.test_labels):,} test samples, {data.num_classes} classes"),
+        ("Data", f"{data.name}: {_samples(data)}"),
         ("Partition", f"{_called(federation.partition)}, seed {experiment.seed}{left}"),
-        ("Label skew", f"like a Dirichlet law with alpha (total) {_alpha(report.effective_alpha)}"
+        ("Label skew", f"like a Dirichlet distribution with alpha (total) {_alpha(report.effective_alpha)}"
          + (", before label noise" if survey.wrong_labels.any() else "")),
     ]  # fmt: skip
     if len(distances):
         low, middle, high = np.quantile(distances, (0, 0.5, 1))
-        spread = f"{low:.2f} to {high:.2f}, median {middle:.2f}"
-        facts.append(("Distance", f"{spread}: total variation to everybody's class mixture, 0 is the same mixture"))
+        spread = f"{count(low, 2)} to {count(high, 2)}, median {count(middle, 2)}"
+        meaning = "total variation distance to the class distribution of all clients, from 0 (equal) to 1"
+        facts.append(("Distance", f"{spread}: {meaning}"))
     facts.append(("Label noise", noise))
     facts.append(
         ("Feature shift", "none" if federation.feature_shift.name == "none" else _called(federation.feature_shift))
     )
-    held_out = f"{survey.held_out.sum():,} samples, share {federation.holdout:g} of each client's"
-    facts.append(("Held out by clients", held_out if federation.holdout else "nothing"))
+    held_out = f"{count(survey.held_out.sum())} samples, share {setting(federation.holdout)} of each client's"
+    facts.append(("Held out by clients", held_out if federation.holdout else "none"))
     facts += [(what.capitalize(), _called(getattr(systems, what))) for what in ("latency", "network", "availability")]
-    return facts + [(name, words) for name, _, words in _waiting(experiment, survey)]
+    return facts + [(name, text) for name, _, text in _waiting(experiment, survey)]
 
 
 def _systems(experiment: "Experiment", survey: "Survey") -> Iterator[str]:
-    """What makes clients slow, absent or late, as far as it was asked for."""
+    """What makes clients slow, unavailable or late, as far as the experiment sets it."""
     systems, plain = experiment.systems, type(experiment)().systems
     for what in ("latency", "network", "availability"):
         choice = getattr(systems, what)
         if choice != getattr(plain, what):
             yield f"{what.capitalize()}: {_called(choice)}"
-    for name, mark, words in _waiting(experiment, survey):
-        yield f"{name}{mark}{words}"
+    for name, mark, text in _waiting(experiment, survey):
+        yield f"{name}{mark}{text}"
 
 
 def _waiting(experiment: "Experiment", survey: "Survey") -> Iterator[tuple[str, str, str]]:
-    """Who fails, and for whom the server waits: a name, what stands after it in a sentence, and words."""
+    """Which clients fail, and how long the server waits: for each setting its name, what separates it in a sentence, and a text."""
     systems = experiment.systems
     if systems.dropout:
-        yield "Drop-out", ": ", f"a selected client fails with probability {systems.dropout:g}"
+        yield "Dropout", ": ", f"a selected client fails with probability {setting(systems.dropout)}"
     if systems.deadline is not None:
         with_data = survey.time[survey.report.sizes > 0]
         late = int((with_data > systems.deadline).sum())
-        words = f"{late:,} of {len(with_data):,} clients need longer for nominal work in round 1"
-        yield "Deadline", " ", f"{systems.deadline:g}: {words}"
+        need = "needs" if late == 1 else "need"
+        text = f"{count(late)} of {count(len(with_data))} clients {need} longer for nominal work in round 1"
+        yield "Deadline", " ", f"{number(systems.deadline)}: {text}"
     if systems.overcommit > 1:
-        yield "Over-commitment", ": ", f"{systems.overcommit:g} clients are invited for each that is waited for"
+        yield (
+            "Overcommitment",
+            ": ",
+            f"the server selects {number(systems.overcommit)} clients for each client that it waits for",
+        )
 
 
 def _called(choice: "Choice") -> str:
-    words = ", ".join(f"{key} = {setting(value)}" for key, value in choice.parameters.items())
-    return f"{choice.name}({words})" if words else choice.name
+    parameters = ", ".join(f"{key} = {setting(value)}" for key, value in choice.parameters.items())
+    return f"{choice.name}({parameters})" if parameters else choice.name
 
 
 def _alpha(value: float) -> str:
     if math.isnan(value):
         return "–"
-    return "∞: no more than a random split has" if math.isinf(value) else f"{value:.2g}"
+    return "∞: no more than that of a random split" if math.isinf(value) else number(value, 2)
 
 
 def _matrix(data: "Dataset", survey: "Survey", shown: int, width: int) -> tuple[Table, list[str]]:
@@ -141,17 +151,17 @@ def _matrix(data: "Dataset", survey: "Survey", shown: int, width: int) -> tuple[
     counts = report.counts[:shown]
     traits = _traits(survey, shown)
     first = Column("client", [*map(str, range(shown)), Text("all", style="bold")])
-    samples = Column("samples", [*(f"{n:,}" for n in report.sizes[:shown]), f"{report.sizes.sum():,}"])
+    samples = Column("samples", [*map(count, report.sizes[:shown]), count(report.sizes.sum())])
     largest = Column("largest\nclass", [*(_dominant(data, report, i) for i in range(shown)), ""], left=True)
-    distance = Column("distance", [*(f"{d:.2f}" if math.isfinite(d) else "–" for d in report.distance[:shown]), ""], 2)
+    distance = Column("distance", [*(count(d, 2) for d in report.distance[:shown]), ""], 2)
     held = Column("classes\nheld", [*(str(n) for n in report.num_classes[:shown]), ""], 1)
     classes = [
-        Column(str(c), [*(_held(counts[i, c], c == report.dominant[i]) for i in range(shown)), f"{total:,}"])
+        Column(str(c), [*(_held(counts[i, c], c == report.dominant[i]) for i in range(shown)), count(total)])
         for c, total in enumerate(report.counts.sum(axis=0))
     ]
     for kept in ([largest, distance, held, *traits], [largest, distance, *traits], [largest, *traits], traits, []):
         table = plain_table([first, *classes, samples, *kept])
-        if Measurement.get(ROOMY, ROOMY.options, table).maximum <= width:
+        if natural_width(table) <= width:
             return table, [
                 one_line(column.heading) for column in (largest, distance, held, *traits) if column not in kept
             ]
@@ -161,45 +171,42 @@ def _matrix(data: "Dataset", survey: "Survey", shown: int, width: int) -> tuple[
 
 
 def _traits(survey: "Survey", shown: int) -> list[Column]:
-    """Columns for what makes clients differ besides their classes, as far as anything does."""
+    """Columns for what makes clients differ besides their classes; only those in which clients differ."""
     columns = [Column("time", [*(count(float(value)) for value in survey.time[:shown]), ""], 3)]
     if survey.wrong_labels.any():
-        columns.append(
-            Column("wrong\nlabels", [*(f"{100 * rate:.0f} %" for rate in survey.wrong_labels[:shown]), ""], 5)
-        )
+        columns.append(Column("wrong\nlabels", [*map(share, survey.wrong_labels[:shown]), ""], 5))
     if survey.held_out.any():
-        columns.append(Column("held\nout", [*(f"{n:,}" for n in survey.held_out[:shown]), ""], 2))
+        columns.append(Column("held\nout", [*map(count, survey.held_out[:shown]), ""], 2))
     if (survey.presence < 1).any():
-        columns.append(Column("there", [*(f"{100 * share:.0f} %" for share in survey.presence[:shown]), ""], 4))
+        columns.append(Column("available", [*map(share, survey.presence[:shown]), ""], 4))
     if survey.shift:
         columns.append(Column("shift", [*survey.shift[:shown], ""], 2, left=True))
     return columns
 
 
-def _held(number: int, dominant: bool) -> Text:
-    return Text("·", style="dim") if number == 0 else Text(f"{number:,}", style="bold" if dominant else "")
+def _held(samples: int, dominant: bool) -> Text:
+    return Text("·", style="dim") if samples == 0 else Text(count(samples), style="bold" if dominant else "")
 
 
 def _dominant(data: "Dataset", report: "PartitionReport", client: int) -> str:
     c = int(report.dominant[client])
-    return "–" if c < 0 else f"{data.classes[c]} {percent(float(report.dominant_share[client]), 0)} %"
+    return "–" if c < 0 else f"{data.classes[c]} {share(float(report.dominant_share[client]))}"
 
 
 def _mixture(data: "Dataset", counts: "np.ndarray[Any, Any]", most: int = 3) -> str:
     order = [int(c) for c in np.argsort(-counts, kind="stable") if counts[c]]
     shares = [counts[c] / counts.sum() for c in order[:most]]
-    words = [
-        f"{data.classes[c]} {percent(share, 0) if share >= 0.005 else '<1'} %"
-        for c, share in zip(order, shares, strict=False)
+    texts = [
+        f"{data.classes[c]} {share(own) if own >= 0.005 else '<1%'}" for c, own in zip(order, shares, strict=False)
     ]
-    return ", ".join([*words, *([f"{len(order) - most} more"] if len(order) > most else [])]) or "–"
+    return ", ".join([*texts, *([f"{len(order) - most} more"] if len(order) > most else [])]) or "–"
 
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 def quantiles(survey: "Survey") -> dict[str, dict[str, float]]:
-    """Of all clients: samples, classes held, share of the largest class, distance, time and so on, by level (:data:`QUANTILES`)."""
+    """Quantiles over all clients of what makes them differ, such as samples and time, by level (:data:`QUANTILES`)."""
     report = survey.report
     rows = {
         "samples": report.sizes,
@@ -222,28 +229,29 @@ def quantiles(survey: "Survey") -> dict[str, dict[str, float]]:
 
 def _quantiles(survey: "Survey") -> Table:
     rows = quantiles(survey)
-    heads = ["least", *(f"{100 * q:g} %" for q in QUANTILES[1:-1]), "most"]
-    columns = [Column(f"quantiles over\n{len(survey.time):,} clients", list(rows), left=True)]
+    heads = ["lowest", *map(share, QUANTILES[1:-1]), "highest"]
+    columns = [Column(f"quantiles over\n{count(len(survey.time))} clients", list(rows), left=True)]
     for i, head in enumerate(heads):
         values = {name: list(by_level.values())[i] for name, by_level in rows.items()}
-        cells = [count(v) if name in ("samples", "classes held", "time") else f"{v:.2f}" for name, v in values.items()]
+        cells = [count(v, 0 if name in ("samples", "classes held", "time") else 2) for name, v in values.items()]
         columns.append(Column(head, cells))
     return plain_table(columns)
 
 
 def known_data(known: Sequence[Mapping[str, str]]) -> Group:
-    """Names of data sets, and where they come from."""
+    """The data sets that experiments can name, and where they come from."""
     columns = [
-        Column("name", [Text(one["name"], style="bold") for one in known], left=True),
-        Column("from", [one["from"] for one in known], left=True),
-        Column("here", [one["here"] for one in known], left=True),
+        Column("name", [Text(entry["name"], style="bold") for entry in known], left=True),
+        Column("source", [entry["from"] for entry in known], left=True),
+        Column("local copy", [entry["here"] for entry in known], left=True),
     ]
     return Group(
         plain_table(columns),
         "",
         *dimmed(
-            "Also: any image classification data set of the Hub by its id, owner/name; a folder train/<class>/*.png; "
-            "arrays from Python (fedcohort.from_arrays).",
-            "A local mirror in the layout of the Hub is looked into first: --data-dir, or the variable FEDCOHORT_DATA.",
+            "You can also use any image classification data set of the Hub by its id, owner/name; a folder train/<class>/*.png; "
+            "and arrays from Python (fedcohort.from_arrays).",
+            "FedCohort first looks for data in a local mirror in the layout of the Hub: --data-dir, or the environment variable "
+            "FEDCOHORT_DATA.",
         ),
     )

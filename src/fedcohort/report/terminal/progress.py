@@ -1,4 +1,4 @@
-"""The progress of runs, on standard error."""
+"""Print the progress of runs, on standard error."""
 
 import math
 import sys
@@ -14,18 +14,21 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 if TYPE_CHECKING:
     from fedcohort.experiment import Cell
     from fedcohort.record import RoundRow
-    from fedcohort.runs.play import Progress as Told
-from fedcohort.core.words import clock, count, percent
+    from fedcohort.runs.play import Progress as Callback
+from fedcohort.core.words import clock, count, share
 
 __all__ = ["watching"]
 
 LINES = 40
-"""Progress lines of all runs together, about, where there is no terminal; between 1 and 10 a run."""
+"""Number of progress lines of all runs together if standard error is not a terminal: approximate, 1 to 10 for each run."""
 
 
 @contextmanager
-def watching(cells: "Sequence[Cell]", *, quiet: bool) -> "Iterator[Told | None]":
-    """What to call after every round: a bar on a terminal, a few plain lines for each run elsewhere; always on standard error."""
+def watching(cells: "Sequence[Cell]", *, quiet: bool) -> "Iterator[Callback | None]":
+    """Yield a function to call after every round, which shows the progress; None if ``quiet``.
+
+    A terminal shows a progress bar, everything else a few plain lines for each run.
+    """
     if quiet:
         yield None
         return
@@ -46,7 +49,7 @@ def watching(cells: "Sequence[Cell]", *, quiet: bool) -> "Iterator[Told | None]"
 
 
 class _Course:
-    """How far all runs together are. They are played in the order of ``cells``; those finished before are passed over."""
+    """Progress of all runs together, which are played in the order of ``cells``; runs that were finished before are skipped."""
 
     def __init__(self, cells: "Sequence[Cell]", clock: Callable[[], float] = time.monotonic) -> None:
         self._number = {(cell.label, cell.seed): i for i, cell in enumerate(cells)}
@@ -56,12 +59,12 @@ class _Course:
         self.runs, self.total = len(cells), int(self._before[-1])
 
     def step(self, cell: "Cell", row: "RoundRow") -> "_Step":
-        """Count one round."""
+        """Count a round, and return the progress after it."""
         number = self._number[cell.label, cell.seed]
         self._played += 1
         now = self._clock()
         if self._played == 1:
-            self._first = now  # importing and loading, before it, say nothing about the rounds to come
+            self._first = now  # the time before it, for imports and data, says nothing about later rounds
         if row.round == 1 or math.isfinite(row.test_accuracy):
             self._accuracy = row.test_accuracy
         done = int(self._before[number]) + row.round
@@ -70,6 +73,8 @@ class _Course:
 
 
 class _Step(NamedTuple):
+    """Number of the run, rounds done over all runs, latest test accuracy, and estimated wall time that is left."""
+
     run: int
     done: int
     accuracy: float
@@ -77,6 +82,8 @@ class _Step(NamedTuple):
 
 
 class _Bar:
+    """Shows progress as a bar on a terminal."""
+
     def __init__(self, cells: "Sequence[Cell]", bar: Progress) -> None:
         self._course, self._bar = _Course(cells), bar
         self._task = bar.add_task("preparing", total=self._course.total, facts="")
@@ -88,7 +95,7 @@ class _Bar:
         label = cell.label if len(cell.label) <= room else f"{cell.label[: room - 1]}…"
         facts = [
             f"round {row.round}/{cell.experiment.rounds}",
-            f"test {percent(step.accuracy)} %",
+            f"test {share(step.accuracy, 1)}",
             f"sim. time {count(row.simulated_time)}" if wide else f"sim {count(row.simulated_time)}",
             f"{clock(step.seconds_left)} left",
         ]
@@ -100,6 +107,8 @@ class _Bar:
 
 
 class _Lines:
+    """Shows progress as plain lines."""
+
     def __init__(self, cells: "Sequence[Cell]") -> None:
         self._course = _Course(cells)
         self._per_run = min(max(LINES // len(cells), 1), 10)
@@ -110,7 +119,7 @@ class _Lines:
             return
         print(
             f"[{step.run}/{self._course.runs}] {cell.label}, seed {cell.seed}: round {row.round} of {rounds}, test accuracy "
-            f"{percent(step.accuracy)} %, simulated time {count(row.simulated_time)}, {clock(step.seconds_left)} left",
+            f"{share(step.accuracy, 1)}, simulated time {count(row.simulated_time)}, {clock(step.seconds_left)} left",
             file=sys.stderr,
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""Tables that choose their columns by the width of the terminal."""
+"""Lay out tables so that they fit the width of the terminal."""
 
 import io
 import os
@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 __all__ = [
-    "ROOMY",
     "WIDE",
     "Column",
     "about_hidden",
@@ -20,17 +19,18 @@ __all__ = [
     "dimmed",
     "fitting_table",
     "label_width",
+    "natural_width",
     "one_line",
     "plain_table",
     "screen",
 ]
 
 WIDE = 120
-"""Columns where there is no terminal to ask."""
+"""Width in characters if the output is not a terminal."""
 
 
 def screen() -> Console:
-    """Standard output; names that users gave are never read as markup."""
+    """Standard output. Names that users gave are printed as they are, never interpreted as markup."""
     console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDE
@@ -38,14 +38,22 @@ def screen() -> Console:
 
 
 def as_text(renderable: RenderableType, width: int = WIDE) -> str:
-    """What would be printed, without colours."""
+    """What would be printed, as text without colors."""
     file = io.StringIO()
     Console(file=file, width=width, color_system=None, legacy_windows=False).print(renderable)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
 class Column(NamedTuple):
-    """One column: heading, cells, when it goes (the lowest rank first; None never), and how it stands."""
+    """One column of a table.
+
+    Attributes:
+        heading: its heading; may have several lines.
+        cells: its cells.
+        rank: columns with the lowest rank are hidden first if the table is too wide; None for columns that are never hidden.
+        left: whether cells are aligned to the left.
+        widest: width in characters at which cells are wrapped; None if they are not.
+    """
 
     heading: str
     cells: Sequence[str | Text]
@@ -55,22 +63,28 @@ class Column(NamedTuple):
 
 
 def fitting_table(columns: Sequence[Column], width: int) -> tuple[Table, list[str]]:
-    """A table of the columns that fit, and the headings of those that do not."""
+    """A table of the columns that fit into ``width`` characters, and the headings of those that do not."""
     kept = list(columns)
     while True:
         table = plain_table(kept)
-        natural = Measurement.get(ROOMY, ROOMY.options, table).maximum
-        going = min((column for column in kept if column.rank is not None), key=lambda c: c.rank or 0, default=None)
-        if natural <= width or going is None:
+        removable = [column for column in kept if column.rank is not None]
+        if natural_width(table) <= width or not removable:
             return table, [one_line(column.heading) for column in columns if column not in kept]
-        kept.remove(going)
+        kept.remove(min(removable, key=lambda column: column.rank or 0))
+
+
+def natural_width(table: Table) -> int:
+    """Width of a table in characters if nothing is wrapped or cut."""
+    return Measurement.get(_UNLIMITED, _UNLIMITED.options, table).maximum
 
 
 def one_line(heading: str) -> str:
+    """A heading without line breaks."""
     return heading.replace("\n", " ")
 
 
 def plain_table(columns: Sequence[Column]) -> Table:
+    """A table of all columns, however wide it becomes."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for column in columns:
         table.add_column(
@@ -85,16 +99,20 @@ def plain_table(columns: Sequence[Column]) -> Table:
     return table
 
 
-ROOMY = Console(file=io.StringIO(), width=1000)
+_UNLIMITED = Console(file=io.StringIO(), width=1000)
+"""A console that is wide enough for every table, to measure tables on."""
 
 
 def dimmed(*lines: str) -> list[RenderableType]:
+    """Notes below a table; empty lines are left out."""
     return [Text(line, style="dim") for line in lines if line]
 
 
 def about_hidden(hidden: Sequence[str]) -> str:
-    return f"Wider terminals also show: {', '.join(hidden)}." if hidden else ""
+    """A note about columns that do not fit; empty if all fit."""
+    return f"Hidden for lack of width: {', '.join(hidden)}." if hidden else ""
 
 
 def label_width(width: int) -> int:
+    """Width in characters at which labels of strategies are wrapped, in a table of ``width`` characters."""
     return max(16, round(0.225 * width))

@@ -1,0 +1,92 @@
+"""Draw the score of every candidate in every round, and the terms of the score."""
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from fedcohort.report.charts.encodings import marks, number_tooltip, round_axis, sized
+from fedcohort.report.charts.raster import CELLS, client_scale
+from fedcohort.report.charts.terms import named
+from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.gather import Reading, blocks
+from fedcohort.report.look import Look
+
+__all__ = ["candidates"]
+
+
+def candidates(number: int, reading: Reading, frame: pd.DataFrame, terms: list[str], look: Look) -> Figure | None:
+    """Rounds × clients, one view for the score and for each term: the rank of each candidate in its round.
+
+    Args:
+        number: place of the strategy, for the figure's key.
+        reading: the run.
+        frame: every candidate of every round, from :meth:`~fedcohort.report.gather.Reading.decisions`.
+        terms: the terms to show.
+        look: how charts look.
+    """
+    columns, rows = blocks(reading.num_rounds, CELLS[0]), blocks(reading.num_clients, CELLS[1])
+    wide, tall = int((columns == 0).sum()), int((rows == 0).sum())
+    views: list[View] = []
+    data: dict[str, pd.DataFrame] = {}
+    for name in dict.fromkeys(("score", *terms)):
+        known = frame[np.isfinite(frame[name].to_numpy(np.float64))]
+        if known.empty or known[name].nunique() < 2:
+            continue
+        key = f"map_{number}_{len(views)}"
+        cells = _cells(known, name, columns, rows)
+        data[key] = cells.assign(round=1 + cells["round"] * wide, client=cells["client"] * tall)
+        chart = _chart(key, reading, wide, tall, look)
+        height = max(120, min(320, 11 * reading.num_clients))
+        views.append(View(named(name), [Panel(sized(chart, look, height))]))
+    if not views:
+        return None
+    about_blocks = f" A cell is the mean over {tall} clients × {wide} rounds." if wide * tall > 1 else ""
+    about_dots = " A dot is a client that was selected." if wide * tall == 1 else ""
+    note = (
+        f"Shade: rank among the candidates of the round; full color is the highest.{about_dots}{about_blocks} "
+        f"Seed {reading.seed}."
+    )
+    return Figure(f"map-{number}", "Scores of all candidates by round", note, views, data)
+
+
+def _cells(known: pd.DataFrame, name: str, columns: np.ndarray, rows: np.ndarray) -> pd.DataFrame:
+    """Mean rank, value and share of selected clients of each block of rounds and clients; blocks are numbered from 0."""
+    cells = pd.DataFrame(
+        {
+            "round": columns[known["round"] - 1],
+            "client": rows[known["client"]],
+            "rank": known.groupby("round")[name].rank(pct=True),
+            "value": known[name],
+            "selected": known["selected"],
+        }
+    )
+    means = cells.groupby(["round", "client"]).mean().reset_index()
+    return means.round({"rank": 3, "selected": 3})  # more digits would make the page larger without being seen
+
+
+def _chart(key: str, reading: Reading, wide: int, tall: int, look: Look) -> Any:
+    axis = alt.Axis(grid=False, values=marks(reading.num_clients), labelOverlap=False)
+    y = alt.Y("y:Q", title="client", scale=client_scale(reading.num_clients), axis=axis)
+    base = alt.Chart(alt.NamedData(name=key))
+    tooltip = [
+        alt.Tooltip("round:Q"),
+        alt.Tooltip("client:Q"),
+        number_tooltip("value", "number"),
+        number_tooltip("rank", "share"),
+        number_tooltip("selected", "share"),
+    ]
+    shade = alt.Opacity("rank:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[0.03, 0.75]))
+    edges = {"x": "datum.round - 0.5", "x2": f"datum.round + {wide - 0.5}"}
+    edges |= {"y": "datum.client - 0.5", "y2": f"datum.client + {tall - 0.5}"}
+    x = round_axis(reading.num_rounds)
+    cells = base.transform_calculate(**edges).mark_rect(color=look.heat)
+    cells = cells.encode(x, y, alt.X2("x2:Q"), alt.Y2("y2:Q"), opacity=shade, tooltip=tooltip)
+    if wide * tall > 1:
+        return cells
+    dots = base.transform_filter("datum.selected > 0").mark_point(
+        color=look.cold, size=22 if look.page else 8, opacity=1
+    )
+    at = (alt.X("round:Q", title="round"), alt.Y("client:Q", title="client", axis=axis))
+    return alt.layer(cells, dots.encode(*at, tooltip=tooltip))

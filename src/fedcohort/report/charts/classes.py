@@ -1,0 +1,167 @@
+"""Draw the classes that clients hold: clients × classes, and the shares of classes per client."""
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from fedcohort.core import words
+from fedcohort.core.arrays import Indices
+from fedcohort.report.charts.clients import Clients, axis_title, client_axis, paper_height, sample_note
+from fedcohort.report.charts.encodings import number_tooltip, sized
+from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.look import Look
+
+__all__ = ["class_counts", "class_shares"]
+
+SLICES = 9
+"""At most this many classes have a color of their own; the others share one."""
+
+PIES = 24
+"""Federations of up to this many clients can be shown as pies."""
+
+
+def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
+    """How many samples of each class each client has: samples, or share of the client's samples, as shades."""
+    counts = clients.facts.get("counts")
+    if counts is None:
+        return None
+    labels, classes = list(map(str, drawn)), clients.classes
+    frame = _long(labels, classes, counts[drawn]).drop(columns="position")
+    each = max(1, -(-len(classes) // 40))
+    axis = alt.Axis(values=classes[::each], labelLimit=90, domain=False)
+    y = alt.Y("class:N", sort=list(classes), title="class", axis=axis)
+    x = client_axis(labels, look, axis_title(clients))
+    tooltip = [
+        alt.Tooltip("client:N"),
+        alt.Tooltip("class:N"),
+        number_tooltip("samples", "count"),
+        number_tooltip("share", "share", "share of the client"),
+    ]
+    height = min((22 if len(classes) <= 20 else 13) * len(classes), 620)
+    views: list[View] = []
+    for name, field, number in (("samples", "samples", "~s"), ("share of the client", "share", ".0%")):
+        scale = alt.Scale(domainMin=0, range=[0.04, 1])
+        shade = alt.Opacity(f"{field}:Q", scale=scale, legend=_shade_legend(name, number, look))
+        cells = alt.Chart(alt.NamedData(name="class_counts")).mark_rect(color=look.heat)
+        chart = sized(cells.encode(x, y, opacity=shade, tooltip=tooltip), look, height, paper_height(height))
+        views.append(View(name, [Panel(chart)]))
+    note = (
+        f"The labels that clients train on, seed {clients.seed}. An empty cell is a class that the client does not have."
+        f"{sample_note(clients, drawn)}"
+    )
+    return Figure("classes-of-clients", "Clients × classes", note, views, {"class_counts": frame})
+
+
+def _long(labels: list[str], classes: list[str], counts: np.ndarray) -> pd.DataFrame:
+    """A row for each client and class that it has: ``client``, ``class``, ``position`` of the class, ``samples``, ``share``."""
+    frame = pd.DataFrame(
+        {
+            "client": np.repeat(labels, len(classes)),
+            "class": np.tile(classes, len(labels)),
+            "position": np.tile(np.arange(len(classes)), len(labels)),
+            "samples": counts.ravel(),
+            "share": (counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)).ravel(),
+        }
+    )
+    return frame[frame["samples"] > 0]
+
+
+def _shade_legend(title: str, number: str, look: Look) -> alt.Legend:
+    return alt.Legend(
+        title=title,
+        format=number,
+        orient="bottom",
+        columns=10 if look.page else 5,
+        symbolType="square",
+        symbolSize=140 if look.page else 60,
+        symbolFillColor=look.heat,
+        symbolStrokeWidth=0,
+    )
+
+
+def class_shares(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
+    """The share of each class in each client's samples: as bars, and as pies for small federations."""
+    counts = clients.facts.get("counts")
+    if counts is None:
+        return None
+    labels, names = list(map(str, drawn)), list(clients.classes)
+    total, counts = counts.sum(axis=0), counts[drawn]
+    pooled = len(names) > SLICES + 1
+    if pooled:
+        largest = np.sort(np.argsort(-total, kind="stable")[:SLICES])
+        rest = np.setdiff1d(np.arange(len(names)), largest)
+        counts = np.concatenate([counts[:, largest], counts[:, rest].sum(axis=1, keepdims=True)], axis=1)
+        names = [names[i] for i in largest] + [f"{len(rest)} others"]
+    shares = _Shares(names, look)
+    data = {"class_shares": _long(labels, names, counts)}
+    bars = sized(shares.bars(client_axis(labels, look, axis_title(clients))), look, 240, paper_height(240))
+    views = [View("bars", [Panel(bars)])]
+    if clients.number <= PIES:
+        sizes = clients.facts["samples"].tolist()
+        pies = [
+            Panel(shares.pie(label), f"client {label} · {words.count(size)}")
+            for label, size in zip(labels, sizes, strict=True)
+        ]
+        views.append(View("pies", [*pies, Panel(shares.key(), "class")]))
+        data["class_key"] = pd.DataFrame({"class": names, "position": np.arange(len(names))})
+    note = f"The classes of each client's samples, seed {clients.seed}.{sample_note(clients, drawn)}"
+    return Figure("class-shares", "Class shares per client", note, views, data)
+
+
+class _Shares:
+    """Charts of class shares that have their colors in common."""
+
+    def __init__(self, names: list[str], look: Look) -> None:
+        self.look, self.names = look, names
+        self.radius = 44 if look.page else 26
+        self.base = alt.Chart(alt.NamedData(name="class_shares"))
+        columns = 10 if look.page else 5
+        legend = alt.Legend(title="class", orient="bottom", columns=columns, symbolType="square", symbolStrokeWidth=0)
+        self.color = alt.Color("class:N", scale=alt.Scale(domain=names, range=self._colors()), legend=legend)
+        self.order = alt.Order("position:Q")
+        self.tooltip = [
+            alt.Tooltip("client:N"),
+            alt.Tooltip("class:N"),
+            number_tooltip("share", "percent"),
+            number_tooltip("samples", "count"),
+        ]
+
+    def _colors(self) -> list[str]:
+        """A color for each class; the last color, gray, is that of the tenth class or of all others."""
+        own = len(self.names) - (len(self.names) > SLICES)
+        return [self.look.classes[i] for i in range(own)] + [self.look.classes[-1]] * (len(self.names) - own)
+
+    def bars(self, x: alt.X) -> Any:
+        """A bar for each client."""
+        y = alt.Y(
+            "share:Q",
+            stack="zero",
+            title="share of samples",
+            axis=alt.Axis(format=".0%"),
+            scale=alt.Scale(domain=[0, 1]),
+        )
+        bars = self.base.mark_bar(stroke=self.look.ground, strokeWidth=0.6)
+        return bars.encode(x, y, self.color, order=self.order, tooltip=self.tooltip)
+
+    def pie(self, client: str) -> Any:
+        """The pie of one client."""
+        pie = self.base.transform_filter(alt.FieldEqualPredicate(field="client", equal=client)).mark_arc(
+            stroke=self.look.ground, strokeWidth=0.8, outerRadius=self.radius
+        )
+        theta = alt.Theta("share:Q", stack=True)
+        slices = pie.encode(theta=theta, color=self.color.legend(None), order=self.order, tooltip=self.tooltip)
+        return slices.properties(width=2 * self.radius + 8, height=2 * self.radius + 8)
+
+    def key(self) -> Any:
+        """A legend of the same size as a pie, to be placed after the last one."""
+        font = self.look.size - (2 if self.look.page else 1)
+        row = alt.Y("position:O", axis=None)
+        base = alt.Chart(alt.NamedData(name="class_key"))
+        squares = base.mark_square(size=40 if self.look.page else 20, opacity=1).encode(
+            row, self.color.legend(None), x=alt.value(6)
+        )
+        texts = base.mark_text(align="left", fontSize=font).encode(row, x=alt.value(14), text=alt.Text("class:N"))
+        height = max(2 * self.radius + 8, round((font + 2) * len(self.names)))
+        return alt.layer(squares, texts).properties(width=2 * self.radius + 8, height=height)

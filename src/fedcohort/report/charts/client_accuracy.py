@@ -1,0 +1,186 @@
+"""Draw how well the model serves single clients and single classes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from fedcohort import measures
+from fedcohort.core import words
+from fedcohort.core.arrays import Values
+from fedcohort.report.charts.accuracy import seeds_note
+from fedcohort.report.charts.encodings import (
+    color,
+    hideable,
+    number_tooltip,
+    of_strategy,
+    round_axis,
+    sized,
+    strategy_axis,
+    text_tooltip,
+    with_texts,
+)
+from fedcohort.report.charts.lines import Axes, lines
+from fedcohort.report.charts.series import by_round, domain, has_band
+from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.gather import Reading, Story, blocks
+from fedcohort.report.look import Look
+
+__all__ = ["class_accuracy", "client_accuracy"]
+
+Rows = Sequence[tuple[str, Sequence[Reading]]]
+
+SINGLE = 400
+"""Up to this many single clients, over all strategies and seeds, are drawn below the quantiles."""
+
+
+def client_accuracy(story: Story, look: Look) -> list[Figure]:
+    """Accuracy on clients' own data: worst tenth and mean over rounds, and the distribution when it was measured last."""
+    rows = [
+        (label, [reading for reading in readings if len(reading.client_accuracy)]) for label, readings in story.played
+    ]
+    rows = [(label, readings) for label, readings in rows if readings]
+    labels = [label for label, _ in story.played]
+    views: list[View] = []
+    data: dict[str, pd.DataFrame] = {}
+    banded = False
+    for key, name, reduce in (
+        ("worst", "worst tenth of the clients", measures.worst_accuracy),
+        ("mean", "mean of all clients", _mean),
+    ):
+        frame = by_round(rows, lambda reading, reduce=reduce: _over_clients(reading, reduce))  # type: ignore[misc]
+        if frame["mean"].isna().all():
+            return []
+        banded = has_band(frame)
+        span = domain(frame["mean"], frame["low"], frame["high"], floor=0.0, ceiling=1.0)
+        axes = Axes("round", "accuracy on the client's data", span, percent=True)
+        chart, own = lines(f"clients_{key}", frame, labels, look, axes)
+        views.append(View(name, [Panel(chart)]))
+        data |= own
+    note = f"Accuracy of the global model on each client's own data. {seeds_note(story, band=banded)}"
+    over_rounds = Figure("client-accuracy", "Accuracy on clients' data over rounds", note, views, data)
+    return [over_rounds, _distribution(rows, labels, look)]
+
+
+def _one_digit(accuracy: float) -> str:
+    return words.share(accuracy, 1)
+
+
+def _mean(accuracies: Values) -> float:
+    return float(np.nanmean(accuracies))
+
+
+def _over_clients(reading: Reading, reduce: Callable[[Values], float]) -> Values:
+    """One number over clients for each round [n]; NaN where the accuracy of clients was not measured."""
+    frame = reading.client_accuracy
+    values = np.full(reading.num_rounds, np.nan)
+    for t, row in zip(frame.index.to_numpy(np.int64), frame.to_numpy(np.float64), strict=True):
+        if t <= reading.num_rounds and np.isfinite(row).any():
+            values[t - 1] = reduce(row)
+    return values
+
+
+def _distribution(rows: Rows, labels: list[str], look: Look) -> Figure:
+    """Quantiles over clients for each strategy, and single clients if there are few."""
+    frame = pd.concat(
+        [_last_measured(label, reading) for label, readings in rows for reading in readings], ignore_index=True
+    ).dropna()
+    levels = np.array([0.1, 0.25, 0.5, 0.75, 0.9])
+    quantiles = frame.groupby("strategy", sort=False)["accuracy"].quantile(levels).unstack()
+    quantiles.columns = pd.Index(["q10", "q25", "q50", "q75", "q90"])
+    formats = {str(name): _one_digit for name in quantiles.columns}
+    data = {"clients_quantiles": with_texts(quantiles.reset_index(), formats)}
+    if len(frame) <= SINGLE:
+        data["clients_last"] = with_texts(frame, {"accuracy": _one_digit})
+    chart = sized(
+        alt.layer(*_distribution_layers(labels, look, single="clients_last" in data)),
+        look,
+        40 * len(rows),
+        22 * len(rows),
+    )
+    note = (
+        "When the accuracy of clients was measured last. Bar: the middle half of the clients. Line: 10% to 90% of the "
+        "clients. Notch: median."
+    )
+    note += " Short lines below: single clients, all seeds." if "clients_last" in data else ""
+    return Figure("client-distribution", "Distribution over clients", note, [View("clients", [Panel(chart)])], data)
+
+
+def _last_measured(label: str, reading: Reading) -> pd.DataFrame:
+    last = reading.client_accuracy.iloc[-1].to_numpy(np.float64)
+    return pd.DataFrame({"strategy": label, "client": np.arange(len(last)), "seed": reading.seed, "accuracy": last})
+
+
+def _distribution_layers(labels: list[str], look: Look, *, single: bool) -> list[Any]:
+    y, own_color = strategy_axis(labels, look), color(labels, look, legend=False)
+    axis = alt.Axis(format=".0%", grid=True, tickCount=5)
+
+    def at(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", scale=alt.Scale(domain=[0, 1]), title="accuracy on the client's data", axis=axis)
+
+    tooltip = [alt.Tooltip("strategy:N"), *(text_tooltip(f"q{q}", f"{q}% quantile") for q in (10, 25, 50, 75, 90))]
+    box, thick = hideable(alt.Chart(alt.NamedData(name="clients_quantiles")), look), 12 if look.page else 7
+    layers = [
+        box.mark_rule(strokeWidth=1.5).encode(at("q10"), y, own_color, x2=alt.X2("q90:Q")),
+        box.mark_bar(size=thick).encode(at("q25"), y, own_color, x2=alt.X2("q75:Q"), tooltip=tooltip),
+        box.mark_tick(color=look.ground, thickness=2.5, size=thick).encode(at("q50"), y, tooltip=tooltip),
+    ]
+    if single:
+        clients = hideable(alt.Chart(alt.NamedData(name="clients_last")), look)
+        of_client = [alt.Tooltip("strategy:N"), alt.Tooltip("client:O"), alt.Tooltip("seed:O")]
+        of_client.append(text_tooltip("accuracy", "accuracy"))
+        short_lines = clients.mark_tick(thickness=1, size=6, yOffset=13 if look.page else 7)
+        layers.append(short_lines.encode(at("accuracy"), y, own_color, tooltip=of_client))
+    return layers
+
+
+def class_accuracy(story: Story, look: Look) -> Figure | None:
+    """Test accuracy of each class over rounds: one panel for each strategy."""
+    measured = [(label, reading) for label, reading in story.panels if np.isfinite(reading.class_accuracy).any()]
+    if not measured:
+        return None
+    classes = measured[0][1].classes
+    frames, panels = [], []
+    for label, reading in measured:
+        frames.append(_class_cells(label, reading, classes))
+        height = min(300, max(120, 16 * len(classes)))
+        panels.append(Panel(sized(_class_chart(label, reading, classes, look), look, height), label, strategy=label))
+    seldom = any(reading.experiment.measures.evaluate_every > 1 for _, reading in measured)
+    note = f"Shade: test accuracy of the class; an empty cell is 0%, full color is 100%. Seed {measured[0][1].seed}."
+    note += " A cell covers the rounds since the last test." if seldom else ""
+    data = {"class_accuracy": pd.concat(frames, ignore_index=True)}
+    return Figure("class-accuracy", "Accuracy of each class", note, [View("classes", panels)], data)
+
+
+def _class_cells(label: str, reading: Reading, classes: list[str]) -> pd.DataFrame:
+    """A row for each block of tested rounds and each class: its accuracy, and ``x`` and ``x2``, the edges of its cell."""
+    block = blocks(reading.num_rounds, 100)
+    wide, values = int((block == 0).sum()), reading.class_accuracy
+    known = np.isfinite(values)
+    total = np.zeros((block[-1] + 1, values.shape[1]))
+    number = total.copy()
+    np.add.at(total, block, np.where(known, values, 0))
+    np.add.at(number, block, known)
+    mean = np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0)
+    t = 1 + np.arange(len(mean)) * wide
+    frame = pd.DataFrame(
+        {
+            "strategy": label,
+            "round": np.repeat(t, len(classes)),
+            "class": np.tile(classes, len(t)),
+            "accuracy": mean.ravel(),
+        }
+    ).dropna()
+    until = frame["round"] + wide - 0.5
+    tested = np.concatenate([[0.5], np.unique(until)])
+    return frame.assign(x=tested[np.searchsorted(tested, until) - 1], x2=until)
+
+
+def _class_chart(label: str, reading: Reading, classes: list[str], look: Look) -> Any:
+    y = alt.Y("class:N", sort=classes, title="class", axis=alt.Axis(labelLimit=90, labelOverlap=True))
+    shade = alt.Opacity("accuracy:Q", scale=alt.Scale(domain=[0, 1], range=[0.03, 1]), legend=None)
+    tooltip = [alt.Tooltip("round:Q"), alt.Tooltip("class:N"), number_tooltip("accuracy", "percent")]
+    cells = of_strategy("class_accuracy", label).mark_rect(color=look.heat)
+    return cells.encode(round_axis(reading.num_rounds), y, alt.X2("x2:Q"), opacity=shade, tooltip=tooltip)

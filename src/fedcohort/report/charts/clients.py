@@ -1,0 +1,100 @@
+"""Describe the clients of a federation for charts, and choose those that are drawn."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import altair as alt
+import numpy as np
+
+from fedcohort.core import words
+from fedcohort.core.arrays import Indices
+from fedcohort.record import Portrait
+from fedcohort.report.look import Look, short
+
+__all__ = ["SAMPLE", "SHOWN", "Clients", "axis_title", "client_axis", "evenly", "paper_height", "sample_note", "shown"]
+
+SHOWN = 100
+"""In federations of up to this many clients, charts show every client."""
+
+SAMPLE = 60
+"""In larger federations, charts with a column of classes for each client show this many clients."""
+
+
+@dataclass(frozen=True)
+class Clients:
+    """What is known about the clients.
+
+    Attributes:
+        seed: seed of the federation; every seed draws its own.
+        classes: names of the classes, cut for charts.
+        facts: arrays by name, as in :class:`fedcohort.record.rows.Portrait`.
+        whole: whether all clients are known, and not only those that were selected.
+        deadline: simulated time after which the server stops waiting; None if it waits for all clients.
+    """
+
+    seed: int
+    classes: list[str]
+    facts: dict[str, np.ndarray]
+    whole: bool = True
+    deadline: float | None = None
+
+    @staticmethod
+    def of(portrait: Portrait, seed: int, deadline: float | None = None) -> "Clients | None":
+        """The clients that a run recorded; None if it recorded none."""
+        if not portrait.facts:
+            return None
+        return Clients(seed, short(portrait.classes, 16), dict(portrait.facts), deadline=deadline)
+
+    @property
+    def number(self) -> int:
+        """Number of clients, m."""
+        return len(self.facts["samples"])
+
+
+def shown(clients: Clients) -> Indices:
+    """The clients that charts of single clients show, int64: all, or a sample spread evenly over the clients ordered by size.
+
+    Nothing is averaged over clients: a mean over several clients would be less skewed than any of them.
+    """
+    if clients.number <= SHOWN:
+        return np.arange(clients.number)
+    return evenly(np.argsort(clients.facts["samples"], kind="stable"), SAMPLE)
+
+
+def evenly(order: Indices, most: int) -> Indices:
+    """At most ``most`` of the ordered clients, at even intervals, with the first and the last."""
+    positions = np.linspace(0, len(order) - 1, min(len(order), most)).round().astype(np.int64)
+    chosen: Indices = order[positions]
+    return chosen
+
+
+def sample_note(clients: Clients, drawn: Indices) -> str:
+    """A sentence about which clients are drawn; empty if all are."""
+    if len(drawn) == clients.number:
+        return ""
+    return (
+        f" The chart shows {len(drawn)} of {words.count(clients.number)} clients: ordered by size, at even intervals, from the "
+        "smallest to the largest."
+    )
+
+
+def client_axis(labels: Sequence[str], look: Look, title: str = "client") -> alt.X:
+    """The x axis of charts with a column for each client; it labels as many clients as there is room for."""
+    step = max(1, -(-len(labels) // (30 if look.page else 15)))
+    axis = alt.Axis(
+        values=list(labels)[::step],
+        labelAngle=0 if max(map(len, labels)) <= 3 else -90,
+        labelOverlap="greedy",
+        labelSeparation=3,
+    )
+    return alt.X("client:N", sort=list(labels), title=title, axis=axis)
+
+
+def axis_title(clients: Clients) -> str:
+    """Title of the axis of :func:`client_axis`."""
+    return "client" if clients.number <= SHOWN else "single clients, ordered by size"
+
+
+def paper_height(height: float) -> int:
+    """Height in a paper of a chart that is ``height`` points high on the page."""
+    return round(height * 0.45)

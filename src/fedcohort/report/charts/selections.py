@@ -1,0 +1,132 @@
+"""Draw how often each client was selected, beside uniform chance."""
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from fedcohort import measures
+from fedcohort.core import words
+from fedcohort.report.charts.encodings import marks, number_tooltip, of_strategy, sized
+from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.gather import Reading, Story
+from fedcohort.report.look import Look
+
+__all__ = ["selections"]
+
+SHOWN = 60
+"""With up to this many clients, charts show a bar for each client; with more, a histogram."""
+
+HEIGHT = 190
+
+
+def selections(story: Story, look: Look) -> Figure | None:
+    """How often each client was selected, beside uniform chance: one panel for each strategy."""
+    if not story.first:
+        return None
+    many = max(reading.num_clients for reading in story.first) > SHOWN
+    panels, frames, chances = [], [], []
+    colors = look.colors(len(story.played))
+    for (label, reading), color in zip(story.panels, colors, strict=False):
+        counts = reading.selected.sum(axis=0)
+        frames.append(_histogram(label, counts) if many else _per_client(label, reading))
+        chances.append(_chance_histogram(label, reading) if many else _chance_interval(label, reading))
+        chart = (_histogram_chart if many else _client_chart)(label, reading, color, look)
+        title = f"{label} · Jain's index {words.index(measures.jain(counts))}"
+        panels.append(Panel(sized(chart, look, HEIGHT), title, strategy=label))
+    data = {
+        "selections": pd.concat(frames, ignore_index=True),
+        "selections_chance": pd.concat(chances, ignore_index=True),
+    }
+    note = f"{_legend(data['selections'], many)} Seed {story.first[0].seed}. {_chance_note(story)}"
+    return Figure("selections", "How often each client was selected", note, [View("selections", panels)], data)
+
+
+def _legend(frame: pd.DataFrame, many: bool) -> str:
+    """Sentences about what the marks mean."""
+    if many:
+        return "Bars: number of clients that were selected so many times. Dashed line: uniform chance."
+    text = "Gray: the range that contains 90% of the clients under uniform chance. Dashed line: the mean."
+    if (frame["used"] < frame["times"]).any():
+        text += " Pale part of a bar: rounds in which the client's update did not enter the model."
+    return text
+
+
+def _chance_note(story: Story) -> str:
+    first = story.first[0]
+    chance = measures.jain_random(first.num_clients, first.per_round, first.num_rounds)
+    several = len({reading.per_round for reading in story.first}) > 1
+    each = f" with {first.per_round} clients a round" if several else ""
+    return (
+        f"Uniform chance gives a Jain's index of {words.index(chance.mean)} on average{each} "
+        f"({words.index(chance.q05)} to {words.index(chance.q95)} in 90% of runs)."
+    )
+
+
+def _per_client(label: str, reading: Reading) -> pd.DataFrame:
+    counts = reading.selected.sum(axis=0)
+    admitted = reading.admitted.sum(axis=0)
+    return pd.DataFrame({"strategy": label, "client": np.arange(len(counts)), "times": counts, "used": admitted})
+
+
+def _histogram(label: str, counts: np.ndarray) -> pd.DataFrame:
+    times, clients = np.unique(counts, return_counts=True)
+    return pd.DataFrame({"strategy": label, "times": times, "clients": clients})
+
+
+class _Chance:
+    """How often a client is selected under uniform chance: the binomial law of n rounds with probability k/m."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.rounds, share = reading.num_rounds, min(1.0, reading.per_round / reading.num_clients)
+        self.law = measures.binomial(self.rounds, share)
+        self.mean = self.rounds * share
+
+    def quantile(self, level: float) -> int:
+        """Smallest number of times with at least ``level`` of the probability up to it."""
+        return min(int(np.searchsorted(self.law.cumsum(), level)), self.rounds)
+
+
+def _chance_interval(label: str, reading: Reading) -> pd.DataFrame:
+    chance = _Chance(reading)
+    values = {"low": chance.quantile(0.05), "mean": chance.mean, "high": chance.quantile(0.95)}
+    return pd.DataFrame({"strategy": label, **values}, index=[0])
+
+
+def _chance_histogram(label: str, reading: Reading) -> pd.DataFrame:
+    chance = _Chance(reading)
+    times = np.arange(chance.quantile(0.0005), chance.quantile(0.9995) + 1)
+    return pd.DataFrame({"strategy": label, "times": times, "clients": reading.num_clients * chance.law[times]})
+
+
+def _client_chart(label: str, reading: Reading, color: str, look: Look) -> Any:
+    most = max(reading.selected.sum(axis=0).max(), _Chance(reading).quantile(0.95), 1)
+    scale = alt.Scale(domain=[0, float(most)], nice=True)
+    numbers = marks(reading.num_clients, 20 if look.page else 7)
+    x = alt.X("client:O", title="client", axis=alt.Axis(values=numbers, labelAngle=0, labelOverlap=True))
+    band, bars = of_strategy("selections_chance", label), of_strategy("selections", label)
+    tooltip = [
+        alt.Tooltip("client:O"),
+        number_tooltip("times", "count", "times selected"),
+        number_tooltip("used", "count", "times admitted"),
+    ]
+    y_axis = alt.Axis(tickMinStep=1, tickCount=4)
+    return alt.layer(
+        band.mark_rect(opacity=0.14, color=look.soft).encode(
+            alt.Y("low:Q", scale=scale, title="times selected", axis=y_axis), y2=alt.Y2("high:Q")
+        ),
+        bars.mark_bar(color=color, opacity=0.35).encode(x, alt.Y("times:Q", scale=scale), tooltip=tooltip),
+        bars.mark_bar(color=color).encode(x, alt.Y("used:Q", scale=scale), tooltip=tooltip),
+        band.mark_rule(color=look.ink, strokeDash=[3, 3], strokeWidth=1).encode(alt.Y("mean:Q", scale=scale)),
+    )
+
+
+def _histogram_chart(label: str, reading: Reading, color: str, look: Look) -> Any:
+    x = alt.X("times:Q", title="times selected", axis=alt.Axis(tickMinStep=1, tickCount=6))
+    tooltip = [number_tooltip("times", "count", "times selected"), number_tooltip("clients", "count")]
+    bars = of_strategy("selections", label).mark_bar(color=color)
+    line = of_strategy("selections_chance", label).mark_line(color=look.ink, strokeWidth=1.2, strokeDash=[3, 3])
+    return alt.layer(
+        bars.encode(x, alt.Y("clients:Q", title="clients"), tooltip=tooltip), line.encode(x, alt.Y("clients:Q"))
+    )

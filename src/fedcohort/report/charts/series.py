@@ -1,0 +1,113 @@
+"""Turn runs into the tables that charts draw: means and bands over seeds, and the range of an axis."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from fedcohort.core.arrays import Values
+from fedcohort.report.gather import POINTS, Reading, blocks
+
+__all__ = ["Series", "by_round", "domain", "has_band", "on_grid", "thinned"]
+
+Series = Callable[[Reading], ArrayLike]
+"""One number for each round of a run [n]."""
+
+
+def by_round(rows: Sequence[tuple[str, Sequence[Reading]]], series: Series) -> pd.DataFrame:
+    """Mean and band over seeds of ``series`` for each round; more than :data:`POINTS` rounds are averaged in blocks.
+
+    Columns: ``strategy``, ``x`` (the round), ``mean``, ``low`` and ``high`` (mean ± standard deviation; NaN with one seed), ``seeds``.
+    """
+    frames = []
+    for label, readings in rows:
+        values = [np.asarray(series(reading), np.float64) for reading in readings]
+        longest = max(map(len, values), default=0)
+        if not longest:
+            continue
+        matrix = np.full((len(values), longest), np.nan)
+        for row, own in zip(matrix, values, strict=True):
+            row[: len(own)] = own
+        frames.append(_bands(label, np.arange(1.0, longest + 1), matrix))
+    return _joined(frames)
+
+
+def on_grid(
+    rows: Sequence[tuple[str, Sequence[Reading]]], series: Series, clock: Series, points: int = 120
+) -> pd.DataFrame:
+    """The same table over a clock that differs between runs, such as time or bytes: at each point, the value reached by then.
+
+    A row ends where its first seed ends, so that every point is a mean over all seeds of the row.
+    """
+    frames = []
+    for label, readings in rows:
+        curves = [curve for reading in readings if (curve := _curve(reading, series, clock)) is not None]
+        if curves:
+            grid = _grid([x for x, _ in curves], points)
+            frames.append(_bands(label, grid, np.stack([_reached(x, y, grid) for x, y in curves])))
+    return _joined(frames)
+
+
+def _curve(reading: Reading, series: Series, clock: Series) -> tuple[Values, Values] | None:
+    """Clock and values of the rounds in which the value is known; None if there are none."""
+    x, y = np.asarray(clock(reading), np.float64), np.asarray(series(reading), np.float64)
+    known = ~np.isnan(y)
+    return (x[known], y[known]) if known.any() else None
+
+
+def _grid(clocks: Sequence[Values], points: int) -> Values:
+    """The points of a row: those of its only run, or evenly spaced ones between the last start and the first end."""
+    if len(clocks) == 1:
+        return clocks[0]
+    start, end = max(x[0] for x in clocks), min(x[-1] for x in clocks)
+    return np.linspace(start, max(end, start), points)
+
+
+def _reached(x: Values, y: Values, grid: Values) -> Values:
+    reached: Values = y[np.clip(np.searchsorted(x, grid, side="right") - 1, 0, None)]
+    return reached
+
+
+def _bands(label: str, x: Values, matrix: Values) -> pd.DataFrame:
+    known = ~np.isnan(matrix)
+    number = known.sum(axis=0)
+    total = np.where(known, matrix, 0).sum(axis=0)
+    mean = np.divide(total, number, out=np.full(len(x), np.nan), where=number > 0)
+    squares = (np.where(known, matrix - mean, 0) ** 2).sum(axis=0)
+    sd = np.sqrt(np.divide(squares, number - 1, out=np.full(len(x), np.nan), where=number > 1))
+    frame = pd.DataFrame({"x": x, "mean": mean, "low": mean - sd, "high": mean + sd, "seeds": number})
+    frame = thinned(frame[number > 0])
+    frame.insert(0, "strategy", label)
+    return frame
+
+
+def thinned(frame: pd.DataFrame, most: int = POINTS) -> pd.DataFrame:
+    """The table with at most ``most`` rows: means of blocks of rows if it has more."""
+    if len(frame) <= most:
+        return frame
+    averaged: pd.DataFrame = frame.groupby(blocks(len(frame), most)).mean()
+    return averaged
+
+
+def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    if not frames:
+        return pd.DataFrame({"strategy": [], "x": [], "mean": [], "low": [], "high": [], "seeds": []})
+    return pd.concat(frames, ignore_index=True)
+
+
+def has_band(frame: pd.DataFrame) -> bool:
+    """Whether the table has a band to draw, which takes at least two seeds."""
+    return bool(np.isfinite(frame["low"]).any())
+
+
+def domain(*columns: ArrayLike, floor: float | None = None, ceiling: float | None = None) -> list[float]:
+    """The range of an axis: all finite values and a margin of 5%, within the limits of the quantity."""
+    values = np.concatenate([np.asarray(column, np.float64).ravel() for column in columns])
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return [floor if floor is not None else 0.0, ceiling if ceiling is not None else 1.0]
+    low, high = float(values.min()), float(values.max())
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
+    low, high = low - margin, high + margin
+    return [max(low, floor) if floor is not None else low, min(high, ceiling) if ceiling is not None else high]

@@ -1,0 +1,38 @@
+"""Name the terms of scores, and average them over blocks of rounds."""
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.report.charts.raster import CELLS
+from fedcohort.report.gather import Reading, blocks
+
+__all__ = ["by_block", "named"]
+
+NAMES = {
+    "p": "share of all samples",
+    "q_hat": "conformal quantile",
+    "set_size": "classes in a prediction set",
+    "done": "share of work done",
+}
+"""What charts call terms that have a short name in the record."""
+
+
+def named(term: str) -> str:
+    """What charts call a term."""
+    name = NAMES.get(term, term.replace("_", " "))
+    return f"context: {name.removeprefix('x ')}" if name.startswith("x ") else name
+
+
+def by_block(reading: Reading, frame: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, int]:
+    """Means of terms over blocks of rounds.
+
+    Returns:
+        a table with a row for each block and term: ``round`` (the block's first), ``x`` and ``x2`` (its edges), ``term``, ``value``;
+        and the number of rounds of a block.
+    """
+    block = blocks(reading.num_rounds, CELLS[0])
+    wide = int((block == 0).sum())
+    means = frame.groupby(block[frame["round"].to_numpy(np.int64) - 1])[names].mean()
+    long = means.rename_axis("block").reset_index().melt("block", var_name="term", value_name="value").dropna()
+    long = long.assign(round=1 + long["block"] * wide, term=long["term"].map(named))
+    return long.assign(x=long["round"] - 0.5, x2=long["round"] + wide - 0.5).drop(columns="block"), wide

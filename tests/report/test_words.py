@@ -1,0 +1,157 @@
+"""Numbers have the same text in the terminal, on the page, and in figures."""
+
+import math
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import vl_convert
+from rich.table import Table
+
+from fedcohort.core import words
+from fedcohort.report import terminal
+from fedcohort.report.charts.cost import cost
+from fedcohort.report.charts.studies import bars
+from fedcohort.report.gather import Story, find_runs, gather
+from fedcohort.report.look import PAGE
+from fedcohort.report.page import page
+from fedcohort.study.comparison import Comparison
+from tests.report.pages import Page
+
+FIELDS = {
+    "best": "best_accuracy", "early stop": "early_stop_accuracy", "rounds to": "rounds_to_target", "time to": "time_to_target",
+    "Jain": "jain", "bytes": "bytes", "client passes": "client_passes", "wall time": "wall_seconds",
+}  # fmt: skip
+"""Columns of the page by the heading of the terminal, without the target."""
+
+HARD: list[dict[str, Any]] = [
+    {"rounds_to_target": 16.5, "reached": 2, "time_to_target": 1_234_567.5, "bytes": 3.2e12, "client_passes": 2.5,
+     "accuracy": 0.99996, "accuracy_sd": 0.00004, "jain": 0.0004, "wall_seconds": 3725.4},
+    {"rounds_to_target": 8.7, "reached": 3, "time_to_target": math.inf, "bytes": 999_499_999.0, "client_passes": math.inf,
+     "accuracy_sd": math.nan, "difference": -0.0004, "difference_low": -0.2, "difference_high": 0.19, "wall_seconds": math.inf},
+    {"rounds_to_target": math.nan, "reached": 0, "time_to_target": math.nan, "bytes": math.nan, "early_stop_accuracy": math.nan,
+     "difference": 0.031, "difference_low": math.nan, "difference_high": math.nan, "wall_seconds": 125.0},
+]  # fmt: skip
+"""Fractions of a round, unknown and infinite numbers, many bytes, and very small shares."""
+
+
+@pytest.fixture
+def story(runs: Path) -> Story:
+    return gather(find_runs([runs]))
+
+
+def hard(story: Story) -> Comparison:
+    """The comparison of a story, with numbers that are hard to write."""
+    compared = story.comparison
+    assert compared is not None
+    rows = compared.table.to_dict("records")
+    table = pd.DataFrame([{**row, **values} for row, values in zip(rows, HARD, strict=True)])
+    vars(compared)["table"] = table.astype({"reached": int, "seeds": int})
+    return compared
+
+
+def terminal_rows(compared: Comparison) -> list[dict[str, str]]:
+    """The cells of the terminal's table by heading."""
+    (table,) = (part for part in terminal.comparison(compared, 300).renderables if isinstance(part, Table))
+    heads = [str(column.header).replace("\n", " ") for column in table.columns]
+    cells = ([str(cell) for cell in column.cells] for column in table.columns)
+    return [dict(zip(heads, row, strict=True)) for row in zip(*cells, strict=True)]
+
+
+def same(compared: Comparison, shown: Page) -> None:
+    """The terminal and the page write every number of a comparison alike."""
+    goal = words.target(compared.target.accuracy)
+    for printed, row in zip(terminal_rows(compared), shown.texts["results"], strict=True):
+        assert printed["test accuracy"] == f"{row['accuracy']} {row.get('accuracy_sd', '')}".strip()
+        assert printed["difference [95% interval]"] == row["difference"]
+        for heading, field in FIELDS.items():
+            own = printed[f"{heading} {goal}" if heading.endswith(" to") else heading]
+            assert own == (row[field].split(" (")[0] if field == "jain" else row[field]), (heading, printed["strategy"])
+
+
+def test_the_terminal_the_page_and_the_figures_write_the_same_numbers(story: Story) -> None:
+    compared = story.comparison
+    assert compared is not None
+    shown = Page(page(story))
+    same(compared, shown)
+    drawn = {row["strategy"]: row for row in shown.payload["data"]["differences"]}
+    assert len(drawn) == 2
+    for row in shown.texts["results"][1:]:
+        own = drawn[row["strategy"]]
+        assert row["difference"] == f"{own['mean_text']} [{own['low_text']}, {own['high_text']}]"
+    exchanges = {(row["strategy"], row["kind"]): row for row in shown.payload["data"]["ledger"]}
+    for row, numbers in zip(shown.texts["ledger"], shown.cells["ledger"], strict=True):
+        own = exchanges[row["strategy"], numbers["kind"]]
+        for field in ("messages", "bytes_down", "bytes_up", "passes"):
+            assert row[field] == own[f"{field}_text"]
+
+
+def test_numbers_that_are_hard_to_write_have_the_same_text_everywhere(story: Story) -> None:
+    compared = hard(story)
+    shown = Page(page(story))
+    same(compared, shown)
+    first, second, third = shown.texts["results"]
+    assert (first["rounds_to_target"], first["time_to_target"], first["bytes"]) == ("16.5 (2/3)", "1,234,568", "3.2 TB")
+    assert (second["rounds_to_target"], second["time_to_target"], second["bytes"]) == ("8.7", "∞", "999 MB")
+    assert (second["difference"], second["wall_seconds"]) == ("−0.0 [−20.0, +19.0]", "∞")
+    assert (third["rounds_to_target"], third["time_to_target"], third["bytes"]) == ("–", "–", "–")
+    assert third["difference"] == "+3.1 [–]"
+    final = bars(story, PAGE)
+    assert final is not None
+    texts = final.data["bars"][["mean_text", "sd_text"]].to_numpy().tolist()
+    assert texts == [[row["accuracy"], row.get("accuracy_sd", "± –")[2:]] for row in shown.texts["results"]]
+
+
+def test_large_costs_have_the_same_text_everywhere(story: Story) -> None:
+    for reading in story.everything:
+        ledger = reading.ledger
+        vars(reading)["ledger"] = ledger.assign(bytes_down=ledger["bytes_down"] * 1e7, passes=ledger["passes"] / 7)
+    drawn = cost(story, PAGE)
+    assert drawn is not None
+    shown = Page(page(story))
+    texts = drawn.data["ledger"]
+    assert texts["bytes_down_text"].str.endswith("TB").any()
+    for field in ("bytes_down", "bytes_up", "passes", "messages"):
+        assert [row[field] for row in shown.texts["ledger"]] == texts[f"{field}_text"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "write", "values"),
+    [
+        ("percent", lambda x: words.share(x, 1), [0.0, 0.00049, 0.8123, 1.0]),
+        ("share", words.share, [0.004, 0.126, 1.0]),
+        ("count", words.count, [0, 7, 1234.4, 209_600, 3.2e9]),
+        ("index", words.index, [0.0004, 0.8721, 1.0]),
+        ("number", words.number, [0.00012, 0.02, 0.5, 1.4381, 12, 999.94, 1234, 209_600, -0.02, -1.5]),
+    ],
+)
+def test_the_browser_writes_numbers_as_python_does(
+    kind: str, write: Callable[[float], str], values: list[float]
+) -> None:
+    chart = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "data": {"values": [{"x": i, "value": value} for i, value in enumerate(values)]},
+        "mark": "text",
+        "encoding": {
+            "x": {"field": "x", "type": "ordinal", "axis": None},
+            "text": {"field": "value", "type": "quantitative", "format": words.D3[kind]},
+        },
+    }
+    svg = ET.fromstring(vl_convert.vegalite_to_svg(chart))
+    assert ["".join(node.itertext()) for node in svg.iter("{http://www.w3.org/2000/svg}text")] == list(
+        map(write, values)
+    )
+
+
+def test_unknown_and_infinite_numbers() -> None:
+    for write in (
+        words.percent, words.share, words.signed, words.count, words.rounds, words.index, words.number, words.size,
+        words.duration, words.clock,
+    ):  # fmt: skip
+        assert [write(value) for value in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
+    assert words.rounds(math.nan, 0, 3) == "–"
+    assert (words.rounds(16.0), words.rounds(16.5, 2, 3), words.rounds(16.5, 3, 3)) == ("16", "16.5 (2/3)", "16.5")
+    assert (words.setting(math.inf), words.setting(20.0), words.setting(0.05)) == ("inf", "20.0", "0.05")
