@@ -120,7 +120,7 @@ def run(
         selector: a strategy in place of ``experiment.selection``. The run gets a copy; ``experiment.selection.k`` still applies.
         algorithm: an algorithm in place of ``experiment.algorithm``. The run gets a copy.
         data_dir: a local mirror of data sets in the layout of the Hugging Face Hub.
-        public: the server's public samples: a data set, whose training part is used, or only samples [N, ...]; see ``[public]``.
+        public: the server's public samples: a data set (the training part is used), or only samples [N, ...]; see ``[public]``.
         runs: folder of run directories.
         progress: called after every round with the cell of the experiment and the row of the record.
 

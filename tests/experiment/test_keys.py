@@ -1,10 +1,11 @@
 """The hash that names a run: what enters it, and what does not. Changing one of these strings renames runs that people have."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
+from fedcohort.core.parameters import NotInKey, in_key, parameters
 from fedcohort.experiment import Experiment
 
 STRATEGY = """from fedcohort.core.parameters import parameters
@@ -99,3 +100,18 @@ def test_what_changes_no_result_is_left_out(name: str) -> None:
 def test_the_hash_does_not_depend_on_where_a_plug_in_file_lies(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     assert keys(tmp_path / "elsewhere")["plug-in file"] == KEYS["plug-in file"]
+
+
+@parameters
+class Marked:
+    """Settings that are never, sometimes and always in the hash."""
+
+    never: Annotated[int, NotInKey()] = 0
+    later: Annotated[str, NotInKey(("none",))] = "none"
+    always: int = 0
+
+
+def test_a_setting_says_itself_whether_it_enters_the_hash() -> None:
+    values = {"never": [0, 1], "later": ["none", "some"], "always": [0, 1], "unknown": [0]}
+    known = {name: [in_key(Marked, name, value) for value in choices] for name, choices in values.items()}
+    assert known == {"never": [False, False], "later": [False, True], "always": [True, True], "unknown": [True]}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDED_OVER", "Given", "PublicSamples"]
 
 PublicSamples: TypeAlias = "Dataset | NDArray[Any] | Tensor"
-"""A data set, whose training part is used, or only samples [N, ...]."""
+"""A data set (the training part is used), or only samples [N, ...]."""
 
 HANDED_OVER = "given"
 """The value of ``public.name`` for public samples that are given in Python."""
@@ -38,7 +38,7 @@ class Given:
         selector: a strategy; each run gets a copy.
         algorithm: an algorithm; each run gets a copy.
         data_dir: a local mirror in the layout of the Hugging Face Hub.
-        public: the server's public samples: a Dataset, whose training part is used, or only samples [N, ...]; see ``[public]``.
+        public: the server's public samples: a Dataset (the training part is used), or only samples [N, ...]; see ``[public]``.
     """
 
     data: Dataset | None = None

@@ -184,12 +184,7 @@ def explain(run: Run, round: int, client: int | None = None) -> Explanation:
         strategy=_strategy(run),
         round=round,
         rounds=run.experiment.rounds,
-        note=row["note"],
-        available=row["available"],
-        selected=row["selected"],
-        trained=row["trained"],
-        admitted=row["admitted"],
-        round_time=row["round_time"],
+        **{name: row[name] for name in ("note", "available", "selected", "trained", "admitted", "round_time")},
         candidates=candidates,
         asked=_exchanges(run, round),
         client=client,
@@ -208,22 +203,15 @@ def _round(run: Run, round: int) -> dict[str, Any]:
 
 
 def _check_client(run: Run, row: Mapping[str, Any], client: int, compared: Sequence[int]) -> None:
-    """Refuse a client that does not exist, or that was not available in the round.
-
-    Args:
-        run: the run.
-        row: the recorded row of the round.
-        client: id of the client.
-        compared: ids of the candidates.
-    """
+    """Refuse a client that does not exist or was not available; ``row`` is the row of the round, ``compared`` are all candidates."""
     m = len(run.portrait.facts.get("samples", ())) or run.experiment.federation.clients  # 1 if all data are pooled
     if not 0 <= client < m:
         valid = f"they are numbered 0 to {m - 1}" if m > 1 else "its only one is 0"
         raise UsageError(f"--client {client}: the federation has no such client; {valid}")
     if client in compared or _was_available(run, row["round"], client):
         return
-    some = ", ".join(map(str, compared[:12])) + (", …" if len(compared) > 12 else "")
-    available = f"{row['available']:,} of {m:,} clients were, among them {some}" if compared else "no client was"
+    examples = ", ".join(map(str, compared[:12])) + (", …" if len(compared) > 12 else "")
+    available = f"{row['available']:,} of {m:,} clients were, among them {examples}" if compared else "no client was"
     raise UsageError(f"--client {client}: was not available in round {row['round']}; {available}")
 
 
