@@ -102,7 +102,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 CASES = [(name, values) for name in STRATEGIES for values in [{}, *SETTINGS.get(name, [])]]
 
 
-@pytest.mark.filterwarnings("ignore:d = 7 candidates are fewer than k = 1[12]")
+@pytest.mark.filterwarnings("ignore:selection.d = 7: fewer candidates than the k = 1[12]")
 @pytest.mark.parametrize(("name", "values"), CASES, ids=[f"{name}-{values}" for name, values in CASES])
 def test_every_strategy_fulfills_the_contract(name: str, values: dict[str, Any]) -> None:
     check_selector(partial(make, STRATEGIES.find(name, "selection.name"), values, "selection"))
