@@ -42,7 +42,7 @@ __all__ = ["AOCS", "OCS", "approximate"]
 
 @parameters
 class OCS(Selector):
-    """Every candidate trains, and about k send their update, with the probabilities of least variance. Native weights: cohort."""
+    """Every candidate trains, and about k send their update, drawn for least variance of the aggregate. Native weights: cohort."""
 
     card: ClassVar[Card] = Card(
         source="Chen, Horváth, Richtárik 2020, arXiv:2010.13723",
