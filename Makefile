@@ -36,9 +36,11 @@ lint: $(VENV)/.dev ## run ruff, check the format and the types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy benchmarks
 
 types: $(VENV)/.dev ## check the types only
 	@$(BIN)/mypy
+	@$(BIN)/mypy benchmarks
 
 complexity: $(VENV)/.dev ## list the functions whose cognitive complexity is above 15
 	@$(BIN)/complexipy --failed --plain
