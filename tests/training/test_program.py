@@ -178,8 +178,8 @@ def by_autograd_and(
 
 
 class Own(nn.Linear):
-    def forward(self, input: Tensor) -> Tensor:
-        return super().forward(input) + 1
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 1
 
 
 def shared() -> nn.Module:
@@ -240,7 +240,7 @@ def scaled() -> nn.Module:
 
 def replaced() -> nn.Module:
     module = nn.Linear(7, 4)
-    module.forward = lambda input: 2 * nn.Linear.forward(module, input)  # type: ignore[method-assign]
+    module.forward = lambda x: 2 * nn.Linear.forward(module, x)  # type: ignore[method-assign]
     return module
 
 

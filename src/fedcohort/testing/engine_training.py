@@ -3,7 +3,7 @@
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -95,24 +95,9 @@ def check_shares(engine: Engine, model: ModelState) -> None:
         return [as_plain(update) for update in engine.train(model, t, cohort, ControlVariates())]
 
     whole, half, nothing = trained(engine, model, 1, clients), sent(0.5), sent(0.0)
-    names = {name for name in model if name in engine.trainable}
+    names = set(model) & set(engine.trainable)
     for u, before, none in zip(half, whole, nothing, strict=True):
-        where = f"train, share 0.5, client {u['client']}"
-        there = names & set(u["sent"])
-        kept = {name: (before["state"] if name in there else model)[name] for name in names}
-        found = {name: u["state"][name] for name in names}
-        require(
-            bits(found) == bits(kept),
-            f"{where}: must hold the tensors that were sent, and the received tensors in place of the others",
-        )
-        norms = [float((before["state"][name].double() - model[name].double()).norm()) for name in names]
-        norm = u["report"].get("update_norm", math.nan)
-        require(
-            math.isclose(norm, math.hypot(*norms), rel_tol=1e-6),
-            f"{where}: update_norm {norm} is not the norm of the whole update",
-        )
-        alike = {**u["report"], "update_norm": 0.0} == {**before["report"], "update_norm": 0.0}
-        require(alike and u["steps"] == before["steps"], f"{where}: sending fewer tensors changed the training")
+        _check_half(u, before, model, names)
         require(not names & set(none["sent"]), f"train, share 0, client {u['client']}: sent {none['sent']}")
     patterns = {tuple(u["sent"]) for t in range(1, 5) for u in sent(0.5, t)}
     require(len(patterns) > 1, f"train, share 0.5: every client sends the same tensors in every round: {patterns}")
@@ -125,6 +110,26 @@ def check_shares(engine: Engine, model: ModelState) -> None:
     complaint = "train, share 1: differs from the update without a share"
     states = [[u["state"] for u in updates] for updates in (everything, whole)]
     require(pack({"": states[0]}) == pack({"": states[1]}), complaint)
+
+
+def _check_half(u: Mapping[str, Any], whole: Mapping[str, Any], model: ModelState, names: set[str]) -> None:
+    """Check an update with a part of the trainable tensors ``names`` against the whole update of the same client."""
+    where = f"train, share 0.5, client {u['client']}"
+    there = names & set(u["sent"])
+    kept = {name: (whole["state"] if name in there else model)[name] for name in names}
+    found = {name: u["state"][name] for name in names}
+    require(
+        bits(found) == bits(kept),
+        f"{where}: must hold the tensors that were sent, and the received tensors in place of the others",
+    )
+    norms = [float((whole["state"][name].double() - model[name].double()).norm()) for name in names]
+    norm = u["report"].get("update_norm", math.nan)
+    require(
+        math.isclose(norm, math.hypot(*norms), rel_tol=1e-6),
+        f"{where}: update_norm {norm} is not the norm of the whole update",
+    )
+    alike = {**u["report"], "update_norm": 0.0} == {**whole["report"], "update_norm": 0.0}
+    require(alike and u["steps"] == whole["steps"], f"{where}: sending fewer tensors changed the training")
 
 
 def check_stops(engine: Engine, model: ModelState) -> None:
