@@ -25,6 +25,8 @@ from fedcohort.federation.partitions import PARTITIONS
 
 SAMPLES, CLIENTS, CLASSES = 10_000_000, 1_000_000, 10
 
+Redraw = Literal["client", "round", "mixed"]
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -105,7 +107,7 @@ def refuse_partition() -> Measured:
     return timed(work)
 
 
-def draw_rounds(availability: str, latency: str = "client", network: str = "share", **law: float) -> Measured:
+def draw_rounds(availability: str, latency: Redraw = "client", network: str = "share", **law: float) -> Measured:
     """Availability and latency of one round, drawn as in a run: the median of ten rounds after the first."""
     from fedcohort.experiment import Systems
     from fedcohort.federation.latency import ShiftedExponential
@@ -139,7 +141,7 @@ def draw_late(**law: float) -> Measured:
     return timed(lambda: f"round 900: {int(presence(900).sum()):,} clients available")
 
 
-def _round(availability: str, latency: str = "client", network: str = "share", **law: float) -> Measurement:
+def _round(availability: str, latency: Redraw = "client", network: str = "share", **law: float) -> Measurement:
     return Measurement(partial(draw_rounds, availability, latency, network, **law), limit_s=0.050)
 
 

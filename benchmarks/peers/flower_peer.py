@@ -21,10 +21,11 @@ from works import Work
 
 def loaded(name: str, turns: int, quick: bool) -> Work:
     """The workload, loaded once in each process. It is kept on a module because this file is sent to the actors by value."""
-    if not hasattr(works, "loaded"):
+    process: Any = works
+    if not hasattr(process, "loaded"):
         torch.set_num_threads(1)
-        works.loaded = works.work(name, turns, quick)
-    found: Work = works.loaded
+        process.loaded = works.work(name, turns, quick)
+    found: Work = process.loaded
     return found
 
 
