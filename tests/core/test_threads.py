@@ -78,9 +78,9 @@ SEEN: set[int] = set()
 
 
 class Looking(nn.Linear):
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         SEEN.add(torch.get_num_threads())
-        return super().forward(input)
+        return super().forward(x)
 
 
 @parameters

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.streams import rng
 from fedcohort.federation import Availability
 from fedcohort.federation.availability import Always, Bernoulli, Diurnal, Markov, Trace
 
@@ -99,11 +100,10 @@ def test_markov_goes_back_only_as_far_as_it_must(monkeypatch: pytest.MonkeyPatch
     from fedcohort.federation import availability
 
     drawn: list[int] = []
-    real = availability.rng
 
     def counting(seed: int, purpose: str, t: int = 0) -> Any:
         drawn.append(t)
-        return real(seed, purpose, t)
+        return rng(seed, purpose, t)
 
     monkeypatch.setattr(availability, "rng", counting)
     presence = Markov(p_on=0.3, p_off=0.1).presence(1_000, 10_000, 0)

@@ -398,7 +398,9 @@ def test_an_infeasible_alpha_is_named_and_what_is_proposed_works(rule, num_sampl
     assert message.startswith(
         f"federation.partition.alpha = {rule.alpha:g}: no draw gives each of {num_clients} clients"
     )
-    alpha = float(re.search(r"what works: alpha = (\S+)", message)[1])
+    match = re.search(r"what works: alpha = (\S+)", message)
+    assert match is not None
+    alpha = float(match[1])
     wider = DirichletClass(alpha=alpha, variant=rule.variant, min_size=rule.min_size)
     assert partition(wider, labels, num_clients, seed=0).sizes.min() >= rule.min_size
     if other := re.search(r"or min_size = (\d+) or", message):
@@ -421,7 +423,9 @@ def test_infeasible_sizes_are_named_and_what_is_proposed_works(rule, name):
         UsageError, match=rf"federation\.partition\.{name} = {getattr(rule, name):g}: no draw"
     ) as caught:
         partition(rule, labels, 50, seed=0)
-    works = float(re.search(rf"what works: {name} = (\S+)", str(caught.value))[1])
+    match = re.search(rf"what works: {name} = (\S+)", str(caught.value))
+    assert match is not None
+    works = float(match[1])
     assert (works < getattr(rule, name)) == name.endswith("sigma")
     assert partition(dataclasses.replace(rule, **{name: works}), labels, 50, seed=0).sizes.min() >= 10
 

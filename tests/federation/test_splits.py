@@ -212,6 +212,7 @@ def test_what_a_strategy_is_given_says_nothing_about_noise() -> None:
         clean_histogram = _clean_histogram(game.engine.federation)  # type: ignore[attr-defined]
         play_round(game, 1, test=False)
     census = next(part for part in seen if isinstance(part, Census))
+    assert census.histogram is not None
     assert not np.array_equal(census.histogram, clean_histogram)
     for part in seen:
         names = {name for name in dir(part) if not name.startswith("_")}

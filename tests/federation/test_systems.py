@@ -290,7 +290,7 @@ def test_with_kept_times_the_smallest_is_exact_and_with_fresh_ones_it_is_the_shi
     with pytest.raises(UsageError, match=r"systems\.deadline"):
         clock([100] * 5, latency=ShiftedExponential(), deadline=float(smallest) - 1e-6)
     for redraw in ("round", "mixed"):
-        law = ShiftedExponential(redraw=redraw)  # type: ignore[arg-type]
+        law = ShiftedExponential(redraw=redraw)
         clock([100] * 5, latency=law, deadline=100.0)
         with pytest.raises(UsageError, match=r"is 100$"):
             clock([100] * 5, latency=law, deadline=99.0)
@@ -401,10 +401,10 @@ def test_over_commitment_asks_for_more_and_admits_k() -> None:
         assert training.bytes_up * 5 == training.bytes_down * 3  # but what they sent was not received
 
 
-def test_strategies_are_told_what_the_server_knows() -> None:
+def test_strategies_are_told_what_the_server_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     with a_game(selection="all", systems={"deadline": 250.0, "dropout": 0.2}) as game:
         told: list[Any] = []
-        game.selector.observe = told.append  # type: ignore[method-assign]
+        monkeypatch.setattr(game.selector, "observe", told.append)
         row = play_round(game, 1, test=False)
         status = np.array([client.status for client in row.clients])
         assert set(status) == {"admitted", "late", "failed"}

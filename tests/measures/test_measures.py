@@ -355,7 +355,7 @@ def test_regret_never_falls_and_the_best_cohorts_have_none(seed, m, n):
     rewards = rng.normal(size=(n, m))
     k = rng.integers(1, m + 1)
     assert np.diff(regret(rewards, [rng.permutation(m)[:k] for _ in range(n)]), prepend=0.0).min() >= 0
-    assert not regret(rewards, np.argsort(-rewards, axis=1)[:, :k]).any()
+    assert not regret(rewards, list(np.argsort(-rewards, axis=1)[:, :k])).any()
 
 
 def test_the_best_fixed_cohort_has_no_hindsight_regret_at_the_end():

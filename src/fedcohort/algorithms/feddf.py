@@ -177,7 +177,7 @@ class _Student:
         if not torch.isfinite(loss):
             return False
         self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(self._weights, CLIP)
         self._optimizer.step()
         return True
@@ -218,7 +218,7 @@ class _Teachers:
         """Positions of public samples, shuffled again after each pass; a last batch of a single sample is left out."""
         rng, n, size = self._tools.rng("distillation", self._t), len(self._has_targets), self._settings.batch_size
         while True:
-            for index in torch.from_numpy(rng.permutation(n)).split(size):  # type: ignore[no-untyped-call]
+            for index in torch.from_numpy(rng.permutation(n)).split(size):
                 if len(index) < min(2, n, size):
                     continue
                 if number == 0:
@@ -271,7 +271,7 @@ def _refresh(tools: ServerTools, student: nn.Module, batch_size: int) -> None:
     if norms:
         student.train()
         with torch.no_grad():
-            for features in tools.public.split(batch_size):  # type: ignore[no-untyped-call]
+            for features in tools.public.split(batch_size):
                 if len(features) > 1:
                     tools.logits(student, features)
     for norm, momentum in zip(norms, momenta, strict=True):

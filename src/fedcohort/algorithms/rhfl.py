@@ -151,7 +151,7 @@ class RHFL(Algorithm):
         rng = tools.rng("alignment", t)
         for _ in range(self.align_epochs):
             order = chosen[torch.from_numpy(rng.permutation(len(chosen)))]
-            for index in order.split(self.batch_size):  # type: ignore[no-untyped-call]
+            for index in order.split(self.batch_size):
                 if not alignment.step(tools.public[index.to(tools.public.device)]):
                     return models
         aligned = alignment.models()
@@ -178,7 +178,7 @@ class _Alignment:
         gradients = alignment_gradient(outputs, self._shares)
         for network, optimizer, gradient in zip(self._networks, self._optimizers, gradients, strict=True):
             optimizer.zero_grad(set_to_none=True)
-            logits_of(network, features).backward(gradient)  # type: ignore[no-untyped-call]
+            logits_of(network, features).backward(gradient)
             optimizer.step()
         return True
 

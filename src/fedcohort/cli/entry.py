@@ -30,7 +30,7 @@ def main() -> None:
 class _Commands(click.Group):
     """Commands in the order of their definition. A :class:`UsageError` ends them with a message of one line."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, _: click.Context) -> list[str]:
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -53,7 +53,7 @@ def cli() -> None:
     """Compare client selection strategies for federated learning."""
 
 
-def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
     print(f"fedcohort: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 

@@ -48,7 +48,7 @@ def _anchor(
     section: tuple[str, ...],
     key: str,
     folder: Path,
-    only: Callable[[Path], bool] = lambda path: True,
+    only: Callable[[Path], bool] = lambda _: True,
 ) -> None:
     """Make the path ``values[section][key]``, which is relative to the experiment file, absolute; in place.
 

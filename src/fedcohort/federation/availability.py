@@ -58,7 +58,7 @@ class Always(Availability):
     def presence(self, num_clients: int, rounds: int, seed: int) -> Presence:
         """See :class:`Availability`."""
         all_clients = np.ones(num_clients, dtype=bool)
-        return lambda t: all_clients
+        return lambda _: all_clients
 
 
 @parameters

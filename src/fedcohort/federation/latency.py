@@ -72,7 +72,7 @@ class ShiftedExponential(Latency):
         m = len(num_samples)
         if self.redraw == "client":
             times = num_samples * (self.shift + self.spread * rng(seed, "latency").standard_exponential(m))
-            return lambda t: times
+            return lambda _: times
         scale = self.spread * num_samples
         if self.redraw == "mixed":
             scale = scale * rng(seed, "latency-device").lognormal(mean=-0.5, sigma=1.0, size=m)
@@ -115,7 +115,7 @@ class Share(Network):
     def split(self, num_clients: int, seed: int, nominal_bytes: int) -> Communication:
         """See :class:`Network`."""
 
-        def split(times: Values, clients: Indices, sent: Values) -> tuple[Values, Values]:
+        def split(times: Values, _: Indices, sent: Values) -> tuple[Values, Values]:
             saved = self.share * np.maximum(1 - sent / nominal_bytes, 0) if nominal_bytes else 0.0
             return times * (1 - saved), times * (self.share - saved)
 

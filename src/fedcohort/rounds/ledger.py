@@ -75,9 +75,7 @@ class Ledger:
             int, float
         ] = {}  # clients that trained to answer a question, and how many passes they needed
 
-    def asking(
-        self, answer: Callable[[Question, Indices], Values], num_samples: Indices
-    ) -> Callable[[Question, Indices], Values]:
+    def asking(self, answer: Callable[[Question, Indices], Values]) -> Callable[[Question, Indices], Values]:
         """``answer``, extended: it bills the cost of every question."""
 
         def ask(question: Question, clients: Indices) -> Values:

@@ -78,7 +78,7 @@ class _Playing:
             self._bill_histograms()
         with self.watch.part("selection"):
             answers = partial(answer, game, t, self.available, self.ledger)
-            ask = self.ledger.asking(answers, clock.num_samples)
+            ask = self.ledger.asking(answers)
             k = min(clock.invited(game.k), len(self.available))
             seen = Round(
                 t, k, self.available, rng(game.seed, "select", t), self.began, _read_only(clock.durations), ask,
