@@ -1,7 +1,7 @@
 """Which strategies can be combined with which algorithms: all of them, except for the pairs that :func:`check` refuses."""
 
 from fedcohort.algorithms import Algorithm
-from fedcohort.algorithms.base import LARGE
+from fedcohort.algorithms.base import LARGE_WEIGHT_MODES
 from fedcohort.core.errors import UsageError
 from fedcohort.selection import Selector
 from fedcohort.selection.all_available import All
@@ -30,10 +30,10 @@ def check(selector: Selector, algorithm: Algorithm) -> None:
         raise UsageError(
             f"algorithm.weights = {algorithm.weights!r}: {type(selector).__name__} gives no {what}; use n_selected or uniform"
         )
-    if algorithm.max_weight is not None and algorithm.weights not in LARGE:
+    if algorithm.max_weight is not None and algorithm.weights not in LARGE_WEIGHT_MODES:
         raise UsageError(
             f"algorithm.max_weight = {algorithm.max_weight:g}: weights {algorithm.weights!r} are never large; "
-            f"leave it out, or use {', '.join(LARGE[:-1])} or {LARGE[-1]}"
+            f"leave it out, or use {', '.join(LARGE_WEIGHT_MODES[:-1])} or {LARGE_WEIGHT_MODES[-1]}"
         )
 
 
