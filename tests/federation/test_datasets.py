@@ -733,7 +733,7 @@ def test_a_data_set_that_the_hub_does_not_have(hub):
     with ThreadingHTTPServer(("127.0.0.1", 0), NotThere) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         hub(f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(UsageError, match="data set = 'owner/nothing': not on the Hub"):
+        with pytest.raises(UsageError, match="data set = 'owner/nothing': the Hub has no 'owner/nothing'"):
             load("owner/nothing")
         server.shutdown()
 
