@@ -136,7 +136,7 @@ def test_any_integer_labels_give_the_same_lists(dtype):
 @pytest.mark.parametrize(
     ("labels", "num_clients", "message"),
     [
-        (np.zeros(5, int), 6, r"federation\.clients = 6: there are only 5 samples; at most 5"),
+        (np.zeros(5, int), 6, r"federation\.clients = 6: there are only 5 samples; use at most 5"),
         (np.zeros(5, int), 0, r"federation\.clients = 0"),
         (np.zeros(0, int), 1, r"federation\.clients = 1: there are only 0 samples"),
         (np.zeros(5), 2, r"labels: .* not float64 \[5\]"),
@@ -229,7 +229,7 @@ def test_iid_min_size_is_met_or_impossible():
     labels = np.zeros(100, int)
     assert partition(Iid(min_size=9), labels, 11, seed=0).sizes.min() == 9
     with pytest.raises(
-        UsageError, match=r"min_size = 10: 11 clients .* 9 at most works, or at most 10 federation\.clients"
+        UsageError, match=r"min_size = 10: 11 clients .* use at most 9, or federation\.clients of at most 10"
     ):
         partition(Iid(min_size=10), labels, 11, seed=0)
 
@@ -512,7 +512,7 @@ def test_effective_alpha_of_a_random_split_is_beyond_any_skew():
 
 def test_describe_names_what_does_not_fit():
     split = partition(Iid(), np.array([0, 1, 2]), 2, seed=0)
-    with pytest.raises(UsageError, match="labels: one of them is 2; with 2 classes, the largest is 1"):
+    with pytest.raises(UsageError, match="labels: the largest is 2; with 2 classes, use 0 to 1"):
         describe(np.array([0, 1, 2]), split, 2)
     with pytest.raises(UsageError, match="labels: there are 2, but the partition holds sample 2"):
         describe(np.array([0, 1]), split, 2)

@@ -15,7 +15,7 @@ from torch.nn import functional
 import fedcohort
 from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, Tensors, Update, fedbio
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedbio import LIMIT, FedBiO, reweighed
+from fedcohort.algorithms.fedbio import MAX_LAMBDA, FedBiO, reweighed
 from fedcohort.algorithms.local import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
@@ -270,7 +270,7 @@ def test_weights_do_not_change_during_the_warm_up() -> None:
 
 def test_weights_and_u_are_limited_and_invalid_values_are_ignored() -> None:
     far = torch.tensor([5.99, -5.99, 0.0])
-    assert reweighed(far, torch.tensor([1.0, -1.0, 0.0]), 2.0, 100.0).tolist() == [LIMIT, -LIMIT, 0.0]
+    assert reweighed(far, torch.tensor([1.0, -1.0, 0.0]), 2.0, 100.0).tolist() == [MAX_LAMBDA, -MAX_LAMBDA, 0.0]
     assert reweighed(far, torch.tensor([math.nan, 1.0, 1.0]), 2.0, 0.1).tolist() == far.tolist()
     problem = three_samples(1e6)
     FedBiO(tau_u=1.0).backward(problem)

@@ -327,7 +327,7 @@ def test_missing_public_samples_and_public_samples_that_differ_between_rows_are_
 def test_proxy_data_that_do_not_fit_are_rejected(tmp_path: Path) -> None:
     for name, message in (
         ("breast_cancer", r"its samples are float32 \[30\], the clients' are uint8"),
-        ("digits", "own data"),
+        ("digits", "same samples"),
     ):
         experiment = small(algorithm="feddf", public={"name": name})
         with pytest.raises(UsageError, match=rf"public\.name = '{name}': .*{message}"):

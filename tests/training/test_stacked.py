@@ -481,7 +481,7 @@ def test_means_that_are_worked_out_aside_enter_in_their_order(monkeypatch: pytes
         weights = [1.0 + i % 3 for i in range(len(updates))]
         beside = mean_of(updates, weights)
         with monkeypatch.context() as patch:
-            patch.setattr("fedcohort.algorithms.means.aside", at_once)
+            patch.setattr("fedcohort.algorithms.means.in_background", at_once)
             inline = mean_of(updates, weights)
         assert all(torch.equal(value, inline[name]) for name, value in beside.items())
 

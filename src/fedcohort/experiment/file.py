@@ -53,7 +53,7 @@ def _anchor(
     """Make the path ``values[section][key]``, which is relative to the experiment file, absolute; in place.
 
     Args:
-        only: only paths for which this is true; other values are names.
+        only: tells which paths to change; other values are names.
     """
     inner: Any = values
     for part in section:
