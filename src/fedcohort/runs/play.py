@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, writing
+from fedcohort.runs.find import check_same_data, find_run, on_device, run_path, with_plan
+from fedcohort.runs.given import Given
+from fedcohort.runs.prepare import fingerprint_of, prepare
 
 if TYPE_CHECKING:
     from fedcohort.engines.base import Later
     from fedcohort.rounds import Game
     from fedcohort.selection import LocalAccuracy
-from fedcohort.runs.find import check_same_data, find_run, on_device, run_path, with_plan
-from fedcohort.runs.given import Given
-from fedcohort.runs.prepare import fingerprint_of, prepare
 
 __all__ = ["Interrupted", "Progress", "run_cell"]
 
