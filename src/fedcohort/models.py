@@ -127,7 +127,7 @@ class CnnB(Model):
         from torch import nn
 
         before, height, width = _image("cnn_b", shape, self.smallest)
-        layers: list[Any] = []
+        layers: list[nn.Module] = []
         for channels, pool in ((32, False), (64, True), (128, True), (256, True)):
             layers += [nn.Conv2d(before, channels, 3, padding=1), nn.GroupNorm(8, channels), nn.ReLU()]
             layers += [nn.MaxPool2d(2)] if pool else []

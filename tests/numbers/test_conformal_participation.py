@@ -373,7 +373,9 @@ def test_on_top_of_another_strategy_the_same_clients_train(name: str) -> None:
 
 
 def test_a_base_with_parameters() -> None:
-    assert ready(base={"name": "powd", "d": 3}).base_strategy.d == 3  # type: ignore[attr-defined]
+    base = ready(base={"name": "powd", "d": 3}).base_strategy
+    assert isinstance(base, PowerOfChoice)
+    assert base.d == 3
     experiment = small(selection={**SELECTION, "base": {"name": "powd", "d": 7}}, federation=FEDERATION)
     selector = experiment.selection.build()
     assert isinstance(selector, Conformal)

@@ -1,5 +1,6 @@
 """FEEL: worked probabilities, the optimum by an independent optimiser, imputations, weights."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,14 +56,11 @@ def test_the_conditions_of_an_optimum(clients: list[tuple[float, float]], rho: f
 
 
 def test_the_optimum_by_an_independent_optimiser() -> None:
-    more: Any = {
-        "bounds": [(1e-6, 1)] * 3,
-        "constraints": {"type": "eq", "fun": lambda q: q.sum() - 1},
-        "options": {"ftol": 1e-14},
-    }
+    more: Any = {"constraints": {"type": "eq", "fun": lambda q: q.sum() - 1}, "options": {"ftol": 1e-14}}
     found = minimize(
-        lambda q: objective(q, A, T, 0.3),
+        partial(objective, a=A, times=T, rho=0.3),
         np.full(3, 1 / 3),
+        bounds=[(1e-6, 1)] * 3,
         method="SLSQP",
         **more,
     )

@@ -5,7 +5,6 @@ Modules that are slow to import are imported in the subcommands that need them.
 
 import sys
 import warnings
-from typing import Any
 
 import click
 
@@ -33,7 +32,7 @@ class _Commands(click.Group):
     def list_commands(self, _: click.Context) -> list[str]:
         return list(self.commands)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except UsageError as error:

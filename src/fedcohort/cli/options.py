@@ -60,7 +60,7 @@ def with_options(*options: Option) -> Option:
     return decorate
 
 
-def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
+def _remember(context: click.Context, option: click.Parameter, value: object) -> None:
     """Keep the value of an option for :func:`fedcohort.cli.watching.watching`, without passing it through the command."""
     context.meta[f"fedcohort.{option.name}"] = value
 

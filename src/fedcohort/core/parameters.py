@@ -44,14 +44,14 @@ class NotInKey:
             left out at its default value, so that existing runs keep their hashes.
     """
 
-    values: tuple[Any, ...] = ()
+    values: tuple[object, ...] = ()
 
-    def leaves_out(self, value: Any) -> bool:
+    def leaves_out(self, value: object) -> bool:
         """Whether the hash leaves out the setting when it has this value."""
         return not self.values or value in self.values
 
 
-def in_key(section: Any, name: str, value: Any) -> bool:
+def in_key(section: object, name: str, value: object) -> bool:
     """Whether a field of ``section`` (a class or an instance) enters the hash of a run when it has this value."""
     info = getattr(section, "__pydantic_fields__", {}).get(name)
     markers = [] if info is None else [marker for marker in info.metadata if isinstance(marker, NotInKey)]
@@ -63,7 +63,7 @@ class Parameter(NamedTuple):
 
     name: str
     type: str
-    default: Any
+    default: object
     doc: str
 
 
@@ -101,7 +101,7 @@ def _docs_in_source(cls: type) -> dict[str, str]:
     return docstrings
 
 
-def _type(annotation: Any, limits: Iterable[Any] = ()) -> str:
+def _type(annotation: Any, limits: Iterable[object] = ()) -> str:
     """A type as text: ``float > 0``, ``int ≥ 1 or none``, ``clip | affine``."""
     if get_origin(annotation) is Annotated:
         annotation, *limits = get_args(annotation)

@@ -79,7 +79,7 @@ class Table:
         hint = f"{nearest(name, self)}; your own: 'path/to/file.py:Class'"
         raise UsageError(f"{where} = {name!r}: no such {self.kind}; {hint}")
 
-    def _checked(self, plugin: Any, name: str, where: str) -> Any:
+    def _checked(self, plugin: object, name: str, where: str) -> Any:
         """``plugin``, if it extends the base class. Built-in classes need no check."""
         if not self.base or (isinstance(plugin, type) and issubclass(plugin, _imported(self.base))):
             return plugin

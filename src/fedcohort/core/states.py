@@ -35,7 +35,7 @@ class CorruptState(Exception):  # noqa: N818
     """The file does not hold the state that was saved."""
 
 
-def save_state(path: Path, state: Mapping[str, Any]) -> str:
+def save_state(path: Path, state: Mapping[str, object]) -> str:
     """Write ``state`` to ``path``; returns the SHA-256 of the file."""
     digest = hashlib.sha256()
     with path.open("wb") as file:
@@ -62,7 +62,7 @@ def load_state(path: Path, *, sha256: str | None = None) -> dict[str, Any]:
     return _parsed(np.memmap(path, np.uint8, "c"))
 
 
-def pack(state: Mapping[str, Any]) -> bytes:
+def pack(state: Mapping[str, object]) -> bytes:
     """``state`` as the bytes of a safetensors file."""
     whole = io.BytesIO()
     for piece in _pieces(state):
@@ -79,7 +79,7 @@ def unpack(data: bytes) -> dict[str, Any]:
     return _parsed(np.frombuffer(bytearray(data), np.uint8))
 
 
-def _pieces(state: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
+def _pieces(state: Mapping[str, object]) -> Iterator[bytes | memoryview]:
     """The bytes of the file, piece by piece: the header, then each tensor straight from its memory."""
     import torch
 
@@ -96,7 +96,7 @@ def _pieces(state: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
             yield tensors[i].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
-def _layout(value: Any, tensors: list["torch.Tensor"]) -> dict[str, Any]:
+def _layout(value: object, tensors: list["torch.Tensor"]) -> dict[str, Any]:
     """``value`` as JSON; an array is appended to ``tensors`` and represented by its position in that list."""
     import torch
 

@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,7 @@ D3_FORMATS = {"percent": ".1%", "share": ".0%", "count": ",.0f", "index": ".3f",
 large tables contain only numbers, and the browser formats them in tooltips."""
 
 
-def as_json(value: Any) -> str:
+def as_json(value: object) -> str:
     """One JSON document; NaN and ±∞ become null, paths become strings."""
     return json.dumps(_json(value), indent=2, ensure_ascii=False, allow_nan=False)
 
@@ -124,7 +123,7 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{left:02d}" if minutes >= 60 else f"{minutes}:{left:02d}"
 
 
-def setting(value: Any) -> str:
+def setting(value: object) -> str:
     """The value of a setting as an experiment file has it: 0.5, 20.0, true, none, uniform."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -142,7 +141,7 @@ def _not_finite(value: float) -> str:
     return ""
 
 
-def _json(value: Any) -> Any:
+def _json(value: object) -> object:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):

@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -214,7 +214,7 @@ def _cut(federation: Federation, clients: Indices, most: int) -> Federation:
 # --- the cache -------------------------------------------------------------------------------------------------------------
 
 
-def _entry(**depends_on: Any) -> Path:
+def _entry(**depends_on: object) -> Path:
     """The file of the cache for an answer that depends on these values."""
     key = hashlib.sha256(json.dumps(depends_on, sort_keys=True, default=str).encode()).hexdigest()[:24]
     return cache_folder("plans") / f"{key}.json"

@@ -131,7 +131,7 @@ def _all_parameters(
     return {key: getattr(instance, key) for key in declared or ()}
 
 
-def _variant(row: Any, position: int) -> Variant:
+def _variant(row: object, position: int) -> Variant:
     """A row of ``[[variants]]`` as its label and its overrides."""
     if isinstance(row, Variant):
         return row

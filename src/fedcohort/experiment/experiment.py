@@ -8,7 +8,7 @@ import copy
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -86,7 +86,7 @@ class Experiment(Section):
         if self.variants or self.sweep:
             self.rows()  # report a row that is not valid before the first run
 
-    def _cap_k(self, given: Any) -> None:
+    def _cap_k(self, given: object) -> None:
         """Select all clients if there are fewer than the default k; a larger k that was ``given`` is an error."""
         k, m = self.selection.k, self.federation.clients
         if k <= m:
@@ -253,7 +253,7 @@ class Experiment(Section):
         return fingerprint
 
 
-def _check_sweep(key: str, choices: list[Any]) -> None:
+def _check_sweep(key: str, choices: Sequence[object]) -> None:
     """Refuse an entry of ``[sweep]`` without values, with repeated values, or for a setting that all rows share."""
     if not choices:
         raise UsageError(f"sweep.{key} = []: give at least one value")
@@ -263,7 +263,7 @@ def _check_sweep(key: str, choices: list[Any]) -> None:
         raise UsageError(f"sweep.{key}: cannot differ between rows; set it once for the experiment")
 
 
-def _settings_in_key(section: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+def _settings_in_key(section: object, values: Mapping[str, Any]) -> dict[str, Any]:
     """The ``values`` of a section (and of the sections in it) that enter the hash of a run."""
     plugin = section.table.find(section.name, "name") if isinstance(section, Choice) else None
     kept: dict[str, Any] = {}

@@ -58,7 +58,7 @@ def anchored(value: Any, folder: Path) -> Any:
     return value
 
 
-def strings(value: Any) -> Iterator[str]:
+def strings(value: object) -> Iterator[str]:
     """All strings in nested plain values."""
     if isinstance(value, str):
         yield value

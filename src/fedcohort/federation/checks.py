@@ -11,7 +11,7 @@ from fedcohort.core.errors import UsageError
 __all__ = ["check_classes", "check_features", "check_labels", "check_writers"]
 
 
-def check_features(values: Any, where: str) -> NDArray[Any]:
+def check_features(values: object, where: str) -> NDArray[Any]:
     """Features as uint8 or float images [N, C, H, W], or as float tables [N, d]; copied only if necessary.
 
     Args:
@@ -51,7 +51,7 @@ def _as_floats(features: NDArray[Any], where: str) -> NDArray[Any]:
     return features
 
 
-def check_labels(values: Any, where: str) -> NDArray[np.int64]:
+def check_labels(values: object, where: str) -> NDArray[np.int64]:
     """Labels as int64 [N].
 
     Raises:
@@ -85,7 +85,7 @@ def check_classes(
     return tuple(str(c) for c in (numbers if given is None else given))
 
 
-def check_writers(values: Any, where: str) -> NDArray[np.int64]:
+def check_writers(values: object, where: str) -> NDArray[np.int64]:
     """Writers as int64 [N], numbered 0..W-1 in sorted order.
 
     Raises:
@@ -97,7 +97,7 @@ def check_writers(values: Any, where: str) -> NDArray[np.int64]:
     return np.unique(ids, return_inverse=True)[1].astype(np.int64, copy=False)
 
 
-def _as_array(values: Any, where: str) -> NDArray[Any]:
+def _as_array(values: object, where: str) -> NDArray[Any]:
     try:
         return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
     except (TypeError, ValueError) as error:

@@ -6,7 +6,7 @@ import math
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,7 @@ __all__ = [
     "FORMAT",
     "SEALED",
     "TABLES",
+    "SqlRow",
     "as_rows",
     "client_accuracies",
     "damaged",
@@ -26,6 +27,9 @@ __all__ = [
     "seal_of",
     "sealed_rows",
 ]
+
+SqlRow: TypeAlias = tuple[int | float | str | bytes | None, ...]
+"""A row of a table, as SQLite returns it."""
 
 FORMAT = 2
 """Version of the directory's layout."""
@@ -95,23 +99,23 @@ def first_seal(connection: sqlite3.Connection) -> str:
     return hashlib.sha256(repr(fixed).encode()).hexdigest()
 
 
-def sealed_rows(connection: sqlite3.Connection, round_: int) -> dict[str, list[tuple[Any, ...]]]:
+def sealed_rows(connection: sqlite3.Connection, round_: int) -> dict[str, list[SqlRow]]:
     """The rows of a round, by table."""
     query = "SELECT * FROM {} WHERE round = ? ORDER BY 1, 2"
     return {table: connection.execute(query.format(table), (round_,)).fetchall() for table in SEALED}
 
 
-def seal_of(tables: Mapping[str, list[tuple[Any, ...]]], before: str) -> str:
+def seal_of(tables: Mapping[str, list[SqlRow]], before: str) -> str:
     """A hash of a round's rows and of all rounds before."""
     rows = "".join(repr(row) for table in SEALED for row in tables[table])
     return hashlib.sha256((before + rows).encode()).hexdigest()
 
 
-def as_rows(row: RoundRow) -> dict[str, list[tuple[Any, ...]]]:
+def as_rows(row: RoundRow) -> dict[str, list[SqlRow]]:
     """The rows of a round by table. Numbers are converted to what SQLite will return, so that they can be hashed before."""
     t = row.round
     scalars = [int(getattr(row, name)) if name in _COUNTS else _real(getattr(row, name)) for name in _SCALARS]
-    tables: dict[str, list[tuple[Any, ...]]] = {
+    tables: dict[str, list[SqlRow]] = {
         "rounds": [(*scalars, json.dumps([_plain(x) for x in row.class_accuracy]), row.note)],
         "clients": [_client(t, position, client) for position, client in enumerate(row.clients)],
         "decisions": [_decision(t, position, reason) for position, reason in enumerate(row.decisions)],
@@ -124,7 +128,7 @@ def as_rows(row: RoundRow) -> dict[str, list[tuple[Any, ...]]]:
     return tables
 
 
-def _client(t: int, position: int, c: ClientRow) -> tuple[Any, ...]:
+def _client(t: int, position: int, c: ClientRow) -> SqlRow:
     """A selected client as a row of ``clients``."""
     reports = json.dumps({name: _plain(value) for name, value in c.reports.items()}) if c.reports else "{}"
     return (
@@ -133,14 +137,14 @@ def _client(t: int, position: int, c: ClientRow) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _decision(t: int, position: int, reason: Reason) -> tuple[Any, ...]:
+def _decision(t: int, position: int, reason: Reason) -> SqlRow:
     """A candidate as a row of ``decisions``."""
     client, selected, score, terms = reason
     written = json.dumps({name: _known(value) for name, value in terms.items()}) if terms else "{}"
     return t, position, int(client), int(selected), _known(score), written
 
 
-def _exchange(t: int, e: LedgerRow) -> tuple[Any, ...]:
+def _exchange(t: int, e: LedgerRow) -> SqlRow:
     """The cost of one kind of exchange as a row of ``ledger``."""
     return (
         t, e.kind, int(e.messages), int(e.bytes_down), int(e.bytes_up), _real(e.passes), _real(e.seconds), e.discloses,

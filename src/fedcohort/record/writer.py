@@ -15,7 +15,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.states import save_state
 from fedcohort.record.rows import Portrait, RoundRow, Saved
 from fedcohort.record.run import Run
-from fedcohort.record.tables import FORMAT, SEALED, TABLES, as_rows, damaged, file_hash, first_seal, seal_of
+from fedcohort.record.tables import FORMAT, SEALED, TABLES, SqlRow, as_rows, damaged, file_hash, first_seal, seal_of
 
 __all__ = ["Writer", "create_run", "writing"]
 
@@ -166,7 +166,7 @@ class Writer:
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
-    def _seal(self, round_: int, tables: Mapping[str, list[tuple[Any, ...]]]) -> None:
+    def _seal(self, round_: int, tables: Mapping[str, list[SqlRow]]) -> None:
         """Record the hash of the round's rows, chained to the hash of the round before."""
         row = self._connection.execute(
             "SELECT sha256 FROM seals WHERE round < ? ORDER BY round DESC LIMIT 1", (round_,)

@@ -4,14 +4,18 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
+    import altair as alt
     import pandas as pd
 
-__all__ = ["Figure", "Panel", "View", "columns", "records", "spec"]
+__all__ = ["Drawing", "Figure", "Panel", "View", "columns", "records", "spec"]
+
+Drawing: TypeAlias = "alt.Chart | alt.LayerChart | alt.FacetChart"
+"""A chart of Altair."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Panel:
         strategy: the strategy that the panel belongs to, so that readers can hide it; None where it belongs to several.
     """
 
-    chart: Any
+    chart: Drawing
     title: str = ""
     strategy: str | None = None
 
@@ -84,7 +88,7 @@ def records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
     return [dict(zip(by_name, row, strict=True)) for row in zip(*by_name.values(), strict=True)]
 
 
-def spec(chart: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+def spec(chart: Drawing, config: Mapping[str, Any]) -> dict[str, Any]:
     """The Vega-Lite specification of a chart; it names its data and does not contain them."""
     specification: dict[str, Any] = chart.to_dict(validate=False)
     specification["config"] = dict(config)

@@ -159,7 +159,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((HOST, port), _Handler)
         self.live = live
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """Print nothing: it is no error if a reader closes the page during an answer."""
 
 

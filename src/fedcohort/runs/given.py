@@ -130,7 +130,7 @@ def _digest_of_module(module: "nn.Module") -> str:
     return digest.hexdigest()
 
 
-def _source(written: Any) -> str:
+def _source(written: type | FunctionType) -> str:
     """Hash of the source of a class or function; its name if there is no source, as in a console."""
     try:
         return hashlib.sha256(inspect.getsource(written).encode()).hexdigest()[:16]

@@ -10,11 +10,14 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.experiment import Cell
 from fedcohort.record import RoundRow
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 __all__ = ["TRACKERS", "MLflow", "TensorBoard", "tracker"]
 
@@ -40,7 +43,7 @@ class TensorBoard:
 
     def __init__(self, where: str) -> None:
         self.where = where or "tensorboard"
-        self._writers: dict[tuple[str, str, int], Any] = {}
+        self._writers: dict[tuple[str, str, int], SummaryWriter] = {}
 
     def __call__(self, cell: Cell, row: RoundRow) -> None:
         """Write one round."""
@@ -180,9 +183,9 @@ def _plain(words: str) -> str:
     return "".join(c if c.isalnum() or c in " ._-" else "-" for c in words)[:100].strip(". ") or "run"
 
 
-def _flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+def _flat(values: Mapping[str, object], where: str = "") -> dict[str, object]:
     """Nested settings by dotted key."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{where}{key}.")

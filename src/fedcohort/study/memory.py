@@ -4,7 +4,7 @@ import resource
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 __all__ = ["PeakMemory"]
 
@@ -53,7 +53,7 @@ class PeakMemory:
             _cuda().synchronize()
 
 
-def _cuda() -> Any:
+def _cuda() -> ModuleType:
     import torch
 
     return torch.cuda

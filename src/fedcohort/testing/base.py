@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -51,7 +51,7 @@ def check_described(plugin: object) -> None:
         require(parameter.doc.strip(), f"{where}: write a docstring under the field; the documentation prints it")
 
 
-def check_card(plugin: Any) -> None:
+def check_card(plugin: object) -> None:
     """Check that the class has a complete card."""
     where = f"{type(plugin).__name__}.card"
     card = getattr(plugin, "card", None)
@@ -68,7 +68,7 @@ def check_card(plugin: Any) -> None:
 # --- models as data --------------------------------------------------------------------------------------------------------
 
 
-def bits(state: Mapping[str, Any]) -> bytes:
+def bits(state: Mapping[str, object]) -> bytes:
     """The exact content of a state as bytes, independent of the order of its entries."""
     return pack({key: state[key] for key in sorted(state)})
 

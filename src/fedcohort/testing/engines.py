@@ -4,7 +4,7 @@ import dataclasses
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -109,11 +109,11 @@ def check_engine(make: MakeEngine) -> None:
                 engine.close()
 
 
-def _scenario(engine: Engine) -> dict[str, Any]:
+def _scenario(engine: Engine) -> dict[str, object]:
     """Play three rounds of an algorithm that uses every hook, and call everything else an engine offers; the results as plain data."""
     algorithm = ControlVariates()
     model = engine.initial_model()
-    results: dict[str, Any] = {"initial model": model, "trainable": sorted(engine.trainable)}
+    results: dict[str, object] = {"initial model": model, "trainable": sorted(engine.trainable)}
     rounds = ((HEALTHY[:4], HEALTHY[:2]), (HEALTHY[1:6], HEALTHY[1:6]), (HEALTHY[::-1], HEALTHY[2:3]))
     for t, (clients, admitted) in enumerate(rounds, start=1):
         asked = np.sort(HEALTHY)
@@ -151,6 +151,6 @@ def _scenario(engine: Engine) -> dict[str, Any]:
     return results
 
 
-def _compare(results: dict[str, Any], expected: dict[str, Any], where: str) -> None:
+def _compare(results: dict[str, object], expected: dict[str, object], where: str) -> None:
     for part, value in expected.items():
         require(pack({"": results[part]}) == pack({"": value}), f"{where}: {part}: differs from the local engine")

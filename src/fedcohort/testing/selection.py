@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -294,7 +293,7 @@ def _check_why(cohort: Cohort, available: Indices, where: str) -> None:
         require(fine, f"{where}: Why {name} is {actual}; must be one float for each of {len(candidates)} candidates")
 
 
-def _frozen(array: Any) -> Any:
+def _frozen(array: np.ndarray) -> np.ndarray:
     """A read-only copy, because a strategy must not change its inputs."""
     array = np.array(array)
     array.setflags(write=False)

@@ -24,7 +24,7 @@ class Optimizer(Protocol):
     param_groups: list[dict[str, Any]]
     state: Any
 
-    def step(self) -> Any:
+    def step(self) -> object:
         """Move the parameters by their ``.grad``; parameters without one stay."""
         ...
 
@@ -34,7 +34,7 @@ class PlainSGD:
 
     def __init__(self, parameters: Sequence[Tensor], lr: float) -> None:
         self.param_groups: list[dict[str, Any]] = [{"params": list(parameters), "lr": lr}]
-        self.state: dict[Tensor, Any] = {}
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
 
     @torch.no_grad()
     def step(self) -> None:

@@ -13,7 +13,7 @@ functions.
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,8 @@ from fedcohort.training.layers import Layer, layers_of
 from fedcohort.training.optimizers import SGD, Optimizer
 
 __all__ = ["Program", "program_of"]
+
+Result = TypeVar("Result")
 
 
 class Program:
@@ -94,7 +96,7 @@ class Program:
             parameter.grad = gradient
         return seen, hits
 
-    def _run(self, function: Callable[..., Any], *given: Any) -> Any:
+    def _run(self, function: Callable[..., Result], *given: object) -> Result:
         """Run without autograd and without TorchScript's optimizations, which would change bits from the second call on."""
         compiled = _without_python().get(function)
         plainly = torch.jit.optimized_execution(False) if compiled else nullcontext()  # type: ignore[attr-defined]

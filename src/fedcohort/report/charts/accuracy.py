@@ -1,7 +1,6 @@
 """Draw which strategy performs best: accuracy over rounds, simulated time and bytes, loss, and differences over seeds."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import altair as alt
 import numpy as np
@@ -13,7 +12,7 @@ from fedcohort.core import words
 from fedcohort.report.charts.encodings import color, hideable, sized, strategy_axis, text_tooltip, with_texts
 from fedcohort.report.charts.lines import Axes, lines
 from fedcohort.report.charts.series import by_round, domain, has_band, on_grid
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.gather import POINTS, Reading, Story
 from fedcohort.report.look import Look
 from fedcohort.study.comparison import Comparison
@@ -152,7 +151,7 @@ def _by_seed(compared: Comparison, label: str) -> dict[int, float]:
     return {result.seed: result.accuracy for result in compared.results[label]}
 
 
-def _difference_chart(data: Mapping[str, pd.DataFrame], labels: list[str], look: Look) -> Any:
+def _difference_chart(data: Mapping[str, pd.DataFrame], labels: list[str], look: Look) -> Drawing:
     values = [data["differences"][column] for column in ("mean", "low", "high")]
     span = domain(*values, data["seed_differences"]["difference"], [0.0])
     scale = alt.Scale(domain=span, nice=False, zero=False)

@@ -1,7 +1,5 @@
 """Draw the score of every candidate in every round, and the terms of the score."""
 
-from typing import Any
-
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -9,7 +7,7 @@ import pandas as pd
 from fedcohort.report.charts.encodings import marks, number_tooltip, round_axis, sized
 from fedcohort.report.charts.raster import CELLS, client_scale
 from fedcohort.report.charts.terms import named
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.gather import Reading, blocks
 from fedcohort.report.look import Look
 
@@ -66,7 +64,7 @@ def _cells(known: pd.DataFrame, name: str, columns: np.ndarray, rows: np.ndarray
     return means.round({"rank": 3, "selected": 3})  # more digits would make the page larger without being seen
 
 
-def _chart(key: str, reading: Reading, wide: int, tall: int, look: Look) -> Any:
+def _chart(key: str, reading: Reading, wide: int, tall: int, look: Look) -> Drawing:
     axis = alt.Axis(grid=False, values=marks(reading.num_clients), labelOverlap=False)
     y = alt.Y("y:Q", title="client", scale=client_scale(reading.num_clients), axis=axis)
     base = alt.Chart(alt.NamedData(name=key))
@@ -84,7 +82,8 @@ def _chart(key: str, reading: Reading, wide: int, tall: int, look: Look) -> Any:
     cells = base.transform_calculate(**edges).mark_rect(color=look.heat)
     cells = cells.encode(x, y, alt.X2("x2:Q"), alt.Y2("y2:Q"), opacity=shade, tooltip=tooltip)
     if wide * tall > 1:
-        return cells
+        chart: Drawing = cells
+        return chart
     dots = base.transform_filter("datum.selected > 0").mark_point(
         color=look.cold, size=22 if look.page else 8, opacity=1
     )

@@ -1,7 +1,5 @@
 """Draw the classes that clients hold: clients × classes, and the shares of classes per client."""
 
-from typing import Any
-
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -10,7 +8,7 @@ from fedcohort.core import words
 from fedcohort.core.arrays import Indices
 from fedcohort.report.charts.clients import Clients, axis_title, client_axis, paper_height, sample_note
 from fedcohort.report.charts.encodings import number_tooltip, sized
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.look import Look
 
 __all__ = ["class_counts", "class_shares"]
@@ -133,7 +131,7 @@ class _Shares:
         own = len(self.names) - (len(self.names) > SLICES)
         return [self.look.classes[i] for i in range(own)] + [self.look.classes[-1]] * (len(self.names) - own)
 
-    def bars(self, x: alt.X) -> Any:
+    def bars(self, x: alt.X) -> Drawing:
         """A bar for each client."""
         y = alt.Y(
             "share:Q",
@@ -143,18 +141,20 @@ class _Shares:
             scale=alt.Scale(domain=[0, 1]),
         )
         bars = self.base.mark_bar(stroke=self.look.ground, strokeWidth=0.6)
-        return bars.encode(x, y, self.color, order=self.order, tooltip=self.tooltip)
+        chart: Drawing = bars.encode(x, y, self.color, order=self.order, tooltip=self.tooltip)
+        return chart
 
-    def pie(self, client: str) -> Any:
+    def pie(self, client: str) -> Drawing:
         """The pie of one client."""
         pie = self.base.transform_filter(alt.FieldEqualPredicate(field="client", equal=client)).mark_arc(
             stroke=self.look.ground, strokeWidth=0.8, outerRadius=self.radius
         )
         theta = alt.Theta("share:Q", stack=True)
         slices = pie.encode(theta=theta, color=self.color.legend(None), order=self.order, tooltip=self.tooltip)
-        return slices.properties(width=2 * self.radius + 8, height=2 * self.radius + 8)
+        chart: Drawing = slices.properties(width=2 * self.radius + 8, height=2 * self.radius + 8)
+        return chart
 
-    def key(self) -> Any:
+    def key(self) -> Drawing:
         """A legend of the same size as a pie, to be placed after the last one."""
         font = self.look.size - (2 if self.look.page else 1)
         row = alt.Y("position:O", axis=None)

@@ -1,7 +1,6 @@
 """Draw how well the model serves single clients and single classes."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import altair as alt
 import numpy as np
@@ -24,7 +23,7 @@ from fedcohort.report.charts.encodings import (
 )
 from fedcohort.report.charts.lines import Axes, lines
 from fedcohort.report.charts.series import by_round, domain, has_band
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.gather import Reading, Story, blocks
 from fedcohort.report.look import Look
 
@@ -113,7 +112,7 @@ def _last_measured(label: str, reading: Reading) -> pd.DataFrame:
     return pd.DataFrame({"strategy": label, "client": np.arange(len(last)), "seed": reading.seed, "accuracy": last})
 
 
-def _distribution_layers(labels: list[str], look: Look, *, single: bool) -> list[Any]:
+def _distribution_layers(labels: list[str], look: Look, *, single: bool) -> list[Drawing]:
     y, own_color = strategy_axis(labels, look), color(labels, look, legend=False)
     axis = alt.Axis(format=".0%", grid=True, tickCount=5)
 
@@ -178,9 +177,10 @@ def _class_cells(label: str, reading: Reading, classes: list[str]) -> pd.DataFra
     return frame.assign(x=tested[np.searchsorted(tested, until) - 1], x2=until)
 
 
-def _class_chart(label: str, reading: Reading, classes: list[str], look: Look) -> Any:
+def _class_chart(label: str, reading: Reading, classes: list[str], look: Look) -> Drawing:
     y = alt.Y("class:N", sort=classes, title="class", axis=alt.Axis(labelLimit=90, labelOverlap=True))
     shade = alt.Opacity("accuracy:Q", scale=alt.Scale(domain=[0, 1], range=[0.03, 1]), legend=None)
     tooltip = [alt.Tooltip("round:Q"), alt.Tooltip("class:N"), number_tooltip("accuracy", "percent")]
     cells = of_strategy("class_accuracy", label).mark_rect(color=look.heat)
-    return cells.encode(round_axis(reading.num_rounds), y, alt.X2("x2:Q"), opacity=shade, tooltip=tooltip)
+    chart: Drawing = cells.encode(round_axis(reading.num_rounds), y, alt.X2("x2:Q"), opacity=shade, tooltip=tooltip)
+    return chart

@@ -1,7 +1,7 @@
 """Draw what a strategy costs: messages, bytes and client passes by kind of exchange, and the simulator's wall time."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import altair as alt
 import numpy as np
@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedcohort.core import words
 from fedcohort.report.charts.encodings import hideable, sized, strategy_axis, text_tooltip, with_texts
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.gather import Story
 from fedcohort.report.look import Look, tick
 
@@ -43,7 +43,7 @@ def cost(story: Story, look: Look) -> Figure | None:
     labels, kinds = [label for label, _ in story.played], list(dict.fromkeys(frame["kind"]))
     kinds.sort(key=lambda kind: (kind != "training", kind))
     frame = frame.assign(bytes=frame["bytes_down"] + frame["bytes_up"]).drop(columns="discloses")
-    formats = {
+    formats: dict[str, Callable[..., str]] = {
         **dict.fromkeys(("bytes", "bytes_down", "bytes_up"), words.size),
         **dict.fromkeys(("passes", "messages"), words.count),
     }
@@ -88,7 +88,7 @@ def _bars(
     labels: Sequence[str],
     look: Look,
     tooltip: list[alt.Tooltip],
-) -> alt.Chart:
+) -> Drawing:
     """A bar for each strategy, stacked from ``parts`` in their order: the values of the column ``part``."""
     columns = 3 if look.width is None or look.width > 300 else 2
     legend = alt.Legend(title=None, orient="bottom", columns=columns, symbolType="square", symbolStrokeWidth=0)
@@ -105,5 +105,4 @@ def _bars(
             tooltip=tooltip,
         )
     )
-    bars: alt.Chart = sized(chart, look, 30 * len(labels), 16 * len(labels))
-    return bars
+    return sized(chart, look, 30 * len(labels), 16 * len(labels))

@@ -1,12 +1,13 @@
 """Provide what many charts share: axes, colors, dashes, legends, sizes and tooltips."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
 import pandas as pd
 
 from fedcohort.core import words
+from fedcohort.report.figure import Drawing
 from fedcohort.report.look import Look
 
 __all__ = [
@@ -25,25 +26,27 @@ __all__ = [
 ]
 
 
-def sized(chart: Any, look: Look, height: float, paper: float | None = None) -> Any:
+def sized(chart: Drawing, look: Look, height: float, paper: float | None = None) -> Drawing:
     """The chart as wide as its place, and ``height`` points high on the page, ``paper`` points high in a paper.
 
     Without ``paper``, charts in papers are half as high as on the page.
     """
     width = "container" if look.width is None else look.width
-    return chart.properties(
+    resized: Drawing = chart.properties(
         width=width, height=height if look.page else round(height * 0.5) if paper is None else paper
     )
+    return resized
 
 
-def hideable(chart: Any, look: Look) -> Any:
+def hideable(chart: Drawing, look: Look) -> Drawing:
     """The chart with its strategies filtered by ``hidden``, the list that the page's script sets; unchanged in papers."""
     if not look.page:
         return chart
-    return chart.transform_filter("indexof(hidden, datum.strategy) < 0")
+    filtered: Drawing = chart.transform_filter("indexof(hidden, datum.strategy) < 0")
+    return filtered
 
 
-def of_strategy(name: str, label: str) -> Any:
+def of_strategy(name: str, label: str) -> alt.Chart:
     """An empty chart of the rows of the table ``name`` that belong to one strategy."""
     return alt.Chart(alt.NamedData(name=name)).transform_filter(alt.FieldEqualPredicate(field="strategy", equal=label))
 
@@ -110,7 +113,7 @@ def legend_columns(labels: Sequence[str], look: Look) -> int:
 # --- tooltips ------------------------------------------------------------------------------------------------------------
 
 
-def with_texts(frame: pd.DataFrame, formats: Mapping[str, Any]) -> pd.DataFrame:
+def with_texts(frame: pd.DataFrame, formats: Mapping[str, Callable[..., str]]) -> pd.DataFrame:
     """The table with a column ``<name>_text`` for each column in ``formats``: its numbers as the format writes them."""
     texts = {f"{name}_text": [write(value) for value in frame[name]] for name, write in formats.items()}
     return frame.assign(**texts)

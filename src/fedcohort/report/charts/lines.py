@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import altair as alt
 import numpy as np
@@ -11,6 +10,7 @@ import pandas as pd
 from fedcohort.core import words
 from fedcohort.report.charts.encodings import color, dash, hideable, number_tooltip, sized, text_tooltip
 from fedcohort.report.charts.series import has_band
+from fedcohort.report.figure import Drawing
 from fedcohort.report.look import Look, tick
 
 __all__ = ["Axes", "lines"]
@@ -43,7 +43,7 @@ def lines(
     *,
     reference: bool = False,
     target: float | None = None,
-) -> tuple[alt.LayerChart, dict[str, pd.DataFrame]]:
+) -> tuple[Drawing, dict[str, pd.DataFrame]]:
     """Mean lines with bands.
 
     Args:
@@ -60,7 +60,7 @@ def lines(
         the chart, and its tables by name.
     """
     chart = _Lines(name, frame, labels, look, axes)
-    layers: list[Any] = chart.reference() if reference else []
+    layers: list[Drawing] = chart.reference() if reference else []
     if target is not None and axes.span[0] < target < axes.span[1]:
         layers += chart.level(target)
     layers += chart.means()
@@ -91,7 +91,7 @@ class _Lines:
         axis = alt.Axis(**tick("~%" if self.axes.percent else "~g"), tickCount=5)
         return alt.Y(f"{field}:Q", title=self.axes.y, scale=self.y_scale, axis=axis)
 
-    def reference(self) -> list[Any]:
+    def reference(self) -> list[Drawing]:
         """A gray line with its band."""
         gray, soft = alt.Chart(alt.NamedData(name=f"{self.name}_reference")), self.look.soft
         return [
@@ -99,7 +99,7 @@ class _Lines:
             gray.mark_line(color=soft, strokeWidth=1, strokeDash=[2, 2]).encode(self.x, self.y("mean")),
         ]
 
-    def level(self, target: float) -> list[Any]:
+    def level(self, target: float) -> list[Drawing]:
         """A horizontal line at the target accuracy, with its name."""
         soft, size = self.look.soft, self.look.size - 1
         values = [{"level": target, "name": f"target {words.target(target)}"}]
@@ -110,7 +110,7 @@ class _Lines:
             name.encode(self.y("level"), x=alt.value(0), text=alt.Text("name:N")),
         ]
 
-    def means(self) -> list[Any]:
+    def means(self) -> list[Drawing]:
         """The lines, over their bands."""
         layers = []
         if has_band(self.frame):
@@ -119,19 +119,21 @@ class _Lines:
         line = self.base.mark_line(clip=True).encode(self.x, self.y("mean"), self.color, dash(self.labels, self.look))
         return [*layers, line.add_params(_zoom()) if self.look.page else line]
 
-    def points(self, *, always: bool) -> Any:
+    def points(self, *, always: bool) -> Drawing:
         """Points with tooltips: on the page, the one near the pointer; all of them where lines are too short to be seen."""
         size = 46 if self.look.page else 22
         points = self.base.mark_point(size=size, opacity=1).encode(
             self.x, self.y("mean"), self.color, tooltip=self._tooltip()
         )
         if not self.look.page:
-            return points.encode(opacity=alt.OpacityValue(1))
+            always_shown: Drawing = points.encode(opacity=alt.OpacityValue(1))
+            return always_shown
         hover = alt.selection_point(
             nearest=True, on="pointerover", clear="pointerout", fields=["x"], empty=False, name="hover"
         )
         opacity = alt.when(hover).then(alt.value(1)).otherwise(alt.value(1 if always else 0))
-        return points.encode(opacity=opacity).add_params(hover)
+        chart: Drawing = points.encode(opacity=opacity).add_params(hover)
+        return chart
 
     def _tooltip(self) -> list[alt.Tooltip]:
         kind = "percent" if self.axes.percent else "number"
@@ -148,17 +150,18 @@ class _Lines:
             tooltip.append(number_tooltip("high", kind, "mean + standard deviation"))
         return tooltip
 
-    def names(self) -> Any:
+    def names(self) -> Drawing:
         """The names of strategies at the ends of their lines."""
         base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_ends")), self.look)
         text = base.mark_text(align="left", dx=7, fontWeight=600, fontSize=self.look.size, clip=False)
-        return text.encode(
+        chart: Drawing = text.encode(
             alt.X("x:Q", scale=self.x_scale),
             alt.Y("y:Q", scale=self.y_scale),
             self.color,
             text=alt.Text("name:N"),
             opacity=alt.OpacityValue(alt.ExprRef("named ? 1 : 0")),
         )
+        return chart
 
 
 def _zoom() -> alt.Parameter:

@@ -1,6 +1,6 @@
 """Draw mini-batch sizes side by side: time, throughput, memory, accuracy, and each client's measurements."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import altair as alt
 import numpy as np
@@ -8,7 +8,7 @@ import pandas as pd
 
 from fedcohort.core import words
 from fedcohort.report.charts.encodings import sized, text_tooltip, with_texts
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.look import Look, tick
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _x(order: list[str]) -> alt.X:
     return alt.X("size:N", sort=order, title="batch size", axis=alt.Axis(labelAngle=0))
 
 
-def _bars(field: str, title: str, number: str, order: list[str], look: Look, low: str = "", high: str = "") -> Any:
+def _bars(field: str, title: str, number: str, order: list[str], look: Look, low: str = "", high: str = "") -> Drawing:
     """A bar for each batch size, with error lines from ``low`` to ``high`` if these columns are given."""
     base = alt.Chart(alt.NamedData(name="profile"))
     y = alt.Y(f"{field}:Q", title=title, axis=alt.Axis(**tick(number), tickCount=5), scale=alt.Scale(zero=True))
@@ -133,7 +133,7 @@ def _memory(profile: "Profile", frame: pd.DataFrame, order: list[str], look: Loo
     return _half("memory", "Peak memory", note, views, frame)
 
 
-def _memory_chart(order: list[str], look: Look) -> Any:
+def _memory_chart(order: list[str], look: Look) -> Drawing:
     base = alt.Chart(alt.NamedData(name="profile"))
     tooltip = [
         alt.Tooltip("size:N", title="batch size"),

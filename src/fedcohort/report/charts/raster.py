@@ -1,13 +1,11 @@
 """Draw which clients were selected in which round."""
 
-from typing import Any
-
 import altair as alt
 import numpy as np
 import pandas as pd
 
 from fedcohort.report.charts.encodings import marks, number_tooltip, of_strategy, round_axis, sized
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.gather import Reading, Story, blocks
 from fedcohort.report.look import Look
 
@@ -68,7 +66,7 @@ def _shares(reading: Reading, columns: np.ndarray, rows: np.ndarray) -> pd.DataF
     )
 
 
-def _chart(label: str, reading: Reading, color: str, blocked: bool, look: Look) -> Any:
+def _chart(label: str, reading: Reading, color: str, blocked: bool, look: Look) -> Drawing:
     axis = alt.Axis(grid=False, values=marks(reading.num_clients))
     y = alt.Y("y:Q", title="client", scale=client_scale(reading.num_clients), axis=axis)
     edges = [round_axis(reading.num_rounds), y, alt.X2("x2:Q"), alt.Y2("y2:Q")]
@@ -81,8 +79,12 @@ def _chart(label: str, reading: Reading, color: str, blocked: bool, look: Look) 
         ]
         scale = alt.Scale(domain=[0, 1], range=[0.05, 1])
         shade = alt.Opacity("share:Q", legend=None, scale=scale)
-        return base.mark_rect(color=color).encode(*edges, opacity=shade, tooltip=tooltip)
+        shaded: Drawing = base.mark_rect(color=color).encode(*edges, opacity=shade, tooltip=tooltip)
+        return shaded
     admitted = alt.FieldOneOfPredicate(field="status", oneOf=["admitted"])
     fill = alt.condition(admitted, alt.value(color), alt.value(look.ground))
     tooltip = [alt.Tooltip("round:Q"), alt.Tooltip("client:Q"), alt.Tooltip("status:N", title="outcome")]
-    return base.mark_rect(stroke=color, strokeWidth=1, cornerRadius=1).encode(*edges, fill=fill, tooltip=tooltip)
+    chart: Drawing = base.mark_rect(stroke=color, strokeWidth=1, cornerRadius=1).encode(
+        *edges, fill=fill, tooltip=tooltip
+    )
+    return chart

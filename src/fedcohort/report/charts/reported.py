@@ -1,7 +1,5 @@
 """Draw what clients reported beyond what every client reports, such as the conformal quantile q̂."""
 
-from typing import Any
-
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -10,7 +8,7 @@ from fedcohort.record import ClientRow
 from fedcohort.report.charts.encodings import number_tooltip, round_axis, sized
 from fedcohort.report.charts.series import domain, thinned
 from fedcohort.report.charts.terms import named
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.gather import Reading
 from fedcohort.report.look import Look
 
@@ -54,14 +52,14 @@ def _changes(frame: pd.DataFrame, name: str) -> bool:
     return bool((frame.groupby("client")[name].nunique() > 1).any()) or frame["round"].nunique() == 1
 
 
-def _chart(key: str, reading: Reading, name: str, look: Look) -> tuple[Any, dict[str, pd.DataFrame]]:
+def _chart(key: str, reading: Reading, name: str, look: Look) -> tuple[Drawing, dict[str, pd.DataFrame]]:
     values = reading.clients[["round", "client", name]].rename(columns={name: "value"})
     values = values[np.isfinite(values["value"].to_numpy(np.float64))]
     scale = alt.Scale(domain=domain(values["value"], [0.0]), nice=False)
     x = round_axis(reading.num_rounds, "round:Q")
     y = alt.Y("value:Q", title=named(name), scale=scale, axis=alt.Axis(tickCount=5))
     data: dict[str, pd.DataFrame] = {}
-    layers: list[Any] = []
+    layers: list[Drawing] = []
     threshold = _threshold(reading) if name == "q_hat" else None
     if threshold is not None:
         data[f"{key}_level"] = threshold

@@ -1,7 +1,5 @@
 """Draw how often each client was selected, beside uniform chance."""
 
-from typing import Any
-
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -9,7 +7,7 @@ import pandas as pd
 from fedcohort import measures
 from fedcohort.core import words
 from fedcohort.report.charts.encodings import marks, number_tooltip, of_strategy, sized
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.gather import Reading, Story
 from fedcohort.report.look import Look
 
@@ -100,7 +98,7 @@ def _chance_histogram(label: str, reading: Reading) -> pd.DataFrame:
     return pd.DataFrame({"strategy": label, "times": times, "clients": reading.num_clients * chance.law[times]})
 
 
-def _client_chart(label: str, reading: Reading, color: str, look: Look) -> Any:
+def _client_chart(label: str, reading: Reading, color: str, look: Look) -> Drawing:
     most = max(reading.selected.sum(axis=0).max(), _Chance(reading).quantile(0.95), 1)
     scale = alt.Scale(domain=[0, float(most)], nice=True)
     numbers = marks(reading.num_clients, 20 if look.page else 7)
@@ -122,7 +120,7 @@ def _client_chart(label: str, reading: Reading, color: str, look: Look) -> Any:
     )
 
 
-def _histogram_chart(label: str, color: str, look: Look) -> Any:
+def _histogram_chart(label: str, color: str, look: Look) -> Drawing:
     x = alt.X("times:Q", title="times selected", axis=alt.Axis(tickMinStep=1, tickCount=6))
     tooltip = [number_tooltip("times", "count", "times selected"), number_tooltip("clients", "count")]
     bars = of_strategy("selections", label).mark_bar(color=color)

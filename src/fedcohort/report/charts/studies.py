@@ -23,7 +23,7 @@ from fedcohort.report.charts.encodings import (
     with_texts,
 )
 from fedcohort.report.charts.series import domain
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.gather import Story
 from fedcohort.report.look import Look, short, tick
 
@@ -195,7 +195,7 @@ class _Shade:
     high: float
 
 
-def _cells(name: str, label: str, shade: _Shade, across: str, up: str, look: Look, *, signed: bool = False) -> Any:
+def _cells(name: str, label: str, shade: _Shade, across: str, up: str, look: Look, *, signed: bool = False) -> Drawing:
     base = of_strategy(name, label)
     x = alt.X("x:O", title=across, axis=alt.Axis(labelAngle=0))
     y = alt.Y("y:O", title=up, sort="descending")

@@ -12,7 +12,7 @@ from fedcohort.core import words
 from fedcohort.core.arrays import Indices
 from fedcohort.report.charts.clients import SHOWN, Clients, client_axis, evenly, paper_height
 from fedcohort.report.charts.encodings import number_tooltip, sized
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.look import Look, tick
 
 __all__ = ["noise", "presence", "sizes", "speed"]
@@ -90,7 +90,7 @@ def speed(clients: Clients, look: Look) -> Figure | None:
     return Figure("speed", "Speed", f"{note}{about}", [View("speed", [Panel(drawn)])], data, wide=False)
 
 
-def _deadline(title: str, look: Look) -> list[Any]:
+def _deadline(title: str, look: Look) -> list[Drawing]:
     base = alt.Chart(alt.NamedData(name="deadline_key")).encode(alt.Y("deadline:Q", title=title))
     place: dict[str, Any] = {"align": "left", "baseline": "bottom", "dx": 2, "dy": -2}
     text = {"x": alt.value(0), "text": alt.Text("words:N")}
@@ -150,7 +150,7 @@ class _Bars:
     number: str
     kind: str
 
-    def draw(self, clients: Clients, values: np.ndarray, look: Look) -> tuple[Any, pd.DataFrame, str]:
+    def draw(self, clients: Clients, values: np.ndarray, look: Look) -> tuple[Drawing, pd.DataFrame, str]:
         """Draw all clients by number, or up to :data:`CURVE` of many clients ordered by ``values``.
 
         Args:
