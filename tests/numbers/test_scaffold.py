@@ -263,7 +263,7 @@ def test_the_table_of_a_comparison_has_the_title_and_a_note(tmp_path: Path) -> N
         {"label": "plain", "algorithm": "scaffold", "training": {"momentum": 0.0}},
     ]
     text = " ".join(str(fedcohort.compare(small(rounds=1, variants=rows), runs=tmp_path)).split())
-    assert "SCAFFOLD+momentum (ours): 'with momentum'. The algorithm's source has no such local optimiser." in text
+    assert "SCAFFOLD+momentum (ours): 'with momentum'. The algorithm's source has no such local optimizer." in text
 
 
 # --- a second implementation directly from the paper -----------------------------------------------------------------------
