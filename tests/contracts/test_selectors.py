@@ -245,7 +245,7 @@ class CardWithoutSource(LeastSelected):
         (UsesValidationUndeclared, "learns from validation"),
         (ReadsModelsInAdmit, "'_Reply' object has no attribute 'state'"),
         (GivesScoresOfTheWrongLength, r"Why\.scores has \d+ entries for \d+ candidates; give one for each"),
-        (GivesNoDeclaredWeights, "but the cohort has no weights"),
+        (GivesNoDeclaredWeights, r"gives = \['weights'\], but the cohort has no weights"),
         (ParameterWithoutDocstring, "ParameterWithoutDocstring.width: write a docstring"),
         (CardWithoutSource, "card.source: is empty"),
     ],

@@ -125,7 +125,7 @@ def train(
     if memory:
         site.pending[client] = memory
     apart = ("state", "extra", "sent", "duration")  # arrays; a set; simulated time, which the server adds
-    words = {f.name: getattr(update, f.name) for f in dataclasses.fields(update) if f.name not in apart}
+    words = {f.name: getattr(update, f.name) for f in dataclasses.fields(update) if f.init and f.name not in apart}
     words["sent"] = None if update.sent is None else sorted(update.sent)
     return words, {"state": update.state, "extra": update.extra}
 

@@ -112,5 +112,5 @@ def test_the_bonus_of_rare_clients() -> None:
 
 
 def test_without_histograms() -> None:
-    with pytest.raises(UsageError, match=r"selection\.name = 'fedcbs': .*the census has none"):
+    with pytest.raises(UsageError, match=r"selection\.name = 'fedcbs': .*give Census\.histogram"):
         FedCBS().setup(a_census([1, 2], 1))
