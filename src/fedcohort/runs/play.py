@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, writing
+from fedcohort.runs.find import check_same_data, find_run, on_device, run_path, with_plan
+from fedcohort.runs.given import Given
+from fedcohort.runs.prepare import fingerprint_of, prepare
 
 if TYPE_CHECKING:
     from fedcohort.engines.base import Later
     from fedcohort.rounds import Game
     from fedcohort.selection import LocalAccuracy
-from fedcohort.runs.find import check_same_data, find_run, on_device, run_path, with_plan
-from fedcohort.runs.given import Given
-from fedcohort.runs.prepare import fingerprint_of, prepare
 
 __all__ = ["Interrupted", "Progress", "run_cell"]
 
@@ -102,10 +102,10 @@ def _restore(record: Run, game: "Game", writer: Writer) -> int:
 
 @dataclass(frozen=True)
 class _PlayedRound:
-    """A round that is not committed yet: the model is still evaluated for the record, beside the training of the next round.
+    """A round that is not committed yet, because its model is still being evaluated while the next round trains.
 
     Attributes:
-        row: what is recorded of it.
+        row: its record.
         validation, test: evaluations in progress; None if there is none.
         saved: its checkpoint, if it has one.
     """
@@ -170,7 +170,7 @@ class _Rounds:
         self.writer.finish(self.game.model)
 
     def submit(self, played: _PlayedRound) -> None:
-        """Hand over a round that has been played; the round before has been settled."""
+        """Hand over a round that has been played; the previous round must be settled."""
         self._submitted = played
 
     def settle(self, *, wait: bool = False) -> bool:
@@ -180,7 +180,7 @@ class _Rounds:
             wait: wait until it has been evaluated.
 
         Returns:
-            Whether a round is still waiting.
+            Whether the submitted round still waits for its evaluation.
         """
         played = self._submitted
         if played is not None and (wait or played.ready):
@@ -227,7 +227,7 @@ class _Rounds:
         return stopping
 
     def _question(self, t: int) -> "LocalAccuracy | None":
-        """What all clients are asked about the new model, for the record: see ``measures.clients_every``."""
+        """The question to all clients about the new model, for the record; see ``measures.clients_every``."""
         from fedcohort.selection import LocalAccuracy
 
         experiment = self.cell.experiment
