@@ -8,7 +8,7 @@ from fedcohort.algorithms import ALGORITHMS
 from fedcohort.experiment import Experiment, load
 from fedcohort.selection import STRATEGIES
 from tests.docs.pages import ROOT, blocks, read
-from tests.test_modules import PERMITTED
+from tests.test_rooms import PERMITTED
 
 DOCS = ROOT / "docs"
 
