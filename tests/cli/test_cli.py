@@ -705,4 +705,7 @@ def test_our_own_errors_keep_their_traceback(tmp_path: Path, monkeypatch: pytest
 def test_warnings_are_one_line(tmp_path: Path) -> None:
     result = process("run", *SHORT, "--set", 'selection={name="powd", d=1}', "--quiet", "--runs", tmp_path)
     assert result.returncode == 0
-    assert result.stderr == "fedcohort: warning: d = 1 candidates are fewer than k = 3 clients to choose; using d = k\n"
+    assert (
+        result.stderr
+        == "fedcohort: warning: selection.d = 1: fewer candidates than the k = 3 clients to select; using d = k\n"
+    )

@@ -154,7 +154,7 @@ class CannotBeClosedTwice(LocalEngine):
         (YieldsUpdatesInReverse, "updates: differs from the local engine"),
         (CommitsAllProposedMemories, "updates: differs from the local engine"),
         (LoadsNoState, "a memory was lost or changed"),
-        (HidesTheFailedClient, "answer: client 9 raises an error, but RuntimeError came out"),
+        (HidesTheFailedClient, "answer: client 9 raises an error, but the engine raised RuntimeError, not ClientError"),
         (QuestionsChangeMemories, "differs from the local engine"),
         (EvaluatesTheWrongSplit, "test: differs from the local engine"),
         (EvaluatesTheLatestModel, "evaluate_beside: differs from evaluate"),

@@ -34,7 +34,7 @@ from fedcohort.training.forward import Evaluation, answer
 from fedcohort.training.local import Trainer
 from fedcohort.training.stopping import build_rule
 from fedcohort.training.trial import update_norm
-from fedcohort.training.upload import partly
+from fedcohort.training.upload import partial_upload
 
 __all__ = ["Pool", "ProcessEngine"]
 
@@ -121,7 +121,7 @@ def train(
         memory=site.memories.get(client),
     )
     if share is not None:
-        update = partly(update, site.model, frozenset(site.trainer.parameters), share, site.seed, site.t)
+        update = partial_upload(update, site.model, frozenset(site.trainer.parameters), share, site.seed, site.t)
     if memory:
         site.pending[client] = memory
     apart = ("state", "extra", "sent", "duration")  # arrays; a set; simulated time, which the server adds

@@ -133,9 +133,9 @@ def test_a_gpu_agrees_with_the_cpu(plan: Any) -> None:
         model = engine.initial_model()
         for t in (1, 2):
             updates = list(engine.train(model, t, Cohort(np.array(HEALTHY)), algorithm))
-            from fedcohort.testing.base import everybody
+            from fedcohort.testing.base import members_of
 
-            model = algorithm.aggregate(model, iter(updates), everybody(HEALTHY))
+            model = algorithm.aggregate(model, iter(updates), members_of(HEALTHY))
             engine.commit(HEALTHY)
         found.append(({name: value.cpu() for name, value in model.items()}, engine.evaluate(model, "test").loss))
         engine.close()

@@ -90,7 +90,7 @@ def test_what_cannot_be_stacked_is_measured_without(monkeypatch: pytest.MonkeyPa
     fake_times(monkeypatch, loop=0.01, threads=0.006, stacked=0.001)
     choice = choose_plan(small_federation(trouble=False), Mlp(), Training(), Own(), 3, 2, 7)
     assert choice.plan == "threads"
-    assert "no stacks: the client half of Own works on one client at a time" in choice.why
+    assert "clients cannot be stacked: the client half of Own works on one client at a time" in choice.why
 
 
 def test_really_measured() -> None:

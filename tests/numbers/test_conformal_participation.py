@@ -361,9 +361,9 @@ def test_on_top_of_another_strategy_the_same_clients_train(name: str) -> None:
 
 
 def test_a_base_with_parameters() -> None:
-    assert ready(base={"name": "powd", "d": 3}).stacked.d == 3  # type: ignore[attr-defined]
+    assert ready(base={"name": "powd", "d": 3}).base_strategy.d == 3  # type: ignore[attr-defined]
     experiment = small(selection={**SELECTION, "base": {"name": "powd", "d": 7}}, federation=FEDERATION)
-    assert experiment.selection.build().stacked.d == 7
+    assert experiment.selection.build().base_strategy.d == 7
     assert type(experiment)(**experiment.to_dict()).key() == experiment.key()
 
 
@@ -377,7 +377,7 @@ def test_a_base_with_parameters() -> None:
         ({"base": {"d": 3}}, "selection.base = {'d': 3}: name another strategy"),
         ({"base": "powdd"}, "selection.base = 'powdd': no such strategy; did you mean 'powd'"),
         ({"base": {"name": "powd", "e": 3}}, "selection.base.e"),
-        ({"schedule": "linear"}, "selection.schedule = 'linear': it needs an end"),
+        ({"schedule": "linear"}, "selection.schedule = 'linear': needs a final value"),
         ({"controller": True, "rule": "rank"}, "selection.controller = true"),
         ({"controller": True, "theta_end": 0.1, "schedule": "linear"}, "selection.controller = true"),
         ({"adaptive_alpha": True, "alpha_end": 0.1, "schedule": "linear"}, "selection.adaptive_alpha = true"),

@@ -18,7 +18,7 @@ from fedcohort.algorithms.local import Training
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
-from fedcohort.testing.base import SIZES, bits, everybody, small_federation
+from fedcohort.testing.base import SIZES, bits, members_of, small_federation
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 from tests.numbers.local_problems import PLAIN, number, play_rounds
@@ -300,7 +300,7 @@ def test_rounds_of_real_training_agree_with_the_formula(settings: dict[str, Any]
             elif mu:
                 norms = [(1 - (1 - eta_mu) ** h) / eta_mu for h in steps]
             expected = fednova_in_numpy(model, rows, norms)
-            model = algorithm.aggregate(model, iter(rows), everybody(clients))
+            model = algorithm.aggregate(model, iter(rows), members_of(clients))
             for name, value in expected.items():
                 assert np.allclose(model[name].numpy(), value, rtol=1e-10, atol=1e-13), name
 

@@ -21,7 +21,7 @@ from fedcohort.core.streams import rng
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
-from fedcohort.testing.base import everybody, server_tools, small_federation
+from fedcohort.testing.base import members_of, server_tools, small_federation
 from fedcohort.training.shared import state_of
 from tests.experiments import small
 from tests.games import a_game
@@ -131,8 +131,8 @@ def mu_by_round(monkeypatch: pytest.MonkeyPatch, mu: float, losses: list[float])
     seen = []
     for t in range(1, len(losses)):
         seen.append(float(algorithm.broadcast()["mu"]["mu"]))
-        algorithm.aggregate(model, iter([Update(0, 5, 1, model)]), everybody([0], t))
-        algorithm.aggregate(model, iter(()), everybody([], t))  # R10: an empty round changes nothing
+        algorithm.aggregate(model, iter([Update(0, 5, 1, model)]), members_of([0], t))
+        algorithm.aggregate(model, iter(()), members_of([], t))  # R10: an empty round changes nothing
     return [*seen, float(algorithm.broadcast()["mu"]["mu"])]
 
 

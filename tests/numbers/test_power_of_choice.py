@@ -164,7 +164,9 @@ def test_the_number_of_candidates_is_limited_by_the_available_clients(strategy: 
 @pytest.mark.parametrize("strategy", ALL)
 def test_d_below_k_is_raised_to_k_with_a_warning(strategy: type[Selector]) -> None:
     selector = ready(strategy, [10] * 10, k=5, d=3)
-    with pytest.warns(UserWarning, match=r"d = 3 candidates are fewer than k = 5 clients to choose; using d = k"):
+    with pytest.warns(
+        UserWarning, match=r"selection\.d = 3: fewer candidates than the k = 5 clients to select; using d = k"
+    ):
         cohort = selector.select(a_round(5, 10, losses=[1.0] * 10))
     assert len(cohort) == 5
 

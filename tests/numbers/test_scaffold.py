@@ -23,7 +23,7 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Mlp
 from fedcohort.rounds import Game, play_round
 from fedcohort.selection import Cohort
-from fedcohort.testing.base import bits, everybody, small_federation
+from fedcohort.testing.base import bits, members_of, small_federation
 from tests.experiments import small
 from tests.games import a_game
 from tests.golden.test_same_bits import record
@@ -490,7 +490,7 @@ def test_variates_do_not_depend_on_the_order_of_the_cohort() -> None:
         model, clients = engine.initial_model(), [6, 0, 3]
         for t in (1, 2):
             model = algorithm.aggregate(
-                model, engine.train(model, t, Cohort(np.array(clients)), algorithm), everybody(clients)
+                model, engine.train(model, t, Cohort(np.array(clients)), algorithm), members_of(clients)
             )
             engine.commit(clients)
         forth = {u.client: bits(u.extra["c"]) for u in engine.train(model, 3, Cohort(np.array(clients)), algorithm)}

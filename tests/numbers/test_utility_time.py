@@ -131,7 +131,7 @@ def test_with_at_most_k_available_clients_all_are_selected() -> None:
 
 
 def test_histograms_are_required() -> None:
-    with pytest.raises(UsageError, match="no label histograms"):
+    with pytest.raises(UsageError, match=r"give Census\.histogram"):
         UtilityTime().setup(a_census([1, 2], 1))
 
 

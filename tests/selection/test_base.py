@@ -103,7 +103,7 @@ class UnknownScores(Uniform):
 def test_scores_that_are_not_numbers_are_noted() -> None:
     """Rule R4. If all clients are selected, the note is not needed."""
     why = the_why(choose(UnknownScores(), a_round(2, 5)))
-    assert why.note == "a score; 2 of 5 scores are not numbers: uniform chance for them"
+    assert why.note == "a score; 2 of 5 scores are NaN: these clients are selected with probability k/n"
     assert the_why(choose(UnknownScores(), a_round(5, 5))).note == "a score"
 
 
@@ -356,15 +356,21 @@ def test_strategies_select_from_a_million_clients(name: str) -> None:
 @pytest.mark.parametrize(
     ("cohort", "complaint"),
     [
-        (Cohort(np.array([0.0, 1.7])), r"Fixed\.select in round 1: Cohort\.clients are float64, not whole numbers"),
-        (Cohort(np.arange(2), epochs=np.array([1.5, 2.0])), r"Cohort\.epochs are float64, not whole numbers: \[1\.5"),
+        (
+            Cohort(np.array([0.0, 1.7])),
+            r"Fixed\.select in round 1: Cohort\.clients is \[0\.0, 1\.7\], float64; must be integers",
+        ),
+        (
+            Cohort(np.arange(2), epochs=np.array([1.5, 2.0])),
+            r"Cohort\.epochs is \[1\.5, 2\.0\], float64; must be integers",
+        ),
         (
             Cohort(np.arange(2), epochs=np.array([2, 0])),
             r"Cohort\.epochs of client 1 is 0; must be finite and at least 1",
         ),
         (Cohort(np.arange(2), epochs=np.array([-3, 1])), r"Cohort\.epochs of client 0 is -3"),
         (Cohort(np.arange(2), multiplicity=np.array([1, 0])), r"Cohort\.multiplicity of client 1 is 0"),
-        (Cohort(np.arange(2), share=np.array([0.5, 1.5])), r"Cohort\.share of client 1 is 1\.5; .* within 0 and 1"),
+        (Cohort(np.arange(2), share=np.array([0.5, 1.5])), r"Cohort\.share of client 1 is 1\.5; .* between 0 and 1"),
         (Cohort(np.arange(2), share=np.array([0.5, np.nan])), r"Cohort\.share of client 1 is nan"),
         (Cohort(np.arange(2), inclusion=np.array([0.0, 1.0])), r"Cohort\.inclusion of client 0 is 0"),
         (Cohort(np.arange(2), weights=np.array([0.5, -1.0])), r"Cohort\.weights of client 1 is -1"),

@@ -9,7 +9,7 @@ import torch
 from fedcohort.core.errors import UsageError
 from fedcohort.runs.given import Given
 from fedcohort.runs.play import run_cell
-from fedcohort.training.augment import FAR, Changes
+from fedcohort.training.augment import MAX_SHIFT, Changes
 from tests.experiments import cell, small
 
 
@@ -31,7 +31,7 @@ def test_images_are_shifted_as_drawn() -> None:
     changes = Changes.draw("flip_shift", 300, draws(), torch.device("cpu"))
     assert changes.down is not None
     assert changes.right is not None
-    assert set(changes.down.tolist()) == set(changes.right.tolist()) == set(range(-FAR, FAR + 1))
+    assert set(changes.down.tolist()) == set(changes.right.tolist()) == set(range(-MAX_SHIFT, MAX_SHIFT + 1))
     found = changes(images, torch.arange(300))
     assert found.shape == images.shape
     for i in range(300):

@@ -14,7 +14,7 @@ from fedcohort.core.states import pack, unpack
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
-from fedcohort.testing.base import ControlVariates, bits, everybody, small_federation
+from fedcohort.testing.base import ControlVariates, bits, members_of, small_federation
 from fedcohort.training import memories as module
 from fedcohort.training.memories import Memories, Memory
 
@@ -150,7 +150,7 @@ def test_a_run_does_not_depend_on_where_memories_lie() -> None:
         model, clients = engine.initial_model(), [6, 0, 3, 1]
         for t in range(1, 5):
             updates = engine.train(model, t, Cohort(np.array(clients)), algorithm)
-            model = algorithm.aggregate(model, updates, everybody(clients))
+            model = algorithm.aggregate(model, updates, members_of(clients))
             engine.commit(clients[t % 2 :])
         memories = pack(dict(sorted(engine.state_dict().items())))
         engine.close()

@@ -23,12 +23,12 @@ def test_a_build_without_the_quicker_one_does_without(monkeypatch: pytest.Monkey
     class Nothing:
         pass
 
-    products._single.cache_clear()
+    products._float32_product.cache_clear()
     monkeypatch.setattr(torch.ops, "mkldnn", Nothing())
     try:
-        assert products._single() is torch.nn.functional.linear
+        assert products._float32_product() is torch.nn.functional.linear
     finally:
-        products._single.cache_clear()
+        products._float32_product.cache_clear()
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -60,7 +60,7 @@ def test_a_layer_by_quick_products_is_the_layer(rows: int, bias: bool, trained: 
 def test_what_is_not_float32_in_rows_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = products.quick_products(nn.Sequential(nn.Linear(400, 100)))
     assert layer(torch.ones(40, 400)).shape == (40, 100)
-    monkeypatch.setattr(products, "_single", lambda: None)  # would fail if it were called
+    monkeypatch.setattr(products, "_float32_product", lambda: None)  # would fail if it were called
     assert layer(torch.ones(5, 8, 400)).shape == (5, 8, 100)
     assert layer.double()(torch.ones(40, 400, dtype=torch.float64)).dtype == torch.float64
 

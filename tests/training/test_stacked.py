@@ -37,7 +37,7 @@ from fedcohort.testing import check_algorithm
 from fedcohort.testing.algorithms import compare_updates
 from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation
 from fedcohort.training.descent import Models, Visits, few_samples
-from fedcohort.training.networks import Chain, Vectorised, network_of
+from fedcohort.training.networks import Chain, Vectorized, network_of
 from fedcohort.training.stack import Stack
 from fedcohort.training.stack.group import Group
 from tests.experiments import UCB, small
@@ -177,7 +177,7 @@ def test_threads_do_not_meet_in_one_module() -> None:
 def test_group_norm_and_shortcuts_by_vmap() -> None:
     federation = images(4)
     module = ResNet18().build((3, 4, 4), 3)
-    assert isinstance(network_of(module, module.state_dict(), federation.sample_shape), Vectorised)
+    assert isinstance(network_of(module, module.state_dict(), federation.sample_shape), Vectorized)
 
 
 @pytest.mark.parametrize("group", [1, 4])
@@ -256,7 +256,7 @@ def test_models_that_cannot_be_stacked(module: nn.Module, reason: str) -> None:
 def test_shared_activations_are_no_chain() -> None:
     relu = nn.ReLU()
     module = nn.Sequential(nn.Linear(6, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 3))
-    assert isinstance(network_of(module, module.state_dict(), (6,)), Vectorised)
+    assert isinstance(network_of(module, module.state_dict(), (6,)), Vectorized)
     plain = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 4, bias=False), nn.ReLU(), nn.Linear(4, 3))
     assert isinstance(network_of(plain, plain.state_dict(), (6,)), Chain)
 

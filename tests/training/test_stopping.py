@@ -126,7 +126,7 @@ def test_the_stacked_plan_trains_clients_that_stop_early_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("stop", "message"),
     [
-        ({}, "Cohort.stop = {}: names no rule"),
+        ({}, "Cohort.stop = {}: it does not name a rule"),
         ({"rule": "conformall"}, "Cohort.stop.rule = 'conformall': no such stopping rule; did you mean 'conformal'"),
         ({"rule": "conformal", "alpha": 2}, "Cohort.stop (conformal).alpha = 2"),
     ],

@@ -12,7 +12,7 @@ from fedcohort.algorithms import Update
 from fedcohort.rounds import play_round
 from fedcohort.runs.given import Given
 from fedcohort.selection import Card, Cohort, Outcome, Round, Selector, Speed, Why, parameters
-from fedcohort.training.upload import partly
+from fedcohort.training.upload import partial_upload
 from tests.games import a_game
 
 
@@ -44,7 +44,7 @@ def test_every_tensor_is_sent_with_its_probability() -> None:
     """2,000 clients with 4 tensors each; a binomial count is 6 standard deviations away once in 10⁹ times."""
     model = {name: torch.zeros(2) for name in "abcd"}
     for share in (0.3, 0.9):
-        parts = [partly(an_update(model, i), model, frozenset(model), share, 0, 1).sent for i in range(2000)]
+        parts = [partial_upload(an_update(model, i), model, frozenset(model), share, 0, 1).sent for i in range(2000)]
         for name in model:
             count = sum(name in (part or ()) for part in parts)
             assert abs(count - 2000 * share) < 6 * (2000 * share * (1 - share)) ** 0.5
@@ -53,7 +53,7 @@ def test_every_tensor_is_sent_with_its_probability() -> None:
 def test_what_a_client_sends_is_drawn_anew_in_every_round() -> None:
     """One client over 2,000 rounds with 4 tensors: binomial counts, as over clients."""
     model = {name: torch.zeros(2) for name in "abcd"}
-    parts = [partly(an_update(model), model, frozenset(model), 0.3, 0, t).sent for t in range(1, 2001)]
+    parts = [partial_upload(an_update(model), model, frozenset(model), 0.3, 0, t).sent for t in range(1, 2001)]
     for name in model:
         count = sum(name in (part or ()) for part in parts)
         assert abs(count - 2000 * 0.3) < 6 * (2000 * 0.3 * 0.7) ** 0.5
@@ -63,7 +63,7 @@ def test_what_is_left_out_is_not_there_and_batch_statistics_stay_together() -> N
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
     model = {name: value.clone() for name, value in module.state_dict().items()}
     trainable = frozenset(name for name, _ in module.named_parameters())
-    update = partly(an_update(model), model, trainable, 0.0, 0, 1)
+    update = partial_upload(an_update(model), model, trainable, 0.0, 0, 1)
     assert update.sent == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
     assert all(torch.equal(update.state[name], model[name]) for name in trainable)
     assert torch.equal(update.state["1.running_mean"], model["1.running_mean"] + 1)
@@ -74,7 +74,7 @@ def test_what_is_left_out_is_not_there_and_batch_statistics_stay_together() -> N
 
 def test_a_failure_stays_a_failure() -> None:
     failed = Update(3, 10, 0, {}, failure="gone")
-    assert partly(failed, {}, frozenset({"w"}), 0.5, 0, 1) is failed
+    assert partial_upload(failed, {}, frozenset({"w"}), 0.5, 0, 1) is failed
 
 
 @pytest.mark.parametrize("plan", ["threads", "stacked"])

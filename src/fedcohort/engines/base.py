@@ -1,4 +1,4 @@
-"""What an engine is: it trains clients, asks them questions and evaluates models. All engines give the same results."""
+"""The contract of an engine, which trains clients, asks them questions and evaluates models. All engines give the same results."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,14 +27,14 @@ def naming_client(client: int) -> Iterator[None]:
 
 
 class Later(Protocol):
-    """An evaluation whose result may not be there yet."""
+    """An evaluation that may not be finished yet."""
 
     def __call__(self) -> Evaluation:
         """Wait for the result and return it."""
         ...
 
     def done(self) -> bool:
-        """Whether the result is there."""
+        """Whether the evaluation is finished."""
         ...
 
 
@@ -84,8 +84,10 @@ class Engine(Protocol):
         ...
 
     def evaluate_beside(self, model: ModelState, split: str) -> Later:
-        """Like :meth:`evaluate`, without waiting: the work may be done at the same time as the training that follows. Calling what
-        this returns gives the result."""
+        """Like :meth:`evaluate`, without waiting: the work may be done at the same time as the training that follows.
+
+        A call of the returned object waits for the result.
+        """
         ...
 
     def state_dict(self) -> Mapping[str, Any]:

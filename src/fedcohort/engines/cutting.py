@@ -1,4 +1,4 @@
-"""How work is cut: questions into pieces for threads, cohorts into stacks, and how large a stack may be."""
+"""Divide work: questions into pieces for threads, and cohorts into stacks of limited size."""
 
 import itertools
 
@@ -7,26 +7,26 @@ import torch
 
 from fedcohort.core.arrays import Indices, Values
 
-__all__ = ["CARRIED", "largest_stack", "neighbors_of_equal_cost", "out_of_memory", "question_pieces"]
+__all__ = ["STACK_CLIENTS_COMBINED", "largest_stack", "neighbors_of_equal_cost", "out_of_memory", "question_pieces"]
 
 STACK_BYTES = 2**24, 2**31
 """Maximum bytes of the parameters of one stack: on a CPU they fit into the cache that its cores share, on a GPU they leave room."""
 STACK_CLIENTS = 32, 1024
 """Maximum number of clients in one stack, on a CPU and on a GPU."""
-CARRIED = 64
-"""The same on a CPU for stacks that keep their first layer as a combination of samples (:mod:`fedcohort.training.descent`)."""
+STACK_CLIENTS_COMBINED = 64
+"""Maximum number of clients in one stack on a CPU if the first layer combines samples (:mod:`fedcohort.training.descent`)."""
 PIECE = 1024
-"""Number of samples, about, in the clients that a thread asks before it looks for more work."""
+"""Approximate number of samples of the clients that a thread asks at a time."""
 
 
 def question_pieces(sizes: Indices) -> list[slice]:
-    """Neighboring clients together, so that a thread gets about :data:`PIECE` samples at a time."""
+    """Slices of neighboring clients with about :data:`PIECE` samples each; a thread takes one slice at a time."""
     ends = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // PIECE)) + 1
     return [slice(a, b) for a, b in itertools.pairwise([0, *ends.tolist(), len(sizes)]) if a < b]
 
 
 def neighbors_of_equal_cost(costs: Values, parts: int, most: int) -> list[slice]:
-    """Neighboring clients together, in about ``parts`` groups of equal cost, none with more than ``most`` members."""
+    """Slices of neighboring clients: about ``parts`` groups of equal cost, each with at most ``most`` members."""
     ends = np.cumsum(costs)
     middle = (ends - costs / 2) / (ends[-1] if len(costs) and ends[-1] else 1.0)
     bounds = np.searchsorted(middle, np.arange(1, parts) / parts)
@@ -39,7 +39,7 @@ def neighbors_of_equal_cost(costs: Values, parts: int, most: int) -> list[slice]
 
 
 def largest_stack(device: torch.device, model_bytes: int) -> int:
-    """How many clients fit into one stack, for models of ``model_bytes``."""
+    """Number of clients that fit into one stack, for models of ``model_bytes``."""
     on_gpu = device.type != "cpu"
     return max(1, min(STACK_CLIENTS[on_gpu], STACK_BYTES[on_gpu] // model_bytes))
 

@@ -1,6 +1,7 @@
 """The device of tensors, and the arithmetic of a GPU.
 
-* ``exact`` switches off what torch does by default or may choose for speed: TF32 in convolutions, and algorithms whose result depends
+* ``exact`` switches off what torch does by default or may choose for speed: TF32 in convolutions, and algorithms with results that
+depend
   on the order of threads. Reference runs are exact.
 * ``tf32`` lets matrix products and convolutions round their inputs to 10 bits of mantissa.
 * ``bf16`` runs the network's forward and backward passes in bfloat16. Parameters and optimizer stay in the experiment's precision.
@@ -59,7 +60,7 @@ def in_bfloat16(module: nn.Module) -> nn.Module:
             outputs: Tensor = type(self).forward(self, *inputs)
         return outputs.to(example.dtype)
 
-    module.forward = MethodType(rounded, module)  # a method: copies of the module run themselves, not this one
+    module.forward = MethodType(rounded, module)  # bound as a method, so that a copy of the module runs the copy
     return module
 
 

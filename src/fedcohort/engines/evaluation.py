@@ -15,7 +15,7 @@ class EvaluationPiece:
 
     Attributes:
         work: evaluates the piece, block by block.
-        result: of the work, once it is done.
+        result: result of the work, once it is done.
     """
 
     work: Callable[[], list[Evaluation]]
@@ -33,9 +33,9 @@ class PendingEvaluation:
     """Implements :class:`fedcohort.engines.base.Later`.
 
     Attributes:
-        pieces: of the evaluation.
+        pieces: the pieces of the evaluation.
         begin: begins all pieces that no thread has begun.
-        num_classes: of the labels.
+        num_classes: number of classes K.
     """
 
     pieces: list[EvaluationPiece]

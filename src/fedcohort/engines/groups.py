@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 from fedcohort.algorithms import ModelState, Tensors, Update
 from fedcohort.engines.base import naming_client
-from fedcohort.engines.cutting import CARRIED, largest_stack, out_of_memory
+from fedcohort.engines.cutting import STACK_CLIENTS_COMBINED, largest_stack, out_of_memory
 from fedcohort.engines.device import moved
 from fedcohort.selection import Cohort
 from fedcohort.training.memories import Memories
@@ -20,7 +20,7 @@ class GroupTrainer:
     Args:
         stack: trains the clients of a group together.
         model_bytes: size of the model.
-        memories: of the clients.
+        memories: the clients' memories.
 
     Attributes:
         limit: maximum number of clients in one stack; None means as many as should fit.
@@ -34,8 +34,10 @@ class GroupTrainer:
         """Maximum number of this cohort's clients in one stack."""
         if self.limit is not None:
             return self.limit
-        if self.stack.device.type == "cpu" and self.stack.carries(cohort.clients, cohort.epochs, CARRIED):
-            return CARRIED
+        if self.stack.device.type == "cpu" and self.stack.combines_samples(
+            cohort.clients, cohort.epochs, STACK_CLIENTS_COMBINED
+        ):
+            return STACK_CLIENTS_COMBINED
         return largest_stack(self.stack.device, self.model_bytes)
 
     def train(

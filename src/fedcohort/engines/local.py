@@ -44,7 +44,7 @@ from fedcohort.training.memories import Memories, Memory
 from fedcohort.training.shared import DTYPES, state_of
 from fedcohort.training.stack import Stack, cannot_stack
 from fedcohort.training.stopping import build_rule
-from fedcohort.training.upload import partly
+from fedcohort.training.upload import partial_upload
 
 __all__ = ["LocalEngine", "build_module", "threads_for"]
 
@@ -53,7 +53,7 @@ T = TypeVar("T")
 Plan = Literal["loop", "threads", "stacked"]
 
 GPU_THREADS = 2
-"""Default number of threads that feed a GPU: while one waits for a number, the other continues."""
+"""Default number of threads that feed a GPU: while one waits for a result, the other continues."""
 AHEAD = 64
 """Maximum number of clients that are trained before their updates are taken."""
 AHEAD_BYTES = 2**29
@@ -82,11 +82,11 @@ class LocalEngine:
         model: builds the network.
         training: the experiment's settings.
         algorithm: the run's algorithm.
-        seed: of the experiment.
+        seed: the experiment's seed.
         workers: number of threads; 0 means one per core that this process may use.
         memories: stores the clients' memories; by default in this process, and beyond 1 GiB in a file.
         plan: how clients are trained. Clients that cannot be stacked are trained by ``threads``, with a warning that says why.
-        arithmetic: of a GPU, see :mod:`fedcohort.engines.device`.
+        arithmetic: arithmetic of a GPU, see :mod:`fedcohort.engines.device`.
 
     Attributes:
         plan: how clients are trained.
@@ -164,7 +164,7 @@ class LocalEngine:
             yield from trained
             return
         for update, share in zip(trained, cohort.share.tolist(), strict=True):
-            yield partly(update, model, self.trainable, share, self.seed, t)
+            yield partial_upload(update, model, self.trainable, share, self.seed, t)
 
     def _train_threads(
         self, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]

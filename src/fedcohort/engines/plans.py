@@ -39,11 +39,11 @@ __all__ = ["CLEARLY", "Choice", "choose_plan"]
 CLEARLY = 0.8
 """Stacks are taken if they need at most this share of the time of the faster of the other plans."""
 SECONDS = 0.15
-"""How long one round of measured steps should take in the loop."""
+"""Seconds that one round of measured steps should take in the loop."""
 SLOW = 0.5
-"""Steps that take longer, in seconds, are not compared: the time goes into arithmetic, which all plans share, not into calls."""
+"""Seconds of a step above which plans are not compared: such a step is nearly all arithmetic, which is the same in all plans."""
 ROUNDS = 3
-"""Measured rounds of every plan."""
+"""Number of measured rounds of every plan."""
 CLIENTS = 40
 """Maximum number of clients in a measured round."""
 
@@ -106,7 +106,7 @@ def choose_plan(
     if (known := _read(entry)) is not None:
         return known
     if workers == 1 and unstackable is not None:
-        return Choice("loop", f"one core, and no stacks: {unstackable}", {})
+        return Choice("loop", f"one thread, and clients cannot be stacked: {unstackable}", {})
 
     def engine(plan: Plan, clients: Federation) -> LocalEngine:
         return LocalEngine(clients, model, training, algorithm, seed, workers, plan=plan, arithmetic=arithmetic)
@@ -145,7 +145,7 @@ class _Stopwatch:
         """Seconds of one step of this client in the loop, and whether the model draws random numbers in training."""
         with closing(self.engine("loop", client)) as probe:
             start = probe.initial_model()
-            _play(probe, start, self.algorithm, 1)  # the first one prepares what later ones use
+            _play(probe, start, self.algorithm, 1)  # the first call prepares what later calls use
             begin = self.clock()
             _play(probe, start, self.algorithm, 1)
             return self.clock() - begin, probe.draws
@@ -164,7 +164,9 @@ class _Stopwatch:
                     _play(engines[plan], start, self.algorithm, count)
                     times[plan].append((self.clock() - begin) / steps[plan])
         finally:
-            for engine in reversed(engines.values()):  # each one restores the switches that it found
+            for engine in reversed(
+                engines.values()
+            ):  # each engine restores the switches that were set before it was built
                 engine.close()
         return {plan: statistics.median(values) for plan, values in times.items()}
 
@@ -177,7 +179,7 @@ def _decide(seconds: dict[Plan, float], unstackable: str | None, draws: bool) ->
         plan = "stacked"
     reasons = [", ".join(f"{name} {value * 1e3:.2g}" for name, value in seconds.items()) + " ms per step"]
     if unstackable is not None:
-        reasons.append(f"no stacks: {unstackable}")
+        reasons.append(f"clients cannot be stacked: {unstackable}")
     if draws and plan == "threads":
         reasons.append("the model draws random numbers: one forward pass at a time")
     return Choice(plan, "; ".join(reasons), {str(name): value for name, value in seconds.items()})

@@ -1,4 +1,4 @@
-"""How a thread answers questions for a few clients, so that an error names the client that caused it."""
+"""Answer questions for a few clients in one thread, so that an error names the client that caused it."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,7 +18,7 @@ __all__ = ["forward_answers", "trial_answers"]
 def forward_answers(
     trainer: Trainer, model: ModelState, t: int, question: Question, clients: Sequence[int]
 ) -> list[Values]:
-    """Answers to a question that needs forward passes of ``model``, one row a client."""
+    """Answers to a question that needs forward passes of ``model``, one row per client."""
     common = trainer.show(model), trainer.federation, trainer.dtype, question, t
     with suppress(Exception):  # after an error, one client at a time shows which client caused it
         return answers(*common, clients, trainer.seed)
@@ -37,7 +37,7 @@ def trial_answers(
     received: dict[str, Tensors],
     memory_of: Callable[[int], Memory],
 ) -> list[Values]:
-    """Answers to a question that needs a trial training from ``model``, one row a client."""
+    """Answers to a question that needs a trial training from ``model``, one row per client."""
     rows = []
     for client in clients:
         with naming_client(client):

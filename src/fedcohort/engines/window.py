@@ -1,8 +1,8 @@
-"""Work in threads with results in order, of which a bounded number waits.
+"""Do work in threads, and return the results in order; the number of results that wait is bounded.
 
-A thread that becomes free takes the piece whose result is due next, if no thread has begun it. Otherwise it takes the most expensive
-piece of the window, so that all threads finish at about the same time. With every result that is taken, the window moves on by one
-piece.
+A thread that becomes free takes the piece with the result that is due next, if no thread has begun it. Otherwise it takes the most
+expensive piece of the window, so that all threads finish at about the same time. With every result that is taken, the window moves on
+by one piece.
 
 Side work in small pieces can be done at the same time. All threads but one may take it, so that the main work never pauses for it, and
 only while main work is left.
@@ -39,9 +39,9 @@ def in_order(
     Args:
         pool: threads; an error in the work is raised where its result is due.
         work: called once for each position, in any order.
-        costs: how long each piece takes, in any unit.
+        costs: expected time of each piece, in any unit.
         workers: maximum number of pieces at the same time.
-        window: maximum number of pieces that were begun and have a result that was not taken yet.
+        window: maximum number of pieces that may be begun before the result of the first of them is taken.
         beside: pieces of side work, taken from the left; pieces that are not begun stay there.
         meanwhile: called by the thread that takes the results, while it waits for one; called again as long as it returns True.
     """
@@ -71,13 +71,13 @@ class _Window(Generic[T]):
         self._results: dict[int, Future[T]] = {}  # of the pieces in the window
         self._waiting: set[int] = set()  # pieces in the window that no thread has begun
         self._opened = 0  # number of pieces that have come into the window so far
-        self._due = 0  # the piece whose result is taken next
+        self._due = 0  # position of the result that is taken next
         self._busy = 0  # threads at work
         self._busy_beside = 0  # those of them that do side work
         self._calls: list[Future[None]] = []  # of threads at work
 
     def next(self, meanwhile: Callable[[], bool]) -> T:
-        """The next result, when it is there."""
+        """Wait for the next result and return it."""
         self._open()
         due = self._results[self._due]
         while not due.done() and meanwhile():
@@ -110,13 +110,13 @@ class _Window(Generic[T]):
             self._calls += [self.pool.submit(self._serve) for _ in range(idle)]
 
     def _serve(self) -> None:
-        """What a thread does: one piece after another, until there is none for it."""
+        """Work on one piece after another until no piece is left for this thread."""
         while (piece := self._take()) is not None:
             piece()
-            del piece  # with what it refers to, before the thread waits for the lock
+            del piece  # releases what it refers to before the thread waits for the lock
 
     def _take(self) -> Callable[[], None] | None:
-        """The next piece for a thread; None if there is none."""
+        """The next piece for a thread; None if no piece is left for it."""
         with self._lock:
             main_goes_on = self._waiting or self._busy - self._busy_beside > 1
             if self.beside and self._busy_beside < self.workers - 1 and main_goes_on:

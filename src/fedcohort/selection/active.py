@@ -1,4 +1,5 @@
-"""Active federated learning (AFL): clients with much data and high loss are drawn more often. (*Agnostic* FL is another AFL.)
+"""Active federated learning (AFL): clients with much data and high loss are drawn more often. (Agnostic federated
+learning is another method with the abbreviation AFL.)
 
 The valuation of a client is v_i = √N_i·(mean loss on its data). Each client is asked for its loss once, when it is first available;
 later, its valuation changes only when it takes part. Of the n available clients:
@@ -32,7 +33,7 @@ __all__ = ["ActiveFL"]
 
 @parameters
 class ActiveFL(Selector):
-    """k clients, most of them drawn by exp(α₂·√N_i·loss) among the quarter with the highest valuation."""
+    """k clients, most of them drawn with probability ∝ exp(α₂·√N_i·loss) from the quarter with the highest √N_i·loss."""
 
     card: ClassVar[Card] = Card(
         source="Goetz et al. 2019, arXiv:1909.12641; code Yoruko-Tang/FedCor, src/federated_main.py",

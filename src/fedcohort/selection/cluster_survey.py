@@ -41,8 +41,8 @@ class ClusterSurvey(Selector):
         source="CP thesis, section 4.3 (idea)",
         status="ours",
         asks="every client for the trait that defines its group, once",
-        discloses="its label histogram (dominant_label and label_cluster; the former needs its largest class only), or the trait "
-        "that by names",
+        discloses="its label histogram if by is label_cluster or dominant_label (which needs its largest class only); "
+        "otherwise the trait that by names",
         knows="the trait of every client: label histograms, N_i, durations, or groups that the experiment gives",
         cost="O(m); k-means once for label_cluster",
     )

@@ -1,17 +1,17 @@
-"""Clustered sampling by similarity (algorithm 2): each bin is filled with clients whose updates have similar directions.
+"""Clustered sampling by similarity (algorithm 2): each bin is filled with clients that sent similar updates.
 
 1. The dissimilarity of every two clients is that of the last updates Δ_i that they sent (0 before the first):
        cosine   arccos of the cosine, 0 if either is 0          L1   Σ|Δ_i − Δ_j|          L2   Σ(Δ_i − Δ_j)²
 2. Ward's hierarchical clustering builds a tree. The authors' code passes the square matrix to the linkage routine, which treats its
    rows as points: ``linkage_input = "rows"`` does the same, ``"condensed"`` uses the entries as distances.
-3. The tree is cut into the largest groups whose total p is at most 1/k.
+3. The tree is cut into the largest groups with a total p_i = N_i/N of at most 1/k.
 4. The k heaviest groups start one bin each. The clients of the other groups, from the lightest group on and in random order within a
    group, fill the remaining room of the bins.
 5. One client is drawn from each bin.
 
 Before any client has sent an update, the bins are those of ``clustered_size``. A client with k·p_i ≥ 1 first fills ⌊k·p_i⌋ bins alone,
-and only the rest of its mass takes part in steps 3 and 4: in the authors' code such a client violates (P2) when rows are normalized.
-Native weights: uniform over draws.
+and only the rest of its mass takes part in steps 3 and 4: in the authors' code such a client violates (P2)
+of :mod:`fedcohort.selection.bins` when rows are normalized. Native weights: uniform over draws.
 
 The last updates of all clients and their dissimilarities take m·(4P + 8m) bytes of memory; above ``memory_limit``, the run is refused
 before it begins. The time is O(m²), or O(m³) with ``"rows"``: more than 2,000 clients are refused.
@@ -47,7 +47,7 @@ Measure = Literal["cosine", "L1", "L2"]
 
 @parameters
 class ClusteredSimilarity(Selector):
-    """One client from each of k groups of equal mass, formed by the similarity of the clients' last updates."""
+    """One client from each of k bins that hold equal numbers of samples and clients with similar last updates."""
 
     card: ClassVar[Card] = Card(
         source="Fraboni et al. 2021, arXiv:2105.05883, algorithm 2",

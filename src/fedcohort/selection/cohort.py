@@ -28,7 +28,7 @@ class Why:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The clients selected for a round, and how much each does. All arrays are aligned with ``clients``.
+    """The clients selected for a round, and how much work each does. All arrays are aligned with ``clients``.
 
     Attributes:
         clients: distinct client ids, int64 [n]; best first if the strategy ranks them.
@@ -39,9 +39,10 @@ class Cohort:
         share: probability with which each client sends each trainable tensor of its update, float64 [n]; None means that it sends all.
         unsent: how the average treats a tensor that was not sent: left_out (average over the clients that sent it), or unchanged
             (the client counts with the tensor it received).
-        sampling: how clients fill their batches: shuffled (every sample once an epoch); loss (drawn with replacement, with probability
-            ∝ the loss at the beginning of the epoch, which takes one more forward pass an epoch); or loss_unbiased (the same, but the
-            loss of sample j counts 1/(n·probability), so that batch gradients have the same mean as with shuffling).
+        sampling: how clients fill their batches: shuffled (every sample once per epoch); loss (drawn with replacement, with
+            probability ∝ the loss at the beginning of the epoch, which takes one more forward pass per epoch); or loss_unbiased (the
+            same, with the loss of sample j weighted by 1/(n·probability), so that batch gradients have the same mean as with
+            shuffling).
         stop: a rule that can end local training before ``epochs``, as plain data: ``{"rule": name, **settings}``.
         why: the reasons for the choice.
     """
@@ -64,7 +65,9 @@ class Cohort:
         for name in ("multiplicity", "inclusion", "weights", "epochs", "share"):
             values = getattr(self, name)
             if values is not None and len(values) != len(self.clients):
-                raise ValueError(f"Cohort.{name} has {len(values)} entries for {len(self.clients)} clients")
+                raise ValueError(
+                    f"Cohort.{name}: {len(values)} entries for {len(self.clients)} clients; give one for each"
+                )
         for name, valid in (("unsent", ("left_out", "unchanged")), ("sampling", ("shuffled", "loss", "loss_unbiased"))):
             if getattr(self, name) not in valid:
                 raise ValueError(f"Cohort.{name} = {getattr(self, name)!r}: valid are {', '.join(map(repr, valid))}")

@@ -55,7 +55,7 @@ Share = Annotated[float, Gt(0), Lt(1)]
 
 @parameters
 class Conformal(Selector):
-    """All selected clients train; those whose conformal quantile on held-out samples is small enough enter the model."""
+    """All selected clients train; those with a small enough conformal quantile on held-out samples enter the model."""
 
     card: ClassVar[Card] = Card(
         source="CP thesis, chapters 3 to 5; the extensions are ours",
@@ -70,7 +70,7 @@ class Conformal(Selector):
     variable_size: ClassVar[bool] = True
 
     base: str | dict[str, Any] = "all"
-    """Strategy whose cohort trains: the name of any other strategy, or a table { name = "…", … } with its parameters."""
+    """Strategy that selects the cohort: the name of any other strategy, or a table { name = "…", … } with its parameters."""
     rule: Literal["threshold", "rank", "set_size"] = "threshold"
     """Rule for admission: threshold (q̂ ≤ θ), rank (the k smallest q̂ after max_epochs epochs), or set_size (mean set size ≤ z)."""
     score: conformal.Score = "s1"
@@ -124,11 +124,11 @@ class Conformal(Selector):
     """Offset of s3."""
 
     def __post_init__(self) -> None:
-        self.stacked = self._base_strategy()
+        self.base_strategy = self._base_strategy()
         self._check_parameters()
         own = {"holdout", "validation"} if self.adaptive_alpha else {"holdout"}
         # Which clients are admitted is known only after training, so the base's inclusion probabilities do not hold.
-        self.declare(needs=self.stacked.needs | own, gives=self.stacked.gives - {"inclusion"})
+        self.declare(needs=self.base_strategy.needs | own, gives=self.base_strategy.gives - {"inclusion"})
 
     def _base_strategy(self) -> Selector:
         """The strategy that ``base`` describes."""
@@ -143,27 +143,27 @@ class Conformal(Selector):
         """Refuse parameters that contradict each other."""
         if self.schedule != "none" and self.theta_end is None and self.alpha_end is None:
             raise UsageError(
-                f"selection.schedule = {self.schedule!r}: it needs an end; set theta_end, alpha_end, or both"
+                f"selection.schedule = {self.schedule!r}: needs a final value; set theta_end, alpha_end, or both"
             )
         if self.controller and (self.theta_end is not None or self.rule != "threshold"):
             raise UsageError(
-                "selection.controller = true: it moves theta with rule 'threshold'; remove theta_end, and leave the rule as it is"
+                "selection.controller = true: it adjusts theta in every round; remove theta_end, and use rule = 'threshold'"
             )
         if self.adaptive_alpha and self.alpha_end is not None:
-            raise UsageError("selection.adaptive_alpha = true: it moves alpha; remove alpha_end")
+            raise UsageError("selection.adaptive_alpha = true: it adjusts alpha in every round; remove alpha_end")
         if self.theta_min > self.theta_max:
-            raise UsageError(f"selection.theta_min = {self.theta_min}: above theta_max = {self.theta_max}")
+            raise UsageError(f"selection.theta_min = {self.theta_min}: must be at most theta_max = {self.theta_max}")
 
     def setup(self, census: Census) -> None:
         """Start with θ and alpha as given, and set up the base strategy."""
         super().setup(census)
-        self.stacked.setup(census)
+        self.base_strategy.setup(census)
         self.theta_now, self.alpha_now = self.theta, self.alpha_cp
         self.tie_keys: Values | None = None
 
     def select(self, round: Round) -> Cohort:
         """Return the base strategy's cohort with a stopping rule."""
-        cohort = choose(self.stacked, round)
+        cohort = choose(self.base_strategy, round)
         theta, alpha = self.at(round.t)
         if self.rule == "rank" or self.on_empty == "best":
             self.tie_keys = round.rng.random(self.census.num_clients)
@@ -209,7 +209,7 @@ class Conformal(Selector):
 
         Of the clients that are not done, at most the ``best`` (or k) updates that may still be admitted are kept in memory.
         """
-        arrived = self.stacked.admit(updates)
+        arrived = self.base_strategy.admit(updates)
         if self.rule == "rank":
             smallest: _Smallest[UpdateT] = _Smallest(self.census.k, self.tie_keys)
             for update in arrived:
@@ -236,7 +236,7 @@ class Conformal(Selector):
 
     def observe(self, outcome: Outcome) -> None:
         """Pass the outcome to the base strategy, and adjust θ and alpha."""
-        self.stacked.observe(outcome)
+        self.base_strategy.observe(outcome)
         self.tie_keys = None
         if self.controller and len(outcome.cohort):
             missing = self.participation - float(outcome.admitted.mean())
@@ -257,11 +257,13 @@ class Conformal(Selector):
 
     def state_dict(self) -> dict[str, Any]:
         """θ, alpha, and the base strategy's state."""
-        return super().state_dict() | {"stacked": self.stacked.state_dict()}
+        others = super().state_dict()
+        base = others.pop("base_strategy")
+        return {"stacked": base.state_dict()} | others  # the name that saved states contain
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state_dict` returned."""
-        self.stacked.load_state_dict(state["stacked"])
+        self.base_strategy.load_state_dict(state["stacked"])
         super().load_state_dict({name: value for name, value in state.items() if name != "stacked"})
 
 

@@ -90,7 +90,7 @@ class ContextBandit(Selector):
         self.round_time = np.nan
         self.learned: State | None = None
 
-    # the strategy, for heads that score this round's contexts
+    # --- the strategy
 
     def select(self, round: Round) -> Cohort:
         """Ask all available clients, learn from the rewards, score the contexts, and select the top k."""
@@ -105,7 +105,7 @@ class ContextBandit(Selector):
         self.pending[outcome.cohort.clients[outcome.admitted]] = True
         self.round_time = outcome.duration if len(outcome.cohort) else self.round_time
 
-    # the steps of a choice
+    # --- the steps of a choice
 
     def head_state(self, round: Round) -> State:
         """The state of the head; created in the first round."""

@@ -33,7 +33,7 @@ class CSUCB(Selector):
     )
 
     t_max: Annotated[float, Gt(0)] | None = None
-    """Time from which on the reward is 0 (T_max); the longest time measured so far if not set."""
+    """Time at which the reward reaches 0 (T_max); the longest time measured so far if not set."""
 
     def setup(self, census: Census) -> None:
         """Start without selections and times."""

@@ -1,4 +1,4 @@
-"""DivFL: the clients whose last updates best represent all others, by greedy facility location.
+"""DivFL: the clients with the last updates that best represent those of all others, by greedy facility location.
 
     minimize  Σ_i min over j in S of ‖G_i − G_j‖₂,   G_i the last update of client i,
 
@@ -46,7 +46,7 @@ CELLS = 2**22
 
 @parameters
 class DivFL(Selector):
-    """k clients whose last updates are closest to the updates of all clients."""
+    """k clients with last updates that best represent the updates of all clients."""
 
     card: ClassVar[Card] = Card(
         source="Balakrishnan et al. 2022 (ICLR); code melodi-lab/divfl",
@@ -76,13 +76,13 @@ class DivFL(Selector):
         most = LIMIT * LIMIT // m
         if m > MOST:
             raise UsageError(
-                f"selection.name = 'divfl': {m:,} clients; it compares all pairs of clients, for at most {LIMIT:,} clients, or "
+                f"selection.name = 'divfl': {m:,} clients; it compares all pairs, which is allowed for at most {LIMIT:,} clients, or "
                 f"{MOST:,} with subset = {LIMIT * LIMIT // MOST:,}; use another strategy, or fewer clients"
             )
         if min(self.subset or m, m) > most:
             raise UsageError(
-                f"selection.subset = {self.subset}: divfl can try all candidates of at most {LIMIT:,} clients, not {m:,}; "
-                f"set subset to {most:,} or less"
+                f"selection.subset{'' if self.subset is None else f' = {self.subset}'}: "
+                f"divfl can try at most {most:,} candidates per step with {m:,} clients; set subset to {most:,} or less"
             )
         self._check_memory(census.num_parameters)
         self.updates: Values | None = None

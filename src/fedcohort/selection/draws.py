@@ -5,7 +5,7 @@ the j-th of k, drawn with probability q̃_j = q_{i_j}/(1 − Σ_{l<j} q_{i_l}), 
 
     e_j = Σ_{l<j} p_{i_l}Δ_{i_l} + p_{i_j}Δ_{i_j}/q̃_j          has the mean Σ_i p_iΔ_i for every j, whatever was drawn before,
 
-and so has (1/k) Σ_j e_j, in which the weight of Δ_{i_j} is (p_{i_j}/k)·(1/q̃_j + k − j).
+and so does (1/k) Σ_j e_j, in which Δ_{i_j} has the weight (p_{i_j}/k)·(1/q̃_j + k − j).
 
 Raj, "Some Estimators in Sampling with Varying Probabilities without Replacement", JASA 1956.
 """
@@ -96,7 +96,7 @@ def proportional(weights: Values | Indices, count: int) -> Values:
 
 
 def systematic(chance: Values, rng: np.random.Generator) -> Indices:
-    """Positions drawn without replacement with the inclusion probabilities ``chance``, whose sum must be an integer.
+    """Positions drawn without replacement with the inclusion probabilities ``chance``; their sum must be an integer.
 
     This is systematic sampling: the probabilities are laid end to end in a random order, and the positions at a random offset plus
     0, 1, 2, … are drawn. The number of positions drawn is the sum of the probabilities.

@@ -5,11 +5,12 @@ The quadratic class imbalance degree (QCID) of a set M of clients with label cou
     QCID(M) = Σ_c (Σ_{i∈M} h_{i,c}/Σ_{i∈M} N_i − 1/K)²
 
     first client     P(i) ∝ QCID({i})^{−β_1} + λ·√(3·ln t/(2·n_i)),         n_i the number of times that i was selected
-    s-th client      P(i) ∝ QCID(M ∪ {i})^{−β_s}/QCID(M)^{−β_{s−1}}          M the first s − 1; the divisor is the same for all i
+    s-th client      P(i) ∝ QCID(M ∪ {i})^{−β_s}/QCID(M)^{−β_{s−1}}        M the first s − 1 clients; the divisor is the same for all i
 
-Only inner products of the clients' histograms are needed, which the paper computes under homomorphic encryption; here the server has
-the histograms. 1e-6 is added to every QCID. The defaults λ = 10 and β_s = k − s + 1 are ours. If t > 1 and some available clients were
-never selected (n_i = 0, an infinite bonus), the first client is drawn from these by QCID alone. Native weights: n_selected.
+Only inner products of the clients' histograms are needed, which the paper computes under homomorphic encryption; in FedCohort the
+server has the histograms. 1e-6 is added to every QCID. The defaults λ = 10 and β_s = k − s + 1 are ours. If t > 1 and some available
+clients were never selected (n_i = 0, an infinite bonus), the first client is drawn from these by QCID alone. Native weights:
+n_selected.
 
 Zhang et al., "Fed-CBS: A Heterogeneity-Aware Client Sampling Mechanism for Federated Learning via Class-Imbalance Reduction",
 ICML 2023, arXiv:2209.15245; the formulas were not checked against the paper's text.
@@ -35,7 +36,7 @@ __all__ = ["FedCBS", "imbalance", "imbalance_with"]
 
 @parameters
 class FedCBS(Selector):
-    """k clients whose combined data are balanced over the classes. Native weights: n_selected."""
+    """k clients with combined data that are balanced over the classes. Native weights: n_selected."""
 
     card: ClassVar[Card] = Card(
         source="Zhang et al. 2023, arXiv:2209.15245",
@@ -61,7 +62,7 @@ class FedCBS(Selector):
         super().setup(census)
         if census.histogram is None:
             raise UsageError(
-                "selection.name = 'fedcbs': it needs label histograms to balance the classes, but the census has none"
+                "selection.name = 'fedcbs': it needs label histograms to balance the classes; give Census.histogram"
             )
         self.selections = np.zeros(census.num_clients, dtype=np.int64)
         self.norms = np.square(census.histogram.astype(np.float64)).sum(axis=1)  # h_iᵀh_i
@@ -69,7 +70,7 @@ class FedCBS(Selector):
     def select(self, round: Round) -> Cohort:
         """Draw one client after another."""
         histogram = self.census.histogram
-        assert histogram is not None  # setup refuses a census without
+        assert histogram is not None  # setup refuses a census without one
         i = round.available
         if round.k >= len(i):
             return all_available(round, self.census.num_samples)

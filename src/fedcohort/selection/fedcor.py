@@ -1,13 +1,13 @@
-"""FedCor: the clients whose training is expected to lower the losses of most others, by a Gaussian process over loss changes.
+"""FedCor: choose clients so that their training is expected to lower all losses most, by a Gaussian process over loss changes.
 
 The change of all clients' losses in a round is Δl ~ N(μ, Σ), Σ = K(X) + σ_n² I, with one embedding x_i ∈ R^dim per client
 (:mod:`fedcohort.selection.gaussian_process`). Selecting i is expected to change its own loss by −α_i·√Σ_ii and, by correlation, the
 losses of the others. So, k times, with p_j = N_j/N:
 
-    i* = arg max over those not chosen of  α_i · (Σ_j p_j Σ_ji) / √Σ_ii,       α_i = β^{τ_i}
+    i* = arg max over the clients not chosen yet of  α_i · (Σ_j p_j Σ_ji) / √Σ_ii,       α_i = β^{τ_i}
     Σ ← Σ − Σ_{·i*} Σ_{i*·} / Σ_{i*i*}                                          (condition on i*)
 
-τ_i counts the selections of client i since the last training of the process, so that no client is selected for ever.
+τ_i counts the selections of client i since the last training of the process, so that no client is selected forever.
 
     t ≤ W            S_t is uniform; the losses of all available clients before and after the round give Δl^(t)
     after round W    train the process: 1000 steps of Adam on X
@@ -56,7 +56,7 @@ LIMIT, LIMIT_DENSE = 20_000, 1_000
 
 @parameters
 class FedCor(Selector):
-    """k clients whose training is expected to lower the losses of most others. Native weights: uniform."""
+    """k clients, chosen so that their training is expected to lower the losses of all clients most. Native weights: uniform."""
 
     card: ClassVar[Card] = Card(
         source="Tang et al. 2022, arXiv:2103.13822; Yoruko-Tang/FedCor",

@@ -18,7 +18,7 @@ With ρ = 1, q_i ∝ p_iG_i. If all G are 0, q ∝ p. A gradient norm that is mi
 q_i is at least 1e-6 (or a hundredth of 1/|A_t|, if that is smaller), which keeps the weights bounded.
 
 Ren, He, Wen, Yu, Huang, Guo, "Scheduling for Cellular Federated Edge Learning with Importance and Channel Awareness", IEEE TWC 2020,
-arXiv:2004.00490, for one client per round; its formula is derived here from the stated objective. The extension to several clients,
+arXiv:2004.00490, for one client per round; we derived its formula from the stated objective. The extension to several clients,
 the scaling and the imputations are ours.
 """
 

@@ -24,8 +24,8 @@ a question.
 
 FLASH trains with its robust loss: ``training.loss = { name = "robust" }``. Native weights: n_selected.
 
-FLASH, arXiv:2402.08769, Algorithms 1 and 2. Where the paper is silent, we follow its predecessor's code
-(Josiah-Wallis/ConFeddi-Regression) or choose ourselves.
+FLASH, arXiv:2402.08769, Algorithms 1 and 2. What the paper does not specify is taken from its predecessor's
+code (Josiah-Wallis/ConFeddi-Regression), or is ours.
 """
 
 from dataclasses import asdict, replace
@@ -55,7 +55,7 @@ AUTO_ALL_LIMIT = 100
 
 @parameters
 class Flash(ContextBandit):
-    """k clients whose contexts predict the largest change of loss per second; rewards are credited to the clients that caused them.
+    """k clients with contexts that predict the largest loss change per second; rewards are credited to the clients that caused them.
     Native weights: n_selected."""
 
     card: ClassVar[Card] = Card(
@@ -135,7 +135,7 @@ class Flash(ContextBandit):
         clients = outcome.cohort.clients[outcome.admitted]
         if self.eval_point == "local":
             clients = self._take_participants_answers(outcome)
-        # In a client's first round its reward is undefined, so there is nothing to learn from it.
+        # In a client's first round its reward is undefined, so the head learns nothing from it.
         clients = clients[np.isfinite(self.reward[clients]) & ~self.silent[clients]]
         self.build_head().learn(self.learned, clients, self.features(clients), self.reward[clients])
 

@@ -1,4 +1,4 @@
-"""HACCS: clients are clustered by their labels once; in every round, clusters get seats, and their fastest clients fill them.
+"""HACCS: clients are clustered by their labels once; in every round, clusters get places in the cohort for their fastest clients.
 
 OPTICS clusters the normalized label histograms, cut at distance eps. Two clients are enough for a cluster, and a client that is close
 to no other is a cluster of its own. In every round, the latency of a cluster is the mean time of its available clients, its loss is
@@ -6,12 +6,12 @@ the mean square of their last losses, and
 
     weight_c = ρ·(1 − latency_c/max latency) + (1 − ρ)·loss_c/Σ loss
 
-The first ⌊deterministic·k⌋ seats go to the clusters in order of weight, one seat each, and repeatedly if seats are left. Every other
-seat goes to a cluster drawn ∝ weight. Each seat of a cluster is filled by the fastest of its available clients not selected yet. If a
-cluster has no known loss, its loss is the highest of the others (R3). Clients are asked once for their speed.
+The first ⌊deterministic·k⌋ places (seats) go to the clusters in order of weight, one seat each, and repeatedly if seats are left.
+Every other seat goes to a cluster drawn ∝ weight. Each seat of a cluster is filled by the fastest of its available clients not
+selected yet. If a cluster has no known loss, its loss is the highest of the others (R3). Clients are asked once for their speed.
 
 Wolfrath, Sreekumar, Kumar, Wang, Chandra, "HACCS: Heterogeneity-Aware Clustered Client Selection for Accelerated Federated
-Learning", IPDPS 2022; code NS-PhD-Research/HACCS. They do not state how many seats are given without a draw.
+Learning", IPDPS 2022; code NS-PhD-Research/HACCS. The authors do not state how many seats are given without a draw.
 """
 
 import math
@@ -39,7 +39,7 @@ MAX_CLIENTS = 10_000
 
 @parameters
 class HACCS(Selector):
-    """The fastest clients of clusters with similar labels; clusters with high loss and low latency get more seats."""
+    """The fastest clients of clusters with similar labels; clusters with high loss and low latency get more places."""
 
     card: ClassVar[Card] = Card(
         source="Wolfrath et al. 2022 (IPDPS); code NS-PhD-Research/HACCS",
@@ -89,13 +89,13 @@ class HACCS(Selector):
         next_in = np.searchsorted(cluster[queue], np.arange(len(names)))
         ends = np.append(next_in[1:], len(queue))
         clients = []
-        for winner in self._seats(weights, ends - next_in, round):
-            clients.append(i[queue[next_in[winner]]])
-            next_in[winner] += 1
+        for seat_cluster in self._seats(weights, ends - next_in, round):
+            clients.append(i[queue[next_in[seat_cluster]]])
+            next_in[seat_cluster] += 1
         note = f"seats for {len(names)} clusters by latency and loss, the fastest of each"
-        wide = {"cluster": names[cluster].astype(np.float64), "duration": seconds}
-        wide |= {name: values[cluster] for name, values in terms.items()}
-        return Cohort(np.array(clients, dtype=np.int64), why=Why(i, weights[cluster], wide, note))
+        client_terms = {"cluster": names[cluster].astype(np.float64), "duration": seconds}
+        client_terms |= {name: values[cluster] for name, values in terms.items()}
+        return Cohort(np.array(clients, dtype=np.int64), why=Why(i, weights[cluster], client_terms, note))
 
     def _form_clusters(self, rng: np.random.Generator) -> Indices:
         """The cluster of every client; −1 for clients without samples."""
@@ -113,7 +113,7 @@ class HACCS(Selector):
         if len(with_samples) >= self.min_samples:
             optics = OPTICS(min_samples=self.min_samples, max_eps=self.eps, eps=self.eps, cluster_method="dbscan")
             with warnings.catch_warnings():
-                # OPTICS warns if no two clients are close, which is allowed here.
+                # OPTICS warns if no two clients are close, but then every client is a cluster of its own.
                 warnings.simplefilter("ignore", UserWarning)
                 cluster = optics.fit(fractions).labels_
         alone = cluster < 0

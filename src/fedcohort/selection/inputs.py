@@ -67,7 +67,7 @@ class Round:
         ask: ``ask(question, clients)`` returns float64 [len(clients)] (or [len(clients), numbers]), with NaN for a missing answer.
         compute_times, upload_times: the computation and communication (down and up) parts of ``durations``, float64 [m]; NaN if
             never measured.
-        notes: what the rules that hold for every strategy did during this choice, in words; stored in the record.
+        notes: the edge rules (R1 to R10) that changed this choice, in words; stored in the record.
     """
 
     t: int
@@ -93,28 +93,31 @@ class Round:
         return rows
 
     def sample(self, count: int, among: Indices | None = None, probabilities: Values | None = None) -> Indices:
-        """Draw ``count`` distinct clients from ``among`` (all available), uniformly or by successive weighted draws."""
+        """Draw ``count`` distinct clients from ``among`` (default: all available), uniformly or by successive weighted draws."""
         pool = self.available if among is None else among
         return self.rng.choice(pool, size=min(count, len(pool)), replace=False, p=probabilities)
 
     def draw(self, weights: Values, count: int | None = None, among: Indices | None = None) -> Indices:
-        """Draw ``count`` (k) distinct clients of ``among`` (all available) successively with probability ∝ weight; in draw order.
+        """Draw ``count`` (default: k) distinct clients from ``among`` (default: all available), one by one ∝ weight.
 
-        ``weights`` is aligned with ``among``. Clients without a weight (0 or less, or NaN) come last, in random order.
+        The result is in the order of the draws. ``weights`` is aligned with ``among``; clients without a weight (0 or less, or NaN)
+        come last, in random order.
         """
         pool = self.available if among is None else among
         return pool[successive(weights, self.k if count is None else count, self.rng)]
 
     def top(self, scores: Values, count: int | None = None, among: Indices | None = None) -> Indices:
-        """The ``count`` (k) clients of ``among`` (all available) with the highest scores, best first.
+        """The ``count`` (default: k) clients of ``among`` (default: all available) with the highest scores, best first.
 
-        ``scores`` is aligned with ``among``. Ties are random (R2), and NaN scores get the chance of a uniform choice (R4).
+        ``scores`` is aligned with ``among``. Ties are random (R2), and a NaN score is selected with probability count/n (R4).
         """
         pool = self.available if among is None else among
         count = self.k if count is None else count
         if 0 < count < len(pool) and np.isnan(scores.max()):
             unknown = np.count_nonzero(np.isnan(scores))
-            self.notes.append(f"{unknown} of {len(pool)} scores are not numbers: uniform chance for them")
+            self.notes.append(
+                f"{unknown} of {len(pool)} scores are NaN: these clients are selected with probability k/n"
+            )
         return pool[top(scores, count, self.rng)]
 
 
@@ -128,7 +131,7 @@ class Outcome:
         t: round number.
         cohort: the strategy's choice, as it was carried out.
         trained: True for clients with a finite update that came back, bool [n].
-        admitted: True for clients whose update entered the model, bool [n].
+        admitted: True for clients with an update that entered the model, bool [n].
         billed_report(name): one number that each client sent with its update, float64 [n], NaN if missing. Every client measures
             ``loss`` (mean over the local steps of the mini-batch cross-entropy), ``square_loss`` (mean of the squared sample losses
             in the first pass), ``samples`` (distinct samples trained on), ``steps``, and ``accuracy`` (running, last epoch). These
@@ -137,8 +140,8 @@ class Outcome:
         durations: simulated time of each client, float64 [n]: for a late client the time that the server waited, for a failed one NaN.
         duration: simulated time of the round.
         accuracy: accuracy of the new model on the server's validation set, in [0, 1]. This and the next two are NaN or empty
-            without a validation set, and unless the strategy has ``validation`` in ``needs``: only then does the next round wait
-            for the evaluation.
+            without a validation set, or if the strategy does not have ``validation`` in ``needs`` (only with it does the next
+            round wait for the evaluation).
         class_accuracy: the same per class, float64 [K]; NaN for classes without validation samples.
         validation_losses: cross-entropy of the new model on each validation sample, −ln of the true class's probability, float64 [n].
     """
@@ -161,7 +164,7 @@ class Outcome:
         object.__setattr__(self, "_reports", reports)
 
     def billed_report(self, name: str) -> Values:
-        """One report of the cohort's clients; all NaN if no client sent it. Clients are billed for each report that is read."""
+        """One report of the cohort's clients; all NaN if no client sent it. The ledger counts the bytes of every report read."""
         self._billed.add(name)
         return self._reports.get(name, np.full(len(self.cohort), np.nan))
 

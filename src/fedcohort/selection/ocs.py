@@ -6,7 +6,7 @@
               π_i = (k + l − n')·u_i/Σ_{j≤l} u_(j) for the l smallest, 1 for the others
        aocs   π_i = min(1, k·u_i/Σu); then, up to j_max times, over the I candidates with π_i < 1, with the sum P of their π:
               C = (k − n' + I)/P, π_i ← min(1, C·π_i), until C ≤ 1. This needs sums only, so with secure aggregation no norm
-              leaves a client. Here the server learns the norms, and computes the sums from them
+              leaves a client. In FedCohort the server learns the norms, and computes the sums
 3. every candidate sends its update with probability π_i, independently; k updates on average, and possibly none (R10)
 
 The candidates are all available clients, or ``candidates`` of them, drawn uniformly (the authors' code: 32, of which 3 are expected
@@ -42,7 +42,7 @@ __all__ = ["AOCS", "OCS", "approximate"]
 
 @parameters
 class OCS(Selector):
-    """Every candidate trains, and about k send their update, with the probabilities of least variance. Native weights: cohort."""
+    """Every candidate trains, and about k send their update, drawn for least variance of the aggregate. Native weights: cohort."""
 
     card: ClassVar[Card] = Card(
         source="Chen, Horváth, Richtárik 2020, arXiv:2010.13723",
@@ -86,14 +86,14 @@ class OCS(Selector):
 
 @parameters
 class AOCS(OCS):
-    """Like ocs, with probabilities that need only sums over the clients. Native weights: cohort."""
+    """Optimal client sampling (ocs) with approximate probabilities, which need only sums over the clients. Native weights: cohort."""
 
     card: ClassVar[Card] = Card(
         source="Chen, Horváth, Richtárik 2020, arXiv:2010.13723",
         status="code",
         asks="every candidate to train, and the candidates together for a few sums over the norms of their updates "
         "(n' model downloads, n' trainings)",
-        discloses="sums only, with secure aggregation; here the server learns the norm of its update",
+        discloses="sums only, with secure aggregation; in FedCohort the server learns the norm of its update",
         knows="N_i",
         cost="O(m·j_max)",
     )

@@ -5,13 +5,14 @@ loss of sample j when training first visited it. In round R, over the available 
 utility):
 
     clip    U_i ← min(U_i, the 95% quantile of all U)
-    util_i = (U_i − U_min)/(U_max − U_min) + √(0.1·ln R/L_i),     U_min = 0.999·min U,  L_i the last round with i
+    util_i = (U_i − U_min)/(U_max − U_min) + √(0.1·ln R/L_i),     U_min = 0.999·min U,  L_i the last round in which i was selected
     util_i ← util_i·(T/D_i)^α   if D_i > T                        D_i the time of client i, T the preferred duration
     k_x    = min(|unexplored|, ⌊ε·k + ½⌋),  k_e = min(k − k_x, |explored|),   ε = max(ε·decay^(R−1), ε_min)
     W      = {i: util_i ≥ 0.95·(the k_e-th highest util)};  k_e clients of W are drawn ∝ util, without replacement
     the other clients are drawn from the unexplored ones with probability ∝ 1/D_i, where D_i is the time that the client states
 
-If the explored and unexplored clients are not enough, clients from the blacklist fill the cohort. The first round is random.
+If these clients are not enough, clients from the blacklist (the most often selected, ``blacklist_rounds``) fill the cohort. The first
+round is random.
 
 Pacer: T is a percentile (30) of the durations of all clients. Every W = 20 rounds, it compares prev and cur, the sums over the last
 two windows of W rounds of the mean utility of the exploited clients. ``flat`` (FedScale) raises the percentile by 5 if |cur − prev| ≤
@@ -19,7 +20,7 @@ two windows of W rounds of the mean utility of the exploited clients. ``flat`` (
 
 A selected client that did not train in time (or failed, or reported a utility that is not finite) gets the mean utility of its round,
 so it counts as explored, as in FedScale. Over-commitment is a setting of the server: with ``systems.overcommit = 1.3``, any strategy
-selects 1.3·k clients (k above is then this number), and the slow clients are those that miss the end of the round.
+selects 1.3·k clients (this number is then k in the formulas), and the slow clients are those that miss the end of the round.
 
 If the paper and FedScale's code differ, parameters choose between them. The defaults are the paper's, except for utilities on a
 common scale and the percentiles of the pacer. For FedScale, set ``epsilon_min = 0.3, cut_off = 0.05, pool = 10, clip_quantile = 0.9,

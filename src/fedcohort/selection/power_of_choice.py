@@ -39,7 +39,9 @@ SOURCE = "Cho, Wang, Joshi 2020, arXiv:2010.01243"
 def pool_size(d: int | None, round: Round) -> int:
     """Number of candidates: d, or 2k if d is None, clipped to [k, |A_t|]. Warns if d is below k."""
     if d is not None and d < round.k:
-        warnings.warn(f"d = {d} candidates are fewer than k = {round.k} clients to choose; using d = k", stacklevel=3)
+        warnings.warn(
+            f"selection.d = {d}: fewer candidates than the k = {round.k} clients to select; using d = k", stacklevel=3
+        )
     return min(max(2 * round.k if d is None else d, round.k), len(round.available))
 
 
@@ -80,7 +82,7 @@ class PowerOfChoice(Selector):
 
 @parameters
 class ComputationPowerOfChoice(Selector):
-    """cpow-d: like pow-d, with the loss on one random mini-batch of each candidate. Native weights: uniform."""
+    """cpow-d: of d candidates drawn ∝ N_i, the k with the highest loss on one random mini-batch. Native weights: uniform."""
 
     card: ClassVar[Card] = Card(
         source=SOURCE,
@@ -106,7 +108,7 @@ class ComputationPowerOfChoice(Selector):
 
 @parameters
 class CommunicationPowerOfChoice(Selector):
-    """rpow-d: like pow-d, with the training loss of each candidate's last participation. Native weights: uniform."""
+    """rpow-d: of d candidates drawn ∝ N_i, the k with the highest training loss when they last took part. Native weights: uniform."""
 
     card: ClassVar[Card] = Card(
         source=SOURCE,

@@ -15,8 +15,8 @@ client without known times does E epochs, and so does a client with a computing 
 A tensor is averaged over the clients that sent it (``left_out``, ours); the code averages zeros in its place (``unchanged``). The code
 counts mini-batch steps instead of epochs, and allows 5 passes over the data, which would leave no room for more if E = 5; we allow
 5·E epochs. The code's settings of Oort are ``cut_off = 0.7, clip_quantile = 0.98, epsilon_decay = 0.95, round_threshold = 10``; the
-defaults here are Oort's. The code subtracts the global model from an update that is already relative to it; we use ‖Δ_i‖. Its native
-aggregation weights are ``uniform``.
+defaults here are Oort's. The code subtracts the global model from an update that is already relative to it; we use ‖Δ_i‖. The code's
+native aggregation weights are ``uniform``.
 
 With ``importance_data``, clients draw as many samples per epoch as they have, with replacement, ∝ the loss at the start of the epoch.
 
@@ -62,13 +62,13 @@ class PyramidFL(Oort):
     drop_low: Annotated[float, Ge(0), Le(1)] = 0.1
     """Probability that a tensor is left out, for the client with the largest gradient utility (d_lo)."""
     drop_high: Annotated[float, Ge(0), Le(1)] = 0.6
-    """Probability that a tensor is left out, towards which it grows with the rank (d_hi)."""
+    """Upper limit of the probability that a tensor is left out, approached for the smallest gradient utility (d_hi)."""
     unsent: Literal["left_out", "unchanged"] = "left_out"
     """Treatment of a tensor that was not sent: left_out of the average, or averaged as unchanged (the code)."""
     adaptive_epochs: bool = True
     """Let fast clients train for more epochs while they wait for the slowest."""
     r_max: Annotated[float, Ge(0)] = 10.0
-    """Largest amount that is added to the ratio of epochs."""
+    """Largest number of additional epochs, as a multiple of E (r_max)."""
     beta: Annotated[float, Gt(0), Le(1)] = 1.0
     """Share of the spare time that is used (β); two of the four published configurations use 0.5."""
     importance_data: bool = False

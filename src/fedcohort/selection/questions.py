@@ -132,7 +132,7 @@ class Context(Question):
 
     @property
     def passes(self) -> float:
-        """One pass over the training data, and one over the held-out samples, a quarter as many with an 80/20 split."""
+        """One pass over the training data, and 0.25 for the held-out samples, which are a quarter as many with an 80/20 split."""
         return 1.25
 
 
@@ -177,8 +177,8 @@ class UpdateNorm(Question):
     """‖Δ_i‖₂, the norm of the client's update after this round's local training, and the cost of that training.
 
     Every asked client trains a copy of the model; its memory stays as it was. A client that is then selected sends exactly the
-    update whose norm it reported. An answer is two numbers: the norm over the trainable parameters, and the forward passes of the
-    training.
+    update for which it reported the norm. An answer is two numbers: the norm over the trainable parameters, and the forward passes of
+    the training.
     """
 
     reveals: ClassVar[str] = "the norm of its update"

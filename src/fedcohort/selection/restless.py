@@ -110,8 +110,8 @@ class HiddenMarkov:
 
 
 def _normalized_rows(transitions: Values) -> Values:
-    normalised: Values = transitions / transitions.sum(axis=1, keepdims=True)
-    return normalised
+    normalized: Values = transitions / transitions.sum(axis=1, keepdims=True)
+    return normalized
 
 
 def _predicted(state: State) -> Values:

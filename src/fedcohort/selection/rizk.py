@@ -99,6 +99,5 @@ class Rizk(Selector):
         importance = p * np.where(np.isnan(norms), largest, norms)
         if not importance.any():
             return np.full(len(p), 1 / len(p)), "random: all updates of the available clients were 0"
-        return (1 - self.xi) * importance / importance.sum() + self.xi / len(
-            p
-        ), "successive draws by size × norm per step"
+        q = (1 - self.xi) * importance / importance.sum() + self.xi / len(p)
+        return q, "successive draws by size × norm per step"

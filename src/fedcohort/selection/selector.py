@@ -41,7 +41,7 @@ class Selector:
     gives: ClassVar[frozenset[str]] = frozenset()
     """What all its cohorts provide for weight modes: ``inclusion`` (for ``unbiased``), ``weights`` (for ``cohort``)."""
     variable_size: ClassVar[bool] = False
-    """True if a cohort can have other than min(k, number of available clients) members; then rule R1 does not fill it up."""
+    """True if a cohort can have more or fewer than min(k, number of available clients) members; rule R1 then adds no clients."""
 
     def declare(
         self,
@@ -125,7 +125,7 @@ def _with_notes(why: Why | None, clients: Indices, notes: list[str]) -> Why | No
 
 
 def _check_clients(cohort: Cohort, clients: Indices, round: Round, variable_size: bool, where: str) -> None:
-    """Clients are distinct, available, and as many as wanted."""
+    """Refuse clients that occur twice, are not available, or are too few or too many."""
     # If the cohort is exactly the available clients, it is distinct and available: the common case needs no sort.
     if not np.array_equal(clients, round.available):
         if (np.diff(np.sort(clients)) == 0).any():
@@ -154,13 +154,13 @@ _LIMITS: dict[str, tuple[type, float, float]] = {
 
 
 def _check_numbers(cohort: Cohort, where: str) -> None:
-    """Ids and counts are integers, and every array lies within its limits; fractions are refused, not truncated."""
+    """Refuse ids and counts that are not integers (they are not truncated), and values outside their limits."""
     ids = np.asarray(cohort.clients)
     if len(ids):
         _check_integers(ids, "clients", where)
     if cohort.why is not None and len(cohort.why.scores) != len(cohort.why.candidates):
         raise UsageError(
-            f"{where}: Why.scores has {len(cohort.why.scores)}, not one float for each of {len(cohort.why.candidates)} candidates"
+            f"{where}: Why.scores has {len(cohort.why.scores)} entries for {len(cohort.why.candidates)} candidates; give one for each"
         )
     for name, (kind, low, high) in _LIMITS.items():
         values = getattr(cohort, name)
@@ -172,7 +172,7 @@ def _check_numbers(cohort: Cohort, where: str) -> None:
         outside = ~(np.isfinite(values) & (values >= low) & (values <= high))
         if outside.any():
             first = np.flatnonzero(outside)[0]
-            limits = f"at least {low:g}" if np.isinf(high) else f"within {low:g} and {high:g}"
+            limits = f"at least {low:g}" if np.isinf(high) else f"between {low:g} and {high:g}"
             raise UsageError(
                 f"{where}: Cohort.{name} of client {ids[first]} is {values[first]}; must be finite and {limits}"
             )
@@ -180,4 +180,4 @@ def _check_numbers(cohort: Cohort, where: str) -> None:
 
 def _check_integers(values: np.ndarray[Any, Any], name: str, where: str) -> None:
     if not np.issubdtype(values.dtype, np.integer):
-        raise UsageError(f"{where}: Cohort.{name} are {values.dtype}, not whole numbers: {values[:5].tolist()}")
+        raise UsageError(f"{where}: Cohort.{name} is {values[:5].tolist()}, {values.dtype}; must be integers")

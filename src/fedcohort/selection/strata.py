@@ -22,11 +22,9 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.selection.inputs import Census, Round
 
-__all__ = ["TRAITS", "Trait", "check_given", "strata", "strata_by_speed"]
+__all__ = ["Trait", "check_given", "strata", "strata_by_speed"]
 
 Trait = Literal["given", "dominant_label", "label_cluster", "size_quantile", "speed_quantile"]
-
-TRAITS: tuple[Trait, ...] = ("given", "dominant_label", "label_cluster", "size_quantile", "speed_quantile")
 
 _RESTARTS = 4
 """Number of k-means runs, of which the one with the smallest distortion is used; a single run above 100,000 clients."""

@@ -1,4 +1,4 @@
-"""Stratified sampling: k seats are allocated to groups of similar clients, and filled at random inside each group.
+"""Stratified sampling: k seats (places in the cohort) are allocated to groups of similar clients, and filled at random in each.
 
 1. strata G_1 … G_H, see ``by``; only available clients count, and a stratum without available clients is skipped
 2. quotas q_h = k·v_h/Σv, with the weight v_h of a stratum
@@ -10,7 +10,7 @@
 
 With ``min_one`` and k ≥ H, every stratum first gets one seat, and the other k − H seats are allocated as above. No stratum gets more
 seats than it has available clients; surplus seats go to the others by the same rule. With k < H, k strata are drawn without
-replacement, stratum h with probability min(1, c·v_h), and one client from each of them.
+replacement, stratum h with probability min(1, c·v_h) where c makes these sum to k, and one client from each of them.
 
 For ``weights = "unbiased"``, the inclusion probability of client i is n_h/|G_h| (with k < H, the probability of its stratum divided by
 |G_h|), which gives the Horvitz-Thompson weight p_i·|G_h|/n_h. It is unbiased if every stratum can get a seat, which is not certain
@@ -18,7 +18,7 @@ without ``min_one`` or with Neyman allocation. The weights for ``weights = "coho
 a_i ∝ N_i·|G_h|/n_h.
 
 σ_h needs two losses. A stratum with fewer gets the mean σ of the others, and if no σ is known or all are 0, Neyman allocation is
-proportional. This is ours, and so is v_h instead of |G_h| as the weight of a stratum if k < H (with the default allocation they are
+proportional. This is ours. For k < H, drawing strata by v_h instead of |G_h| is also ours (with the default allocation, they are
 equal).
 
 "Client Selection in Federated Learning on Non-IID Data using Conformal Prediction" (master's thesis, Aalborg University, 2023),
@@ -51,8 +51,8 @@ class Stratified(Selector):
         source="CP thesis, section 4.2 (idea)",
         status="ours",
         asks="all clients for the trait that defines their stratum, once; participants for their training loss if allocation = neyman",
-        discloses="its label histogram (dominant_label and label_cluster; the former needs its largest class only), or the trait that "
-        "by names; its training loss if allocation = neyman",
+        discloses="its label histogram if by is label_cluster or dominant_label (which needs its largest class only); otherwise the "
+        "trait that by names; its training loss if allocation = neyman",
         knows="the trait of every client: label histograms, N_i, durations, or labels that the experiment gives",
         cost="O(m); k-means once for label_cluster",
     )
@@ -70,7 +70,7 @@ class Stratified(Selector):
     allocation: Literal["proportional", "equal", "neyman"] = "proportional"
     """Allocation of seats to strata: proportional to size, equal, or neyman (size times spread of the last losses)."""
     min_one: bool = True
-    """Give every stratum one seat first, if there are enough seats."""
+    """Give every stratum one seat first, if k is at least the number of strata."""
 
     def setup(self, census: Census) -> None:
         """Start without strata: the first round forms them, because that may be random."""

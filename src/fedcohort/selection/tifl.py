@@ -18,7 +18,7 @@ uniformly. If they are fewer than k, clients of the nearest tiers fill the cohor
 Clients that did not report a speed belong to no tier, and are selected only if the other clients are not enough.
 
 Chai et al., "TiFL: A Tier-based Federated Learning System", HPDC 2020, arXiv:2001.09249; code WwZzz/easyFL,
-flgo/algorithm/TiFL.py. They do not state the size of the credits; we use credit·(tiers − j) for tier j.
+flgo/algorithm/TiFL.py. The authors do not state the size of the credits; we use credit·(tiers − j) for tier j.
 """
 
 from typing import Annotated, ClassVar, Literal

@@ -67,9 +67,9 @@ class UCB(Selector):
         i, n = round.available, round.of(self.selections)
         mean = round.of(self.mean_rewards)
         log_s = max(0.0, math.log(self.selections.sum() + 1e-10))
-        bonus = (self.c * np.sqrt(log_s / (np.arange(n.max() + 1) + 1e-10)))[
-            n
-        ]  # one root per value of n, because many clients share a value
+        # Many clients share a value of n, so the root is computed once per value.
+        bonus_of_count = self.c * np.sqrt(log_s / (np.arange(n.max() + 1) + 1e-10))
+        bonus = bonus_of_count[n]
         scores = mean + bonus
         if round.t <= self.initial_rounds:
             clients, note = round.sample(round.k), "random: first rounds"

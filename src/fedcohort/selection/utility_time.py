@@ -58,7 +58,7 @@ class UtilityTime(Selector):
         super().setup(census)
         if census.histogram is None:
             raise UsageError(
-                "selection.name = 'utility_time': the census has no label histograms, from which it computes the utility of clients"
+                "selection.name = 'utility_time': it computes the utility of clients from label histograms; give Census.histogram"
             )
         if self.target_class is not None:
             classes = np.flatnonzero(census.histogram.sum(axis=0))

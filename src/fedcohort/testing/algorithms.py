@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from typing import Literal
 
@@ -26,7 +26,7 @@ from fedcohort.testing.base import (
     check_model_state,
     clone,
     during,
-    everybody,
+    members_of,
     require,
     server_tools,
     small_federation,
@@ -99,7 +99,7 @@ def _learn(
         clients = [HEALTHY[(t + i) % len(HEALTHY)] for i in range(3)]
         with during(where):
             updates = list(engine.train(model, t, Cohort(np.array(clients)), algorithm))
-            members = everybody(clients, t, engine.trainable)
+            members = members_of(clients, t, engine.trainable)
             new = algorithm.aggregate(model, iter(copy.deepcopy(updates)), members)
             engine.commit(clients)
             pack(algorithm.broadcast())
@@ -116,7 +116,7 @@ def _check_rounds(make: Callable[[], Algorithm], precision: Precision) -> None:
         model, _ = _learn(straight, engine, engine.initial_model(), [1, 2])
         with during(f"{name}: saving its state"):
             saved = pack({"model": model, "algorithm": straight.state_dict(), "engine": engine.state_dict()})
-        same = straight.aggregate(model, iter(()), everybody([]))
+        same = straight.aggregate(model, iter(()), members_of([]))
         require(bits(same) == bits(model), f"{name}: no update was admitted, but the model changed (R10)")
         state = pack({"": straight.state_dict()})
         require(
@@ -125,9 +125,8 @@ def _check_rounds(make: Callable[[], Algorithm], precision: Precision) -> None:
         )
         expected, _ = _learn(straight, engine, model, [3, 4])
     resumed = make()
-    with closing(
-        _build_engine(make(), precision)
-    ) as engine:  # the client half may run elsewhere: it has parameters, but no server state
+    # The client half may run in another process, where it has its parameters but no server state.
+    with closing(_build_engine(make(), precision)) as engine:
         loaded = unpack(saved)
         with during(f"{name}: loading its state"):
             resumed.load_state_dict(loaded["algorithm"])
@@ -148,7 +147,7 @@ def _check_merging(make: Callable[[], Algorithm], precision: Precision) -> None:
     with closing(_build_engine(algorithm, precision)) as engine:
         model = engine.initial_model()
         _, updates = _learn(algorithm, engine, model, [1])
-        members = everybody([update.client for update in updates], 1, engine.trainable)
+        members = members_of([update.client for update in updates], 1, engine.trainable)
 
     def inputs() -> list[bytes]:
         return [bits(model), *(bits(update.state) for update in updates), *(pack(update.extra) for update in updates)]
@@ -195,14 +194,14 @@ def _check_stacked(make: Callable[[], Algorithm]) -> None:
             with during(f"{name}, round {t}"):
                 epochs = np.array([1, 3, 2, 0, 2, 2, 1])[: len(clients)]
                 cohort = Cohort(np.array(clients), epochs=epochs)
-                one, other = (
+                one_by_one, stacked = (
                     list(engine.train(model, t, cohort, algorithm))
                     for engine, algorithm in zip(engines, algorithms, strict=True)
                 )
-                for update, stacked in zip(one, other, strict=True):
-                    compare_updates(update, stacked, f"{name}, round {t}, client {update.client}")
-                trained = [update for update in one if update.failure is None]
-                members = everybody([update.client for update in trained], t, engines[0].trainable)
+                for update, in_stack in zip(one_by_one, stacked, strict=True):
+                    compare_updates(update, in_stack, f"{name}, round {t}, client {update.client}")
+                trained = [update for update in one_by_one if update.failure is None]
+                members = members_of([update.client for update in trained], t, engines[0].trainable)
                 new = algorithms[0].aggregate(model, iter(copy.deepcopy(trained)), members)
                 algorithms[1].aggregate(model, iter(copy.deepcopy(trained)), members)
                 for engine in engines:
@@ -210,25 +209,31 @@ def _check_stacked(make: Callable[[], Algorithm]) -> None:
             model = new
 
 
-def compare_updates(one: Update, other: Update, where: str) -> None:
+def compare_updates(expected: Update, actual: Update, where: str) -> None:
     """Check that two updates are equal: counts exactly, tensors and reports to 7 digits."""
     for field in ("client", "num_samples", "steps", "passes", "work", "sent", "failure"):
-        found, wanted = getattr(other, field), getattr(one, field)
-        require(found == wanted, f"{where}: {field} is {found}, not {wanted}")
-    groups = {"state": (one.state, other.state)}
-    require(one.extra.keys() == other.extra.keys(), f"{where}: sends {sorted(other.extra)}, not {sorted(one.extra)}")
-    groups |= {kind: (one.extra[kind], other.extra[kind]) for kind in one.extra}
-    for kind, (wanted, found) in groups.items():
-        require(list(wanted) == list(found), f"{where}: {kind} has {sorted(found)}, not {sorted(wanted)}")
-        for key, value in wanted.items():
-            alike = found[key].shape == value.shape and found[key].dtype == value.dtype
-            require(alike, f"{where}: {kind}, {key}: shape or dtype differs")
-            close = torch.allclose(found[key], value, rtol=1e-7, atol=1e-9)
-            require(close, f"{where}: {kind}, {key}: differs by {(found[key] - value).abs().max():.3g}")
-    require(one.report.keys() == other.report.keys(), f"{where}: reports {sorted(other.report)}")
-    for key, reported in one.report.items():
-        close = math.isclose(other.report[key], reported, rel_tol=1e-7)
-        require(close, f"{where}: reports {key} {other.report[key]}, not {reported}")
+        value, wanted = getattr(actual, field), getattr(expected, field)
+        require(value == wanted, f"{where}: {field} is {value}, not {wanted}")
+    kinds, wanted_kinds = sorted(actual.extra), sorted(expected.extra)
+    require(kinds == wanted_kinds, f"{where}: sends {kinds}, not {wanted_kinds}")
+    _compare_tensors(expected.state, actual.state, f"{where}: state")
+    for kind, tensors in expected.extra.items():
+        _compare_tensors(tensors, actual.extra[kind], f"{where}: {kind}")
+    names, wanted_names = sorted(actual.report), sorted(expected.report)
+    require(names == wanted_names, f"{where}: reports {names}, not {wanted_names}")
+    for key, reported in expected.report.items():
+        close = math.isclose(actual.report[key], reported, rel_tol=1e-7)
+        require(close, f"{where}: reports {key} {actual.report[key]}, not {reported}")
+
+
+def _compare_tensors(expected: Mapping[str, torch.Tensor], actual: Mapping[str, torch.Tensor], where: str) -> None:
+    require(list(actual) == list(expected), f"{where} has {sorted(actual)}, not {sorted(expected)}")
+    for key, wanted in expected.items():
+        value = actual[key]
+        alike = value.shape == wanted.shape and value.dtype == wanted.dtype
+        require(alike, f"{where}, {key}: shape or dtype differs")
+        close = torch.allclose(value, wanted, rtol=1e-7, atol=1e-9)
+        require(close, f"{where}, {key}: differs by {(value - wanted).abs().max():.3g}")
 
 
 def _check_streaming(algorithm: Algorithm, model: ModelState, update: Update) -> None:
@@ -236,16 +241,16 @@ def _check_streaming(algorithm: Algorithm, model: ModelState, update: Update) ->
 
     def stream() -> Iterator[Update]:
         for _ in range(12):
-            one = copy.deepcopy(update)
-            alive.append(weakref.ref(next(iter(one.state.values()))))
+            copied = copy.deepcopy(update)
+            alive.append(weakref.ref(next(iter(copied.state.values()))))
             held = sum(reference() is not None for reference in alive)
             complaint = (
                 f"{type(algorithm).__name__}: keeps {held} updates in memory; fold them one by one, or set keeps_models"
             )
             require(held <= 4, complaint)
-            yield one
+            yield copied
 
-    algorithm.aggregate(model, stream(), everybody([update.client]))
+    algorithm.aggregate(model, stream(), members_of([update.client]))
 
 
 def _check_mean(make: Callable[[], Algorithm], dtype: torch.dtype) -> None:
@@ -261,14 +266,17 @@ def _check_mean(make: Callable[[], Algorithm], dtype: torch.dtype) -> None:
     ]
 
     def merge(updates: Iterable[Update]) -> ModelState:
-        return make().aggregate(start, iter(updates), everybody([0, 1, 2]))
+        return make().aggregate(start, iter(updates), members_of([0, 1, 2]))
 
-    one = updates[0].state
-    alike = [dataclasses.replace(update, state=clone(one)) for update in updates * 4]
-    require(bits(merge(alike)) == bits(one), f"{name}: the mean of identical models is not that model")
-    require(bits(merge(updates[:1])) == bits(one), f"{name}: the mean of one model is not that model")
-    mean, back = merge(updates), merge(updates[::-1])
-    require(torch.allclose(mean["w"], back["w"], rtol=1e-6, atol=1e-7), f"{name}: the order of updates matters")
+    model = updates[0].state
+    alike = [dataclasses.replace(update, state=clone(model)) for update in updates * 4]
+    require(bits(merge(alike)) == bits(model), f"{name}: the mean of identical models is not that model")
+    require(bits(merge(updates[:1])) == bits(model), f"{name}: the mean of one model is not that model")
+    mean, reversed_mean = merge(updates), merge(updates[::-1])
+    require(
+        torch.allclose(mean["w"], reversed_mean["w"], rtol=1e-6, atol=1e-7),
+        f"{name}: the order of updates changes the mean by more than rounding",
+    )
     counter = mean["seen"]
     fine = counter.dtype == torch.int64 and int(counter) == 9
-    require(fine, f"{name}: integer entries stay integers and take the maximum, 9; got {counter}")
+    require(fine, f"{name}: an integer entry must stay an integer and become the maximum, 9, not {counter}")

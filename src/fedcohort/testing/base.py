@@ -21,8 +21,7 @@ from fedcohort.models import Model
 
 __all__ = [
     "BROKEN", "HEALTHY", "HELD_OUT", "NAN", "SIZES", "ControlVariates", "bits", "check_card", "check_described", "check_model_state",
-    "clone", "during", "everybody", "require", "server_tools",
-    "small_federation",
+    "clone", "during", "members_of", "require", "server_tools", "small_federation",
 ]  # fmt: skip
 
 
@@ -43,23 +42,26 @@ def during(what: str) -> Iterator[None]:
         raise AssertionError(f"{what}: raised {type(error).__name__}: {error}") from error
 
 
-def check_described(thing: object) -> None:
+def check_described(plugin: object) -> None:
     """Check that the parameters are declared, and that each has a docstring."""
-    cls = type(thing)
+    cls = type(plugin)
     require(hasattr(cls, "__pydantic_fields__"), f"{cls.__name__}: mark the class with @parameters")
     for parameter in describe(cls):
         where = f"{cls.__name__}.{parameter.name}"
         require(parameter.doc.strip(), f"{where}: write a docstring under the field; the documentation prints it")
 
 
-def check_card(thing: Any) -> None:
+def check_card(plugin: Any) -> None:
     """Check that the class has a complete card."""
-    where = f"{type(thing).__name__}.card"
-    card = getattr(thing, "card", None)
+    where = f"{type(plugin).__name__}.card"
+    card = getattr(plugin, "card", None)
     if not isinstance(card, Card):
-        raise AssertionError(f"{where}: the class needs a Card with its source and status")
+        raise AssertionError(f"{where}: is missing; give the class a Card with its source and status")
     for field in dataclasses.fields(Card):
-        require(getattr(card, field.name).strip(), f"{where}.{field.name}: is empty")
+        require(
+            getattr(card, field.name).strip(),
+            f"{where}.{field.name}: is empty; write a text, or leave it out for the default",
+        )
     require(card.status in ("paper", "code", "ours"), f"{where}.status = {card.status!r}: use paper, code or ours")
 
 
@@ -96,7 +98,7 @@ HEALTHY = (6, 0, 3, 1, 7, 2, 4)
 HELD_OUT = 2
 """Number of samples that each client holds out of its training."""
 NAN, BROKEN = 8, 9
-"""A client whose training overflows, and a client whose data raise an error."""
+"""A client with a training that overflows, and a client with data that raise an error."""
 
 
 def small_federation(sizes: Sequence[int] = SIZES, *, trouble: bool = True) -> Federation:
@@ -131,7 +133,7 @@ def server_tools(model: Model) -> ServerTools:
     )
 
 
-def everybody(clients: Sequence[int], t: int = 1, trainable: frozenset[str] | None = None) -> Members:
+def members_of(clients: Sequence[int], t: int = 1, trainable: frozenset[str] | None = None) -> Members:
     """The members of round ``t`` with these clients, with everything that any weight mode needs."""
     return Members(
         num_clients=len(SIZES),

@@ -18,8 +18,9 @@ __all__ = ["check_model", "check_partition"]
 
 
 def check_partition(make: Callable[[], Rule], *, complete: bool = True) -> None:
-    """Check a partition rule: no sample has two owners, each client has ``min_size`` samples or more, and a seed gives one partition.
+    """Check the contract of a partition rule.
 
+    No sample belongs to two clients, each client has ``min_size`` samples or more, and a seed gives one partition.
     A rule may refuse some numbers of clients with a UsageError, but not all of them.
 
     Args:
@@ -43,11 +44,14 @@ def check_partition(make: Callable[[], Rule], *, complete: bool = True) -> None:
         again = partition(make(), labels.copy(), m, seed, writers.copy())
         same = np.array_equal(split.order, again.order) and np.array_equal(split.offsets, again.offsets)
         require(same, f"{where}: the same seed gave two partitions; draw from rng only")
-        require(len(np.unique(split.order)) == len(split.order), f"{where}: a sample has two owners")
+        require(len(np.unique(split.order)) == len(split.order), f"{where}: a sample belongs to two clients")
         lost = len(labels) - len(split.order)
         require(lost == 0 or not complete, f"{where}: {lost} samples belong to no client")
-        require(split.num_clients == m, f"{where}: {split.num_clients} clients")
-        require(split.sizes.min() >= rule.min_size, f"{where}: a client has {split.sizes.min()} samples")
+        require(split.num_clients == m, f"{where}: the partition has {split.num_clients} clients")
+        require(
+            split.sizes.min() >= rule.min_size,
+            f"{where}: a client has {split.sizes.min()} samples, less than min_size = {rule.min_size}",
+        )
         held = np.stack([np.bincount(labels[split.samples(i)], minlength=10) for i in range(m)])
         require(
             np.array_equal(describe(labels, split, 10).counts, held), f"{where}: the counts do not match the partition"
@@ -69,8 +73,8 @@ def check_model(make: Callable[[], Model], *, shape: tuple[int, ...] = (1, 8, 8)
         require(bits(module.state_dict()) != bits(other.state_dict()), f"{name}: two seeds gave the same initial model")
         for dtype in (torch.float32, torch.float64):
             logits = module.to(dtype)(features.to(dtype))
-            found, wanted = f"{logits.dtype} {list(logits.shape)}", f"{dtype} {[7, num_classes]}"
-            require(found == wanted, f"{name}: logits are {found}, not {wanted}")
+            actual, wanted = f"{logits.dtype} {list(logits.shape)}", f"{dtype} {[7, num_classes]}"
+            require(actual == wanted, f"{name}: logits are {actual}, not {wanted}")
             require(torch.isfinite(logits).all(), f"{name}: logits are not finite")
         logits.square().sum().backward()
         idle = [key for key, value in module.named_parameters() if value.requires_grad and value.grad is None]

@@ -22,6 +22,7 @@ __all__ = ["check_answers", "check_evaluation"]
 
 
 def check_answers(engine: Engine, model: ModelState) -> None:
+    """Check that answers have the right form, do not depend on other clients, and agree with the training that follows."""
     clients = np.array(HEALTHY)
     losses = engine.answer(model, 1, LocalLoss(), clients)
     fine = losses.dtype == np.float64 and losses.shape == clients.shape
@@ -33,9 +34,14 @@ def check_answers(engine: Engine, model: ModelState) -> None:
         "answer: no client was asked, so there must be no answer",
     )
     accuracies = engine.answer(model, 1, LocalAccuracy(), clients)
-    require(bool(((accuracies >= 0) & (accuracies <= 1)).all()), f"answer: accuracies {accuracies} outside [0, 1]")
+    require(
+        bool(((accuracies >= 0) & (accuracies <= 1)).all()), f"answer: accuracies {accuracies}; must be within [0, 1]"
+    )
     norms = engine.answer(model, 1, GradientNorm(), clients)
-    require(bool((np.isfinite(norms) & (norms > 0)).all()), f"answer: norms of gradients {norms}")
+    require(
+        bool((np.isfinite(norms) & (norms > 0)).all()),
+        f"answer: norms of gradients {norms}; must be finite and above 0",
+    )
     for algorithm in (ControlVariates(), None):
         trial = engine.answer(model, 1, UpdateNorm(), clients, algorithm)
         require(trial.shape == (len(clients), 2), f"answer: {list(trial.shape)}, not two numbers for each client")
@@ -50,11 +56,15 @@ def check_answers(engine: Engine, model: ModelState) -> None:
 
 
 def check_evaluation(engine: Engine, model: ModelState) -> None:
+    """Check that evaluations count every sample of the two sets, and refuse other sets."""
     for split, size in (("validation", 40), ("test", 150)):
         evaluation = engine.evaluate(model, split)
         total = evaluation.total
         fine = total.shape == (3,) and total.sum() == size and (evaluation.right <= total).all()
-        require(fine and math.isfinite(evaluation.loss), f"evaluate({split!r}) of {size} samples: {evaluation}")
+        require(
+            fine and math.isfinite(evaluation.loss),
+            f"evaluate({split!r}): must count {size} samples by class and have a finite loss, not {evaluation}",
+        )
     _check_evaluation_beside(engine, model)
     try:
         engine.evaluate(model, "train")

@@ -90,56 +90,61 @@ def check_shares(engine: Engine, model: ModelState) -> None:
     """Check that whole tensors are left out, by client and round, and that the reported norm is that of the whole update."""
     clients = HEALTHY[:5]
 
-    def sent(share: float, t: int = 1, clients: Sequence[int] = clients) -> list[dict[str, Any]]:
+    def with_share(share: float, t: int = 1, clients: Sequence[int] = clients) -> list[dict[str, Any]]:
         cohort = Cohort(np.array(clients, dtype=np.int64), share=np.full(len(clients), share))
         return [as_plain(update) for update in engine.train(model, t, cohort, ControlVariates())]
 
-    whole, half, nothing = trained(engine, model, 1, clients), sent(0.5), sent(0.0)
-    names = {name for name in model if name in engine.trainable}
-    for u, before, none in zip(half, whole, nothing, strict=True):
-        where = f"train, share 0.5, client {u['client']}"
-        there = names & set(u["sent"])
-        kept = {name: (before["state"] if name in there else model)[name] for name in names}
-        found = {name: u["state"][name] for name in names}
-        require(
-            bits(found) == bits(kept),
-            f"{where}: must hold the tensors that were sent, and the received tensors in place of the others",
-        )
-        norms = [float((before["state"][name].double() - model[name].double()).norm()) for name in names]
-        norm = u["report"].get("update_norm", math.nan)
-        require(
-            math.isclose(norm, math.hypot(*norms), rel_tol=1e-6),
-            f"{where}: update_norm {norm} is not the norm of the whole update",
-        )
-        alike = {**u["report"], "update_norm": 0.0} == {**before["report"], "update_norm": 0.0}
-        require(alike and u["steps"] == before["steps"], f"{where}: sending fewer tensors changed the training")
-        require(not names & set(none["sent"]), f"train, share 0, client {u['client']}: sent {none['sent']}")
-    patterns = {tuple(u["sent"]) for t in range(1, 5) for u in sent(0.5, t)}
+    without_share, half, nothing = trained(engine, model, 1, clients), with_share(0.5), with_share(0.0)
+    for u, whole in zip(half, without_share, strict=True):
+        _check_half_update(u, whole, model, engine.trainable)
+    for u in nothing:
+        sent = engine.trainable & set(u["sent"])
+        require(not sent, f"train, share 0, client {u['client']}: sent {sorted(sent)}")
+    patterns = {tuple(u["sent"]) for t in range(1, 5) for u in with_share(0.5, t)}
     require(len(patterns) > 1, f"train, share 0.5: every client sends the same tensors in every round: {patterns}")
     require(
-        alike_updates(sent(0.5, clients=clients[::-1])[::-1], half),
+        alike_updates(with_share(0.5, clients=clients[::-1])[::-1], half),
         "train, share 0.5: the tensors sent depend on the position in the cohort",
     )
-    everything = sent(1.0)
+    everything = with_share(1.0)
     require(all(set(u["sent"]) == set(model) for u in everything), "train, share 1: a tensor was left out")
     complaint = "train, share 1: differs from the update without a share"
-    states = [[u["state"] for u in updates] for updates in (everything, whole)]
+    states = [[u["state"] for u in updates] for updates in (everything, without_share)]
     require(pack({"": states[0]}) == pack({"": states[1]}), complaint)
 
 
+def _check_half_update(u: dict[str, Any], whole: dict[str, Any], model: ModelState, trainable: frozenset[str]) -> None:
+    """Check an update of share 0.5 against the ``whole`` update of the same client, which started from ``model``."""
+    where = f"train, share 0.5, client {u['client']}"
+    names = sorted(trainable & set(model))
+    expected = {name: (whole["state"] if name in u["sent"] else model)[name] for name in names}
+    require(
+        bits({name: u["state"][name] for name in names}) == bits(expected),
+        f"{where}: must hold the tensors that were sent, and the received tensors in place of the others",
+    )
+    norms = [float((whole["state"][name].double() - model[name].double()).norm()) for name in names]
+    norm = u["report"].get("update_norm", math.nan)
+    require(
+        math.isclose(norm, math.hypot(*norms), rel_tol=1e-6),
+        f"{where}: update_norm {norm} is not the norm of the whole update",
+    )
+    alike = {**u["report"], "update_norm": 0.0} == {**whole["report"], "update_norm": 0.0}
+    require(alike and u["steps"] == whole["steps"], f"{where}: sending fewer tensors changed the training")
+
+
 def check_stops(engine: Engine, model: ModelState) -> None:
-    """Check that a stopping rule ends training after whole epochs, and that the update reports how many there were and why."""
-    found = [as_plain(update) for update in engine.train(model, 1, stopping_cohort(HEALTHY), ControlVariates())]
-    used = [int(u["report"].get("epochs", 0)) for u in found]
+    """Check that a stopping rule ends training after whole epochs, and that the update reports the number of epochs and the reason."""
+    stopped = [as_plain(update) for update in engine.train(model, 1, stopping_cohort(HEALTHY), ControlVariates())]
+    used = [int(u["report"].get("epochs", 0)) for u in stopped]
     require(
         {1, 6} < set(used),
         f"train, stop: all clients used the same number of epochs, or the epochs were not counted: {used}",
     )
     plain = trained(engine, model, 1, HEALTHY, epochs=used)
-    for u, same in zip(found, plain, strict=True):
+    for u, same in zip(stopped, plain, strict=True):
         where = f"train, stop, client {u['client']}"
-        said = {"q_hat", "set_size", "done", "calibration", "epochs"}
-        require(said <= set(u["report"]), f"{where}: reports {sorted(u['report'])}, not {sorted(said)}")
+        expected = {"q_hat", "set_size", "done", "calibration", "epochs"}
+        require(expected <= set(u["report"]), f"{where}: reports {sorted(u['report'])}, not {sorted(expected)}")
         require(
             u["report"]["done"] == float(u["report"]["q_hat"] <= 0.723),
             f"{where}: the report 'done' does not agree with 'q_hat': {u['report']}",
@@ -163,7 +168,10 @@ def check_overflow(engine: Engine, model: ModelState) -> None:
     cohort = Cohort(np.array([HEALTHY[0], NAN, *HEALTHY[1:3]]))
     first, ill, *rest = engine.train(model, 1, cohort, ControlVariates())
     require(not is_finite(ill), f"train: client {NAN} overflows, but its update is finite")
-    require(all(map(math.isfinite, ill.report.values())), f"train: client {NAN} reports {ill.report}")
+    require(
+        all(map(math.isfinite, ill.report.values())),
+        f"train: client {NAN} reports {ill.report}; must leave out numbers that are not finite",
+    )
     complaint = f"train: NaN in client {NAN} changed the updates of other clients"
     require(alike_updates([as_plain(update) for update in (first, *rest)], healthy), complaint)
     losses = engine.answer(model, 1, LocalLoss(), np.array([HEALTHY[0], NAN, HEALTHY[1]]))
@@ -187,10 +195,10 @@ def check_errors(engine: Engine, model: ModelState) -> None:
             require(error.__cause__ is not None, f"{what}: a ClientError must chain its cause")
         except Exception as error:
             raise AssertionError(
-                f"{what}: client {BROKEN} raises an error, but {type(error).__name__} came out"
+                f"{what}: client {BROKEN} raises an error, but the engine raised {type(error).__name__}, not ClientError"
             ) from error
         else:
-            raise AssertionError(f"{what}: client {BROKEN} raises an error, but nothing came out")
+            raise AssertionError(f"{what}: client {BROKEN} raises an error, but the engine raised none")
         require(
             alike_updates(trained(engine, model, 1, HEALTHY[:3]), healthy),
             f"{what}: the engine no longer works after a client's error",
@@ -218,13 +226,13 @@ def check_memory(engine: Engine, fresh: Engine, model: ModelState) -> None:
     engine.load_state_dict({})
     require(
         alike_updates(trained(engine, model, 1, clients), before),
-        "load_state_dict: memory that was not loaded is still there",
+        "load_state_dict: memory that was not loaded is still kept",
     )
 
 
 @parameters
 class Footprints(Algorithm):
-    """FedAvg that writes a file for every trained client, which shows across processes how far an engine trains ahead."""
+    """FedAvg that writes a file for every trained client, so that a check can count trained clients in all processes."""
 
     folder: str
     """Folder of the files."""

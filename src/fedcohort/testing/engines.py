@@ -21,7 +21,7 @@ from fedcohort.testing.base import (
     ControlVariates,
     bits,
     during,
-    everybody,
+    members_of,
     require,
     small_federation,
 )
@@ -90,9 +90,9 @@ def check_engine(make: MakeEngine) -> None:
         expected = _scenario(build(LocalEngine, 1, training=double))
         _compare(_scenario(build(training=double)), expected, "in double precision")
 
-        engine, other = build(), build(workers=3, seed=4)
+        engine, another_seed = build(), build(workers=3, seed=4)
         model = engine.initial_model()
-        require(bits(other.initial_model()) != bits(model), "initial_model: two seeds gave the same model")
+        require(bits(another_seed.initial_model()) != bits(model), "initial_model: two seeds gave the same model")
         check_cohorts(engine, model)
         check_shares(engine, model)
         check_stops(engine, model)
@@ -125,7 +125,7 @@ def _scenario(engine: Engine) -> dict[str, Any]:
         results[f"round {t}, norms of updates"] = engine.answer(model, t, UpdateNorm(), asked, algorithm)
         updates = list(engine.train(model, t, Cohort(np.array(clients)), algorithm))
         results[f"round {t}, updates"] = [as_plain(update) for update in updates]
-        model = algorithm.aggregate(model, (u for u in updates if u.client in admitted), everybody(admitted))
+        model = algorithm.aggregate(model, (u for u in updates if u.client in admitted), members_of(admitted))
         engine.commit(admitted)
         results[f"round {t}, model"] = model
         for split in ("validation", "test"):

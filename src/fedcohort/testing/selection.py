@@ -24,7 +24,7 @@ NEEDS = {"histogram", "validation", "holdout", "update_norm", "update"}
 
 @dataclass(frozen=True)
 class World:
-    """A simulated federation for a strategy. It is a function of the round, so that a resumed run meets the same federation."""
+    """A simulated federation for a strategy. It is a function of the round, so that a resumed run gets the same federation."""
 
     name: str
     m: int = 12
@@ -68,9 +68,10 @@ WORLDS = (
 def check_selector(make: Callable[[], Selector]) -> None:
     """Check the contract of :class:`fedcohort.selection.Selector`.
 
-    The strategy plays against small federations: few or no clients available, no answers, ties, zeros, failures, clients without
-    samples, k = m, one client. It must select distinct available clients in the right number, with reasons; the same generator must
-    give the same selection; a resumed strategy must continue as if it had not stopped; and the strategy must not change its inputs.
+    The strategy selects in small simulated federations: few or no clients available, no answers, ties, zeros, failures, clients
+    without samples, k = m, one client. It must select distinct available clients in the right number, with reasons; the same generator
+    must give the same selection; a resumed strategy must continue as if it had not stopped; and the strategy must not change its
+    inputs.
 
     Args:
         make: returns a new strategy.
@@ -101,10 +102,11 @@ def check_selector(make: Callable[[], Selector]) -> None:
         complaint = f"{where}: resumed after round {HALF}, it selects {rest} instead of {straight[HALF:]}"
         require(rest == straight[HALF:], f"{complaint}; state_dict() must hold everything that select() uses")
     if "validation" not in selector.needs:
-        told, untold = _ready(make, WORLDS[0]), _ready(make, WORLDS[0])
-        same = _play(told, WORLDS[0], range(1, ROUNDS + 1), told=True) == _play(untold, WORLDS[0], range(1, ROUNDS + 1))
+        validated, unvalidated = _ready(make, WORLDS[0]), _ready(make, WORLDS[0])
+        rounds = range(1, ROUNDS + 1)
+        same = _play(validated, WORLDS[0], rounds, validation=True) == _play(unvalidated, WORLDS[0], rounds)
         require(
-            same and pack(told.state_dict()) == pack(untold.state_dict()),
+            same and pack(validated.state_dict()) == pack(unvalidated.state_dict()),
             f"{type(selector).__name__}: learns from validation, which it receives only with 'validation' in needs",
         )
 
@@ -125,8 +127,8 @@ def _ready(make: Callable[[], Selector], world: World) -> Selector:
     return selector
 
 
-def _play(selector: Selector, world: World, rounds: Iterable[int], told: bool = False) -> list[list[int]]:
-    """Play rounds and check each selection; with ``told``, the strategy receives validation results even if it does not need them."""
+def _play(selector: Selector, world: World, rounds: Iterable[int], validation: bool = False) -> list[list[int]]:
+    """Play rounds and check each selection; with ``validation``, the strategy gets validation results even without needing them."""
     picks = []
     for t in rounds:
         where = f"{type(selector).__name__}, {world.name}, round {t}"
@@ -145,11 +147,15 @@ def _play(selector: Selector, world: World, rounds: Iterable[int], told: bool = 
         _check_size(cohort, round_, selector, where)
         _check_aligned(cohort, where)
         missing = [name for name in selector.gives if len(cohort) and getattr(cohort, name, None) is None]
-        require(not missing, f"{where}: its class attribute gives has {missing}, but the cohort has no such values")
+        require(
+            not missing, f"{where}: gives = {sorted(selector.gives)}, but the cohort has no {' and no '.join(missing)}"
+        )
         _check_why(cohort, available, where)
-        silent = asked and "nothing" in (selector.card.asks, selector.card.discloses)
-        require(not silent, f"{where}: the strategy asks clients, but its card says that it asks or discloses nothing")
-        selector.observe(_outcome(selector, world, t, cohort, where, told or "validation" in selector.needs))
+        undeclared = asked and "nothing" in (selector.card.asks, selector.card.discloses)
+        require(
+            not undeclared, f"{where}: the strategy asks clients, but its card says that it asks or discloses nothing"
+        )
+        selector.observe(_outcome(selector, world, t, cohort, where, validation or "validation" in selector.needs))
         picks.append(cohort.clients.tolist())
     return picks
 
@@ -234,7 +240,7 @@ def _admitted(
     ]
     with during(f"{where}: admit"):
         admitted = list(selector.admit(iter(replies)))
-    positions = [next((i for i, reply in enumerate(replies) if reply is one), -1) for one in admitted]
+    positions = [next((i for i, reply in enumerate(replies) if reply is passed), -1) for passed in admitted]
     fine = -1 not in positions and positions == sorted(set(positions))
     require(fine, f"{where}: admit must pass on the given updates, in their order")
     return [reply.client for reply in admitted]
@@ -243,7 +249,7 @@ def _admitted(
 def _check_size(cohort: Cohort, round_: Round, selector: Selector, where: str) -> None:
     n, available = len(cohort), len(round_.available)
     if isinstance(selector, All):
-        require(n == available, f"{where}: {n} of {available} available clients")
+        require(n == available, f"{where}: {n} of {available} available clients; must select all")
     elif cohort.multiplicity is not None and available > round_.k:
         draws = int(cohort.multiplicity.sum())
         require(draws == round_.k or selector.variable_size, f"{where}: {draws} draws instead of k = {round_.k}")
@@ -266,7 +272,7 @@ def _check_aligned(cohort: Cohort, where: str) -> None:
         values = getattr(cohort, name)
         if values is not None:
             fine = values.dtype.kind in kinds and bool((np.isfinite(values) & (values >= low) & (values <= high)).all())
-            require(fine, f"{where}: Cohort.{name} = {values}: must lie within {low:g} and {high:g}")
+            require(fine, f"{where}: Cohort.{name} = {values}: must lie between {low:g} and {high:g}")
     if cohort.stop is not None:
         with during(f"{where}: Cohort.stop = {cohort.stop}: must be plain data"):
             require("rule" in json.loads(json.dumps(dict(cohort.stop))), f"{where}: Cohort.stop has no 'rule'")
@@ -284,8 +290,8 @@ def _check_why(cohort: Cohort, available: Indices, where: str) -> None:
     require(np.isin(cohort.clients, candidates).all(), f"{where}: Why.candidates lacks clients that were selected")
     for name, values in {"scores": why.scores, **why.terms}.items():
         fine = values.shape == candidates.shape and values.dtype.kind == "f"
-        found = f"{values.dtype} {list(values.shape)}"
-        require(fine, f"{where}: Why {name} is {found}; must be one float for each of {len(candidates)} candidates")
+        actual = f"{values.dtype} {list(values.shape)}"
+        require(fine, f"{where}: Why {name} is {actual}; must be one float for each of {len(candidates)} candidates")
 
 
 def _frozen(array: Any) -> Any:

@@ -19,7 +19,7 @@ __all__ = ["alike_updates", "as_plain", "stopping_cohort", "trained"]
 
 
 def as_plain(update: Update) -> dict[str, Any]:
-    """An update as plain data."""
+    """The fields of an update by name, without sets."""
     values = {field.name: copy.deepcopy(getattr(update, field.name)) for field in dataclasses.fields(Update)}
     values["sent"] = None if update.sent is None else sorted(update.sent)
     values["report"] = dict(sorted(update.report.items()))
@@ -35,7 +35,7 @@ def trained(
 
 
 def stopping_cohort(clients: Sequence[int], theta: float = 0.723, epochs: int = 6) -> Cohort:
-    """A cohort whose clients stop when a quantile of their held-out scores is low enough."""
+    """A cohort of clients that stop when a quantile of their held-out scores is low enough."""
     stop = {"rule": "conformal", "alpha": 0.7, "theta": theta}
     return Cohort(np.array(clients), epochs=np.full(len(clients), epochs), stop=stop)
 

@@ -12,10 +12,10 @@ from torch.nn import functional
 
 from fedcohort.core.errors import UsageError
 
-__all__ = ["FAR", "Changes", "check_images"]
+__all__ = ["MAX_SHIFT", "Changes", "check_images"]
 
-FAR = 4
-"""Maximum shift of an image in each direction, in pixels; the pixels that come in have the data's mean."""
+MAX_SHIFT = 4
+"""Maximum shift of an image in each direction, in pixels; pixels from outside the image have the data's mean."""
 
 
 def check_images(augment: str, shape: tuple[int, ...]) -> None:
@@ -49,7 +49,7 @@ class Changes:
         mirrored = torch.from_numpy(draws.random(samples) < 0.5).to(device)
         if augment == "flip":
             return cls(mirrored)
-        down, right = torch.from_numpy(draws.integers(-FAR, FAR + 1, (2, samples))).to(device)
+        down, right = torch.from_numpy(draws.integers(-MAX_SHIFT, MAX_SHIFT + 1, (2, samples))).to(device)
         return cls(mirrored, down, right)
 
     def __call__(self, images: Tensor, index: Tensor) -> Tensor:
@@ -59,8 +59,8 @@ class Changes:
         if self.down is None or self.right is None:
             return changed
         b, _, height, width = images.shape
-        padded = functional.pad(changed, (FAR, FAR, FAR, FAR)).permute(0, 2, 3, 1)
-        rows = torch.arange(height, device=images.device) + FAR - self.down[index][:, None]
-        columns = torch.arange(width, device=images.device) + FAR - self.right[index][:, None]
+        padded = functional.pad(changed, (MAX_SHIFT, MAX_SHIFT, MAX_SHIFT, MAX_SHIFT)).permute(0, 2, 3, 1)
+        rows = torch.arange(height, device=images.device) + MAX_SHIFT - self.down[index][:, None]
+        columns = torch.arange(width, device=images.device) + MAX_SHIFT - self.right[index][:, None]
         sample = torch.arange(b, device=images.device)[:, None, None]
         return padded[sample, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)

@@ -1,10 +1,10 @@
 """Models that draw random numbers when they train, such as models with Dropout.
 
 torch's modules draw from torch's global generator, which all threads share. Whenever such a model processes a batch in training, that
-generator is therefore seeded by (seed, round, client) and the number of the step, for the length of the forward pass, by one thread at
-a time. Results do not depend on the number of threads, and an algorithm that evaluates one batch several times (for differences along
-a direction, for example) meets the same draws each time. Two things are not covered: other generators, such as numpy's or Python's,
-and code outside FedCohort that draws from torch's generator in a thread of its own at the same moment.
+generator is therefore seeded by (seed, round, client) and the number of the step, for the duration of the forward pass, by one thread
+at a time. Results do not depend on the number of threads, and an algorithm that evaluates one batch several times (for differences
+along a direction, for example) meets the same draws each time. Two things are not covered: other generators, such as numpy's or
+Python's, and code outside FedCohort that draws from torch's generator in a thread of its own at the same moment.
 """
 
 import copy
@@ -19,14 +19,14 @@ from fedcohort.core.streams import torch_seeded
 __all__ = ["draws_at_random"]
 
 TRIES = 8
-"""Number of forward passes of a model that draws. A model that does not draw needs one, unless other code draws at the same time."""
+"""Number of forward passes that show that a model draws. One pass shows that it does not, unless other code draws at that time."""
 
 
 def draws_at_random(module: nn.Module, inputs: Tensor) -> bool:
     """Whether the model draws, or may draw, from torch's generator in training mode. Runs a copy of the model to find out.
 
     Args:
-        module: any model. Its own errors are ignored here; the training will raise them.
+        module: any model. Its own errors are ignored; the training will raise them.
         inputs: a standardized batch.
 
     Raises:

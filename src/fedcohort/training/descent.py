@@ -36,11 +36,11 @@ SAMPLES_BYTES = 2**26, 2**31
 
 @dataclass(frozen=True)
 class Extent:
-    """How much the clients of a stack do.
+    """How much work the clients of a stack do.
 
     Attributes:
         clients: number of clients.
-        steps, batch, samples: maximum per client: steps, samples in a batch, and samples it has.
+        steps, batch, samples: largest number of steps, of samples in a batch, and of samples of any client.
         again: whether a client visits a sample more than once.
     """
 
@@ -56,7 +56,8 @@ class Visits:
     """The samples that the clients of a stack visit; clients with most steps first.
 
     Attributes:
-        positions: in the client's training part, int64 [g, S, B]; missing steps and short batches are padded with 0.
+        positions: the samples of every batch, as positions in the client's training part, int64 [g, S, B]; missing steps and short
+            batches are padded with 0.
         counts: number of samples in each batch, int64 [g, S]; 0 for missing steps.
         sizes: number of samples of each client, int64 [g].
     """
@@ -86,7 +87,7 @@ class Visits:
 
     @property
     def places(self) -> int:
-        """Number of samples of all clients, if each had as many as the largest one: g·n."""
+        """Number of samples that all clients would have if each had as many as the largest one: g·n."""
         return len(self.sizes) * int(self.sizes.max())
 
     @property
@@ -107,14 +108,14 @@ def few_samples(inputs: int, width: int, extent: Extent, device: torch.device, d
 
 
 class Descent:
-    """Advances a stack of clients, in place, a step at a time.
+    """Advances a stack of clients, in place, one step at a time.
 
     Args:
         chain: the network.
         received: the model that all clients begin with.
-        parameters: of the stack, [g, …] by name; without the first layer's weight if that is a combination of samples.
+        parameters: the stack's parameters, [g, …] by name; without the first layer's weight if that is a combination of samples.
         first: the first layer.
-        lr, momentum: of SGD.
+        lr, momentum: learning rate and momentum of SGD.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class Descent:
         self.speeds = {name: torch.zeros_like(value) for name, value in parameters.items()} if momentum else {}
 
     def step(self, step: int, active: int, slope: Slope) -> None:
-        """Take step number ``step`` of the first ``active`` clients; ``slope`` is called once, with their logits."""
+        """Take step number ``step`` with the first ``active`` clients; ``slope`` is called once, with their logits."""
         own = {name: value[:active] for name, value in self.parameters.items()}
         speeds = {name: value[:active] for name, value in self.speeds.items()}
 
@@ -186,7 +187,7 @@ class Samples:
     Args:
         layer: the first layer.
         received: the model that all clients begin with.
-        visits: of the clients; every client makes a step.
+        visits: the samples that the clients visit; every client makes a step.
         fill: writes the samples of the clients at positions [g, n] to ``X`` in ``space``.
         space: memory for ``X``, the samples [g·n, in], and for ``A`` and ``Z`` [g·n, out].
         largest: upper bound of the absolute values of all samples.
@@ -268,7 +269,7 @@ class Samples:
 
 
 class Models:
-    """Models of a stack whose first layer is a combination of samples (:class:`fedcohort.algorithms.updates.ModelGroup`).
+    """Models of a stack in which the first layer is a combination of samples (:class:`fedcohort.algorithms.updates.ModelGroup`).
 
     Args:
         received: the model that all clients began with.
@@ -294,7 +295,7 @@ class Models:
 
         The first layer is computed only if a bound on its entries does not answer the question.
         """
-        if not self._finite[position]:  # the other layers
+        if not self._finite[position]:  # an entry of another layer is not finite
             return False
         if self._bounds[position] < torch.finfo(self.first.A.dtype).max / 4:
             return True

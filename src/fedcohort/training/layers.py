@@ -11,7 +11,7 @@ from fedcohort.training.products import product_limit
 __all__ = ["Layer", "layers_of"]
 
 NONE = -1
-"""In place of a parameter's number: the layer has no such parameter."""
+"""Stands for the position of a parameter that the layer does not have."""
 
 
 class Layer(NamedTuple):
@@ -40,7 +40,7 @@ BARE = Layer("relu", NONE, NONE, True, [1, 1], [1, 1], [0, 0], [1, 1], 1, False,
 def layers_of(module: nn.Module, parameters: list[nn.Parameter], *, is_flat: bool) -> list[Layer] | None:
     """The layers in order, if each parameter belongs to exactly one of them and outputs are [B, K]; None otherwise.
 
-    ``is_flat``: whether the inputs are [B, d], and not images.
+    ``is_flat`` says whether the inputs are [B, d] instead of images.
     """
     numbers = {id(parameter): i for i, parameter in enumerate(parameters)}
     layers: list[Layer] = []
@@ -66,7 +66,7 @@ def _sequence(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _layer(part: nn.Module, numbers: dict[int, int], is_flat: bool) -> Layer | None:
-    """The layer, or None if the program has none like it; ``numbers`` are those of parameters, by their ids."""
+    """The layer, or None if the program does not support it; ``numbers`` maps the ``id`` of each parameter to its position."""
     own = {name: NONE if value is None else numbers[id(value)] for name, value in part._parameters.items()}
     if part._buffers:
         return None
@@ -85,7 +85,7 @@ def _layer(part: nn.Module, numbers: dict[int, int], is_flat: bool) -> Layer | N
 
 
 def _layer_without_parameters(part: nn.Module, is_flat: bool) -> Layer | None:
-    """ReLU, Flatten or a pooling; None for other layers."""
+    """The layer if it is ReLU, Flatten or a pooling; None otherwise."""
     if type(part) is nn.ReLU:
         return BARE
     if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):

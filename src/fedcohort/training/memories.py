@@ -29,7 +29,7 @@ LIMIT = 2**30
 
 _ALIGNED = 64
 _GROWTH = 2**24, 2**30
-"""The file doubles when it grows, but by no less and no more than this, in bytes."""
+"""Minimum and maximum growth of the file, in bytes; between these limits, its size doubles."""
 
 Memory = dict[str, Tensors]
 """One client's memory, as :meth:`fedcohort.algorithms.Algorithm.finish` gives it."""
@@ -49,7 +49,7 @@ class Memories:
 
     Args:
         limit: maximum bytes in memory; further memories go to the file.
-        folder: of that file; by default the system's folder for temporary files (``TMPDIR``).
+        folder: folder of that file; by default the system's folder for temporary files (``TMPDIR``).
     """
 
     def __init__(self, limit: int = LIMIT, folder: str | Path | None = None) -> None:
@@ -87,7 +87,7 @@ class Memories:
         return self._round
 
     def propose(self, round: int, client: int, memory: Memory) -> None:
-        """Set the client's new memory, for the case that its update is admitted; ``round`` is the number from :meth:`begin`."""
+        """Set the client's new memory, which it gets if its update is admitted; ``round`` is the number from :meth:`begin`."""
         with self._lock:
             if round == self._round:
                 self._release(self._proposed.pop(client, {}))
@@ -181,9 +181,8 @@ class Memories:
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(dir=self._folder, prefix="fedcohort-memories-")  # noqa: SIM115 - closed when it is forgotten
-            if hasattr(
-                os, "posix_fallocate"
-            ):  # so that a full disk is an error here, not a bus error at the first write
+            # Without this, a full disk would be a bus error at the first write, which Python cannot handle.
+            if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(self._file.fileno(), held, size - held)
             self._mapped = torch.from_numpy(np.memmap(self._file, np.uint8, "r+", shape=(size,)))
         except OSError as error:

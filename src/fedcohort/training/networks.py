@@ -1,8 +1,8 @@
-"""Networks of stacks of clients: outputs and gradients with parameters that have a leading client axis.
+"""Networks for stacks of clients: outputs and gradients with parameters that have a leading client axis.
 
 There are two kinds. A :class:`Chain` of linear layers and ReLU (softmax regression, perceptrons) has its backward pass written out,
-with two batched matrix products per layer. Where nothing reads the gradients, :mod:`fedcohort.training.descent` takes its steps. A
-:class:`Vectorised` network is any other module, by ``torch.func.vmap`` and autograd.
+with two batched matrix products per layer. If nothing else reads the gradients, :mod:`fedcohort.training.descent` takes its steps. A
+:class:`Vectorized` network is any other module, run by ``torch.func.vmap`` and autograd.
 """
 
 import copy
@@ -19,7 +19,7 @@ from torch.func import functional_call, vmap
 
 from fedcohort.algorithms import ModelState, Tensors
 
-__all__ = ["Chain", "Linear", "Network", "Slope", "Vectorised", "network_of", "outputs"]
+__all__ = ["Chain", "Linear", "Network", "Slope", "Vectorized", "network_of", "outputs"]
 
 Slope = Callable[[Tensor], Tensor]
 """Maps logits [clients, B, K] to the loss's gradient with respect to them, which is zero where a batch is padded."""
@@ -81,7 +81,7 @@ class Chain:
         """Outputs of every layer after its ReLU, logits last.
 
         Args:
-            parameters: of the stack.
+            parameters: the stack's parameters.
             first: outputs of the first layer before its ReLU; changed in place.
         """
         hidden = [first.relu_() if self.layers[0].relu else first]
@@ -117,7 +117,7 @@ def outputs(layer: Linear, parameters: Tensors, inputs: Tensor) -> Tensor:
     )
 
 
-class Vectorised:
+class Vectorized:
     """Any module that does not change its buffers in training; see :func:`network_of`. Threads may share it."""
 
     def __init__(self, module: nn.Module, shape: tuple[int, ...]) -> None:
@@ -161,7 +161,7 @@ def network_of(module: nn.Module, state: ModelState, shape: tuple[int, ...]) -> 
     Args:
         module: a model, in training mode.
         state: its state dictionary.
-        shape: of one sample.
+        shape: shape of one sample.
     """
     layers = _chain(module)
     if layers is not None:
@@ -174,11 +174,14 @@ def network_of(module: nn.Module, state: ModelState, shape: tuple[int, ...]) -> 
             return f"{name} draws random numbers"
     if not {name for name, _ in module.named_parameters()} | {name for name, _ in module.named_buffers()} >= set(state):
         return "parts of the model share parameters"
-    return _checked(Vectorised(module, shape), state)
+    return _checked(Vectorized(module, shape), state)
 
 
-def _checked(network: Vectorised, state: ModelState) -> "Vectorised | str":
-    """The network, if a stack of two clients gives the outputs of one, sample by sample, and the model does not change."""
+def _checked(network: Vectorized, state: ModelState) -> "Vectorized | str":
+    """The network if it passes a test, otherwise why not, in words.
+
+    In the test, a stack of two clients must give the outputs of one client, sample by sample, and the model must not change.
+    """
     size = math.prod(network.shape)
     example = next(value for name, value in state.items() if name in network.parameters)
     samples = torch.linspace(-1, 1, 3 * size, dtype=example.dtype, device=example.device).reshape(3, *network.shape)

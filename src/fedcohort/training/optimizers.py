@@ -1,6 +1,6 @@
 """Optimizers of local training: SGD as a single fused call, and PyTorch's fused optimizers.
 
-What PyTorch's SGD class does around that call takes as long as a plain step. The first optimizer of PyTorch that is created also loads
+PyTorch's SGD class spends as much time around that call as a plain step takes. Creating the first PyTorch optimizer also loads
 PyTorch's compiler, which takes a second.
 """
 
@@ -46,7 +46,10 @@ class PlainSGD:
 
 
 class SGD:
-    """w ← w − η·v with v ← μ·v + ∇ + λ·w, at first ∇ + λ·w; by Nesterov w ← w − η·(∇ + λ·w + μ·v). The bits of ``torch.optim.SGD``."""
+    """SGD with momentum μ and weight decay λ, with the bits of ``torch.optim.SGD``.
+
+    w ← w − η·v, with v ← μ·v + ∇ + λ·w, in the first step v = ∇ + λ·w. With Nesterov momentum, w ← w − η·(∇ + λ·w + μ·v).
+    """
 
     def __init__(
         self, parameters: Sequence[Tensor], lr: float, momentum: float, nesterov: bool, weight_decay: float
@@ -79,7 +82,7 @@ class SGD:
         return [p for p in parameters if not self.state.get(p)]
 
     def _keep(self, parameters: list[Tensor]) -> None:
-        """Make room for the velocities of these parameters; their first step sets them."""
+        """Allocate the velocities of these parameters; their first step sets them."""
         for p in parameters:
             self.state[p] = {"v": torch.empty_like(p)}
 

@@ -24,17 +24,17 @@ from fedcohort.training.shared import CHUNK, received_outputs
 __all__ = ["ClientProblem"]
 
 AT_ONCE = 2**22
-"""Maximum size of a client's features, in numbers, for which all of them are standardized at once; otherwise it is done by batch."""
+"""Maximum number of a client's feature values for which all of them are standardized at once; otherwise, one batch at a time."""
 
 STRETCH = 2**20
-"""Size of the features, in numbers, that are standardized at once for a program where a client has more than :data:`AT_ONCE`."""
+"""Number of feature values that a program standardizes at once if a client has more than :data:`AT_ONCE`."""
 
 
 class ClientProblem:
     """Implements :class:`fedcohort.algorithms.Problem` for one client.
 
     Attributes:
-        forwards: samples that went through the model so far; a sample whose gradient was taken counts three times.
+        forwards: samples that went through the model so far; a sample counts three times if its gradient was taken.
         changes: the random changes of images in this epoch; None without augmentation.
     """
 
@@ -67,7 +67,7 @@ class ClientProblem:
         self._data = data = setup.federation.client(client)
         self.num_samples = len(data)
         self.device = data.labels.device
-        self._ready = (
+        self._prepared = (
             _channels_last(setup.federation.prepare(data.features, setup.dtype))
             if len(data) * math.prod(setup.federation.sample_shape) <= AT_ONCE
             else None
@@ -156,19 +156,19 @@ class ClientProblem:
         return self._importance is not None
 
     def descend(self, program: Program, order: Tensor, size: int) -> tuple[list[Tensor], Tensor]:
-        """Take the plain SGD steps of an epoch by the network's program.
+        """Take the plain SGD steps of an epoch with the network's program.
 
         Args:
-            program: of the network.
+            program: the network's program.
             order: the samples of the epoch, as positions, int64 [n].
-            size: of a batch.
+            size: size of a batch.
 
         Returns:
-            the cross-entropy of each sample in each step, and the number of correct predictions in all.
+            the cross-entropy of each sample in each step, and the total number of correct predictions.
         """
         setup, labels = self._setup, self._data.labels
-        if self._ready is not None:
-            losses, right = program.descend(self._ready, labels, order, size, setup.optimizer)
+        if self._prepared is not None:
+            losses, right = program.descend(self._prepared, labels, order, size, setup.optimizer)
         else:
             losses, right = [], torch.zeros((), dtype=torch.int64)
             stretch = max(1, STRETCH // (size * math.prod(setup.federation.sample_shape))) * size
@@ -203,10 +203,10 @@ class ClientProblem:
 
     def _features(self, index: Tensor) -> Tensor:
         """The training samples at these positions, standardized and augmented."""
-        if self._ready is None:
+        if self._prepared is None:
             rows = self._setup.federation.prepare(self._data.pick(index), self._setup.dtype)
         else:
-            rows = self._ready.index_select(0, index)
+            rows = self._prepared.index_select(0, index)
             rows = rows.permute(0, 3, 1, 2) if rows.dim() == 4 else rows
         return rows if self.changes is None else self.changes(rows, index)
 

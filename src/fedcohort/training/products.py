@@ -17,13 +17,13 @@ from torch.nn import functional
 __all__ = ["linear", "product_limit", "quick_products"]
 
 LARGE = 2**20
-"""Minimum number of multiplications in a layer's product for which oneDNN is faster in spite of its longer call."""
+"""Minimum number of multiplications in a layer's product for which oneDNN is faster despite its longer call."""
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """x Wᵀ [n, h] of x [n, d] and W [h, d], with any strides."""
     if x.dtype == torch.float32 and x.device.type == "cpu":
-        return _single()(x, weight, None)
+        return _float32_product()(x, weight, None)
     return functional.linear(x, weight)
 
 
@@ -34,7 +34,7 @@ def quick_products(module: nn.Module) -> nn.Module:
     is left to PyTorch: transforms of ``torch.func``, tracing, autocast, sparse and overlapping inputs.
     """
     for part in module.modules():
-        if type(part) is nn.Linear and _single() is not functional.linear:
+        if type(part) is nn.Linear and _float32_product() is not functional.linear:
             _use_quick_forward(part)
     return module
 
@@ -62,7 +62,7 @@ class _QuickLinear(nn.Linear):
         if input.numel() * self.out_features < LARGE or not _plain(input) or self.weight.dtype != torch.float32:
             return super().forward(input)
         if not torch.is_grad_enabled():
-            return _single()(input, self.weight, self.bias)
+            return _float32_product()(input, self.weight, self.bias)
         product: Tensor = _Product.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return product
 
@@ -90,7 +90,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _single()(x, weight, bias)
+        return _float32_product()(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, delta: Tensor) -> tuple[Tensor | None, ...]:
@@ -105,8 +105,8 @@ class _Product(torch.autograd.Function):
 
 
 @cache
-def _single() -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    """oneDNN's product, under the name by which compiled models call it; PyTorch's own if this build does not have it."""
+def _float32_product() -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
+    """oneDNN's product, by the operator that compiled models use; PyTorch's own product if this build does not have oneDNN's."""
     try:
         product = torch.ops.mkldnn._linear_pointwise
 

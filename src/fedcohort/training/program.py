@@ -1,7 +1,7 @@
 """The training steps of a plain network as one program, which runs without Python or autograd between its calls.
 
 A step of a small network consists of some dozens of short calls. Normally, Python makes each of them, autograd records each of them,
-and clients that are trained side by side take Python's lock from each other in between. For a sequence of convolutions, poolings,
+and clients that are trained at the same time compete for Python's lock. For a sequence of convolutions, poolings,
 ReLU, Flatten and linear layers, the gradient of the cross-entropy is known. This module writes it out with the calls that autograd
 would make, so that the bits are the same.
 
@@ -76,11 +76,11 @@ class Program:
             features: standardized; images as [N, H, W, C].
             labels: int64 [N].
             order: positions, int64; the last batch may be shorter.
-            size: of a batch.
-            optimizer: of the network's parameters: ``SGD`` or ``PlainSGD`` of :mod:`fedcohort.training.optimizers`.
+            size: size of a batch.
+            optimizer: optimizer of the network's parameters, ``SGD`` or ``PlainSGD`` of :mod:`fedcohort.training.optimizers`.
 
         Returns:
-            the cross-entropy of each sample before its step, and the number of correct predictions in all.
+            the cross-entropy of each sample before its step, and the total number of correct predictions.
         """
         (group,) = optimizer.param_groups
         rule, velocities, fresh = (0.0, False, 0.0), list[Tensor](), False
@@ -110,11 +110,11 @@ class Program:
 def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
     """The steps of this network, or None if they are not known.
 
-    They are known for a sequence of plain layers on a CPU in which all parameters are trained and no code watches the layers.
+    They are known for a sequence of plain layers on a CPU in which all parameters are trained and no layer has hooks.
 
     Args:
         module: the network.
-        shape: of one sample.
+        shape: shape of one sample.
     """
     parameters = list(module.parameters())
     if any(parameter.device.type != "cpu" for parameter in parameters):
@@ -188,7 +188,7 @@ def _gradients(
         elif layer.kind == "flatten":
             delta = delta.view(x.size())
         else:
-            delta = _learned(layer, values, x, delta, gradients)
+            delta = _parameter_gradients(layer, values, x, delta, gradients)
         if not layer.back:
             break
     return losses, hits, gradients
@@ -206,7 +206,9 @@ def _outputs(layer: Layer, values: list[Tensor], x: Tensor) -> Tensor:
     return _product(x, values[layer.weight], bias, _large(layer, values, x))
 
 
-def _learned(layer: Layer, values: list[Tensor], x: Tensor, delta: Tensor, gradients: list[Tensor]) -> Tensor:
+def _parameter_gradients(
+    layer: Layer, values: list[Tensor], x: Tensor, delta: Tensor, gradients: list[Tensor]
+) -> Tensor:
     """Put the gradients of the layer's parameters into ``gradients``; returns the gradient of its inputs."""
     weight = values[layer.weight]
     if layer.kind == "convolution":

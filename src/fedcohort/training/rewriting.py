@@ -1,7 +1,7 @@
 """Rewritings that make a network faster without changing a bit of its outputs and gradients, or a name of its parameters.
 
-ReLU is moved behind layers that only pick or rearrange numbers. Behind a 2 × 2 pooling it has a quarter of the work, forward and
-backward; behind Flatten, its gradient arrives in the memory layout that it needs. This is exact because
+ReLU is moved after layers that only select or rearrange numbers. After a 2 × 2 pooling it has a quarter of the work, forward and
+backward; after Flatten, its gradient arrives in the memory layout that it needs. This is exact because
 max(relu(x)) = relu(max(x)), and because neither order passes a gradient on if the largest number of a window is not above 0.
 """
 
@@ -13,10 +13,11 @@ PICKING = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.Flatten, nn.Identity)
 
 
 def relu_last(module: nn.Module) -> nn.Module:
-    """Put every ReLU of a Sequential behind the poolings and Flatten that follow it, in place.
+    """Move every ReLU of a Sequential after the poolings and Flatten that follow it, in place.
 
     The layers that change places have no parameters, so that every parameter keeps its name. Layers that have hooks or more than one
-    output are not moved. Neither is anything inside a Sequential that is part of another kind of module, which may use single layers.
+    output are not moved. Nor are layers inside a Sequential that is part of another kind of module, because that module may use them
+    one by one.
     """
     if type(module) is not nn.Sequential:
         return module

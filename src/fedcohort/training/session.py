@@ -12,13 +12,13 @@ from fedcohort.core.streams import rng
 from fedcohort.training.augment import Changes
 from fedcohort.training.problem import ClientProblem
 from fedcohort.training.setup import LocalSetup
-from fedcohort.training.shared import NO_STEP, copied, sent, training_report
+from fedcohort.training.shared import NO_STEP, copied, to_device, training_report
 from fedcohort.training.stopping import Progress, StoppingRule
 
 __all__ = ["Session"]
 
 MORE_WORK_BY_LOSS = 4 / 3
-"""Work of an epoch whose samples are drawn by their loss: every forward and backward pass has one more forward pass beside it."""
+"""Work of an epoch in which samples are drawn by their loss: each sample has one forward pass in addition to training."""
 
 
 class Session:
@@ -40,15 +40,15 @@ class Session:
         augments = settings.augment != "none"
         self.changes = rng(setup.seed, "augment", problem.t, problem.client) if augments else None
         self.losses: list[Tensor] = []  # cross-entropy of every sample in every step
-        self.right = torch.zeros((), dtype=torch.int64)  # of the last epoch
-        self.first_visits: Indices = np.arange(samples)  # where in the first epoch each of its samples comes first
+        self.right = torch.zeros((), dtype=torch.int64)  # correct predictions in the last epoch
+        self.first_visits: Indices = np.arange(samples)  # position in the first epoch of each sample's first visit
         self.first_steps = 0  # steps of the first epoch
         self.trained_on = np.full(samples, not self.by_loss)
         self.checks: list[dict[str, float]] = []  # what the stopping rule reported after each epoch
         self.used = 0  # epochs done
 
     def run(self, stop: StoppingRule | None) -> None:
-        """All epochs, or fewer if ``stop`` ends the training."""
+        """Train for all epochs, or fewer if ``stop`` ends the training."""
         while self.used < self.epochs:
             losses = self._epoch()
             if stop is not None and self._ends(stop, losses):
@@ -79,7 +79,7 @@ class Session:
         samples = self._samples()
         if self.changes is not None:
             problem.changes = Changes.draw(self.setup.training.augment, problem.num_samples, self.changes, device)
-        order = sent(samples, device)
+        order = to_device(samples, device)
         program = None if problem.reweighted else self.setup.plain_steps(self.size)
         losses, self.right = self._steps(order) if program is None else problem.descend(program, order, self.size)
         self.losses += losses
@@ -98,7 +98,7 @@ class Session:
         return samples
 
     def _steps(self, order: Tensor) -> tuple[list[Tensor], Tensor]:
-        """A step for every batch; the cross-entropy of each sample in each step, and the number of correct predictions in all."""
+        """A step for every batch; the cross-entropy of each sample in each step, and the total number of correct predictions."""
         setup, problem = self.setup, self.problem
         all_losses: list[Tensor] = []
         all_right = torch.zeros((), dtype=torch.int64, device=order.device)
@@ -118,7 +118,7 @@ class Session:
         return all_losses, all_right
 
     def _ends(self, stop: StoppingRule, losses: list[Tensor]) -> bool:
-        """Whether the rule ends the training after this epoch, whose steps had these ``losses``."""
+        """Whether the rule ends the training after this epoch; ``losses`` are those of its steps."""
         problem = self.problem
         progress = Progress(
             epoch=self.used,

@@ -29,16 +29,17 @@ class LocalSetup:
         module: a model that nothing else uses; it is changed in place.
         training: the experiment's settings.
         algorithm: its client half adapts the settings.
-        seed: of the experiment.
-        draws: whether the model draws random numbers in training, see :mod:`fedcohort.training.chance`; None finds out by trying.
+        seed: the experiment's seed.
+        draws: whether the model draws random numbers in training, see :mod:`fedcohort.training.chance`; None means that a trial run
+            decides.
 
     Attributes:
-        training: the settings as the algorithm wants them.
+        training: the settings after the algorithm has adapted them.
         smallest_batch: smaller batches are left out. It is 2 for models with batch norm, which has no statistics of a single sample
             and would raise an error.
         entries: the entries of the module's state dictionary.
-        parameters: the trainable ones.
-        program: the steps of the network as one program; None where they are not known.
+        parameters: the trainable entries.
+        program: the steps of the network as one program; None if there is no program for this network.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class LocalSetup:
         self._shown: ModelState | None = None
 
     def show(self, model: ModelState) -> nn.Module:
-        """The module with the weights of ``model``, in evaluation mode; copies them only if the module has another model's."""
+        """The module with the weights of ``model``, in evaluation mode; copies them only if the module holds another model."""
         if self._shown is not model:
             self.load(model)
             self._shown = model
@@ -95,7 +96,7 @@ class LocalSetup:
             group["lr"] = self.training.lr_at(t)
 
     def plain_steps(self, size: int) -> Program | None:
-        """The program that takes all steps of an epoch in one call, if clients take plain SGD steps only, by batches of ``size``."""
+        """The program that takes all steps of an epoch, in batches of ``size``, in one call; None if steps are not plain SGD steps."""
         settings = self.training
         plain = isinstance(self.optimizer, PlainSGD | SGD) and not settings.clip_norm and settings.augment == "none"
         if self.program is None or not plain or size > CHUNK or not takes_plain_steps(self.algorithm):

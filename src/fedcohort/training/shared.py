@@ -1,4 +1,4 @@
-"""What both ways of local training share: one client at a time (``local``), and stacks of clients (``stack``)."""
+"""Functions that both ways of local training use: one client at a time (``local``), and stacks of clients (``stack``)."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from torch.nn import functional
 from fedcohort.algorithms import ModelState
 from fedcohort.federation.federation import Samples
 
-__all__ = ["CHUNK", "DTYPES", "NO_STEP", "copied", "received_outputs", "sent", "state_of", "training_report"]
+__all__ = ["CHUNK", "DTYPES", "NO_STEP", "copied", "received_outputs", "state_of", "to_device", "training_report"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 """Number formats by the name that ``training.precision`` gives them."""
@@ -20,7 +20,7 @@ CHUNK = 256
 """Maximum number of samples in one forward pass. Larger batches are summed over chunks, so that full-batch steps fit into memory."""
 
 NO_STEP = "it made no step: it has no batch that this model can be trained on"
-"""Why a client has no result if it was given no work, or has no samples."""
+"""Reason why a client that got no work, or has no samples, has no result."""
 
 
 def state_of(module: nn.Module) -> ModelState:
@@ -33,7 +33,7 @@ def copied(state: ModelState) -> ModelState:
     return {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in state.items()}
 
 
-def sent(values: np.ndarray, device: torch.device) -> Tensor:
+def to_device(values: np.ndarray, device: torch.device) -> Tensor:
     """Copy an array to the device without waiting for a GPU's earlier work; the array has been read when this returns."""
     return torch.from_numpy(values).to(device, non_blocking=True)
 

@@ -86,7 +86,7 @@ class ConformalRule(StoppingRule):
     """Offset of s3."""
 
     def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
-        """Without a criterion, the rule checks only the last epoch, and no client stops early."""
+        """Without ``theta`` and ``set_size``, the rule checks only the last epoch, and no client stops early."""
         no_criterion = self.theta is None and self.set_size is None
         if no_criterion and not progress.last:
             return False, {}
@@ -121,14 +121,14 @@ class LossesRule(StoppingRule):
     loss: Literal["robust", "ce"] = "ce"
     """Cross-entropy, or FLASH's robust loss with the model's own outputs as pseudo-labels."""
     alpha: Annotated[float, Ge(0)] = 0.1
-    """Of the robust loss: weight of the cross-entropy to the model's own outputs."""
+    """Weight of the cross-entropy to the model's own outputs in the robust loss."""
     beta: Annotated[float, Ge(0)] = 4.0
-    """Of the robust loss: weight of the reverse cross-entropy."""
+    """Weight of the reverse cross-entropy in the robust loss."""
     log_zero: Annotated[float, Lt(0)] = -4.0
-    """Of the robust loss: value used for log 0."""
+    """Value used for log 0 in the robust loss."""
 
     def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
-        """Runs two forward passes after the last epoch."""
+        """Compute both losses after the last epoch, with two forward passes."""
         if not progress.last:
             return False, {}
         trained, held_out = progress.trained(), progress.held_out()
@@ -165,6 +165,6 @@ def build_rule(stop: Mapping[str, Any] | None) -> StoppingRule | None:
     settings = dict(stop)
     name = settings.pop("rule", None)
     if not isinstance(name, str):
-        raise UsageError(f"Cohort.stop = {dict(stop)!r}: names no rule; write {{'rule': 'conformal', …}}")
+        raise UsageError(f"Cohort.stop = {dict(stop)!r}: it does not name a rule; write {{'rule': 'conformal', …}}")
     rule: StoppingRule = make(RULES.find(name, "Cohort.stop.rule"), settings, f"Cohort.stop ({name})")
     return rule

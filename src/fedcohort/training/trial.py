@@ -25,7 +25,7 @@ def update_norm(
     received: Mapping[str, Tensors],
     memory: Mapping[str, Tensors],
 ) -> Values:
-    """Answers :class:`fedcohort.selection.UpdateNorm`: ‖Δ_i‖₂ and the passes of the training; NaN twice without an update."""
+    """Answers :class:`fedcohort.selection.UpdateNorm`: ‖Δ_i‖₂ and the passes of the training; both NaN without an update."""
     update, _ = trainer.train(model, t, client, received=received, memory=memory)
     if update.failure is not None:
         return np.full(2, np.nan)

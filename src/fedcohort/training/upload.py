@@ -1,7 +1,8 @@
 """Partial uploads: each tensor of an update is sent with a probability (``Cohort.share``).
 
-Only trainable tensors are left out. The other entries of a model (statistics of batch norm) are small and belong together: a mean
-without its variance would belong to other clients than the variance. What an algorithm sends beside the model is always sent.
+Only trainable tensors are left out. The other entries of a model (statistics of batch norm) are small and belong together: if a mean
+were sent without its variance, the averages of the two would come from different clients. What an algorithm sends beside the model is
+always sent.
 """
 
 import math
@@ -12,10 +13,12 @@ import torch
 from fedcohort.algorithms import ModelState, Update
 from fedcohort.core.streams import rng
 
-__all__ = ["partly"]
+__all__ = ["partial_upload"]
 
 
-def partly(update: Update, model: ModelState, trainable: frozenset[str], share: float, seed: int, t: int) -> Update:
+def partial_upload(
+    update: Update, model: ModelState, trainable: frozenset[str], share: float, seed: int, t: int
+) -> Update:
     """``update`` with each trainable tensor sent with probability ``share``, drawn by client and round.
 
     In place of a tensor that is not sent, the server gets the tensor of ``model``, which the client received. The client reports the

@@ -1,9 +1,9 @@
 """Local training of stacks of clients: every parameter has a leading client axis, and one call advances all clients by a step.
 
-What the loop does to one client (the algorithm's hooks, clipping, the optimizer) is done here to all clients of a stack at once.
-Except for clipping, which has its own code for stacks, these operations are elementwise. How gradients are computed is the subject of
-:mod:`fedcohort.training.networks`. Where nothing reads them and the optimizer is plain or momentum SGD, a chain of linear layers takes
-its steps without computing them separately (:mod:`fedcohort.training.descent`).
+The algorithm's hooks, clipping and the optimizer's step, which the loop applies to one client, are applied to all clients of a stack
+at once. Except for clipping, which has its own code for stacks, these operations are elementwise. How gradients are computed is the
+subject of :mod:`fedcohort.training.networks`. If nothing else reads them and the optimizer is plain or momentum SGD, a chain of linear
+layers takes its steps without computing them separately (:mod:`fedcohort.training.descent`).
 
 The arithmetic is that of :class:`fedcohort.training.local.Trainer` in another order: results agree to rounding, and batches and
 numbers of steps agree exactly. The last bits of a client's result may depend on the other clients of its stack. Stacks are therefore

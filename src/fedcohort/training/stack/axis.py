@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import Tensors, per_client
-from fedcohort.training.shared import sent
+from fedcohort.training.shared import to_device
 
 __all__ = ["Memory", "clip", "cut", "of_client", "padded", "sample_mask", "stacked_memories"]
 
@@ -25,10 +25,10 @@ def padded(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def sample_mask(counts: np.ndarray, width: int, device: torch.device) -> Tensor | None:
-    """Which of ``width`` places hold a sample of each client's batch, bool [clients, width]; None if all of them do."""
+    """Which of ``width`` positions hold a sample of each client's batch, bool [clients, width]; None if all of them do."""
     if counts.min() == width:
         return None
-    return sent(np.arange(width)[None] < counts[:, None], device)
+    return to_device(np.arange(width)[None] < counts[:, None], device)
 
 
 def stacked_memories(memories: Sequence[Memory]) -> dict[str, Tensors]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.training.descent import Descent, Models, Samples, Visits, Weights
 from fedcohort.training.networks import Chain
-from fedcohort.training.shared import CHUNK, sent
+from fedcohort.training.shared import CHUNK, to_device
 from fedcohort.training.stack.axis import sample_mask
 from fedcohort.training.stack.plan import Plan
 from fedcohort.training.stack.received import ReceivedModel
@@ -34,11 +34,11 @@ class FusedSteps:
     """Takes whole steps of a group.
 
     Args:
-        setup: of the stack.
+        setup: the stack's setup.
         chain: its network.
         model: the received model.
         t: round, from 1.
-        plans: of the clients that make a step, most steps first.
+        plans: the plans of the clients that make a step, most steps first.
         unseen: whether nothing reads a client's model before it is sent; the first layer may then be kept as a combination of samples.
 
     Attributes:
@@ -56,7 +56,7 @@ class FusedSteps:
         visits = data.visits
         labels = setup.federation.train.labels.index_select(0, data.rows(visits.positions))
         self.labels = labels.reshape(visits.positions.shape)
-        self.positions = sent(visits.positions, setup.device)
+        self.positions = to_device(visits.positions, setup.device)
         layer = chain.layers[0]
         self.trained = chain.parameters
         self.models: Models | None = None
@@ -98,7 +98,7 @@ class _VisitedSamples:
     def rows(self, positions: np.ndarray) -> Tensor:
         """Rows of the federation's training samples, flat, of positions [g, …]."""
         begin = self.starts[: len(positions)].reshape(-1, *[1] * (positions.ndim - 1))
-        return sent((positions + begin).reshape(-1), self.setup.device)
+        return to_device((positions + begin).reshape(-1), self.setup.device)
 
     def load(self, step: int, active: int) -> Tensor:
         """Standardized features [active, B, …] of a step."""

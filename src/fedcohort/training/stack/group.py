@@ -24,16 +24,16 @@ Results = list[tuple[Update, dict[str, Tensors]]]
 class Group:
     """Trains the clients of one stack. Clients that have done their steps leave it at the end of the client axis.
 
-    No part of a group refers back to the group: the memory of a group that failed is needed at once, not only when the garbage
+    No part of a group refers back to the group, so that the memory of a group that failed is free at once, not only when the garbage
     collector runs.
 
     Args:
-        setup: of the stack.
+        setup: the stack's setup.
         model: the received model.
         t: round, from 1.
-        plans: of the clients, most steps first.
+        plans: the clients' plans, most steps first.
         received: what the algorithm broadcast beside the model.
-        memory: of the clients, [g, …].
+        memory: the clients' memories, [g, …].
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Group:
         return results
 
     def _step(self, step: int) -> None:
-        """One step of every client that is still there."""
+        """One step of every client that has steps left."""
         if self.fused is not None:
             losses, right = self.fused.step(step, self.problem.active, self.received, self.tally)
         else:

@@ -1,4 +1,4 @@
-"""What every client of a stack does: its batches in order, as in the loop."""
+"""The work of every client of a stack: its batches in order, the same as in the loop."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
-from fedcohort.training.shared import CHUNK, sent
+from fedcohort.training.shared import CHUNK, to_device
 from fedcohort.training.stack.axis import Memory, cut, padded
 from fedcohort.training.stack.plan import Plan
 from fedcohort.training.stack.received import ReceivedModel
@@ -23,19 +23,19 @@ class StackProblem:
     """Implements :class:`fedcohort.algorithms.Problem` for a stack of clients.
 
     Args:
-        setup: of the stack.
+        setup: the stack's setup.
         model: the received model.
         t: round, from 1.
-        plans: of the clients.
+        plans: the clients' plans.
         parameters: the trainable parameters, [g, …] by name.
         received: what the algorithm broadcast beside the model.
-        memory: of the clients, [g, …].
+        memory: the clients' memories, [g, …].
         received_model: the received model and its outputs.
         forwards: counts the samples that go through each client's model, [g]; changed in place.
 
     Attributes:
         active: number of clients.
-        gradients: of the last :meth:`backward`, [active, …] by name.
+        gradients: gradients of the last :meth:`backward`, [active, …] by name.
     """
 
     def __init__(
@@ -75,18 +75,18 @@ class StackProblem:
         self._loaded: Batch | None = None
 
     def begin(self, rows: list[np.ndarray]) -> None:
-        """Set the next batches, one a client. They are loaded now unless they are so large that they are processed in chunks."""
+        """Set the next batches, one per client. They are loaded now unless they are so large that they are processed in chunks."""
         self._rows, self._loaded = rows, None
         if max(map(len, rows)) <= CHUNK:
             self._loaded = self._setup.load(self.clients, rows)
             self.batch = self._loaded.positions
         else:
-            self.batch = sent(padded(rows), self._setup.device)
+            self.batch = to_device(padded(rows), self._setup.device)
 
     def part(self, clients: slice) -> "StackProblem":
         """The same problem for some of the clients.
 
-        It is a shallow copy whose tensors are views: parameters are never copied, and what the algorithm noted stays with it.
+        It is a shallow copy with views of the tensors: parameters are never copied, and what the algorithm noted stays with it.
         """
         part = copy.copy(self)
         for name in ("parameters", "anchor", "received", "memory", "notes"):
@@ -99,12 +99,12 @@ class StackProblem:
 
     @property
     def plans(self) -> Sequence[Plan]:
-        """What these clients do."""
+        """The plans of these clients."""
         return self._all_plans[self._first : self._first + self.active]
 
     @property
     def clients(self) -> list[int]:
-        """Their ids."""
+        """The ids of these clients."""
         return [plan.client for plan in self.plans]
 
     @property
@@ -146,7 +146,7 @@ class StackProblem:
         return torch.tensor(losses, dtype=torch.float64, device=self._setup.device)
 
     def _count(self, samples: list[int]) -> None:
-        """So many samples of each client went through its model."""
+        """Count the ``samples`` of each client that went through its model."""
         self._all_forwards[self._first : self._first + self.active] += samples
 
     def _gradients(
@@ -157,7 +157,7 @@ class StackProblem:
         self._count([3 * len(row) for row in rows])  # a gradient costs about three forward passes
         gradients: Tensors = {}
         losses, right = [], torch.zeros((), device=setup.device)
-        divisors = sent(np.array([max(len(row), 1) for row in rows]), setup.device).to(setup.dtype)
+        divisors = to_device(np.array([max(len(row), 1) for row in rows]), setup.device).to(setup.dtype)
         for start in range(0, max(map(len, rows)), CHUNK):
             batch = self._chunk(rows, start)
             outputs = self._received_model.outputs_at(batch.positions, self._first)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcohort.algorithms import ModelState
-from fedcohort.training.shared import CHUNK, received_outputs, sent
+from fedcohort.training.shared import CHUNK, received_outputs, to_device
 from fedcohort.training.stack.plan import Plan
 from fedcohort.training.stack.setup import StackSetup
 
@@ -19,9 +19,9 @@ class ReceivedModel:
     """The received model of a group.
 
     Args:
-        setup: of the stack.
+        setup: the stack's setup.
         model: the received model.
-        plans: of the group's clients.
+        plans: the plans of the group's clients.
 
     Attributes:
         outputs: its softmax outputs on all training samples, one client after another, [ΣN_i, K]; None if the loss does not need them.
@@ -45,10 +45,11 @@ class ReceivedModel:
             return setup.network.logits(self.parameters, inputs)[0]
 
     def outputs_at(self, positions: Tensor, first: int = 0) -> Tensor | None:
-        """Softmax outputs [a·B, K] on the samples at positions [a, B] of clients from ``first`` on; None if the loss needs none."""
+        """Softmax outputs [a·B, K] on the samples at positions [a, B] of the clients that begin with number ``first``; None if the
+        loss needs none."""
         if self.outputs is None:
             return None
-        starts = sent(self.starts[first : first + len(positions)], self.setup.device)
+        starts = to_device(self.starts[first : first + len(positions)], self.setup.device)
         return self.outputs[(positions + starts[:, None]).flatten()]
 
     def mean_loss(self, plan: Plan) -> float:

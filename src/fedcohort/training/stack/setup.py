@@ -17,7 +17,7 @@ from fedcohort.federation.federation import Federation
 from fedcohort.training.buffers import Buffers
 from fedcohort.training.descent import Extent, few_samples
 from fedcohort.training.networks import Chain, Network, network_of
-from fedcohort.training.shared import CHUNK, DTYPES, sent, state_of
+from fedcohort.training.shared import CHUNK, DTYPES, state_of, to_device
 from fedcohort.training.stack.axis import padded, sample_mask
 
 __all__ = ["Batch", "StackSetup", "cannot_stack"]
@@ -54,8 +54,8 @@ class Batch:
     Attributes:
         inputs: standardized features, [a, B, …].
         labels: int64 [a, B].
-        mask: which places hold samples, bool [a, B]; None if none is padded.
-        positions: of the samples in the clients' training parts, int64 [a, B].
+        mask: which positions hold samples, bool [a, B]; None if no batch is padded.
+        positions: positions of the samples in the clients' training parts, int64 [a, B].
     """
 
     inputs: Tensor
@@ -71,8 +71,8 @@ class StackSetup:
         federation: holds the clients' data.
         module: the model, which is not changed.
         training: the experiment's settings.
-        algorithm: the run's algorithm, of which the client half is used.
-        seed: of the experiment.
+        algorithm: the run's algorithm; only its client half is used.
+        seed: the experiment's seed.
 
     Attributes:
         fused: whether steps are taken without computing gradients separately.
@@ -105,9 +105,11 @@ class StackSetup:
         self.fused = isinstance(network, Chain) and takes_plain_steps(algorithm) and simple
         self.unseen = self.fused and type(algorithm).finish is Algorithm.finish
 
-    def carries(self, clients: Indices, epochs: Indices | None, most: int) -> bool:
-        """Whether stacks of at most ``most`` of these clients keep their first layer as a combination of samples, see
-        :mod:`fedcohort.training.descent`."""
+    def combines_samples(self, clients: Indices, epochs: Indices | None, most: int) -> bool:
+        """Whether these clients, in stacks of at most ``most``, keep their first layer as a combination of samples.
+
+        See :mod:`fedcohort.training.descent`.
+        """
         sizes = self.sizes[clients]
         passes = np.broadcast_to(self.training.epochs if epochs is None else epochs, sizes.shape)
         if not self.unseen or not (sizes * passes).all():
@@ -119,7 +121,7 @@ class StackSetup:
         return batch <= CHUNK and self.few_samples(extent)
 
     def few_samples(self, extent: Extent) -> bool:
-        """Whether clients that do this much have so few samples that :meth:`carries` is faster; for chains only."""
+        """Whether a combination of samples is faster for clients with this much work; False if the network is not a chain."""
         if not isinstance(self.network, Chain):
             return False
         width, inputs = self.module.get_parameter(self.network.layers[0].weight).shape
@@ -130,13 +132,13 @@ class StackSetup:
         federation = self.federation
         positions = padded(rows)
         width = positions.shape[1]
-        flat = sent((positions + federation.offsets[list(clients)][:, None]).reshape(-1), self.device)
+        flat = to_device((positions + federation.offsets[list(clients)][:, None]).reshape(-1), self.device)
         features = self.features(flat)
         return Batch(
             inputs=features.reshape(len(rows), width, *features.shape[1:]),
             labels=federation.train.labels.index_select(0, flat).reshape(len(rows), width),
             mask=sample_mask(np.array([len(row) for row in rows]), width, self.device),
-            positions=sent(positions, self.device),
+            positions=to_device(positions, self.device),
         )
 
     def features(self, rows: Tensor, out: Tensor | None = None) -> Tensor:

@@ -10,15 +10,15 @@ __all__ = ["LossSlope"]
 
 
 class LossSlope:
-    """Maps logits [a, B, K] to the gradient of each client's mean loss, and keeps what is reported of the batch.
+    """Maps logits [a, B, K] to the gradient of each client's mean loss, and keeps the numbers for the clients' reports.
 
     Args:
-        loss: of a sample.
-        labels: of the batch, int64 [a, B].
-        mask: which places hold samples, bool [a, B]; None if all do.
+        loss: the loss of a sample.
+        labels: labels of the batch, int64 [a, B].
+        mask: which positions hold samples, bool [a, B]; None if all do.
         divisors: number of samples of each client's batch, [a].
         outputs: softmax outputs of the received model on the batch, [a·B, K], if the loss needs them.
-        weights: of the samples, [a, B]; None means 1.
+        weights: weights of the samples, [a, B]; None means 1.
 
     Attributes:
         losses: cross-entropy of every sample [a, B], 0 where padded; set by the call.
@@ -55,7 +55,7 @@ class LossSlope:
             delta = self._by_autograd(logits)
         delta /= self.divisors[:, None, None]
         if mask is not None:
-            delta = torch.where(mask[..., None], delta, 0)  # a product with 0 would keep NaN of padded places
+            delta = torch.where(mask[..., None], delta, 0)  # a product with 0 would keep NaN of padded positions
         return delta if self.weights is None else delta * self.weights[..., None]
 
     def _by_autograd(self, logits: Tensor) -> Tensor:

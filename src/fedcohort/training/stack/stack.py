@@ -35,9 +35,9 @@ class Stack(StackSetup):
             model: the global model.
             t: round, from 1.
             clients: ids.
-            epochs: of each client; None means the experiment's number.
+            epochs: number of epochs of each client; None means the experiment's number.
             received: what the algorithm broadcast beside the model.
-            memories: of each client.
+            memories: the memory of each client.
 
         Returns:
             each client's update and its new memory, in the order of ``clients``.

@@ -1,4 +1,4 @@
-"""What is counted during the training of a group, for the clients' reports."""
+"""Sums over the training of a group, for the clients' reports."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcohort.training.shared import sent, training_report
+from fedcohort.training.shared import to_device, training_report
 from fedcohort.training.stack.plan import Plan, sample_counts
 from fedcohort.training.stack.setup import StackSetup
 
@@ -17,19 +17,19 @@ class Tally:
     """Sums over the steps of every client. They stay on the device, so that no step waits for a GPU.
 
     Args:
-        setup: of the stack.
-        plans: of the group's clients, most steps first.
+        setup: the stack's setup.
+        plans: the plans of the group's clients, most steps first.
 
     Attributes:
         counts: samples of every step of every client, int64 [g, S].
         divisors: the same on the device, at least 1, in the model's number format.
-        forwards: samples that went through each client's model, [g]; a sample whose gradient was taken counts three times.
+        forwards: samples that went through each client's model, [g]; a sample counts three times if its gradient was taken.
     """
 
     def __init__(self, setup: StackSetup, plans: Sequence[Plan]) -> None:
         self.device, self.plans = setup.device, plans
         self.counts = sample_counts(plans)
-        self.divisors = sent(np.maximum(self.counts, 1), setup.device).to(setup.dtype)
+        self.divisors = to_device(np.maximum(self.counts, 1), setup.device).to(setup.dtype)
         steps, per_pass = np.arange(self.counts.shape[1]), np.array([[plan.per_pass] for plan in plans])
         self._first_pass = steps < per_pass
         self._last_pass = steps >= np.array([[plan.steps] for plan in plans]) - per_pass
@@ -40,13 +40,13 @@ class Tally:
             self.forwards += np.array([plan.size for plan in plans])
 
     def add(self, step: int, losses: Tensor, right: Tensor) -> None:
-        """Count a step of the first a clients: the cross-entropy of each sample [a, B], and the correct predictions [a]."""
+        """Add a step of the first a clients: the cross-entropy of each sample [a, B], and the correct predictions [a]."""
         a = len(losses)
         self._loss[:a] += losses.sum(1) / self.divisors[:a, step]
         if self._first_pass[:a, step].any():
-            self._squares[:a] += losses.double().square().sum(1) * sent(self._first_pass[:a, step], self.device)
+            self._squares[:a] += losses.double().square().sum(1) * to_device(self._first_pass[:a, step], self.device)
         if self._last_pass[:a, step].any():
-            self._right[:a] += right * sent(self._last_pass[:a, step], self.device)
+            self._right[:a] += right * to_device(self._last_pass[:a, step], self.device)
 
     def reports(self, clients: slice) -> list[dict[str, float]]:
         """The reports of these clients, which have done all their steps."""
