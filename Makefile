@@ -32,13 +32,16 @@ test: $(VENV)/.dev ## install with the development tools, and run the tests
 test-slow: $(VENV)/.dev ## run all tests, including the slow ones
 	@$(BIN)/python -m pytest -n auto --dist worksteal
 
-lint: $(VENV)/.dev ## run ruff, check the format and the types
+lint: $(VENV)/.dev ## run ruff, check the format, the types and the cognitive complexity
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy benchmarks
+	@$(BIN)/complexipy --failed --plain
 
 types: $(VENV)/.dev ## check the types only
 	@$(BIN)/mypy
+	@$(BIN)/mypy benchmarks
 
 complexity: $(VENV)/.dev ## list the functions whose cognitive complexity is above 15
 	@$(BIN)/complexipy --failed --plain

@@ -29,7 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from works import NAMES, work
+from works import NAMES, Work, work
 
 HERE = Path(__file__).parent
 ARITHMETICS = ("exact", "tf32", "bf16")
@@ -186,11 +186,8 @@ def limits(name: str, args: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Measure one workload: the turns of all contestants, as many as fit into the time limit."""
-    begin, load = time.time(), os.getloadavg()[0]
-    plan = work(name, args.turns + 1, args.quick)
-    entrants = contestants(name, args)
+def start(entrants: list[Contestant], name: str, args: argparse.Namespace) -> None:
+    """Start all contestants, and wait until they are ready."""
     logs = Path(args.logs) / name
     logs.mkdir(parents=True, exist_ok=True)
     for one in entrants:
@@ -200,25 +197,38 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     for one in entrants:
         if args.device != "cpu":
             one.ready()
+
+
+def play(entrants: list[Contestant], plan: Work, args: argparse.Namespace, end: float) -> None:
+    """Play the turns of all contestants, as many as fit before the time ``end``, and stop the contestants."""
     for turn in range(args.turns + 1):
         before = time.time()
         for one in entrants:
             for round in range(turn * plan.turn, (turn + 1) * plan.turn):
                 one.play(round, measured=turn > 0, steps=plan.steps(round))
         now = time.time()
-        if turn and now + (now - before) > begin + args.seconds:
+        if turn and now + (now - before) > end:
             break
     for one in entrants:
         one.stop()
+
+
+def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure one workload: the turns of all contestants, as many as fit into the time limit."""
+    begin, load = time.time(), os.getloadavg()[0]
+    plan = work(name, args.turns + 1, args.quick)
+    entrants = contestants(name, args)
+    start(entrants, name, args)
+    play(entrants, plan, args, begin + args.seconds)
     machine = limits(name, args)
     operations = plan.samples(1) * machine.get("operations_a_sample", float("nan"))
 
     def median(one: Contestant) -> float:
         return statistics.median(one.seconds) if one.seconds and not one.failure else float("nan")
 
-    def least(start: str, kind: str | None = None) -> float:
+    def least(prefix: str, kind: str | None = None) -> float:
         """The shortest median of the contestants with this beginning of their name and this arithmetic."""
-        found = [median(o) for o in entrants if o.name.startswith(start) and kind in (None, o.arithmetic)]
+        found = [median(o) for o in entrants if o.name.startswith(prefix) and kind in (None, o.arithmetic)]
         return min((seconds for seconds in found if seconds == seconds), default=float("nan"))
 
     def apart(one: Contestant) -> float:

@@ -41,7 +41,7 @@ def main() -> None:
             torch.cuda.synchronize()
 
     def prepare(layout: torch.memory_format) -> None:
-        module.to(memory_format=layout)
+        module.to(memory_format=layout)  # type: ignore[call-overload]  # torch's annotations lack it
         optimizer.state.clear()
 
     def tried(layout: torch.memory_format) -> float:

@@ -34,7 +34,7 @@ def main() -> None:
     )
     begin = time.perf_counter()
 
-    def progress(cell: object, row: RoundRow) -> None:
+    def progress(_: object, row: RoundRow) -> None:
         print(
             f"epoch {row.round:3d}   train {row.local_accuracy:6.2%}   validation {row.validation_accuracy:6.2%}   "
             f"test {row.test_accuracy:6.2%}   {time.perf_counter() - begin:7.1f} s",

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from fedcohort.federation.partition import describe, partition
 from fedcohort.federation.partitions import PARTITIONS
 
 SAMPLES, CLIENTS, CLASSES = 10_000_000, 1_000_000, 10
+
+Redraw = Literal["client", "round", "mixed"]
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def refuse_partition() -> Measured:
     return timed(work)
 
 
-def draw_rounds(availability: str, latency: str = "client", network: str = "share", **law: float) -> Measured:
+def draw_rounds(availability: str, latency: Redraw = "client", network: str = "share", **law: float) -> Measured:
     """Availability and latency of one round, drawn as in a run: the median of ten rounds after the first."""
     from fedcohort.experiment import Systems
     from fedcohort.federation.latency import ShiftedExponential
@@ -139,7 +142,7 @@ def draw_late(**law: float) -> Measured:
     return timed(lambda: f"round 900: {int(presence(900).sum()):,} clients available")
 
 
-def _round(availability: str, latency: str = "client", network: str = "share", **law: float) -> Measurement:
+def _round(availability: str, latency: Redraw = "client", network: str = "share", **law: float) -> Measurement:
     return Measurement(partial(draw_rounds, availability, latency, network, **law), limit_s=0.050)
 
 

@@ -39,7 +39,7 @@ def operations(net: str, images: torch.Tensor) -> float:
     module = build(net)
     with FlopCounterMode(display=False) as counter:
         module(images).sum().backward()
-    return counter.get_total_flops() / len(images)
+    return float(counter.get_total_flops() / len(images))
 
 
 def rate(work: Callable[[], Any], amount: float, device: torch.device) -> float:

@@ -162,7 +162,7 @@ def one_question(name: str, clients: int) -> Any:
     import torch
     from torch.nn import functional
 
-    from fedcohort.engines.local import build_module
+    from fedcohort.engines.local import LocalEngine, build_module
     from fedcohort.experiment import Cell
     from fedcohort.models import as_model
     from fedcohort.runs.given import Given
@@ -173,12 +173,13 @@ def one_question(name: str, clients: int) -> Any:
     experiment = described(name, clients, 10, engine={"workers": 1})
     with prepare(Cell("", 0, experiment.single(0)).experiment, Given(data=data(shape, 50 * clients))) as (game, _):
         engine, asked = game.engine, np.arange(clients)
+        assert isinstance(engine, LocalEngine)
         federation, trainer = engine.federation, engine._trainers.get()
         engine._trainers.put(trainer)
         torch.set_num_threads(1)
         features, labels = federation.train.features, federation.train.labels
         plain = build_module(as_model(experiment.model.build()), federation, 0).eval()
-        plain = plain.to(memory_format=torch.channels_last)
+        plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's annotations lack it
         found: dict[str, list[float]] = {"asked": [], "stream": [], "own_stream": []}
 
         def stream(module: torch.nn.Module) -> None:
@@ -334,7 +335,7 @@ def one_memory(plan: str, k: int) -> Any:
     from fedcohort.runs.given import Given
     from fedcohort.runs.prepare import prepare
 
-    values = {"model": {"name": "mlp", "hidden": 14_100}, "engine": {"plan": plan}, "rounds": 1}
+    values: dict[str, Any] = {"model": {"name": "mlp", "hidden": 14_100}, "engine": {"plan": plan}, "rounds": 1}
     experiment = described("W2", 1000, k, **values)
     with prepare(Cell("", 0, experiment.single(0)).experiment, Given(data=data((1, 28, 28), 2000))) as (game, _):
         before = resident()

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -95,7 +96,7 @@ def main() -> int:
     parser.add_argument("--only", choices=list(LIMITS), help="measure one of the two cases")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
-    rows = []
+    rows: list[dict[str, Any]] = []
     for world in [options.only] if options.only else LIMITS:
         with tempfile.TemporaryDirectory() as place:
             make(world, Path(place) / "runs")

@@ -48,15 +48,18 @@ class Work:
 
     def standardised(self, rows: np.ndarray) -> np.ndarray:
         """float32 images with zero mean and unit standard deviation per channel."""
-        return (self.features[rows].astype(np.float32) - self.mean) / self.deviation
+        images: np.ndarray = (self.features[rows].astype(np.float32) - self.mean) / self.deviation
+        return images
 
     @cached_property
     def mean(self) -> np.ndarray:
-        return self.features[:2000].astype(np.float32).mean((0, 2, 3), keepdims=True)[0]
+        mean: np.ndarray = self.features[:2000].astype(np.float32).mean((0, 2, 3), keepdims=True)[0]
+        return mean
 
     @cached_property
     def deviation(self) -> np.ndarray:
-        return self.features[:2000].astype(np.float32).std((0, 2, 3), keepdims=True)[0]
+        deviation: np.ndarray = self.features[:2000].astype(np.float32).std((0, 2, 3), keepdims=True)[0]
+        return deviation
 
 
 NAMES = ("W1", "W1b64", "W2", "W3", "W4")

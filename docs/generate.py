@@ -26,7 +26,7 @@ from fedcohort.core.plugins import Card, Table
 from fedcohort.engines.base import Engine
 from fedcohort.experiment import Experiment
 from fedcohort.experiment import sections as schema
-from fedcohort.experiment.pairings import GIVEN, check
+from fedcohort.experiment.pairings import NEEDED_FROM_STRATEGY, check
 from fedcohort.federation.loading import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
@@ -298,7 +298,7 @@ def refused() -> str:
         for message, strategies in said.items():
             fine = [f"`{name}`" for name in STRATEGIES.builtin if name not in strategies]
             lines.append(f"| `{algorithm}` | all but {', '.join(fine)} | {message} |")
-    for weights, what in GIVEN.items():
+    for weights, what in NEEDED_FROM_STRATEGY.items():
         words = "inclusion probabilities" if what == "inclusion" else what
         refusal = f"those that give no {words}, see [below](#weights) | … gives no {words}"
         lines.append(f'| any with `weights = "{weights}"` | {refusal} |')
@@ -322,7 +322,7 @@ def _takes(algorithm: str, weights: str) -> bool:
 def gives() -> str:
     """The strategies that provide what each weight mode needs."""
     lines = ["| weights | strategies |", "|---|---|"]
-    for weights, what in GIVEN.items():
+    for weights, what in NEEDED_FROM_STRATEGY.items():
         names = [f"`{name}`" for name in STRATEGIES.builtin if what in STRATEGIES.find(name, "").gives]
         lines.append(f"| `{weights}` | {', '.join(names)} |")
     return "\n".join(lines)

@@ -50,7 +50,7 @@ def test_numbers_of_parameters_agree_with_the_docstrings(model: Model, shape: tu
 
 def test_layers_of_cnn_b() -> None:
     layers = [(type(part).__name__, getattr(part, "out_channels", getattr(part, "out_features", None))) for part in
-             CnnB().build((3, 32, 32), 47) if not isinstance(part, nn.ReLU | nn.GroupNorm)]  # fmt: skip
+             CnnB().build((3, 32, 32), 47).children() if not isinstance(part, nn.ReLU | nn.GroupNorm)]  # fmt: skip
     assert layers == [
         ("Conv2d", 32), ("Conv2d", 64), ("MaxPool2d", None), ("Conv2d", 128), ("MaxPool2d", None), ("Conv2d", 256),
         ("MaxPool2d", None), ("Flatten", None), ("Linear", 256), ("Linear", 47),
@@ -74,7 +74,7 @@ def test_stem_and_stages_of_resnet18() -> None:
     sizes = []
     x = torch.zeros(1, 3, 32, 32)
     with torch.no_grad():
-        for part in module:
+        for part in module.children():
             x = part(x)
             sizes.append(tuple(x.shape[1:]))
     assert sizes[2] == (64, 32, 32)

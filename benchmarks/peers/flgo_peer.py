@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,10 @@ class Algorithm:
             return self.cohort
 
 
+train_data: TensorDataset
+get_model: Callable[[], torch.nn.Module]
+
+
 def prepare(work: Work) -> Any:
     """FLGo's server for the workload. It needs files: a configuration, a benchmark made from it, and a task made from that."""
     global train_data, get_model  # imported by the configuration
@@ -56,7 +61,7 @@ def prepare(work: Work) -> Any:
     train_data = TensorDataset(torch.from_numpy(features), torch.from_numpy(work.labels))
     get_model = partial(build, work.net)
     Path("configuration.py").write_text("from __main__ import get_model, train_data\n")
-    benchmark = importlib.import_module(flgo.gen_benchmark_from_file("bench_data", "configuration.py"))
+    benchmark: Any = importlib.import_module(flgo.gen_benchmark_from_file("bench_data", "configuration.py"))
     benchmark.visualize = lambda *_: None
     task = flgo.gen_task_by_(benchmark, Rows(work.clients), "bench_task")
     option = {

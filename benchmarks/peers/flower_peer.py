@@ -21,10 +21,11 @@ from works import Work
 
 def loaded(name: str, turns: int, quick: bool) -> Work:
     """The workload, loaded once in each process. It is kept on a module because this file is sent to the actors by value."""
-    if not hasattr(works, "loaded"):
+    process: Any = works
+    if not hasattr(process, "loaded"):
         torch.set_num_threads(1)
-        works.loaded = works.work(name, turns, quick)
-    found: Work = works.loaded
+        process.loaded = works.work(name, turns, quick)
+    found: Work = process.loaded
     return found
 
 
@@ -93,12 +94,12 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     strategy = Waiting(args, plan, out)
 
-    def server(context: Context) -> ServerAppComponents:
+    def server(_: Context) -> ServerAppComponents:
         return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=len(plan.cohorts) + 1))
 
     run_simulation(
         ServerApp(server_fn=server),
-        ClientApp(client_fn=lambda context: Client().to_client()),
+        ClientApp(client_fn=lambda _: Client().to_client()),
         num_supernodes=len(plan.cohorts[0]),
         backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
     )

@@ -68,7 +68,7 @@ class Comparison(comparison.Comparison):
 
     Attributes:
         name: name of the experiment.
-        rows: one row for each strategy, in the order of the experiment; differences are taken to the first row.
+        rows: one row for each strategy, in the order of the experiment; differences are those from the first row.
     """
 
     rows: tuple[Row, ...]
@@ -107,7 +107,7 @@ def run(
     runs: str | Path = "runs",
     progress: Progress | None = None,
 ) -> Run:
-    """Run the base of an experiment under one seed.
+    """Run the base of an experiment (without its variants and its sweep) under one seed.
 
     An interrupted run resumes after its last checkpoint. A finished run is opened, not repeated. To run all seeds, use
     :func:`run_seeds`; to run the variants as well, use :func:`compare`.
@@ -128,7 +128,7 @@ def run(
         The finished run.
 
     Raises:
-        UsageError: something in the description, the data or the run directory cannot be used.
+        UsageError: a setting, the data or the run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
     experiment = experiment or Experiment()
@@ -148,7 +148,7 @@ def run_seeds(
     runs: str | Path = "runs",
     progress: Progress | None = None,
 ) -> list[Run]:
-    """Run the base of an experiment under all its seeds, as ``fedcohort run`` does.
+    """Run the base of an experiment (without its variants and its sweep) under all its seeds, as ``fedcohort run`` does.
 
     There are ``experiment.seeds`` seeds: ``experiment.seed``, ``experiment.seed + 1``, … The arguments are those of :func:`run`.
 
@@ -156,7 +156,7 @@ def run_seeds(
         One finished run for each seed.
 
     Raises:
-        UsageError: something in the description, the data or a run directory cannot be used.
+        UsageError: a setting, the data or a run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
     experiment = experiment or Experiment()
@@ -195,11 +195,11 @@ def compare(
         public: the server's public samples, for all rows; see :func:`run`.
         runs: folder of run directories.
         progress: called after every round; not available with several jobs.
-        jobs: number of runs at the same time, each in a process of its own with its share of the cores; only 1 is
-            possible with objects from Python.
+        jobs: number of runs at the same time, each in a process of its own with its share of the cores; must be 1 if objects
+            from Python replace settings.
 
     Raises:
-        UsageError: something in the description, the data or a run directory cannot be used.
+        UsageError: a setting, the data or a run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
     given = Given(data=data, model=model, data_dir=data_dir, public=public)
@@ -216,7 +216,7 @@ def open_run(path: str | Path) -> Run:
     """Open a run directory for reading: ``.rounds``, ``.clients``, ``.decisions``, ``.ledger`` are DataFrames.
 
     Raises:
-        UsageError: there is no run, it was written in another format, or something in it was changed or damaged.
+        UsageError: the directory holds no run, its record has another format, or a file in it was changed or damaged.
     """
     opened = Run(path)
     opened.verify()

@@ -430,11 +430,12 @@ def test_what_is_no_strategy_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "three.py").write_text("Three = 3\nclass Nothing: pass\n", encoding="utf-8")
     three, nothing = f"{tmp_path / 'three.py'}:Three", f"{tmp_path / 'three.py'}:Nothing"
     refused(
-        call("run", "--set", f"selection={three}"), "Three': is a int; a strategy extends fedcohort.selection.Selector"
+        call("run", "--set", f"selection={three}"),
+        "Three': an object of type int is not a strategy; a strategy extends fedcohort.selection.Selector",
     )
     refused(
         call("run", "--set", f"selection={nothing}"),
-        "Nothing': Nothing is no strategy; a strategy extends fedcohort.selection.Selector",
+        "Nothing': Nothing is not a strategy; a strategy extends fedcohort.selection.Selector",
     )
     refused(call("run", "--set", f"algorithm={nothing}"), "an algorithm extends fedcohort.algorithms.Algorithm")
     refused(call("strategies", three), "Three': is a int")

@@ -1,14 +1,18 @@
 """An algorithm's hooks suffice for SCAFFOLD: its worked example (spec G6), with quadratic losses that need no data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from fedcohort.algorithms import Algorithm, Members, ModelState, Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.local import Training
 from fedcohort.testing.base import ControlVariates
+from tests.problems import PartOfProblem
 
 Gradient = Callable[[torch.Tensor], torch.Tensor]
 
@@ -17,17 +21,19 @@ GRADIENTS: dict[int, Gradient] = {0: lambda x: x - 1, 1: lambda x: 4 * (x + 3)}
 
 
 @dataclass
-class OneNumber:
+class OneNumber(PartOfProblem):
     """The local problem of a client with a model of one number; see :class:`fedcohort.algorithms.Problem`."""
 
     own: Gradient
     parameters: Tensors
     anchor: Tensors
-    received: dict[str, Tensors]
-    memory: dict[str, Tensors]
-    lr: float = 0.2
-    steps: int = 0
-    gradients: Tensors = field(default_factory=dict)
+    received: Mapping[str, Tensors]
+    memory: Mapping[str, Tensors]
+    lr: float | Tensor = 0.2
+    steps: int | Tensor = 0
+    t: int = 1
+    training: Training = field(default_factory=Training)
+    notes: dict[str, Any] = field(default_factory=dict)
 
     def gradient(self, at: Tensors | None = None) -> Tensors:
         return {"x": self.own((at or self.parameters)["x"])}
@@ -49,7 +55,7 @@ def play_rounds(algorithm: Algorithm, rounds: int, steps: int = 5) -> tuple[Mode
                 y["x"] -= problem.lr * gradients["x"]
                 problem.steps += 1
             extra, memories[client] = algorithm.finish(problem)
-            updates.append(Update(client, 1, problem.steps, y, extra))
+            updates.append(Update(client, 1, int(problem.steps), y, extra))
         model = algorithm.aggregate(model, updates, Members(num_clients=2, total_samples=2, k=2))
     return model, memories
 

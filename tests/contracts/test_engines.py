@@ -200,7 +200,12 @@ def play_rounds(game: Game, rounds: range) -> list[RoundRow]:
 @pytest.mark.parametrize("model", ["mlp", "cnn_a"])
 @pytest.mark.parametrize("selection", SELECTIONS, ids=lambda selection: selection["name"])
 def test_a_run_is_bit_identical_on_both_engines(selection: dict[str, Any], model: str, pool: Pool) -> None:
-    values = {"selection": selection, "model": model, "systems": SYSTEMS, "federation": {"holdout": 0.2}}
+    values: dict[str, Any] = {
+        "selection": selection,
+        "model": model,
+        "systems": SYSTEMS,
+        "federation": {"holdout": 0.2},
+    }
     with game_on(None, **values) as here, game_on(pool, **values) as there:
         for t in range(1, ROUNDS + 1):
             assert without_wall_times(play_round(there, t, test=True)) == without_wall_times(
@@ -239,10 +244,10 @@ def test_client_memory_survives_dropouts_and_a_change_of_engine(pool: Pool) -> N
     assert {int(client) for client in uninterrupted.engine.state_dict()} == admitted
 
     moved: list[RoundRow] = []
-    state: dict[str, Any] | None = None
+    state: dict[str, Any] = {}
     for processes, rounds in ((pool, range(1, 3)), (None, range(3, 5)), (pool, range(5, 7))):
         with game_on(processes, ControlVariates(), **values) as game:
-            if state is not None:
+            if state:
                 game.load_state_dict(state)
             moved += play_rounds(game, rounds)
             state = unpack(pack(game.state_dict()))

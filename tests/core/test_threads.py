@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.core.parameters import parameters
-from fedcohort.core.threads import aside, one_thread_each
+from fedcohort.core.threads import in_background, one_thread_each
 from fedcohort.engines.local import LocalEngine
 from fedcohort.models import Model
 from fedcohort.selection import Cohort
@@ -50,7 +50,7 @@ def test_threads_keep_to_one_intra_op_thread() -> None:
 
 @pytest.mark.usefixtures("two_threads")
 def test_so_does_the_one_beside() -> None:
-    assert aside(torch.get_num_threads).result() == 1
+    assert in_background(torch.get_num_threads).result() == 1
     assert torch.get_num_threads() == 2
 
 
@@ -78,9 +78,9 @@ SEEN: set[int] = set()
 
 
 class Looking(nn.Linear):
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         SEEN.add(torch.get_num_threads())
-        return super().forward(input)
+        return super().forward(x)
 
 
 @parameters
@@ -109,10 +109,10 @@ def test_so_do_the_threads_of_an_engine_whatever_they_do_first() -> None:
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_works_aside_too() -> None:
     """It has no thread of its parent's, and would wait for one forever."""
-    assert aside(lambda: 1).result() == 1
+    assert in_background(lambda: 1).result() == 1
     child = os.fork()
     if child == 0:
-        os._exit(aside(lambda: 7).result())
+        os._exit(in_background(lambda: 7).result())
     for _ in range(1500):
         done, status = os.waitpid(child, os.WNOHANG)
         if done:

@@ -31,7 +31,7 @@ class There(Tensor):
 
     @staticmethod
     def __new__(cls, here: Tensor) -> "There":
-        return Tensor._make_wrapper_subclass(  # type: ignore[attr-defined,no-any-return]
+        return Tensor._make_wrapper_subclass(
             cls, here.shape, strides=here.stride(), storage_offset=here.storage_offset(), dtype=here.dtype, device=DEVICE
         )  # fmt: skip
 
@@ -50,8 +50,8 @@ class There(Tensor):
         return There(inner["here"])
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return compute(function, *args, **kwargs or {})
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        return compute(func, *args, **kwargs or {})
 
 
 class Device:

@@ -24,22 +24,24 @@ def rounds(device: str, strategy: str, algorithm: str, again: bool, model: Any, 
     import fedcohort.engines.device as devices
     from fedcohort.core.states import pack, unpack
     from fedcohort.engines.device import moved
+    from fedcohort.engines.local import LocalEngine
     from fedcohort.runs.given import Given
     from fedcohort.runs.prepare import prepare
     from tests.experiments import cell
-    from tests.matrix.worlds import hard, play
+    from tests.matrix.hard_federation import hard, play_rounds
 
-    devices.pick_device = lambda name: device  # type: ignore[assignment]
+    devices.pick_device = lambda name: device
     experiment = cell(hard(strategy, algorithm, **values)).experiment
     with prepare(experiment, Given(model=model)) as (game, _):
-        rows = play(game, (1, 2))
+        rows = play_rounds(game, (1, 2))
         state = pack(game.state_dict())
         if not again:
-            rows += play(game, (3,))
+            rows += play_rounds(game, (3,))
             return rows, game.model
     with prepare(experiment, Given(model=model)) as (game, _):
+        assert isinstance(game.engine, LocalEngine)
         game.load_state_dict(moved(unpack(state), game.engine.device))
-        return rows + play(game, (3,)), game.model
+        return rows + play_rounds(game, (3,)), game.model
 
 
 def agrees(strategy: str, algorithm: str, again: bool = False, model: Any = None, **values: Any) -> None:
@@ -110,7 +112,8 @@ def arithmetic_is_put_back() -> None:
 
 def refusals() -> None:
     """The device is not what a CPU is."""
-    there, ways = torch.ones(3, 3).to("pretend:0"), {}
+    there = torch.ones(3, 3).to("pretend:0")
+    ways: dict[str, Callable[[], object]] = {}
     ways["an addition"] = lambda: there + torch.ones(3)
     ways["a choice of rows"] = lambda: there.index_select(0, torch.arange(2))
     ways["a view by numpy"] = lambda: there.numpy()
@@ -129,7 +132,7 @@ def refusals() -> None:
 
 def cases() -> dict[str, Callable[[], None]]:
     """A few that together reach every part; by name."""
-    stacks = {"engine": {"plan": "stacked", "workers": 2}}
+    stacks: dict[str, Any] = {"engine": {"plan": "stacked", "workers": 2}}
     return {
         "what is refused": refusals,
         "arithmetic": arithmetic_is_put_back,
@@ -152,7 +155,7 @@ def all_cases() -> dict[str, Callable[[], None]]:
     for name in STRATEGIES.builtin:
         found[name] = partial(agrees, name, "fedavg")
     for plan, batch in itertools.product(("threads", "stacked"), (8, 0)):
-        values = {"engine": {"plan": plan}, "training": {"batch_size": batch, "momentum": 0.9}}
+        values: dict[str, Any] = {"engine": {"plan": plan}, "training": {"batch_size": batch, "momentum": 0.9}}
         found[f"images, {plan}, batch {batch}"] = partial(agrees, "uniform", "fedprox", model=images, **values)
     return found
 

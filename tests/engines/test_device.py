@@ -77,7 +77,7 @@ def test_bfloat16_rounds_networks_and_keeps_parameters(plan: Any) -> None:
     federation, training = small_federation(trouble=False), Training(batch_size=4, momentum=0.0, lr=0.05)
     states = {}
     for kind in ("exact", "bf16"):
-        engine = LocalEngine(federation, Mlp(hidden=8), training, FedAvg(), 3, 1, plan=plan, arithmetic=kind)  # type: ignore[arg-type]
+        engine = LocalEngine(federation, Mlp(hidden=8), training, FedAvg(), 3, 1, plan=plan, arithmetic=kind)
         model = engine.initial_model()
         (update,) = engine.train(model, 1, Cohort(np.array(HEALTHY[:1])), FedAvg())
         states[kind] = update.state

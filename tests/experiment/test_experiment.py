@@ -189,7 +189,10 @@ def test_a_strategy_from_a_users_own_file(tmp_path: Path) -> None:
     )
     experiment = Experiment(selection={"name": f"{tmp_path}/mine.py:First", "skip": 2})
     assert experiment.selection.parameters == {"skip": 2}
-    assert dataclasses.asdict(experiment.selection.build()) == {"skip": 2}
+    selector = experiment.selection.build()
+    assert dataclasses.is_dataclass(selector)
+    assert not isinstance(selector, type)
+    assert dataclasses.asdict(selector) == {"skip": 2}
     with pytest.raises(UsageError, match="defines no Second"):
         Experiment(selection={"name": f"{tmp_path}/mine.py:Second"})
     with pytest.raises(UsageError, match="there is no file"):

@@ -112,6 +112,6 @@ class Marked:
 
 
 def test_a_setting_says_itself_whether_it_enters_the_hash() -> None:
-    values = {"never": [0, 1], "later": ["none", "some"], "always": [0, 1], "unknown": [0]}
+    values: dict[str, list[object]] = {"never": [0, 1], "later": ["none", "some"], "always": [0, 1], "unknown": [0]}
     known = {name: [in_key(Marked, name, value) for value in choices] for name, choices in values.items()}
     assert known == {"never": [False, False], "later": [False, True], "always": [True, True], "unknown": [True]}

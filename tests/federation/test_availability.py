@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.streams import rng
 from fedcohort.federation import Availability
 from fedcohort.federation.availability import Always, Bernoulli, Diurnal, Markov, Trace
 
@@ -99,11 +100,10 @@ def test_markov_goes_back_only_as_far_as_it_must(monkeypatch: pytest.MonkeyPatch
     from fedcohort.federation import availability
 
     drawn: list[int] = []
-    real = availability.rng
 
     def counting(seed: int, purpose: str, t: int = 0) -> Any:
         drawn.append(t)
-        return real(seed, purpose, t)
+        return rng(seed, purpose, t)
 
     monkeypatch.setattr(availability, "rng", counting)
     presence = Markov(p_on=0.3, p_off=0.1).presence(1_000, 10_000, 0)
@@ -164,8 +164,8 @@ def test_a_trace_can_repeat(text: str, suffix: str, tmp_path: Path) -> None:
     [
         (JSON, "json", r"trace\.json': has 4 rounds, the run has 5; use repeat = true"),
         (CSV, "csv", r"trace\.csv': has 4 rounds, the run has 5"),
-        ("[[0]" + ", [4]" * 5 + "]", "json", r"names client 4 in round 2; with federation\.clients = 4 there are clients 0 to 3"),
-        ("[[0], [-1], [1], [1], [1]]", "json", r"names client -1 in round 2"),
+        ("[[0]" + ", [4]" * 5 + "]", "json", r"contains client 4 in round 2; with federation\.clients = 4 there are clients 0 to 3"),
+        ("[[0], [-1], [1], [1], [1]]", "json", r"contains client -1 in round 2"),
         ("[]", "json", "has no rounds"),
         ("round,client\n", "csv", "has no rounds"),
         ("", "csv", "is empty; its first line should be round,client"),
@@ -176,7 +176,7 @@ def test_a_trace_can_repeat(text: str, suffix: str, tmp_path: Path) -> None:
         ("[[true]]", "json", r"round 1 is \[True\]"),
         (f"[[{10**30}]]", "json", r"round 1 is \[1000"),
         ("round,clients\n1,2\n", "csv", "there is no column 'client'"),
-        ("round,client\n0,2\n", "csv", "names round 0; rounds count from 1"),
+        ("round,client\n0,2\n", "csv", "contains round 0; rounds are counted from 1"),
         ("round,client\n1,a\n", "csv", "column 'client' should hold whole numbers"),
         ("round,client\n1,\n", "csv", "column 'client' should hold whole numbers"),
         (JSON, "txt", r"should end in \.json or \.csv"),

@@ -31,14 +31,14 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     TRACE: ("systems.availability.file = 'trace.json'", "has 2 rounds, the run has 5"),
     'systems.availability={name="trace",file="odd.json"}': (
         "odd.json",
-        "names client 99 in round 1",
+        "contains client 99 in round 1",
         "clients 0 to 11",
     ),
     'systems.availability={name="trace",file="none.json"}': ("none.json", "cannot be read"),
     # a deadline that nobody meets
     "systems.deadline=0.5": ("systems.deadline = 0.5: no client can ever meet it",),
     # partitions that cannot be made
-    "federation.partition.min_size=500": ("federation.partition.min_size = 500", "119 at most works"),
+    "federation.partition.min_size=500": ("federation.partition.min_size = 500", "use at most 119"),
     'federation.partition={name="dirichlet_class",alpha=1e-6}': (
         "federation.partition.alpha = 1e-06",
         "what works: alpha =",

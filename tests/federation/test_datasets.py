@@ -259,7 +259,7 @@ NAN[1, 1], INF[0, 0] = np.nan, -np.inf
         ((np.full((4, 2, 1, 1), 1e300), LABELS), {}, "8 values are NaN or infinite as float32"),
         ((FEATURES[:3], LABELS), {}, "train has 3 samples but 4 labels"),
         ((FEATURES[:0], LABELS[:0]), {}, "and not empty"),
-        ((FEATURES, LABELS[:0]), {}, "train split: empty"),
+        ((FEATURES, LABELS[:0]), {}, "train split: has no samples"),
         ((FEATURES, LABELS / 1.0), {}, "train labels: must be integers"),
         ((FEATURES, ["a", "b", "a", "b"]), {}, "train labels: must be integers"),
         ((FEATURES, LABELS[:, None]), {}, r"train labels: must be integers .*\[4, 1\]"),
@@ -419,7 +419,7 @@ def bad_folder(root, problem):
         ("16 bits", "train image 1: mode 'I;16'; images must have 8 bits per channel"),
         ("no image", "train image 0: missing"),
         ("broken", "train image 1: cannot be decoded"),
-        ("too few", "test split: empty"),
+        ("too few", "test split: has no samples"),
         (
             "two labels",
             r"2 columns of type ClassLabel; choose one with label_column .*fine \(int64\), coarse \(int64\)",
@@ -733,7 +733,7 @@ def test_a_data_set_that_the_hub_does_not_have(hub):
     with ThreadingHTTPServer(("127.0.0.1", 0), NotThere) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         hub(f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(UsageError, match="data set = 'owner/nothing': not on the Hub"):
+        with pytest.raises(UsageError, match="data set = 'owner/nothing': the Hub has no 'owner/nothing'"):
             load("owner/nothing")
         server.shutdown()
 

@@ -85,7 +85,7 @@ def test_everything_fits_a_terminal(columns: str, tmp_path: Path, monkeypatch: p
     words = " ".join(text.split())
     for line in (
         "Label noise: beta(", "Feature shift: rotate(", "Latency: shifted_exponential(", "Network: lognormal(",
-        "Availability: diurnal(", "Drop-out: ", "Deadline 4000: ", "Over-commitment: 1.3", ", before label noise",
+        "Availability: diurnal(", "Dropout: ", "Deadline 4,000: ", "Over-commitment: 1.3", ", before label noise",
     ):  # fmt: skip
         assert line in words
 
@@ -96,7 +96,7 @@ def test_what_was_not_asked_for_is_not_shown() -> None:
         "Latency",
         "Network",
         "Availability",
-        "Drop-out",
+        "Dropout",
         "Deadline",
         "Over-commitment",
         "noise",

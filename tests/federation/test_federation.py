@@ -112,6 +112,7 @@ def read_only(data: Dataset) -> Dataset:
 
 def mapped_for_reading(data: Dataset) -> Dataset:
     assert isinstance(data.train_features, np.memmap)
+    assert data.train_features.filename is not None
     return dataclasses.replace(data, train_features=np.load(data.train_features.filename, mmap_mode="r"))
 
 
@@ -167,7 +168,7 @@ def test_some_of_the_samples(mapped: Dataset) -> None:
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_images_are_standardised_per_channel(dtype: type) -> None:
     rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (300, 3, 8, 8)).astype(dtype)
+    images: np.ndarray = rng.integers(0, 256, (300, 3, 8, 8)).astype(dtype)
     images[:, 1] = images[:, 1] // 4
     data = from_arrays((images, np.arange(300) % 2), (images[:20], np.arange(20) % 2))
     federation = gather(data, partition(Iid(), data.train_labels, 3, 0), validation=0.0, seed=0)

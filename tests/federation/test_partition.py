@@ -136,7 +136,7 @@ def test_any_integer_labels_give_the_same_lists(dtype):
 @pytest.mark.parametrize(
     ("labels", "num_clients", "message"),
     [
-        (np.zeros(5, int), 6, r"federation\.clients = 6: there are only 5 samples; at most 5"),
+        (np.zeros(5, int), 6, r"federation\.clients = 6: there are only 5 samples; use at most 5"),
         (np.zeros(5, int), 0, r"federation\.clients = 0"),
         (np.zeros(0, int), 1, r"federation\.clients = 1: there are only 0 samples"),
         (np.zeros(5), 2, r"labels: .* not float64 \[5\]"),
@@ -229,7 +229,7 @@ def test_iid_min_size_is_met_or_impossible():
     labels = np.zeros(100, int)
     assert partition(Iid(min_size=9), labels, 11, seed=0).sizes.min() == 9
     with pytest.raises(
-        UsageError, match=r"min_size = 10: 11 clients .* 9 at most works, or at most 10 federation\.clients"
+        UsageError, match=r"min_size = 10: 11 clients .* use at most 9, or federation\.clients of at most 10"
     ):
         partition(Iid(min_size=10), labels, 11, seed=0)
 
@@ -398,7 +398,9 @@ def test_an_infeasible_alpha_is_named_and_what_is_proposed_works(rule, num_sampl
     assert message.startswith(
         f"federation.partition.alpha = {rule.alpha:g}: no draw gives each of {num_clients} clients"
     )
-    alpha = float(re.search(r"what works: alpha = (\S+)", message)[1])
+    match = re.search(r"what works: alpha = (\S+)", message)
+    assert match is not None
+    alpha = float(match[1])
     wider = DirichletClass(alpha=alpha, variant=rule.variant, min_size=rule.min_size)
     assert partition(wider, labels, num_clients, seed=0).sizes.min() >= rule.min_size
     if other := re.search(r"or min_size = (\d+) or", message):
@@ -421,7 +423,9 @@ def test_infeasible_sizes_are_named_and_what_is_proposed_works(rule, name):
         UsageError, match=rf"federation\.partition\.{name} = {getattr(rule, name):g}: no draw"
     ) as caught:
         partition(rule, labels, 50, seed=0)
-    works = float(re.search(rf"what works: {name} = (\S+)", str(caught.value))[1])
+    match = re.search(rf"what works: {name} = (\S+)", str(caught.value))
+    assert match is not None
+    works = float(match[1])
     assert (works < getattr(rule, name)) == name.endswith("sigma")
     assert partition(dataclasses.replace(rule, **{name: works}), labels, 50, seed=0).sizes.min() >= 10
 
@@ -508,7 +512,7 @@ def test_effective_alpha_of_a_random_split_is_beyond_any_skew():
 
 def test_describe_names_what_does_not_fit():
     split = partition(Iid(), np.array([0, 1, 2]), 2, seed=0)
-    with pytest.raises(UsageError, match="labels: one of them is 2; with 2 classes, the largest is 1"):
+    with pytest.raises(UsageError, match="labels: the largest is 2; with 2 classes, use 0 to 1"):
         describe(np.array([0, 1, 2]), split, 2)
     with pytest.raises(UsageError, match="labels: there are 2, but the partition holds sample 2"):
         describe(np.array([0, 1]), split, 2)

@@ -48,7 +48,7 @@ def test_a_larger_holdout_contains_the_smaller() -> None:
 
 @pytest.mark.parametrize(("share", "n"), [(0.01, 50), (0.99, 50), (0.5, 1)])
 def test_holdouts_that_cannot_be(share: float, n: int) -> None:
-    with pytest.raises(UsageError, match=rf"^public\.share = {share:g}: that is \d+ of {n} training samples"):
+    with pytest.raises(UsageError, match=rf"^public\.share = {share:g}: is \d+ of {n} training samples"):
         take_away(share, n, 0)
 
 
@@ -65,5 +65,5 @@ def test_data_sets_that_do_not_fit() -> None:
         UsageError, match=r"'other': its samples are uint8 \[3, 4, 4\], the clients' are uint8 \[1, 4, 4\]"
     ):
         choose_public("other", 0.1, data(), 0, lambda name: data(30, (3, 4, 4)))
-    with pytest.raises(UsageError, match="these are the clients' own data; use 'holdout'"):
+    with pytest.raises(UsageError, match="has the same samples as the clients' data; use 'holdout'"):
         choose_public("other", 0.1, data(), 0, lambda name: data())

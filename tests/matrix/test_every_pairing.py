@@ -11,7 +11,7 @@ import fedcohort
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.core.errors import UsageError
 from fedcohort.core.states import pack, unpack
-from fedcohort.experiment.pairings import GIVEN
+from fedcohort.experiment.pairings import NEEDED_FROM_STRATEGY
 from fedcohort.selection import STRATEGIES
 from tests.golden.test_same_bits import record
 from tests.matrix.hard_federation import federation_of, game_of, hard, play_rounds, without_wall_times
@@ -86,13 +86,13 @@ def test_the_hard_federation_has_unavailable_failed_and_late_clients(algorithm: 
 # --- weight modes ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weights", GIVEN)
+@pytest.mark.parametrize("weights", NEEDED_FROM_STRATEGY)
 @pytest.mark.parametrize("strategy", STRATEGIES.builtin)
 def test_weight_modes_that_need_values_of_the_strategy_work_or_are_rejected(
     strategy: str, weights: str, tmp_path: Path
 ) -> None:
     experiment = hard(strategy, "fedavg", algorithm={"weights": weights})
-    if GIVEN[weights] in STRATEGIES.find(strategy, "").gives:
+    if NEEDED_FROM_STRATEGY[weights] in STRATEGIES.find(strategy, "").gives:
         run = fedcohort.run(experiment, runs=tmp_path)
         assert np.isfinite(run.rounds["test_loss"]).all()
         assert run.rounds["note"].str.contains("largest weight").all()

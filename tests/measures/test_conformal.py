@@ -17,13 +17,13 @@ from fedcohort.measures.conformal import (
     calibrate,
     coverage_quantiles,
     coverage_range,
-    judge,
+    measure_sets,
     prediction_sets,
     probability_at,
     quantile,
     rank,
-    right_scores,
     scores,
+    true_class_scores,
 )
 
 NAN = float("nan")
@@ -124,7 +124,7 @@ def test_sets_agree_with_crepes(alpha: float, n: int) -> None:
         result = prediction_sets(p[n:], calibrate(p[:n], labels[:n], alpha, score), score)
         assert (result == expected).all()
     right = labels[n:]
-    assert judge(result, right) == (
+    assert measure_sets(result, right) == (
         expected[np.arange(200), right].mean(),
         expected.sum(1).mean(),
         (~expected).all(1).mean(),
@@ -135,7 +135,7 @@ def test_scores_agree_with_crepes() -> None:
     from crepes.extras import hinge
 
     p, labels = random_samples(40)
-    assert right_scores(p, labels) == pytest.approx(hinge(p, np.arange(4), labels))
+    assert true_class_scores(p, labels) == pytest.approx(hinge(p, np.arange(4), labels))
 
 
 # --- prediction sets (D6) ----------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_scores_agree_with_crepes() -> None:
 
 def test_coverage_set_size_and_share_of_empty_sets_by_hand() -> None:
     members = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 1]], bool)
-    assert judge(members, [0, 2, 1, 1]) == (0.5, 1.25, 0.25)
+    assert measure_sets(members, [0, 2, 1, 1]) == (0.5, 1.25, 0.25)
 
 
 def test_calibration_by_hand() -> None:
@@ -164,7 +164,7 @@ def test_simulated_mean_coverage_lies_in_its_theoretical_range() -> None:
     for seed in range(400):
         p, labels = random_samples(n + 50, seed=seed)
         threshold = calibrate(p[:n], labels[:n], alpha)
-        result.append(judge(prediction_sets(p[n:], threshold), labels[n:]).coverage)
+        result.append(measure_sets(prediction_sets(p[n:], threshold), labels[n:]).coverage)
     error = np.std(result) / math.sqrt(len(result))
     assert low - 5 * error <= np.mean(result) <= high + 5 * error
 
@@ -188,7 +188,7 @@ def test_coverage_range_without_calibration_samples() -> None:
 )
 def test_wrong_sets_and_labels_are_reported(members: object, labels: object, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        judge(members, labels)  # type: ignore[arg-type]
+        measure_sets(members, labels)  # type: ignore[arg-type]
 
 
 def test_other_wrong_input_is_reported() -> None:
@@ -218,23 +218,26 @@ def test_other_wrong_input_is_reported() -> None:
         (lambda: probability_at(0, "s3"), r"threshold = 0: between 0 and 1"),
         (lambda: probability_at(math.inf, "s3"), r"threshold = inf: between 0 and 1"),
         (lambda: probability_at(0.3, "s7"), r"score = 's7': valid are 's1', 's2' and 's3'"),  # type: ignore[arg-type]
-        (lambda: probability_at(NAN), r"threshold = nan: a number, such as 0\.25, or what quantile\(\) gave"),
-        (lambda: probability_at("x"), r"threshold = 'x': a number"),  # type: ignore[arg-type]
+        (lambda: probability_at(NAN), r"threshold = nan: use a number, such as 0\.25 or the result of quantile\(\)"),
+        (lambda: probability_at("x"), r"threshold = 'x': use a number"),  # type: ignore[arg-type]
         (lambda: probability_at(0.3, "s2", k1=0.0), r"k1 = 0\.0: a finite number greater than 0, such as 4"),
         (lambda: scores([0.3], "s3", k2=-1), r"k2 = -1: a finite number greater than 0, such as 20"),
         (lambda: quantile([0.1], "x"), r"alpha = 'x': between 0 and 1, such as 0\.1"),  # type: ignore[arg-type]
-        (lambda: quantile(["a"], 0.1), r"scores = \['a'\]: numbers"),
+        (lambda: quantile(["a"], 0.1), r"scores = \['a'\]: use numbers"),
         (
             lambda: quantile([[0.1], [0.1, 0.2]], 0.1),
-            r"scores = \[\[0\.1\], \[0\.1, 0\.2\]\]: numbers, in lists of equal",
+            r"scores = \[\[0\.1\], \[0\.1, 0\.2\]\]: use numbers, in an array or in lists of equal",
         ),
-        (lambda: scores(["a"]), r"probabilities = \['a'\]: numbers"),
-        (lambda: right_scores([["a", "b"]], [0]), r"probabilities = \[\['a', 'b'\]\]: numbers"),
-        (lambda: scores([0.5, 1.1]), r"probabilities has 1\.1; between 0 and 1, such as a softmax gives"),
-        (lambda: scores(math.inf), r"probabilities has inf; between 0 and 1"),
-        (lambda: prediction_sets([[2.0, -1.0]], 0.2), r"probabilities has 2; between 0 and 1"),
-        (lambda: prediction_sets([[0.5, 0.5]], NAN), r"threshold = nan: a number"),
-        (lambda: prediction_sets([[0.5, 0.5]], None), r"threshold = None: a number"),  # type: ignore[arg-type]
+        (lambda: scores(["a"]), r"probabilities = \['a'\]: use numbers"),
+        (lambda: true_class_scores([["a", "b"]], [0]), r"probabilities = \[\['a', 'b'\]\]: use numbers"),
+        (
+            lambda: scores([0.5, 1.1]),
+            r"probabilities contains 1\.1; use values between 0 and 1, such as softmax outputs",
+        ),
+        (lambda: scores(math.inf), r"probabilities contains inf; use values between 0 and 1"),
+        (lambda: prediction_sets([[2.0, -1.0]], 0.2), r"probabilities contains 2; use values between 0 and 1"),
+        (lambda: prediction_sets([[0.5, 0.5]], NAN), r"threshold = nan: use a number"),
+        (lambda: prediction_sets([[0.5, 0.5]], None), r"threshold = None: use a number"),  # type: ignore[arg-type]
     ],
 )
 def test_errors_name_the_valid_values_in_one_line(call: Callable[[], object], message: str) -> None:

@@ -132,7 +132,7 @@ def test_early_stop_reports_wrong_input(arguments, message):
         early_stop(*arguments)
 
 
-# --- participation of clients (D2, D3) -------------------------------------------------------------------------------------
+# --- participation of clients ----------------------------------------------------------------------------------------------
 
 
 def test_jain_of_the_published_result():
@@ -243,7 +243,7 @@ def test_counts_and_rounds_since_by_hand():
     assert rounds_since(selections, 4).tolist() == [0, 1, 1, INF]
     assert rounds_since([], 2).tolist() == [INF, INF]
     for function in (selection_counts, rounds_since):
-        with pytest.raises(UsageError, match="selections: round 1 names a client outside 0…1"):
+        with pytest.raises(UsageError, match="selections: round 1 contains a client outside 0…1"):
             function(selections, 2)
 
 
@@ -355,7 +355,7 @@ def test_regret_never_falls_and_the_best_cohorts_have_none(seed, m, n):
     rewards = rng.normal(size=(n, m))
     k = rng.integers(1, m + 1)
     assert np.diff(regret(rewards, [rng.permutation(m)[:k] for _ in range(n)]), prepend=0.0).min() >= 0
-    assert not regret(rewards, np.argsort(-rewards, axis=1)[:, :k]).any()
+    assert not regret(rewards, list(np.argsort(-rewards, axis=1)[:, :k])).any()
 
 
 def test_the_best_fixed_cohort_has_no_hindsight_regret_at_the_end():
@@ -367,7 +367,7 @@ def test_the_best_fixed_cohort_has_no_hindsight_regret_at_the_end():
 def test_regret_reports_wrong_input(function):
     with pytest.raises(UsageError, match="selections: 1 rounds, but rewards has 3"):
         function(REWARDS, [[0]])
-    with pytest.raises(UsageError, match=r"selections: round 2 names a client outside 0…3"):
+    with pytest.raises(UsageError, match=r"selections: round 2 contains a client outside 0…3"):
         function(REWARDS, [[0], [4], [0]])
     with pytest.raises(UsageError, match="rewards has the shape"):
         function([1.0], [[0]])

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedcohort.algorithms import Algorithm, Members, ModelState, Tensors, Update
 from fedcohort.algorithms.local import Training
+from tests.problems import PartOfProblem
 
 Gradient = Callable[[Tensor], Tensor]
 
@@ -16,7 +17,7 @@ PLAIN = Training(momentum=0.0, lr=0.2, precision="float64")
 
 
 @dataclass
-class OneNumber:
+class OneNumber(PartOfProblem):
     """The local problem of a client with the number x, [1], as its model; see :class:`fedcohort.algorithms.Problem`."""
 
     own: Gradient
@@ -26,7 +27,7 @@ class OneNumber:
     memory: Mapping[str, Tensors] = field(default_factory=dict)
     training: Training = field(default_factory=lambda: PLAIN)
     lr: float | Tensor = 0.2
-    steps: Any = 0
+    steps: int | Tensor = 0
     t: int = 1
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -88,7 +89,7 @@ def play_rounds(
             train_locally(algorithm, problem, steps[client])
             extra, memories[client] = algorithm.finish(problem)
             state = {"x": problem.parameters["x"].detach()}
-            updates.append(Update(client, 1, problem.steps, state, extra))
+            updates.append(Update(client, 1, int(problem.steps), state, extra))
         members = Members(num_clients=len(gradients), total_samples=len(gradients), k=len(chosen), t=t)
         model = algorithm.aggregate(model, updates, members)
     return model, memories

@@ -56,14 +56,14 @@ def check_invariants(pieces: Pieces, num_samples: list[int], k: int) -> None:
 def test_worked_bins() -> None:
     sizes = [500, 300, 100, 60, 40]
     np.testing.assert_allclose(
-        rows(by_size(sizes, 2).bins(2), sizes, 2), [[1, 0, 0, 0, 0], [0, 0.6, 0.2, 0.12, 0.08]], atol=1e-15
+        rows(by_size(sizes, 2).bins(2), sizes, 2), [[1.0, 0, 0, 0, 0], [0, 0.6, 0.2, 0.12, 0.08]], atol=1e-15
     )
 
 
 def test_worked_bins_with_a_client_in_two() -> None:
     sizes = [700, 200, 60, 40]
     r = rows(by_size(sizes, 2).bins(2), sizes, 2)
-    np.testing.assert_allclose(r, [[1, 0, 0, 0], [0.4, 0.4, 0.12, 0.08]], atol=1e-15)
+    np.testing.assert_allclose(r, [[1.0, 0, 0, 0], [0.4, 0.4, 0.12, 0.08]], atol=1e-15)
     np.testing.assert_allclose((r * (1 - r)).sum(axis=0), [0.24, 0.24, 0.1056, 0.0736], atol=1e-15)
     p = np.array(sizes) / 1000
     np.testing.assert_allclose(2 * p * (1 - p), [0.42, 0.32, 0.1128, 0.0768], atol=1e-15)

@@ -2,7 +2,7 @@
 
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from fedcohort.record import RoundRow
 from fedcohort.rounds import Game, play_round
 from fedcohort.selection import STRATEGIES, Cohort, Outcome, Question, Selector, choose
 from fedcohort.selection.conformal import Conformal
+from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.testing.base import bits
 from fedcohort.training.forward import probabilities
 from tests.experiments import small
@@ -93,7 +94,7 @@ def test_a_score_is_another_with_its_threshold_translated(score: str) -> None:
 def test_work_time_passes_and_bytes_follow_the_epochs_used() -> None:
     """T_i scales with the epochs used; a client that does not take part sends numbers, no model."""
     with conformal_game(selection={**SELECTION, "alpha_cp": 0.2}) as game:
-        held = game.engine.federation.num_held_out  # type: ignore[attr-defined]
+        held = game.engine.federation.num_held_out
         nominal = game.clock.nominal(1)
         row = play_round(game, 1, test=False)
         model = sum(value.numel() * value.element_size() for value in game.model.values())
@@ -137,14 +138,25 @@ def test_sets_on_the_test_set_are_measured_for_every_client_at_nobodys_cost() ->
     told: list[Any] = []
     with conformal_game(selection={**SELECTION, "test_set": True}) as game, conformal_game() as plain:
         admit, observe = game.selector.admit, game.selector.observe
-        game.selector.admit = lambda updates: admit(told.append(u.report) or u for u in updates)
-        game.selector.observe = lambda outcome: told.append(reports_of(outcome)) or observe(outcome)
+
+        def admit_and_note(updates: Iterable[Reply]) -> Iterator[Reply]:
+            return admit(note(update) for update in updates)
+
+        def note(update: Reply) -> Reply:
+            told.append(update.report)
+            return update
+
+        def observe_and_note(outcome: Outcome) -> None:
+            told.append(reports_of(outcome))
+            observe(outcome)
+
+        game.selector.admit, game.selector.observe = admit_and_note, observe_and_note
         start = {name: value.clone() for name, value in game.model.items()}
         row, other = play_round(game, 1, test=False), play_round(plain, 1, test=False)
         stop = {"rule": "conformal", "score": "s1", "alpha": 0.3, "theta": 0.25, "set_size": None}
         cohort = Cohort(np.arange(6), epochs=np.full(6, 5), stop=stop)
         updates = {u.client: u for u in game.engine.train(start, 1, cohort, game.algorithm)}
-        federation = game.engine.federation  # type: ignore[attr-defined]
+        federation = game.engine.federation
         module = build_module(Mlp(), federation, 0).double()
         sizes = []
         for client in row.clients:
@@ -257,7 +269,7 @@ def test_ties_of_quantiles_are_broken_at_random() -> None:
 
 
 def test_linear_and_cosine_schedules() -> None:
-    values = {"theta": 0.5, "theta_end": 0.25, "alpha_cp": 0.5, "alpha_end": 0.3, "schedule_rounds": 5}
+    values: dict[str, Any] = {"theta": 0.5, "theta_end": 0.25, "alpha_cp": 0.5, "alpha_end": 0.3, "schedule_rounds": 5}
     linear, cosine = ready(schedule="linear", **values), ready(schedule="cosine", **values)
     assert [linear.at(t)[0] for t in (1, 2, 3, 5, 9)] == pytest.approx([0.5, 0.4375, 0.375, 0.25, 0.25])
     assert [linear.at(t)[1] for t in (1, 3, 5)] == pytest.approx([0.5, 0.4, 0.3])
@@ -363,7 +375,10 @@ def test_on_top_of_another_strategy_the_same_clients_train(name: str) -> None:
 def test_a_base_with_parameters() -> None:
     assert ready(base={"name": "powd", "d": 3}).base_strategy.d == 3  # type: ignore[attr-defined]
     experiment = small(selection={**SELECTION, "base": {"name": "powd", "d": 7}}, federation=FEDERATION)
-    assert experiment.selection.build().base_strategy.d == 7
+    selector = experiment.selection.build()
+    assert isinstance(selector, Conformal)
+    assert isinstance(selector.base_strategy, PowerOfChoice)
+    assert selector.base_strategy.d == 7
     assert type(experiment)(**experiment.to_dict()).key() == experiment.key()
 
 

@@ -1,7 +1,7 @@
 """FedBiO (spec G9): hypergradients against finite differences, the cleaning example, FedAvg as a special case, and whole runs."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch.nn import functional
 import fedcohort
 from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, Tensors, Update, fedbio
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedbio import LIMIT, FedBiO, reweighed
+from fedcohort.algorithms.fedbio import MAX_LAMBDA, FedBiO, reweighed
 from fedcohort.algorithms.local import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
@@ -53,9 +53,11 @@ class OneClient:
         self.losses, self.held_out_loss = losses, held_out_loss
         self.num_samples = len(losses(parameters))
         self.batch = torch.arange(self.num_samples)
-        self.received: dict[str, Tensors] = {}
-        self.memory: dict[str, Tensors] = {}
-        self.training, self.lr, self.steps, self.t = Training(), 0.1, 0, t
+        self.received: Mapping[str, Tensors] = {}
+        self.memory: Mapping[str, Tensors] = {}
+        self.training, self.t = Training(), t
+        self.lr: float | Tensor = 0.1
+        self.steps: int | Tensor = 0
         self.notes: dict[str, Any] = {}
         self.held_out = torch.zeros(1), torch.zeros(1, dtype=torch.int64)
         self.rng = rng(0, "a client")
@@ -240,7 +242,12 @@ def test_hypergradient_of_a_classifier_equals_finite_differences(monkeypatch: py
 def test_the_first_step_evaluates_the_losses_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, calls = three_samples(2.0), []
     evaluate = problem.losses_and_gradient
-    monkeypatch.setattr(problem, "losses_and_gradient", lambda *given: calls.append(given) or evaluate(*given))
+
+    def counted(*given: Any) -> tuple[Tensor, Tensors]:
+        calls.append(given)
+        return evaluate(*given)
+
+    monkeypatch.setattr(problem, "losses_and_gradient", counted)
     algorithm = FedBiO(kappa=1.0, rho=RHO, tau_u=0.1)
     algorithm.backward(problem)
     assert len(calls) == 1
@@ -263,7 +270,7 @@ def test_weights_do_not_change_during_the_warm_up() -> None:
 
 def test_weights_and_u_are_limited_and_invalid_values_are_ignored() -> None:
     far = torch.tensor([5.99, -5.99, 0.0])
-    assert reweighed(far, torch.tensor([1.0, -1.0, 0.0]), 2.0, 100.0).tolist() == [LIMIT, -LIMIT, 0.0]
+    assert reweighed(far, torch.tensor([1.0, -1.0, 0.0]), 2.0, 100.0).tolist() == [MAX_LAMBDA, -MAX_LAMBDA, 0.0]
     assert reweighed(far, torch.tensor([math.nan, 1.0, 1.0]), 2.0, 0.1).tolist() == far.tolist()
     problem = three_samples(1e6)
     FedBiO(tau_u=1.0).backward(problem)
@@ -409,7 +416,7 @@ def test_wrong_labels_lose_weight() -> None:
 def test_extra_evaluations_leave_batch_statistics_unchanged() -> None:
     """With batch norm, too, FedBiO without cleaning equals FedAvg."""
     fed, _ = cleaning_federation()
-    model = as_model(lambda shape, classes: nn.Sequential(nn.BatchNorm1d(*shape), nn.Linear(*shape, classes)))
+    model = as_model(lambda shape, classes: nn.Sequential(nn.BatchNorm1d(shape[0]), nn.Linear(shape[0], classes)))
     result = []
     algorithms: Sequence[Algorithm] = (FedAvg(), FedBiO(eta_lambda=0.0, rho=0.0))
     for algorithm in algorithms:

@@ -272,7 +272,7 @@ def test_a_round_on_trial_leaves_nothing_behind_and_is_paid_for(algorithm: str) 
                 self.found = round.ask(LossChange((1, 4)), np.arange(12))
             return super().select(round)
 
-    values = {"algorithm": {"name": algorithm}}
+    values: dict[str, Any] = {"algorithm": {"name": algorithm}}
     with a_game(**values) as game, a_game(**values) as plain:
         for one, selector in ((game, Trying()), (plain, FedCor())):
             selector.setup(one.selector.census)

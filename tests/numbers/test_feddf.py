@@ -50,7 +50,7 @@ def test_averaged_probabilities_have_the_gradient_of_averaged_losses() -> None:
     result = {}
     for target in ("avg_probs", "avg_losses"):
         student = STUDENT.clone().requires_grad_()
-        loss = distillation_loss(*targets(TEACHERS, ONCE, 2.0, target), student, 2.0)  # type: ignore[arg-type]
+        loss = distillation_loss(*targets(TEACHERS, ONCE, 2.0, target), student, 2.0)
         (result[target],) = torch.autograd.grad(loss, student)
     assert torch.equal(result["avg_probs"], result["avg_losses"])
     q, constant = targets(TEACHERS, ONCE, 1.0, "avg_probs")
@@ -152,10 +152,10 @@ def test_distillation_agrees_with_an_independent_loop() -> None:
     order = [torch.from_numpy(draw.permutation(20)) for _ in range(2)]
     for index in (order[0][:8], order[0][8:16], order[0][16:], order[1][:8], order[1][8:16]):
         with torch.no_grad():
-            q = functional.softmax(sum(t(tools.public[index]) for t in teachers) / 3, -1)  # type: ignore[arg-type]
+            q = functional.softmax(sum(t(tools.public[index]) for t in teachers) / 3, -1)
         loss = functional.kl_div(functional.log_softmax(student(tools.public[index]), -1), q, reduction="batchmean")
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(student.parameters(), 5)
         optimizer.step()
         scheduler.step()
@@ -327,7 +327,7 @@ def test_missing_public_samples_and_public_samples_that_differ_between_rows_are_
 def test_proxy_data_that_do_not_fit_are_rejected(tmp_path: Path) -> None:
     for name, message in (
         ("breast_cancer", r"its samples are float32 \[30\], the clients' are uint8"),
-        ("digits", "own data"),
+        ("digits", "same samples"),
     ):
         experiment = small(algorithm="feddf", public={"name": name})
         with pytest.raises(UsageError, match=rf"public\.name = '{name}': .*{message}"):

@@ -138,8 +138,7 @@ def test_with_a_proximal_term_tau_of_the_code_is_the_mean_number_of_steps() -> N
 def test_without_a_proximal_term_norms_of_paper_and_code_agree() -> None:
     gradients = [lambda x: -torch.ones_like(x), lambda x: x - 2]
     paper, code = (
-        play_rounds(FedNova(norm=norm), gradients, 3, steps=(2, 8), training=MOMENTUM)[0]  # type: ignore[arg-type]
-        for norm in ("paper", "code")
+        play_rounds(FedNova(norm=norm), gradients, 3, steps=(2, 8), training=MOMENTUM)[0] for norm in ("paper", "code")
     )
     assert number(code) == pytest.approx(number(paper), rel=1e-12)
 

@@ -80,7 +80,7 @@ def test_training_agrees_with_a_loop_over_the_proximal_objective() -> None:
         order = rng(3, "batches", 2, update.client)
         for _ in range(3):
             shuffled = torch.from_numpy(order.permutation(len(data)))
-            for index in shuffled.split(4):  # type: ignore[no-untyped-call]
+            for index in shuffled.split(4):
                 x = data.features[index].double()
                 logits = torch.relu(x @ w["1.weight"].T + w["1.bias"]) @ w["3.weight"].T + w["3.bias"]
                 squared_distance = sum((value - start[name]).square().sum() for name, value in w.items())

@@ -55,13 +55,16 @@ def test_the_conditions_of_an_optimum(clients: list[tuple[float, float]], rho: f
 
 
 def test_the_optimum_by_an_independent_optimiser() -> None:
+    more: Any = {
+        "bounds": [(1e-6, 1)] * 3,
+        "constraints": {"type": "eq", "fun": lambda q: q.sum() - 1},
+        "options": {"ftol": 1e-14},
+    }
     found = minimize(
         lambda q: objective(q, A, T, 0.3),
         np.full(3, 1 / 3),
-        bounds=[(1e-6, 1)] * 3,
-        constraints={"type": "eq", "fun": lambda q: q.sum() - 1},
         method="SLSQP",
-        options={"ftol": 1e-14},
+        **more,
     )
     np.testing.assert_allclose(scheduling(A, T, 0.3)[0], found.x, atol=1e-5)
 

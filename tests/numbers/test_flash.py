@@ -79,10 +79,10 @@ def test_epsilon_greedy_is_greedy_or_uniform() -> None:
 
 def test_per_arm_is_one_bandit_a_client() -> None:
     for kind in ("greedy", "lin_ucb"):
-        head = Linear(kind, gamma=lambda t: 0.7, per_arm=True)  # type: ignore[arg-type]
+        head = Linear(kind, gamma=lambda t: 0.7, per_arm=True)
         found = head.score(learned(head), Candidates(0, np.arange(3), X, ("a", "b"), RNG(0))).scores
         for i in range(3):
-            alone = Linear(kind, gamma=lambda t: 0.7)  # type: ignore[arg-type]
+            alone = Linear(kind, gamma=lambda t: 0.7)
             state = alone.start(1, 2, RNG(0))
             if i < 2:
                 alone.learn(state, np.array([0]), X[i : i + 1], REWARDS[i : i + 1])
@@ -436,7 +436,7 @@ def test_gamma_scale_and_the_theory() -> None:
         ({"gamma_scale": 0.1}, 0.1 * gamma(5, 3, 4)),
         ({"gamma_rule": "theory"}, gamma_theory(5, 4)),
     ):
-        flash = Stage(**values).selector  # type: ignore[arg-type]
+        flash = Stage(**values).selector
         assert isinstance(flash, Flash)
         assert flash.gamma(5) == pytest.approx(expected)
 

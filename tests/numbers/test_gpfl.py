@@ -53,7 +53,7 @@ def test_the_bonus_decays_over_rounds_and_with_selections() -> None:
 
 def test_updates_are_averaged_over_participations() -> None:
     selector = ready(momentum=0.75)
-    selector.observe(an_outcome([0], t=2, reports={"update": [[6.0, 8.0]]}))
+    selector.observe(an_outcome([0], t=2, reports={"update": np.array([[6.0, 8.0]])}))
     assert selector.directions is not None
     assert selector.directions[0].tolist() == [3.0, 2.0]
     assert selector.directions[1].tolist() == [0.0, 4.0]

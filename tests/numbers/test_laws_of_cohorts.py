@@ -54,7 +54,7 @@ def test_fedcs_without_answers_is_uniform() -> None:
 
 @pytest.mark.parametrize("head", ["lin_ts", "restless"])
 def test_the_random_first_round_of_flash_is_uniform(head: str) -> None:
-    answer = with_answers([[1, 2], [2, 1], [3, 3], [0.1, 5], [9, 1]])
+    answer = with_answers([[1.0, 2.0], [2.0, 1.0], [3.0, 3.0], [0.1, 5.0], [9.0, 1.0]])
 
     def select(round: Round) -> Cohort:
         return ready("flash", [1] * 5, head=head, first_round="random").select(answer(round))

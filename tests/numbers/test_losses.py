@@ -142,7 +142,7 @@ def test_losses_and_gradients_of_certain_wrong_predictions_are_finite(loss: Loss
     logits = torch.tensor([[-size, size, 0.0], [size, -size, 0.0]], requires_grad=True)
     outputs = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]) if loss.needs_outputs else None
     values = loss.samples(logits, torch.tensor([0, 0]), outputs)
-    values.sum().backward()  # type: ignore[no-untyped-call]
+    values.sum().backward()
     assert torch.isfinite(values).all()
     assert logits.grad is not None
     assert torch.isfinite(logits.grad).all()
@@ -184,7 +184,7 @@ def test_training_minimizes_the_loss_and_reports_the_cross_entropy(loss: dict[st
     outputs, order, reported = logits(start).softmax(1), rng(3, "batches", 1, 3), []
     for _ in range(2):
         shuffled = torch.from_numpy(order.permutation(len(data)))
-        for index in shuffled.split(size):  # type: ignore[no-untyped-call]
+        for index in shuffled.split(size):
             batch_logits = logits(w, index)
             reported.append(float(torch.nn.functional.cross_entropy(batch_logits.detach(), data.labels[index])))
             samples = form.samples(batch_logits, data.labels[index], outputs[index] if form.needs_outputs else None)

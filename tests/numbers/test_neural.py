@@ -1,5 +1,6 @@
 """Neural bandit: gradients and training compared with torch, the linear case by hand, and edge cases."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 import torch
 from scipy import stats
 
-from fedcohort.core.arrays import Values
-from fedcohort.selection import Round, choose
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.selection import Question, Round, choose
 from fedcohort.selection.bandit import Candidates
 from fedcohort.selection.neural import Network, Neural
 from tests.selection.fakes import a_census, an_outcome, the_why
@@ -35,6 +36,10 @@ def descend(weights: dict[str, torch.Tensor], decay: float) -> None:
             assert value.grad is not None
             value -= 0.01 * (value.grad + decay * value)
             value.grad = None
+
+
+def answers(values: Values, question: Question, clients: Indices) -> Values:
+    return values[clients]
 
 
 def test_predictions_and_uncertainties_match_autograd() -> None:
@@ -130,9 +135,7 @@ def test_the_strategy_learns_which_clients_have_the_highest_reward() -> None:
     neural.setup(a_census([10] * 8, 2))
     losses: Any = np.full((8, 2), 2.0)
     for t in range(1, 41):
-        seen = Round(
-            t, 2, np.arange(8), RNG(t), 0.0, np.full(8, 5.0), lambda question, clients, losses=losses: losses[clients]
-        )
+        seen = Round(t, 2, np.arange(8), RNG(t), 0.0, np.full(8, 5.0), partial(answers, losses))
         cohort = choose(neural, seen)
         assert "x_duration" in the_why(cohort).terms
         neural.observe(an_outcome(cohort, t=t))

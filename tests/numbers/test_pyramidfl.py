@@ -119,7 +119,10 @@ def test_no_client_takes_longer_than_the_slowest_nominal_client(
 
 
 def test_a_run_uploads_less_and_trains_for_more_steps_than_oort() -> None:
-    settings = {"systems": {"latency": {"name": "shifted_exponential", "spread": 5.0}}, "training": {"epochs": 2}}
+    settings: dict[str, Any] = {
+        "systems": {"latency": {"name": "shifted_exponential", "spread": 5.0}},
+        "training": {"epochs": 2},
+    }
     with a_game(selection={"name": "oort", "k": 5}, **settings) as game:
         plain = [play_round(game, t, test=False) for t in range(1, 5)]
     with a_game(selection={"name": "pyramidfl", "k": 5}, **settings) as game:

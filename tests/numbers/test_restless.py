@@ -1,13 +1,14 @@
 """Restless bandit: each step of the filter compared with loops, ridge regression as a special case, and a benchmark."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedcohort.core.arrays import Values
-from fedcohort.selection import Round, choose
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.selection import Question, Round, choose
 from fedcohort.selection.bandit import Candidates, Head, Linear, gamma, posterior
 from fedcohort.selection.contexts import ELEMENTS
 from fedcohort.selection.restless import HiddenMarkov, Restless
@@ -38,6 +39,10 @@ def one_step(state: dict[str, Any], x: Values, r: Values, f: float = 0.995) -> d
 
 
 @pytest.mark.parametrize("states", [1, 2, 3])
+def answers(values: Values, question: Question, clients: Indices) -> Values:
+    return values[clients]
+
+
 def test_learning_matches_the_pseudo_code(states: int) -> None:
     g, head = RNG(0), HiddenMarkov(states=states)
     state = head.start(6, 3, g)
@@ -97,9 +102,7 @@ def test_the_strategy_scores_the_contexts_of_the_same_round() -> None:
     restless.setup(a_census([10] * 6, 2))
     for t in range(1, 6):
         losses = g.uniform(0.5, 2, (6, 2))
-        seen = Round(
-            t, 2, np.arange(6), RNG(t), 0.0, np.full(6, 5.0), lambda question, clients, losses=losses: losses[clients]
-        )
+        seen = Round(t, 2, np.arange(6), RNG(t), 0.0, np.full(6, 5.0), partial(answers, losses))
         cohort = choose(restless, seen)
         why, state = the_why(cohort), restless.learned
         assert state is not None

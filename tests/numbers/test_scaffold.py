@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms import Members, ModelState, Tensors, Update
+from fedcohort.algorithms import Algorithm, Members, ModelState, Tensors, Update, WeightMode
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.scaffold import Scaffold
@@ -209,7 +209,7 @@ def test_a_stack_of_clients_is_trained_like_each_client_alone(training: Training
         alone = train(lambda value, i=i: value[i])  # type: ignore[misc]
         assert all(torch.equal(stacked[i], single) for stacked, single in zip(together[0], alone[0], strict=True))
         for stacked, single in zip(together[1:], alone[1:], strict=True):
-            assert torch.equal(stacked["x"][i], single["x"])  # type: ignore[index]
+            assert torch.equal(stacked["x"][i], single["x"])
 
 
 # --- the server half -------------------------------------------------------------------------------------------------------
@@ -222,7 +222,8 @@ def test_weight_modes_apply_to_models_but_not_to_variates() -> None:
 
     start: ModelState = {"x": torch.zeros(1, dtype=torch.float64)}
     members = Members(num_clients=10, total_samples=100, k=4, multiplicity={0: 1, 1: 3})
-    for weights, expected in (("uniform", (2.0 + 3 * 4.0) / 4), ("n_selected", (30 * 2.0 + 3 * 10 * 4.0) / 60)):
+    modes: dict[WeightMode, float] = {"uniform": (2.0 + 3 * 4.0) / 4, "n_selected": (30 * 2.0 + 3 * 10 * 4.0) / 60}
+    for weights, expected in modes.items():
         algorithm = Scaffold(weights=weights)
         algorithm.c = {"x": torch.tensor([0.5], dtype=torch.float64)}
         merged = algorithm.aggregate(start, iter([update_of(0, 30, 2.0, 1.0), update_of(1, 10, 4.0, 3.0)]), members)
@@ -263,7 +264,7 @@ def test_the_table_of_a_comparison_has_the_title_and_a_note(tmp_path: Path) -> N
         {"label": "plain", "algorithm": "scaffold", "training": {"momentum": 0.0}},
     ]
     text = " ".join(str(fedcohort.compare(small(rounds=1, variants=rows), runs=tmp_path)).split())
-    assert "SCAFFOLD+momentum (ours): 'with momentum'. The algorithm's source has no such local optimiser." in text
+    assert "SCAFFOLD+momentum (ours): 'with momentum'. The algorithm's source has no such local optimizer." in text
 
 
 # --- a second implementation directly from the paper -----------------------------------------------------------------------
@@ -392,8 +393,8 @@ def test_neither_the_model_nor_the_variate_of_a_diverged_client_is_used(where: s
         play_round(game, 1, test=False)
         before, train = variates(game), game.engine.train
 
-        def poisoned(*args: Any) -> Iterator[Update]:
-            for update in train(*args):
+        def poisoned(model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
+            for update in train(model, t, cohort, algorithm):
                 if update.client in diverged:
                     target = update.state if where == "model" else update.extra["c"]
                     next(iter(target.values())).view(-1)[0] = float("nan")

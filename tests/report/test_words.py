@@ -137,7 +137,7 @@ def test_the_browser_writes_numbers_as_python_does(
         "mark": "text",
         "encoding": {
             "x": {"field": "x", "type": "ordinal", "axis": None},
-            "text": {"field": "value", "type": "quantitative", "format": words.D3[kind]},
+            "text": {"field": "value", "type": "quantitative", "format": words.D3_FORMATS[kind]},
         },
     }
     svg = ET.fromstring(vl_convert.vegalite_to_svg(chart))

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
-from fedcohort.algorithms import Update
+from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.record import KEPT, LedgerRow, RoundRow
 from fedcohort.rounds import play_round
 from fedcohort.rounds.ledger import num_bytes
@@ -32,12 +31,12 @@ def test_decisions_list_the_selected_and_then_the_best_scored_candidates(m: int,
     """With ties, and with scores that are NaN or infinite."""
     draw = np.random.default_rng(m + levels + k)
     candidates = draw.permutation(3 * m)[:m]
-    scores = draw.integers(0, levels, m).astype(float)
+    scores = draw.integers(0, levels, m).astype(np.float64)
     scores[draw.random(m) < 0.1] = np.nan
     scores[draw.random(m) < 0.05] = np.inf
     scores[draw.random(m) < 0.05] = -np.inf
     clients = draw.permutation(candidates)[: min(k, m)]
-    cohort = Cohort(clients, why=Why(candidates, scores, {"id": candidates * 1.0}))
+    cohort = Cohort(clients, why=Why(candidates, scores, {"id": candidates.astype(np.float64)}))
     rows = list(decisions(cohort))
     assert [row[0] for row in rows] == ids_by_one_sort(cohort)
     where = {int(c): i for i, c in enumerate(candidates)}
@@ -97,7 +96,7 @@ def test_decisions_do_not_change_when_the_strategy_reuses_its_arrays() -> None:
 
 
 def test_candidate_ids_given_as_floats_are_recorded_as_integers() -> None:
-    rows = list(decisions(Cohort(np.array([2]), why=Why(np.array([1.0, 2.0]), np.array([0.5, 0.1])))))  # type: ignore[arg-type]
+    rows = list(decisions(Cohort(np.array([2]), why=Why(np.array([1.0, 2.0]), np.array([0.5, 0.1])))))
     assert [(client, type(client)) for client, *_ in rows] == [(2, int), (1, int)]
 
 
@@ -139,8 +138,8 @@ def test_a_diverged_update_costs_an_upload_although_it_is_dropped() -> None:
     with a_game(selection={"name": "all"}) as game:
         train = game.engine.train
 
-        def poisoned(*args: Any) -> Iterator[Update]:
-            for update in train(*args):
+        def poisoned(model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
+            for update in train(model, t, cohort, algorithm):
                 if update.client in (3, 7):
                     next(iter(update.state.values())).view(-1)[0] = math.nan
                 yield update

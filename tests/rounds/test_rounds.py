@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
-from fedcohort.algorithms import Update
+from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.updates import is_finite
+from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
 from fedcohort.record import ClientRow, RoundRow
 from fedcohort.rounds import Game, play_round
@@ -24,8 +25,8 @@ def poison(game: Game, clients: set[int], value: float = float("nan")) -> None:
     """Make these clients return an update with one entry of this value."""
     train = game.engine.train
 
-    def poisoned(*args: Any) -> Iterator[Update]:
-        for update in train(*args):
+    def poisoned(model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
+        for update in train(model, t, cohort, algorithm):
             if update.client in clients:
                 next(iter(update.state.values())).view(-1)[0] = value
             yield update
@@ -97,10 +98,12 @@ def test_the_note_names_rounds_with_fewer_than_k_available_clients() -> None:
         assert "short" not in play_round(game, 1, test=False).note
 
 
-def test_without_a_strategy_that_needs_it_validation_is_measured_only_in_rounds_with_a_test() -> None:
+def test_without_a_strategy_that_needs_it_validation_is_measured_only_in_rounds_with_a_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     outcomes: list[Outcome] = []
     with a_game() as game:
-        game.selector.observe = outcomes.append  # type: ignore[method-assign]
+        monkeypatch.setattr(game.selector, "observe", outcomes.append)
         postponed, measured = play_round(game, 1, test=False), play_round(game, 2, test=True)
     assert math.isnan(postponed.validation_accuracy)
     assert 0 < measured.validation_accuracy < 1
@@ -108,10 +111,12 @@ def test_without_a_strategy_that_needs_it_validation_is_measured_only_in_rounds_
     assert all(math.isnan(outcome.accuracy) and not len(outcome.validation_losses) for outcome in outcomes)
 
 
-def test_a_strategy_that_needs_validation_gets_the_loss_of_every_validation_sample() -> None:
+def test_a_strategy_that_needs_validation_gets_the_loss_of_every_validation_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     outcomes: list[Outcome] = []
     with a_game(selection={"name": "ucb"}) as game:
-        game.selector.observe = outcomes.append  # type: ignore[method-assign]
+        monkeypatch.setattr(game.selector, "observe", outcomes.append)
         row = play_round(game, 1, test=False)
         labels = game.engine.federation.validation.labels  # type: ignore[attr-defined]
     (outcome,) = outcomes
@@ -217,7 +222,7 @@ class ReusesItsArrays(Selector):
     card: ClassVar[Card] = Card(source="a test", status="ours")
 
     def select(self, round: Round) -> Cohort:
-        self.scores = 10.0 * round.t + round.available
+        self.scores: Values = 10.0 * round.t + round.available.astype(np.float64)
         self.ids = round.available.copy()
         why = Why(self.ids, self.scores, {"twice": self.scores}, "highest id")
         return Cohort(round.available[-round.k :], why=why)
@@ -267,11 +272,11 @@ def test_with_over_commitment_the_server_waits_for_the_same_share_of_a_larger_co
     assert row.round_time == pytest.approx(times[7])
 
 
-def test_outcomes_have_the_duration_of_the_round_and_of_each_client() -> None:
+def test_outcomes_have_the_duration_of_the_round_and_of_each_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Durations count from the start of the round. For a late client, the duration is the time that the server waited."""
     outcomes: list[Outcome] = []
     with a_game(selection={"name": "uniform", "k": 3}, systems={"overcommit": 1.5}) as game:
-        game.selector.observe = outcomes.append  # type: ignore[method-assign]
+        monkeypatch.setattr(game.selector, "observe", outcomes.append)
         rows = [play_round(game, t, test=False) for t in range(1, 5)]
         now = game.clock.now
     for row, outcome in zip(rows, outcomes, strict=True):

@@ -143,7 +143,7 @@ class Diary:
 @pytest.fixture
 def diary(monkeypatch: pytest.MonkeyPatch) -> type[Diary]:
     """``--track json:where``, under the name of a library that is always there."""
-    monkeypatch.setitem(TRACKERS, "json", Diary)  # type: ignore[arg-type]
+    monkeypatch.setitem(TRACKERS, "json", Diary)
     Diary.told, Diary.fails = [], ""
     return Diary
 

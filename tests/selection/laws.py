@@ -1,7 +1,8 @@
 """Laws of random samples, computed by enumeration or checked by simulation, for tests of strategies that sample."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -30,7 +31,7 @@ def successive_sets(q: Sequence[float] | Values, k: int) -> dict[tuple[int, ...]
     return law
 
 
-def same_law(select: Callable[[Round], Cohort], law: dict[tuple[int, ...], float], k: int, m: int, rounds: int) -> bool:
+def same_law(select: Callable[[Round], Cohort], law: Mapping[Any, float], k: int, m: int, rounds: int) -> bool:
     """Whether the sorted cohorts of ``select`` follow the law, by chi-square; a correct strategy fails with probability 1e-6."""
     rng = np.random.default_rng(11)
     seen = dict.fromkeys(law, 0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedcohort import selection
-from fedcohort.core.arrays import MANY, Indices, Values
+from fedcohort.core.arrays import LONG, Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import describe, make
 from fedcohort.selection import (
@@ -177,7 +177,7 @@ def test_a_draw_by_rejection_follows_the_same_law() -> None:
 
 
 def test_draws_from_many_clients_contain_only_clients_with_weight() -> None:
-    m, rng = MANY + 5, np.random.default_rng(0)
+    m, rng = LONG + 5, np.random.default_rng(0)
     weights = np.where(np.arange(m) % 7 == 3, 1.0 + np.arange(m) % 2, 0.0)
     weights[3::70] = -1.0
     weights[5] = np.nan
@@ -196,7 +196,7 @@ def test_draws_from_many_clients_contain_only_clients_with_weight() -> None:
 
 
 def test_top_of_many_clients_has_random_ties_and_includes_nan_uniformly() -> None:
-    m, rng = MANY + 5, np.random.default_rng(0)
+    m, rng = LONG + 5, np.random.default_rng(0)
     tied = np.zeros(m)
     tied[[9, 11]] = 2.0, 1.0
     chosen = np.concatenate([top(tied, 200, rng) for _ in range(300)]).reshape(300, 200)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import fedcohort
-from fedcohort import measures
+from fedcohort import Run, measures
 from fedcohort.core.errors import UsageError
+from fedcohort.engines.local import LocalEngine
 from fedcohort.measures.conformal import coverage_range
-from fedcohort.record import Run
 from fedcohort.runs.given import Given
 from fedcohort.runs.prepare import prepare
 from fedcohort.study.coverage import conformal
@@ -50,6 +50,7 @@ def test_they_are_the_final_models_on_each_clients_own_data(holdout: float, tmp_
     from safetensors.torch import load_file
 
     with prepare(cell(experiment).experiment, Given()) as (game, _):
+        assert isinstance(game.engine, LocalEngine)
         federation = game.engine.federation
         weights = load_file(run.path / "model.safetensors")
         layers = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]

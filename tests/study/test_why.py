@@ -25,7 +25,9 @@ AWAY = {"availability": {"name": "bernoulli", "probability": 0.7}, "dropout": 0.
 
 def scored(t: int, *candidates: tuple[int, bool, float]) -> Any:
     """Round ``t`` of a record with these candidates, each with its id, whether it was selected, and its score."""
-    decisions = [(client, selected, score, {}) for client, selected, score in candidates]
+    decisions: list[tuple[int, bool, float, dict[str, float]]] = [
+        (client, selected, score, {}) for client, selected, score in candidates
+    ]
     return played(t, [client for client, selected, _ in candidates if selected], decisions=decisions)
 
 

@@ -106,11 +106,11 @@ def test_a_run_goes_on_to_the_same_bits_under_every_plan(tmp_path: Path) -> None
 @pytest.mark.parametrize("algorithm", ["feddf", "fedbio", "scaffold"])
 def test_algorithms_that_run_the_model_elsewhere(algorithm: str, tmp_path: Path) -> None:
     """FedDF's student is trained on the server, the others look at a batch more than once."""
-    own: dict[str, Any] = {
+    own: dict[str, dict[str, Any]] = {
         "feddf": {"max_batches": 5}, "fedbio": {"warmup_rounds": 0}, "scaffold": {"option": "I"},
-    }[algorithm]  # fmt: skip
+    }  # fmt: skip
     values = {"rounds": 2, "public": {"name": "holdout", "share": 0.1}, "federation": {"holdout": 0.2}}
-    experiment = small(**values, algorithm={"name": algorithm, **own}, training={"lr": 0.01})
+    experiment = small(**values, algorithm={"name": algorithm, **own[algorithm]}, training={"lr": 0.01})
     found = []
     for name in ("a", "b"):
         torch.rand(5)
@@ -173,7 +173,7 @@ class Twice(FedAvg):
         own = {name: p.grad for name, p in problem.parameters.items()}
         again, gradient = problem.losses_and_gradient({n: p.detach() for n, p in problem.parameters.items()})
         self.differences.append(float((again - losses).abs().max()))
-        self.differences += [float((gradient[name] - g).abs().max()) for name, g in own.items() if g is not None]
+        self.differences.extend(float((gradient[name] - g).abs().max()) for name, g in own.items() if g is not None)
         return losses, right
 
 

@@ -239,7 +239,7 @@ def test_a_large_batch_is_summed_in_chunks() -> None:
     start, [update] = train(settings, federation=federation, client=0)
     data, w = federation.client(0), {name: value.clone().requires_grad_() for name, value in start.items()}
     logits = torch.relu(data.features.double() @ w["1.weight"].T + w["1.bias"]) @ w["3.weight"].T + w["3.bias"]
-    functional.cross_entropy(logits, data.labels).backward()  # type: ignore[no-untyped-call]
+    functional.cross_entropy(logits, data.labels).backward()
     for name, value in w.items():
         assert value.grad is not None
         assert torch.allclose(update.state[name], (value - 0.1 * value.grad).detach(), rtol=1e-10, atol=1e-13), name
@@ -266,7 +266,7 @@ def test_batch_norm_leaves_out_batches_of_one(client: int, size: int, steps: int
 
 def test_squared_losses_are_those_of_the_first_epoch_also_where_a_batch_is_left_out() -> None:
     """23 samples in batches of 11 leave out one of them: 22 squared losses count, and none of the second epoch."""
-    settings = {"batch_size": 11, "lr": 0.5, "precision": "float64"}
+    settings: dict[str, Any] = {"batch_size": 11, "lr": 0.5, "precision": "float64"}
     start, [one] = train(Training(epochs=1, **settings), model=Normed())
     _, [two] = train(Training(epochs=2, **settings), model=Normed())
     assert (one.steps, two.steps) == (2, 4)

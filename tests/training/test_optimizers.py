@@ -94,8 +94,8 @@ def test_a_gradient_in_another_layout_is_turned(optimizer: str) -> None:
     value, gradient = torch.randn(2, 8, 4, 3, 3).unbind()
     for momentum in (0.9, 0.0):
         found = []
-        for format in (torch.channels_last, torch.contiguous_format):
-            parameter = value.clone(memory_format=format).requires_grad_()
+        for layout in (torch.channels_last, torch.contiguous_format):
+            parameter = value.clone(memory_format=layout).requires_grad_()
             own = build_optimizer(Training(optimizer=optimizer, momentum=momentum, weight_decay=0.1), [parameter])  # type: ignore[arg-type]
             for _ in range(2):
                 parameter.grad = laid_out(gradient.clone(), parameter)

@@ -66,8 +66,8 @@ def test_what_is_not_float32_in_rows_is_left_to_torch(monkeypatch: pytest.Monkey
 
 
 class OwnLayer(nn.Linear):
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return super().forward(input) * 0
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * 0
 
 
 def test_a_layer_of_somebodys_own_stays_as_it_is() -> None:

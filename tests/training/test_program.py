@@ -84,9 +84,9 @@ def by_autograd(
     logits = module(inputs)
     losses = functional.cross_entropy(logits, labels, reduction="none")
     if weights is None:
-        torch.dot(losses, torch.full_like(losses, 1 / size)).backward()  # type: ignore[no-untyped-call]
+        torch.dot(losses, torch.full_like(losses, 1 / size)).backward()
     else:
-        ((losses * weights).sum() / size).backward()  # type: ignore[no-untyped-call]
+        ((losses * weights).sum() / size).backward()
     gradients = [parameter.grad for parameter in module.parameters()]
     return losses.detach(), int((logits.argmax(1) == labels).sum()), gradients  # type: ignore[return-value]
 
@@ -160,7 +160,7 @@ def test_descent_has_the_bits_of_the_optimisers_steps(name: str, settings: dict[
                 optimizer.param_groups[0]["lr"] = 0.1 / (1 + epoch)
             order = torch.randperm(11)
             seen, right = steps.descend(features, labels, order, 4, ours)
-            expected = [by_autograd_and(theirs, other, inputs, labels, part) for part in order.split(4)]  # type: ignore[no-untyped-call]
+            expected = [by_autograd_and(theirs, other, inputs, labels, part) for part in order.split(4)]
             assert [len(losses) for losses in seen] == [4, 4, 3]
             assert all(torch.equal(found, losses) for found, (losses, _) in zip(seen, expected, strict=True))
             assert right == sum(hits for _, hits in expected)
@@ -178,8 +178,8 @@ def by_autograd_and(
 
 
 class Own(nn.Linear):
-    def forward(self, input: Tensor) -> Tensor:
-        return super().forward(input) + 1
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 1
 
 
 def shared() -> nn.Module:
@@ -240,7 +240,7 @@ def scaled() -> nn.Module:
 
 def replaced() -> nn.Module:
     module = nn.Linear(7, 4)
-    module.forward = lambda input: 2 * nn.Linear.forward(module, input)  # type: ignore[method-assign]
+    vars(module)["forward"] = lambda x: 2 * nn.Linear.forward(module, x)
     return module
 
 
@@ -352,7 +352,7 @@ def test_an_error_that_does_not_come_back_is_told_in_one_line(monkeypatch: pytes
 class Tells(FedAvg):
     """Sends what its last step was about."""
 
-    def finish(self, problem: Problem) -> tuple[dict[str, Any], dict[str, Any]]:
+    def finish(self, problem: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         return {"last": {"batch": problem.batch.clone()} | {n: g.clone() for n, g in problem.gradients.items()}}, {}
 
 

@@ -45,7 +45,7 @@ def test_the_norm_of_the_gradient_by_one_backward_pass(model: str) -> None:
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedprox"])
 def test_a_client_sends_the_update_whose_norm_it_reported(algorithm: str) -> None:
     """Also with control variates, which are broadcast and remembered; and asking changes nothing of the run."""
-    values = {"algorithm": {"name": algorithm}, "training": {"optimizer": "sgd", "momentum": 0.0}}
+    values: dict[str, Any] = {"algorithm": {"name": algorithm}, "training": {"optimizer": "sgd", "momentum": 0.0}}
     with a_game(**values) as asked, a_game(**values) as quiet:
         for t in range(1, 4):
             before = pack(asked.state_dict())
@@ -98,7 +98,11 @@ def test_the_norm_of_a_gradient_costs_three_passes() -> None:
 @pytest.mark.parametrize("name", ["ocs", "aocs"])
 def test_unbiased_weights_enter_the_model(name: str) -> None:
     """w + Σ (p_i/π_i) Δ_i, not normalised, of the clients that sent."""
-    values = {"selection": {"name": name}, "algorithm": {"weights": "cohort"}, "training": {"precision": "float64"}}
+    values: dict[str, Any] = {
+        "selection": {"name": name},
+        "algorithm": {"weights": "cohort"},
+        "training": {"precision": "float64"},
+    }
     with a_game(**values) as game, a_game(**values) as twin:
         start = {key: value.clone() for key, value in game.model.items()}
         row = play_round(game, 2, test=False)

@@ -25,7 +25,7 @@ def outputs_and_gradients(module: nn.Module, inputs: Tensor) -> list[Tensor]:
     inputs = inputs.clone().requires_grad_()
     outputs = module(inputs)
     outputs.square().sum().backward()
-    return [outputs.detach(), inputs.grad, *(p.grad for p in module.parameters())]  # type: ignore[list-item]
+    return [outputs.detach(), inputs.grad, *(p.grad for p in module.parameters())]
 
 
 @pytest.mark.parametrize("kind", ["random", "ties", "nothing above zero"])

@@ -128,7 +128,12 @@ def test_the_first_layer_through_samples_and_as_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr("fedcohort.training.stack.setup.few_samples", lambda *_: asked.append(few) or few)
+
+    def answer(*_: object) -> bool:
+        asked.append(few)
+        return few
+
+    monkeypatch.setattr("fedcohort.training.stack.setup.few_samples", answer)
     compare({"momentum": momentum, "batch_size": batch_size, "lr": 0.3}, model)
     assert asked
 
@@ -204,6 +209,8 @@ class Mixing(nn.Module):
 
 
 class Counting(nn.Module):
+    calls: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(6, 3)
@@ -336,7 +343,9 @@ def test_out_of_memory_makes_the_stack_smaller_and_says_so_once(monkeypatch: pyt
 
 def test_what_did_not_fit_is_gone_before_less_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the garbage collector, too; and a library of CUDA that finds too little memory has words of its own."""
-    step, failed, left = Group._step, [], []
+    step = Group._step
+    failed: list[weakref.ref[Group]] = []
+    left: list[Group | None] = []
 
     def scarce(self: Any, number: int) -> None:
         left.extend(group() for group in failed)
@@ -409,7 +418,7 @@ def test_a_client_with_more_epochs_has_fewer_others_in_its_stack(epochs: list[in
         engine.stacks = 2
         cohort = Cohort(np.arange(4), epochs=None if epochs is None else np.array(epochs))
         updates = list(engine.train(engine.initial_model(), 1, cohort, FedAvg()))
-    stacks = [update.together[0] for update in updates if update.together is not None]
+    stacks = [update.group[0] for update in updates if update.group is not None]
     assert len(stacks) == 4
     assert [stack.size for stack in dict.fromkeys(stacks)] == sizes
 
@@ -472,7 +481,7 @@ def test_means_that_are_worked_out_aside_enter_in_their_order(monkeypatch: pytes
         weights = [1.0 + i % 3 for i in range(len(updates))]
         beside = mean_of(updates, weights)
         with monkeypatch.context() as patch:
-            patch.setattr("fedcohort.algorithms.means.aside", at_once)
+            patch.setattr("fedcohort.algorithms.means.in_background", at_once)
             inline = mean_of(updates, weights)
         assert all(torch.equal(value, inline[name]) for name, value in beside.items())
 

@@ -1,4 +1,4 @@
-"""Arithmetic that server optimizers share: the difference that serves as a gradient, and the step they take.
+"""Arithmetic that server optimizers share: the average update, which serves as a gradient, and the step.
 
 The average of the clients' models minus the old model takes the place of −gradient. Only trainable parameters are optimized;
 batch-norm statistics are averaged. Differences and states are float64.
@@ -30,7 +30,7 @@ def moved(model: ModelState, merged: ModelState, move: Mapping[str, Tensor]) -> 
 
 
 def decayed(mean: Tensors, beta: float, new: Tensors) -> Tensors:
-    """β·mean + (1 − β)·new; entries that the mean does not have yet are 0."""
+    """β·mean + (1 − β)·new; entries that are missing in ``mean`` count as 0."""
     return {name: beta * mean.get(name, 0.0) + (1 - beta) * value for name, value in new.items()}
 
 

@@ -21,11 +21,11 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey, parameters
 from fedcohort.core.plugins import Card
 
-__all__ = ["LARGE", "Algorithm", "WeightMode", "takes_plain_steps"]
+__all__ = ["LARGE_WEIGHT_MODES", "Algorithm", "WeightMode", "takes_plain_steps"]
 
 WeightMode = Literal["n_selected", "uniform", "n_total_delta", "scaled", "unbiased", "cohort", "n_total_model"]
 
-LARGE: tuple[WeightMode, ...] = ("scaled", "unbiased", "cohort")
+LARGE_WEIGHT_MODES: tuple[WeightMode, ...] = ("scaled", "unbiased", "cohort")
 """Weight modes that can give large weights; in the other modes, weights are normalized or at most 1."""
 
 
@@ -35,8 +35,8 @@ class Algorithm:
 
     weights: WeightMode = "n_selected"
     """How updates are weighted: n_selected (N_i over the admitted samples), uniform, n_total_delta (N_i over all samples, on
-    differences), scaled (m/k times that), unbiased (p_i over the inclusion probability), cohort (the strategy's own weights),
-    n_total_model (reproduces a known bug)."""
+    differences), scaled (m/k times n_total_delta), unbiased (p_i over the inclusion probability), cohort (the strategy's own weights),
+    n_total_model (N_i over all samples, on models, which shrinks the model; reproduces a known mistake)."""
     server_lr: Annotated[float, Gt(0), Le(1)] = 1.0
     """Server damping s: the new model is (1 − s)·old + s·merged."""
     max_weight: Annotated[Annotated[float, Gt(0)] | None, NotInKey((None,))] = None
@@ -48,20 +48,20 @@ class Algorithm:
     keeps_models: ClassVar[bool] = False
     """True for algorithms with a server half that needs all admitted models at the same time."""
     corrects: ClassVar[bool] = False
-    """True for algorithms that change gradients; :meth:`correct` is not called otherwise."""
+    """True for algorithms that change gradients. Otherwise, :meth:`correct` is not called."""
     stacks: ClassVar[bool] = False
     """True if :meth:`backward`, :meth:`correct` and :meth:`finish` of this class also work on a stack of clients. A class that
-    overrides one of these methods has to set it itself; it has no effect on a class that overrides none of them."""
+    overrides one of these methods must set it anew; for a class that overrides none of them, it has no effect."""
     pools: ClassVar[bool] = False
     """True for algorithms that train one client with the data of all clients; the sections selection and systems have no effect."""
     tools: ClassVar["ServerTools | None"] = None
-    """What the server half works with, see :meth:`prepare`; not part of the state."""
+    """Tools of the server half, which :meth:`prepare` sets; not part of the state."""
 
     def title(self, training: Training) -> str:
         """The algorithm's name in tables; with settings that its source does not cover, the name says so."""
         return type(self).__name__
 
-    # The client half. It may run in another process, so it knows the parameters and what was broadcast, not the server's state.
+    # The client half. It may run in another process, so it can use the parameters and what was broadcast, but not the server's state.
 
     def local_training(self, training: Training) -> Training:
         """The settings of local training under this algorithm; by default those of the experiment."""
@@ -75,7 +75,8 @@ class Algorithm:
         """Change ``gradients`` in place before the optimizer's step; only called if :attr:`corrects`."""
 
     def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
-        """After local training: what is sent beside the model, and the client's new memory (kept once its update is admitted)."""
+        """Called after local training. Returns what is sent beside the model, and the client's new memory, which replaces the old
+        memory if the update is admitted."""
         return {}, {}
 
     # The server half.
@@ -125,10 +126,11 @@ class Algorithm:
 
     def end(self, fold: Any, model: ModelState, members: Members) -> ModelState:
         """The merged model; the fold has at least one update. The algorithm's state changes only here and in :meth:`step`."""
-        return self.scale(model, {**model, **fold.result()}, fold.total)  # entries that no client sent keep their value
+        with_unsent = {**model, **fold.result()}  # entries that no client sent keep their value
+        return self.scale(model, with_unsent, fold.total)
 
     def weighed(self) -> Mapping[int, float]:
-        """Final weights of the last round's updates, by client, if :meth:`end` changed the weights of :meth:`weigh`."""
+        """Final weights of the last round's updates, by client, if :meth:`end` changed those of :meth:`weigh`; otherwise empty."""
         return {}
 
     def scale(self, model: ModelState, mean: ModelState, total: float) -> ModelState:

@@ -1,7 +1,7 @@
 """Centralized training: a baseline that trains the same model on all data in one place. It is not a federated algorithm.
 
-A single client receives the data of all clients, as the clients hold them: with label noise and feature shift, without the held-out
-parts. A round is ``training.epochs`` epochs, and the optimizer starts with fresh state in every round, as in all other algorithms.
+A single client receives the training data of all clients, including label noise and feature shift, but without the held-out parts.
+A round is ``training.epochs`` epochs, and the optimizer starts with fresh state in every round, as in all other algorithms.
 Selection, availability and dropout have no effect: the client takes part in every round. Its simulated time is that of one client
 with all samples. The record counts one model down and one model up per round; the cost of collecting the data is not included.
 """

@@ -1,4 +1,4 @@
-"""All models of a round at once, for algorithms that let the models teach each other (FedDF and RHFL)."""
+"""The models of a round, kept until its end, for algorithms in which models learn from each other (FedDF and RHFL)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ class ClientModel:
 
     Attributes:
         client: id of the client.
-        state: the whole model; tensors that the client did not send are those that it received.
+        state: the whole model; tensors that the client did not send have the values that it received.
         weight: weight in an average, before normalization.
-        times: how often the client counts.
+        times: how many times the client was drawn; its model counts that many times.
         extra: what the client sent beside the model.
     """
 

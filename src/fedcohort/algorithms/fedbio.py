@@ -3,15 +3,15 @@
     min_λ Σ p_i CE(V_i; y*(λ))    subject to    y*(λ) = argmin_y Σ p_i g_i(λ, y)
     g_i(λ, y) = (1/N_i) Σ_j ω(λ_ij)·ℓ_j(y) + (ρ/2)‖y‖²,    ω(λ) = κ·σ(λ),    κ = 2 so that ω(0) = 1
 
-λ has one number per training sample and stays on the client. The vector u ≈ [∇²_yy g]⁻¹ ∇_y CE is shared as the model is, and
-∂/∂λ_j = −κ σ'(λ_j)·(1/N_i)·⟨∇ℓ_j, u⟩. A local step uses a batch B of the training part and a batch B' of the held-out part:
+λ has one number per training sample and stays on the client. The vector u ≈ [∇²_yy g]⁻¹ ∇_y CE is sent to and from the server like the
+model, and ∂/∂λ_j = −κ σ'(λ_j)·(1/N_i)·⟨∇ℓ_j, u⟩. A local step uses a batch B of the training part and a batch B' of the held-out part:
 
     r   = 0.01/‖u‖,  y± = y ± r·u                   (skipped while u = 0)
     Hu  = (∇g(y+) − ∇g(y−))/(2r)                    on B
     d_j = (ℓ_j(y+) − ℓ_j(y−))/(2r)                  for j in B
     u   ← u + τ·(∇CE(y; B') − Hu),                  ‖u‖ ≤ 10
     λ_j ← λ_j + η_λ·κσ'(λ_j)·d_j/(mean_B |d|),      |λ| ≤ 6; not in the first rounds
-    y   ← optimiser step on ∇g(y; B)
+    y   ← optimizer step on ∇g(y; B)
 
 The server averages the models, and adds the average change of u to u. If u is not finite, it is reset to 0. ℓ is the experiment's
 local loss. A client without held-out samples does not change u. With η_λ = 0 and ρ = 0, the model has the same bits as FedAvg's.
@@ -38,7 +38,7 @@ from fedcohort.core.plugins import Card
 
 __all__ = ["FedBiO", "reweighed"]
 
-LIMIT = 6.0
+MAX_LAMBDA = 6.0
 """Largest |λ|."""
 MAX_LENGTH = 10.0
 """Largest ‖u‖."""
@@ -82,9 +82,9 @@ class FedBiO(Algorithm):
         u, lam = self._state(problem)
         weights = self._weights(lam[problem.batch])
         reported = problem.backward(weights)
-        own = {name: p.grad for name, p in problem.parameters.items() if p.grad is not None}
+        gradients = {name: p.grad for name, p in problem.parameters.items() if p.grad is not None}
         if self.rho:
-            for name, gradient in own.items():
+            for name, gradient in gradients.items():
                 gradient.add_(problem.parameters[name].detach(), alpha=self.rho)
         slopes, Hu = self._differences(problem, u, weights)
         problem.notes["u"] = self._stepped(problem, u, Hu)
@@ -136,8 +136,8 @@ class FedBiO(Algorithm):
         if not len(labels):
             return u
         chosen = torch.from_numpy(problem.rng.permutation(len(labels))[: len(problem.batch)]).to(labels.device)
-        wanted = problem.cross_entropy_gradient(features[chosen], labels[chosen])
-        step = {name: wanted[name] - Hu[name] if Hu else wanted[name] for name in u}
+        gradient = problem.cross_entropy_gradient(features[chosen], labels[chosen])
+        step = {name: gradient[name] - Hu[name] if Hu else gradient[name] for name in u}
         return _bounded({name: torch.add(u[name], step[name], alpha=self.tau_u) for name in u})
 
     # The server half.
@@ -187,7 +187,7 @@ def reweighed(lam: Tensor, slopes: Tensor, kappa: float, eta: float) -> Tensor:
     """
     sigma = torch.sigmoid(lam)
     step = eta * kappa * sigma * (1 - sigma) * slopes / (slopes.abs().mean() + 1e-12)
-    return torch.where(torch.isfinite(step), lam + step, lam).clamp(-LIMIT, LIMIT)
+    return torch.where(torch.isfinite(step), lam + step, lam).clamp(-MAX_LAMBDA, MAX_LAMBDA)
 
 
 def _length(u: Tensors) -> float:

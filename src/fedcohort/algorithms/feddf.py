@@ -7,9 +7,9 @@
         every ``eval_every`` batches: validation accuracy; stop when it has not improved for ``patience`` batches
     w^{t+1} = the best student on the validation set; the last one without a validation set
 
-A teacher with outputs on public samples that are not finite is dropped; if the first batch shows it, the teacher is also left out of
-the average. A single teacher cannot improve its own copy, so its model is the result. A client that was drawn several times counts
-as often.
+A teacher is dropped if its outputs on public samples are not finite; if this happens on the first batch, it is also left out of the
+average. A single teacher cannot improve its own copy, so its model is the result. A client that was drawn several times counts that
+many times.
 
 The published values are max_batches = 10,000, eval_every = 100 and patience = 1,000; the smaller defaults are ours. The teachers'
 outputs on a public sample are computed at its first use and kept, because they do not change during the round.
@@ -59,11 +59,11 @@ def targets(logits: Tensor, counts: Tensor, temperature: float, target: Target) 
     if target == "avg_logits":
         probabilities = functional.softmax((shares * logits).sum(0) / temperature, dim=-1)
         return probabilities, -torch.special.entr(probabilities).sum(-1)
-    each = functional.softmax(logits / temperature, dim=-1)
-    probabilities = (shares * each).sum(0)
+    per_teacher = functional.softmax(logits / temperature, dim=-1)
+    probabilities = (shares * per_teacher).sum(0)
     if target == "avg_probs":
         return probabilities, -torch.special.entr(probabilities).sum(-1)
-    return probabilities, -(shares * torch.special.entr(each)).sum((0, -1))
+    return probabilities, -(shares * torch.special.entr(per_teacher)).sum((0, -1))
 
 
 def distillation_loss(probabilities: Tensor, constant: Tensor, logits: Tensor, temperature: float) -> Tensor:
@@ -166,7 +166,7 @@ class _Student:
         self._start_accuracy = tools.accuracy(self._network) if settings.return_best and self._is_validated else -1.0
 
     def learn(self, batch: int, index: Tensor, probabilities: Tensor, constant: Tensor) -> bool:
-        """One step towards the teachers' targets on the public samples ``index``; False, without a step, if the loss is not finite."""
+        """One step toward the teachers' targets on the public samples ``index``; False, without a step, if the loss is not finite."""
         settings, tools, network = self._settings, self._tools, self._network
         for group in self._optimizer.param_groups:
             group["lr"] = settings.lr * 0.5 * (1 + math.cos(math.pi * (batch - 1) / settings.max_batches))
@@ -177,13 +177,13 @@ class _Student:
         if not torch.isfinite(loss):
             return False
         self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(self._weights, CLIP)
         self._optimizer.step()
         return True
 
     def is_done(self, batch: int) -> bool:
-        """Validate the student after its step number ``batch`` if it is due; True if distillation should stop."""
+        """Validate the student after step ``batch`` if a validation is due; True if distillation should stop."""
         settings = self._settings
         if not self._is_validated:
             self._best = self._network
@@ -202,7 +202,7 @@ class _Student:
 
 
 class _Teachers:
-    """The teachers of a round, and the targets that they have given for public samples so far."""
+    """The teachers of a round, and their targets for the public samples that were used so far."""
 
     def __init__(self, settings: FedDF, tools: ServerTools, models: list[ClientModel], t: int) -> None:
         self.models = models
@@ -218,7 +218,7 @@ class _Teachers:
         """Positions of public samples, shuffled again after each pass; a last batch of a single sample is left out."""
         rng, n, size = self._tools.rng("distillation", self._t), len(self._has_targets), self._settings.batch_size
         while True:
-            for index in torch.from_numpy(rng.permutation(n)).split(size):  # type: ignore[no-untyped-call]
+            for index in torch.from_numpy(rng.permutation(n)).split(size):
                 if len(index) < min(2, n, size):
                     continue
                 if number == 0:
@@ -256,7 +256,7 @@ class _Teachers:
         )
 
     def _keep(self, mask: list[bool]) -> None:
-        """Keep the teachers at which ``mask`` is True."""
+        """Keep only the teachers for which ``mask`` is True."""
         self.models = [member for member, keep in zip(self.models, mask, strict=True) if keep]
         self._networks = [network for network, keep in zip(self._networks, mask, strict=True) if keep]
 
@@ -271,7 +271,7 @@ def _refresh(tools: ServerTools, student: nn.Module, batch_size: int) -> None:
     if norms:
         student.train()
         with torch.no_grad():
-            for features in tools.public.split(batch_size):  # type: ignore[no-untyped-call]
+            for features in tools.public.split(batch_size):
                 if len(features) > 1:
                     tools.logits(student, features)
     for norm, momentum in zip(norms, momenta, strict=True):

@@ -3,7 +3,7 @@
     client i minimizes  F_i(y) + (μ/2)‖y − w^t‖²,   that is, g ← g + μ·(y − w^t) at every step
     server              as FedAvg
 
-A client that has time for fewer steps sends what it has (γ-inexact solutions); strategies request this with ``Cohort.epochs``. With
+A client can train for fewer epochs and send an inexact (γ-inexact) solution; strategies request this with ``Cohort.epochs``. With
 μ = 0, the result has the same bits as FedAvg.
 
 With ``dynamic``, μ starts at ``mu`` and changes with the global loss F, as the paper suggests:
@@ -106,7 +106,7 @@ class FedProx(Algorithm):
 
 def add_proximal_gradient(problem: Problem, gradients: Tensors, mu: float) -> None:
     """Add the gradient of (μ/2)‖y − w‖² to ``gradients``, in place."""
-    if mu == 0:  # 0·∞ would be NaN; with μ = 0 the bits must be FedAvg's
+    if mu == 0:  # 0·∞ would be NaN, and FedAvg must have the same bits
         return
     for name, gradient in gradients.items():
         gradient.add_(problem.parameters[name].detach() - problem.anchor[name], alpha=mu)

@@ -36,7 +36,7 @@ class Training:
     precision: Literal["float32", "float64"] = "float32"
     """Floating-point format of parameters and gradients."""
     lr_schedule: Literal["constant", "exponential", "step", "cosine"] = "constant"
-    """How the learning rate depends on the round: not at all, multiplied by ``lr_decay`` in every round (exponential) or every
+    """How the learning rate changes with the round: never (constant), by the factor ``lr_decay`` in every round (exponential) or every
     ``lr_every`` rounds (step), or along a half cosine to 0 (cosine)."""
     lr_decay: Annotated[float, Gt(0), Le(1)] = 0.5
     """Factor of the schedules exponential and step."""
@@ -58,7 +58,7 @@ class Training:
         """The loss that clients minimize.
 
         Raises:
-            UsageError: there is no loss of that name, or its parameters are wrong.
+            UsageError: there is no loss of that name, or a parameter of it is not valid.
         """
         values = dict(self.loss)
         loss_class = LOSSES.find(values.pop("name", "ce"), "training.loss.name")

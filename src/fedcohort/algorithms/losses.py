@@ -1,4 +1,4 @@
-"""Local losses: what a client minimizes. Each loss gives one number per sample.
+"""Local losses, which clients minimize. Each loss gives one number per sample.
 
 With p the softmax of the logits and y the label:
 
@@ -6,7 +6,7 @@ With p the softmax of the logits and y the label:
     robust          CE + α·CE(z) + β·RCE, z the outputs of the received model (FLASH, arXiv:2402.08769)
     sl              0.1·CE + RCE with A = ln 1e-4 (RHFL; symmetric cross-entropy of Wang et al. 2019, arXiv:1908.06112)
     sce             α·CE + β·RCE (the general form of sl)
-    double_softmax  cross-entropy with softmax outputs in place of logits; reproduces a known mistake
+    double_softmax  cross-entropy with softmax outputs in place of logits; reproduces the mistake of applying the softmax twice
 
 For one-hot labels, the reverse cross-entropy is RCE = −A·(1 − p_y), where A replaces log 0.
 """

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 
 from fedcohort.algorithms.updates import ModelGroup, ModelState, Tensors, Update
-from fedcohort.core.threads import aside
+from fedcohort.core.threads import in_background
 
 __all__ = ["RunningMean", "blend"]
 
@@ -17,8 +17,8 @@ class RunningMean:
     The mean of identical models is exactly that model. Floating-point entries are averaged, each over the clients that sent it;
     integer counters take the maximum. ``total`` is the sum of all weights.
 
-    Models that are still in a :class:`~fedcohort.algorithms.updates.ModelGroup` are collected until the group is complete, and the
-    mean of the group enters at once. Every second group mean is computed in another thread while the next group is handled.
+    Models that are still in a :class:`~fedcohort.algorithms.updates.ModelGroup` are collected until the group is complete; then the
+    mean of the group is included in one step. Every second group mean is computed in another thread while the next group is handled.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class RunningMean:
             self._close_group()
         self._group = group
         self._group_weights[position] = weight
-        if len(self._group_weights) == group.size:  # the group is complete; the next one may take a while
+        if len(self._group_weights) == group.size:  # do not wait for the next group, which may take long
             self._close_group()
 
     def _close_group(self) -> None:
@@ -48,7 +48,7 @@ class RunningMean:
         if self._group is not None:
             mean, total = partial(self._group.mean, self._group_weights), sum(self._group_weights.values())
             if self._in_thread is None:
-                self._in_thread = aside(mean), total
+                self._in_thread = in_background(mean), total
             else:
                 group_mean = mean()
                 self._join()

@@ -1,4 +1,4 @@
-"""What the client half of an algorithm works with during local training: the :class:`Problem`."""
+"""The local problem of a client during its training: the :class:`Problem` that the client half of an algorithm receives."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol

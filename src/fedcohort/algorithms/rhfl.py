@@ -1,8 +1,8 @@
 """RHFL for one global model: clients train with a robust loss, and the server lets their models learn from each other.
 
     client i:  ℓ_i = mean SL of w^t on its own samples;  w_i = E epochs with SL from w^t;  sends w_i and ℓ_i
-    server:    q_i = max(0, (ℓ_i^prev − ℓ_i)/ℓ_i),  ℓ_i^prev of the client's previous participation (none: q_i = 0)
-               W   = softmax( 1/(n−1) + β·q_i/Σq )  over the n admitted;  Σq = 0: uniform
+    server:    q_i = max(0, (ℓ_i^prev − ℓ_i)/ℓ_i),  ℓ_i^prev from the client's last participation (q_i = 0 without one)
+               W   = softmax( 1/(n−1) + β·q_i/Σq )  over the n admitted;  uniform if Σq = 0
                for each batch of the public set, ``align_epochs`` times:
                    R_i = softmax outputs of all w_i, before any of them moves
                    w_i ← Adam step on Σ_{j≠i} W_j·KL(R_j ‖ R_i)
@@ -10,11 +10,11 @@
 
 SL is 0.1·CE + RCE (see the loss ``sl``); it replaces ``training.loss``. A single client is not aligned. If the alignment gives
 numbers that are not finite, the server averages the models as the clients sent them. Models are aligned in evaluation mode:
-batch-norm statistics stay those of the clients' own data. A client that was drawn several times counts as often.
+batch-norm statistics stay those of the clients' own data. A client that was drawn several times counts that many times.
 
-The parts are the paper's; combining them with one global model is our interpretation, since in the original every client keeps a
+The steps come from the paper; using them for one global model is our interpretation, because in the paper every client keeps a
 private model. The alignment on the server and the max(0, ·) are ours as well: with mixed signs, Σq can be near 0, and the
-original's weights explode.
+paper's weights become arbitrarily large.
 
 Fang and Ye, "Robust Federated Learning with Noisy and Heterogeneous Clients", CVPR 2022; code FangXiuwen/Robust_FL.
 """
@@ -45,7 +45,7 @@ __all__ = ["RHFL", "alignment_gradient", "confidence"]
 
 
 def confidence(losses: Sequence[float], previous: Sequence[float | None], beta: float) -> Values:
-    """Confidence W in each client of a round, float64 [n]; sums to 1.
+    """Confidence W in each client of a round, float64 [n], with the sum 1.
 
     >>> confidence([1.0, 1.5, 1.9], [2.0, 2.0, 2.0], beta=0.5).round(6)
     array([0.400522, 0.314903, 0.284575])
@@ -79,7 +79,7 @@ class RHFL(Algorithm):
     """Robust local loss, alignment of the clients' models on public samples, and an average weighted by confidence."""
 
     beta: Annotated[float, Ge(0)] = 0.5
-    """How much a falling loss raises a client's confidence (β)."""
+    """How much a falling loss raises the confidence in a client (β)."""
     lr: Annotated[float, Gt(0)] = 1e-3
     """Learning rate of Adam in the alignment."""
     batch_size: Annotated[int, Ge(1)] = 256
@@ -151,7 +151,7 @@ class RHFL(Algorithm):
         rng = tools.rng("alignment", t)
         for _ in range(self.align_epochs):
             order = chosen[torch.from_numpy(rng.permutation(len(chosen)))]
-            for index in order.split(self.batch_size):  # type: ignore[no-untyped-call]
+            for index in order.split(self.batch_size):
                 if not alignment.step(tools.public[index.to(tools.public.device)]):
                     return models
         aligned = alignment.models()
@@ -159,7 +159,7 @@ class RHFL(Algorithm):
 
 
 class _Alignment:
-    """The networks of a round's clients while they learn from each other's outputs."""
+    """The networks of a round's clients during the alignment."""
 
     def __init__(self, tools: ServerTools, models: list[ClientModel], shares: Tensor, lr: float) -> None:
         self._tools, self._models, self._shares = tools, models, shares
@@ -178,7 +178,7 @@ class _Alignment:
         gradients = alignment_gradient(outputs, self._shares)
         for network, optimizer, gradient in zip(self._networks, self._optimizers, gradients, strict=True):
             optimizer.zero_grad(set_to_none=True)
-            logits_of(network, features).backward(gradient)  # type: ignore[no-untyped-call]
+            logits_of(network, features).backward(gradient)
             optimizer.step()
         return True
 

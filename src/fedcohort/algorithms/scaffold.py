@@ -1,6 +1,6 @@
 """SCAFFOLD: control variates correct the client drift of local training.
 
-    client i    g ← g − c_i + c                     at every step; c from the server, c_i its own (0 at first)
+    client i    g ← g − c_i + c                     at every step; c from the server, c_i of the client (0 at first)
                 c_i⁺ by option:                     after H_i steps from w to y
                   II   c_i − c + (w − y)/(H_i η)
                   I    ∇F_i(w), one more pass over its data
@@ -9,13 +9,13 @@
                 c ← c + |R|/m · mean(c_i⁺ − c_i)     R the admitted among all m clients
 
 For plain SGD, option II is the mean of the raw gradients g of the client's steps. With momentum, Adam or AdamW the formula would be
-wrong, so that mean is computed directly, and the optimizer receives the corrected gradient. Such runs are ours, not the paper's, and
-are labeled so: "SCAFFOLD+Adam (ours)". A client that is not admitted keeps its old c_i, and so does a client without a step. The mean
-of the changes of c has no weights, and a client that was drawn several times counts once in it.
+wrong, so that mean is computed directly, and the optimizer receives the corrected gradient. This is our extension, and such runs are
+labeled accordingly: "SCAFFOLD+Adam (ours)". A client that is not admitted keeps its old c_i, and so does a client without a step. The
+mean of the changes of c has no weights, and a client that was drawn several times counts once in it.
 
-If a strategy rarely selects some clients, their c_i become stale. With ``c_decay`` below 1, a client trusts its own c_i less for each
-round that it missed. It still sends c_i⁺ minus the c_i that the server's c contains, so that c is the mean of all clients' c_i after
-every round, regardless of which clients took part.
+If a strategy rarely selects some clients, their c_i become stale. With ``c_decay`` below 1, c_i is multiplied by ``c_decay`` for
+each round that the client missed. The client still sends c_i⁺ minus the c_i that the server's c contains, so that c is the mean of
+all clients' c_i after every round, regardless of which clients took part.
 
 Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", 2020, arXiv:1910.06378; code ``WwZzz/easyFL``,
 ``flgo/algorithm/scaffold.py``.
@@ -88,7 +88,7 @@ class Scaffold(Algorithm):
         sent, kept = {}, {}
         for name, new in self._mean_gradient(problem).items():
             old = c_i[name] if name in c_i else torch.zeros_like(new, memory_format=torch.contiguous_format)
-            kept[name] = torch.where(_trained(problem, new), new, old).contiguous()
+            kept[name] = torch.where(_took_step(problem, new), new, old).contiguous()
             sent[name] = (kept[name] - old).contiguous()
         memory = {"c": kept}
         if self.c_decay < 1:
@@ -100,13 +100,13 @@ class Scaffold(Algorithm):
         c, c_i = problem.received.get("c", {}), problem.memory.get("c", {})
         if not c and not c_i:
             return {}
-        trust: float | Tensor = 1.0
+        decay: float | Tensor = 1.0
         if self.c_decay < 1 and "round" in problem.memory:
             missed = (problem.t - 1 - problem.memory["round"]["last"]).clamp(min=0).double()
-            trust = self.c_decay**missed
+            decay = self.c_decay**missed
         shift = {}
         for name, w in problem.anchor.items():
-            own = c_i[name] * per_client(trust, c_i[name]) if name in c_i else torch.zeros_like(w)
+            own = c_i[name] * per_client(decay, c_i[name]) if name in c_i else torch.zeros_like(w)
             shift[name] = (c[name] - own if name in c else -own).to(w.dtype)
         return shift
 
@@ -155,7 +155,7 @@ def _plain(training: Training) -> bool:
     return training.optimizer == "sgd" and training.momentum == 0
 
 
-def _trained(problem: Problem, like: Tensor) -> Tensor:
-    """Whether each client took a step, so that its control variate can be updated."""
+def _took_step(problem: Problem, like: Tensor) -> Tensor:
+    """Whether each client took a step; otherwise, its control variate must not change."""
     moved = torch.as_tensor(problem.steps, device=like.device) * problem.lr > 0
     return torch.as_tensor(per_client(moved, like))

@@ -25,7 +25,7 @@ BLOCK = 128
 
 @dataclass(frozen=True, eq=False)
 class ServerTools:
-    """Runs models on the server. Features are as stored; ``prepared`` turns them into inputs of the model.
+    """Runs models on the server. Features are stored as in the data set; ``prepared`` turns them into inputs of the model.
 
     Attributes:
         build: makes the network; its initial weights are not used.
@@ -77,7 +77,7 @@ class ServerTools:
         return total / len(labels)
 
     def rng(self, purpose: str, t: int = 0) -> np.random.Generator:
-        """Random numbers for the server's work in round ``t``; round 0 is for what is drawn once per run."""
+        """Random numbers for the server's work in round ``t``; round 0 is for draws that happen once per run."""
         return rng(self.seed, f"server-{purpose}", t)
 
     def seeded(self, purpose: str, t: int, step: int = 0) -> AbstractContextManager[object]:

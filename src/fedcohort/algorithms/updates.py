@@ -33,7 +33,7 @@ class ModelGroup(Protocol):
         ...
 
     def mean(self, weights: Mapping[int, float]) -> ModelState:
-        """Σ a_i w_i/Σ a_i over the clients at these positions, without computing single models."""
+        """Σ a_i w_i/Σ a_i over the clients at these positions, without computing each model."""
         ...
 
 
@@ -75,10 +75,10 @@ class Update:
         passes: cost of the training in forward passes over the client's training data; a gradient counts as three.
         work: work done, divided by the nominal work (the experiment's epochs); 1 unless a strategy changed it.
         sent: names of the tensors that were sent; None means all.
-        failure: why there is no result, in words; None if there is one.
-        late: why the server did not wait for the result, in words; None if it did. The clock sets it.
+        failure: the reason why there is no result, in words; None if there is a result.
+        late: the reason why the server did not wait for the result, in words; None if it waited. The clock sets it.
         duration: simulated time that the client needed. The clock sets it.
-        group: models that were trained in one computation with this one, and the position of this one among them.
+        group: the group of models in which this model was trained, and its position in the group; None if it was trained alone.
     """
 
     client: int
@@ -143,8 +143,8 @@ class Members:
     Attributes:
         num_clients: number of clients m.
         total_samples: training samples N of all clients.
-        k: number of clients that the strategy had to select.
-        multiplicity, inclusion, weights: those of the cohort, by client id; empty if the cohort has none.
+        k: number of clients to select in the round.
+        multiplicity, inclusion, weights: numbers of the :class:`~fedcohort.selection.Cohort`, by client id; empty if it has none.
         t: round, from 1.
         trainable: names of the trainable parameters, which server optimizers move; None means all floating-point entries.
     """

@@ -30,7 +30,7 @@ def main() -> None:
 class _Commands(click.Group):
     """Commands in the order of their definition. A :class:`UsageError` ends them with a message of one line."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, _: click.Context) -> list[str]:
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -63,7 +63,7 @@ def _one_line(error: click.UsageError) -> str:
     return f"{statement}{suggestion}; see `{where} --help`"
 
 
-def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
     print(f"fedcohort: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 

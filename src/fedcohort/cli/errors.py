@@ -13,7 +13,7 @@ class Wrong(click.ClickException):
     exit_code = 2
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"fedcohort: error: {self.message}", err=True)
+        click.echo(f"fedcohort: error: {self.message}", file=file, err=True)
 
 
 class Stopped(click.ClickException):
@@ -22,4 +22,4 @@ class Stopped(click.ClickException):
     exit_code = 130
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"fedcohort: {self.message}", err=True)
+        click.echo(f"fedcohort: {self.message}", file=file, err=True)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MANY", "Indices", "Values", "nth_highest", "nth_lowest"]
+__all__ = ["LONG", "Indices", "Values", "nth_highest", "nth_lowest"]
 
 Indices = NDArray[np.int64]
 """Client ids, counts, offsets."""
@@ -14,22 +14,22 @@ Values = NDArray[np.float64]
 
 SAMPLE = 2**14
 """Sample size for estimating a quantile's position."""
-MANY = 4 * SAMPLE
-"""Length above which sampling first is faster."""
+LONG = 4 * SAMPLE
+"""Length of an array from which it is faster to look at a sample of it first."""
 
 
 def nth_highest(values: Values, count: int) -> float:
     """The ``count``-th highest of ``values``, which hold no NaN; 1 ≤ count ≤ n.
 
     A long array is not partitioned as a whole: an evenly spaced sample gives a lower bound, and only the values above it are
-    partitioned. Where all values are equal, nothing is partitioned.
+    partitioned. If at least ``count`` values equal the highest one, nothing is partitioned.
     """
     candidates, n = values, len(values)
-    if n >= MANY:
+    if n >= LONG:
         step = n // SAMPLE
         sample = values[::step]
-        place = min(len(sample), 2 * count // step + 16)
-        bound = np.partition(sample, len(sample) - place)[len(sample) - place]
+        position = min(len(sample), 2 * count // step + 16)
+        bound = np.partition(sample, len(sample) - position)[len(sample) - position]
         if bound < sample.max():
             candidates = values[values >= bound]
         if len(candidates) < count:  # the bound was too high: use all values
@@ -47,10 +47,10 @@ def nth_lowest(values: Values, position: int) -> float:
     partitioned.
     """
     n, candidates, below = len(values), values, 0
-    if n >= MANY:
+    if n >= LONG:
         sample = np.sort(values[:: n // (2 * SAMPLE)])
-        centre, margin = position * len(sample) // n, 3 * math.isqrt(len(sample))  # at least six standard deviations
-        low, high = sample[max(centre - margin, 0)], sample[min(centre + margin, len(sample) - 1)]
+        center, margin = position * len(sample) // n, 3 * math.isqrt(len(sample))  # at least six standard deviations
+        low, high = sample[max(center - margin, 0)], sample[min(center + margin, len(sample) - 1)]
         under = values < low
         below = int(np.count_nonzero(under))
         candidates = values[np.logical_xor(under, values <= high, out=under)]

@@ -15,7 +15,7 @@ def deprecated(*, since: str, removed_in: str, instead: str) -> Callable[[T], T]
     """Mark a function, a method or a class as deprecated.
 
     A call, or the creation of an instance, emits a :class:`DeprecationWarning` that names the replacement. The docstring gets a note.
-    CHANGELOG.md must name what is deprecated.
+    CHANGELOG.md must list the deprecation.
 
     Args:
         since: the version that deprecates it, such as ``"0.2"``.
@@ -52,7 +52,7 @@ def _function(function: Callable[..., Any], message: str) -> Any:
     return warned
 
 
-def _class(kind: type, message: str) -> Any:
+def _class(cls: type, message: str) -> Any:
     """The class itself, with a warning when an instance is created."""
-    kind.__init__ = _function(kind.__init__, message)  # type: ignore[misc]
-    return kind
+    cls.__init__ = _function(cls.__init__, message)  # type: ignore[misc]
+    return cls

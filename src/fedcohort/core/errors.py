@@ -1,4 +1,4 @@
-"""The error for everything that users can get wrong. A traceback means a bug in FedCohort."""
+"""The error for settings, files and inputs that cannot be used. Any other exception is a bug in FedCohort."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

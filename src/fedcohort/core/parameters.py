@@ -73,21 +73,21 @@ def describe(cls: type) -> list[Parameter]:
     rows = []
     for name, info in infos.items():
         default = "required" if info.is_required() else info.get_default(call_default_factory=True)
-        rows.append(Parameter(name, _type(info.annotation, info.metadata), default, _sentence_of(cls, name)))
+        rows.append(Parameter(name, _type(info.annotation, info.metadata), default, _doc_of(cls, name)))
     return rows
 
 
-def _sentence_of(cls: type, name: str) -> str:
+def _doc_of(cls: type, name: str) -> str:
     """The docstring under a field, from the class or from the first base class that has one."""
     for base in cls.__mro__:
         info = getattr(base, "__pydantic_fields__", {}).get(name)
-        sentence = info and (info.description or _sentences(base).get(name))
-        if sentence:
-            return " ".join(sentence.split())
+        doc = info and (info.description or _docs_in_source(base).get(name))
+        if doc:
+            return " ".join(doc.split())
     return ""
 
 
-def _sentences(cls: type) -> dict[str, str]:
+def _docs_in_source(cls: type) -> dict[str, str]:
     """The docstrings under the fields, read from the source; pydantic misses them if a file was loaded under two names."""
     try:
         [tree] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
@@ -138,10 +138,10 @@ def explain(error: ValidationError, where: str, model: type | None = None) -> Us
     key = ".".join([where, *(str(part) for part in detail["loc"])]).strip(".")
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     around, section = _model_at(model, detail["loc"][:-1]), _model_at(model, detail["loc"])
-    return UsageError(_sentence(key, detail, around, section) + more)
+    return UsageError(_message(key, detail, around, section) + more)
 
 
-def _sentence(key: str, detail: ErrorDetails, model: type | None, section: type | None) -> str:
+def _message(key: str, detail: ErrorDetails, model: type | None, section: type | None) -> str:
     if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         valid = list(getattr(model, "__pydantic_fields__", {})) if model else []
         return f"{key}: unknown key; {nearest(str(detail['loc'][-1]), valid) if valid else 'it takes no parameters'}"
@@ -150,11 +150,11 @@ def _sentence(key: str, detail: ErrorDetails, model: type | None, section: type 
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
     if isinstance(detail["input"], ArgsKwargs):  # parameters that cannot be combined: the message names them
         return f"{key}: {message}"
-    return f"{key} = {detail['input']!r}: {_shape(detail, section) or message}"
+    return f"{key} = {detail['input']!r}: {_expected_form(detail, section) or message}"
 
 
-def _shape(detail: ErrorDetails, section: type | None) -> str | None:
-    """The shape that a key needs, if it has a plain value, a list or a table where another of these is needed."""
+def _expected_form(detail: ErrorDetails, section: type | None) -> str | None:
+    """The form that a key needs (a table or a list), if its value has another form; otherwise None."""
     match detail["type"]:
         case "model_type" | "dataclass_type" | "dataclass_exact_type":
             fields = list(getattr(section, "__pydantic_fields__", {}))

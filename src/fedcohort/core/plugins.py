@@ -39,13 +39,13 @@ class Card:
 
 @dataclass(frozen=True)
 class Table:
-    """A table from names to classes, which are imported at their first use.
+    """The names of plug-ins of one kind, and the class that each name stands for; classes are imported at their first use.
 
     Attributes:
         kind: what the names stand for, in messages: ``"strategy"``.
         group: entry-point group under which installed packages add names.
         builtin: name → ``"module:Class"``.
-        base: the base class of all of them, as ``"module:Class"``; empty if there is none.
+        base: the class that all classes in the table extend, as ``"module:Class"``; empty if there is none.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class Table:
         """The class called ``name``: built in, installed, or ``path/to/file.py:Class``.
 
         Raises:
-            UsageError: there is no such name, or it stands for something else; the message names the key ``where`` and valid names.
+            UsageError: no plug-in of this kind has the name; the message names the key ``where`` and valid names.
         """
         if name in self.builtin:
             return _imported(self.builtin[name])
@@ -83,9 +83,9 @@ class Table:
         """``plugin``, if it extends the base class. Built-in classes need no check."""
         if not self.base or (isinstance(plugin, type) and issubclass(plugin, _imported(self.base))):
             return plugin
-        what = f"{plugin.__name__} is no {self.kind}" if isinstance(plugin, type) else f"is a {type(plugin).__name__}"
-        article = "an" if self.kind[0] in "aeiou" else "a"
-        raise UsageError(f"{where} = {name!r}: {what}; {article} {self.kind} extends {self.base.replace(':', '.')}")
+        a_kind = f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}"
+        given = plugin.__name__ if isinstance(plugin, type) else f"an object of type {type(plugin).__name__}"
+        raise UsageError(f"{where} = {name!r}: {given} is not {a_kind}; {a_kind} extends {self.base.replace(':', '.')}")
 
 
 def _imported(path: str) -> Any:
@@ -109,7 +109,7 @@ def from_file(name: str, where: str) -> Any:
     path_text, _, attribute = name.rpartition(":")
     path = Path(path_text).expanduser().resolve()
     if not path.is_file():
-        raise UsageError(f"{where} = {name!r}: there is no file {path_text}")
+        raise UsageError(f"{where} = {name!r}: there is no file {path_text}; use 'path/to/file.py:Class'")
     module_name = f"fedcohort_plugin_{path.stem}_{crc32(str(path).encode() + path.read_bytes())}"
     if module_name not in sys.modules:
         spec = importlib.util.spec_from_file_location(module_name, path)
@@ -124,7 +124,11 @@ def from_file(name: str, where: str) -> Any:
             raise UsageError(
                 f"{where} = {name!r}: {path_text} cannot be imported: {type(error).__name__}: {error}"
             ) from error
-    plugin = getattr(sys.modules[module_name], attribute, None)
+    module = sys.modules[module_name]
+    plugin = getattr(module, attribute, None)
     if plugin is None:
-        raise UsageError(f"{where} = {name!r}: {path_text} defines no {attribute}")
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module_name]
+        raise UsageError(
+            f"{where} = {name!r}: {path_text} defines no {attribute}; it defines {', '.join(own) or 'no class'}"
+        )
     return plugin

@@ -1,8 +1,8 @@
 """Nested state (dictionaries and lists of arrays, tensors, numbers, strings, None) in one safetensors file.
 
 Arrays become the tensors of the file. The nesting, and every value that is not an array, is JSON in the file's header. Tensors are
-written one at a time, and a file is memory-mapped when it is read. A state that is larger than the memory (such as client memories
-that are stored in a file of their own) is therefore never in memory as a whole.
+written one at a time, and a file is memory-mapped when it is read. A state can therefore be larger than the memory of the machine,
+such as the memories of all clients.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _NAMES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
     "I8": "int8", "U8": "uint8", "BOOL": "bool", "U16": "uint16", "U32": "uint32", "U64": "uint64",
 }  # fmt: skip
-"""Number formats: the name in safetensors, and the name in torch."""
+"""Number formats: name in safetensors → name in torch."""
 
 _PIECE = 2**24
 """Number of bytes that are hashed at a time."""
@@ -97,13 +97,13 @@ def _pieces(state: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
 
 
 def _layout(value: Any, tensors: list["torch.Tensor"]) -> dict[str, Any]:
-    """``value`` as JSON, in which an array is its number in ``tensors``, to which it is appended."""
+    """``value`` as JSON; an array is appended to ``tensors`` and represented by its position in that list."""
     import torch
 
     if isinstance(value, torch.Tensor | np.ndarray):
-        kind = "tensor" if isinstance(value, torch.Tensor) else "array"
+        array_type = "tensor" if isinstance(value, torch.Tensor) else "array"
         tensors.append(value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value)))
-        return {kind: str(len(tensors) - 1), "shape": list(value.shape)}
+        return {array_type: str(len(tensors) - 1), "shape": list(value.shape)}
     if isinstance(value, np.generic):
         return {"value": value.item()}
     if isinstance(value, Mapping):
@@ -166,7 +166,7 @@ def _tensor(data: NDArray[np.uint8], entry: Mapping[str, Any]) -> "torch.Tensor"
 
     dtype, (start, end) = getattr(torch, _NAMES[entry["dtype"]]), entry["data_offsets"]
     if end > len(data) or end - start != math.prod(entry["shape"]) * dtype.itemsize:
-        raise ValueError(f"a tensor of {end - start} bytes for {entry['shape']} numbers, {len(data)} bytes in all")
+        raise ValueError(f"a tensor of the shape {entry['shape']} has {end - start} bytes of the file's {len(data)}")
     if start == end:
         return torch.empty(entry["shape"], dtype=dtype)
     values = np.asarray(data[start:end])

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["integer", "rng", "rngs", "torch_seeded"]
 
-_TORCH = threading.RLock()
+_GLOBAL_GENERATORS = threading.RLock()
 
 
 def rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
-    """The generator for one purpose, round and client: Philox, which is counter based.
+    """The random generator for one purpose, round and client (Philox, a counter-based generator).
 
     Args:
         seed: the experiment's seed, ≥ 0.
@@ -94,7 +94,7 @@ def _keys(words: list[int], last: "NDArray[np.uint32]") -> "NDArray[np.uint64]":
 
 
 def integer(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
-    """One 63-bit integer from the same stream, to seed generators of other libraries."""
+    """One 63-bit integer from the generator that :func:`rng` returns, to seed generators of other libraries."""
     return int(rng(seed, purpose, round, client).integers(2**63 - 1))
 
 
@@ -102,7 +102,7 @@ def integer(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
 def torch_seeded(number: int, device: "torch.device") -> "Iterator[list[torch.Generator]]":
     """Seed torch's global generators (of the CPU and of ``device``) with ``number`` for the duration of a block.
 
-    Modules such as Dropout cannot draw from other generators, and all threads share the global ones, so only one thread at a time runs
+    Modules such as Dropout can draw only from the global generators, which all threads share. Only one thread at a time therefore runs
     such a block. The states of the generators are restored at the end. The block receives the generators.
     """
     import torch
@@ -111,7 +111,7 @@ def torch_seeded(number: int, device: "torch.device") -> "Iterator[list[torch.Ge
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index
         generators.append(torch.cuda.default_generators[index])
-    with _TORCH:
+    with _GLOBAL_GENERATORS:
         before = [generator.get_state() for generator in generators]
         for generator in generators:
             generator.manual_seed(number % 2**63)

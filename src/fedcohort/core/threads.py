@@ -8,7 +8,7 @@ from functools import cache
 from threading import Barrier
 from typing import TypeVar
 
-__all__ = ["aside", "one_thread", "one_thread_each"]
+__all__ = ["in_background", "one_thread", "one_thread_each"]
 
 T = TypeVar("T")
 
@@ -26,13 +26,13 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def aside(work: Callable[[], T]) -> Future[T]:
+def in_background(work: Callable[[], T]) -> Future[T]:
     """Run ``work`` in the background thread, after all earlier calls have finished, with one intra-op thread."""
     return _background().submit(work)
 
 
 def one_thread_each(workers: int, name: str) -> ThreadPoolExecutor:
-    """A pool of threads that have started and that use one intra-op thread each, whatever is set elsewhere later.
+    """A pool of threads that have started and that use one intra-op thread each, regardless of what other threads set later.
 
     ``torch.set_num_threads`` sets the number for the calling thread only once that thread has read the number. Until then, the thread
     uses the number that any thread set last. Every thread of the pool therefore sets and reads its number before this returns.
@@ -62,7 +62,7 @@ def one_thread_each(workers: int, name: str) -> ThreadPoolExecutor:
 
 @cache
 def _background() -> ThreadPoolExecutor:
-    return one_thread_each(1, "aside")
+    return one_thread_each(1, "background")
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""How numbers and settings become text, for the terminal, the report page and the figures alike.
+"""How numbers and settings become text, in the same form for the terminal, the report page and the figures.
 
 Every function writes NaN, an unknown number, as "–", and infinite numbers as "∞" and "−∞". The minus sign is "−".
 """
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "D3",
+    "D3_FORMATS",
     "as_json",
     "clock",
     "count",
@@ -30,9 +30,9 @@ __all__ = [
     "target",
 ]
 
-D3 = {"percent": ".1%", "share": ".0%", "count": ",.0f", "index": ".3f", "number": ",.4~r"}
-"""The d3 formats of :func:`percent` (with "%"), :func:`share`, :func:`count`, :func:`index` and :func:`number`: for tooltips of
-tables that are too large to carry a text beside each number, so that the browser writes their numbers."""
+D3_FORMATS = {"percent": ".1%", "share": ".0%", "count": ",.0f", "index": ".3f", "number": ",.4~r"}
+"""The formats of d3 that equal :func:`percent` (with "%"), :func:`share`, :func:`count`, :func:`index` and :func:`number`. Charts with
+large tables contain only numbers, and the browser formats them in tooltips."""
 
 
 def as_json(value: Any) -> str:
@@ -41,7 +41,7 @@ def as_json(value: Any) -> str:
 
 
 def percent(fraction: float, digits: int = 1) -> str:
-    """0.8123 as 81.2: a fraction in percent, for places where the heading or the sentence has the "%"."""
+    """0.8123 as 81.2: a fraction in percent, for places with the "%" in the heading or the sentence."""
     return _not_finite(fraction) or f"{100 * fraction:.{digits}f}".replace("-", "−")
 
 
@@ -51,12 +51,12 @@ def share(fraction: float, digits: int = 0) -> str:
 
 
 def target(fraction: float) -> str:
-    """A target accuracy with the digits that it was given with: 0.54 as 54%, 0.955 as 95.5%."""
+    """A target accuracy with all its digits: 0.54 as 54%, 0.955 as 95.5%."""
     return f"{100 * fraction:g}%"
 
 
 def spread(mean: float, sd: float) -> str:
-    """A mean fraction and its standard deviation in percent: 81.2 ± 3.5; 81.2 where the deviation is unknown."""
+    """A mean fraction and its standard deviation in percent: 81.2 ± 3.5; 81.2 if the deviation is unknown."""
     return f"{percent(mean)} ± {percent(sd)}" if math.isfinite(sd) else percent(mean)
 
 
@@ -66,7 +66,7 @@ def signed(fraction: float) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """An interval of differences in percentage points: [−1.2, +3.1]; [–] where it is unknown."""
+    """An interval of differences in percentage points: [−1.2, +3.1]; [–] if it is unknown."""
     return "[–]" if math.isnan(low) or math.isnan(high) else f"[{signed(low)}, {signed(high)}]"
 
 
@@ -76,7 +76,7 @@ def count(value: float, digits: int = 0) -> str:
 
 
 def rounds(mean: float, reached: int = 0, seeds: int = 0) -> str:
-    """A mean number of rounds: 16, or 16.5; 16.5 (2/3) where only 2 of 3 seeds reached what the rounds are counted to."""
+    """A mean number of rounds: 16, or 16.5; 16.5 (2/3) if only 2 of 3 seeds reached the target."""
     text = count(mean, 0 if not math.isfinite(mean) or float(mean).is_integer() else 1)
     return f"{text} ({reached}/{seeds})" if 0 < reached < seeds else text
 
@@ -87,7 +87,7 @@ def index(value: float) -> str:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Any number with four significant digits, or all digits of a large one before the point: 1.438, 209,600, −0.02."""
+    """Any number with four significant digits; from 1,000 on, rounded to an integer: 1.438, 209,600, −0.02."""
     if not math.isfinite(value):
         return _not_finite(value)
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
@@ -117,7 +117,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Wall time that is left, as a clock shows it: 2:05, 1:02:05."""
+    """Remaining wall time in the form of a digital clock: 2:05, 1:02:05."""
     if not math.isfinite(seconds):
         return _not_finite(seconds)
     minutes, left = divmod(round(seconds), 60)

@@ -26,7 +26,7 @@ from fedcohort.experiment.values import anchored, flattened
 
 __all__ = ["NOT_IN_ROWS", "completed"]
 
-_PLUGS: dict[tuple[str, ...], type[Choice]] = {
+_PLUGIN_SECTIONS: dict[tuple[str, ...], type[Choice]] = {
     ("federation", "partition"): Partition,
     ("federation", "label_noise"): LabelNoise,
     ("federation", "feature_shift"): FeatureShift,
@@ -37,7 +37,7 @@ _PLUGS: dict[tuple[str, ...], type[Choice]] = {
     ("algorithm",): Algorithm,
     ("selection",): Selection,
 }
-"""Where the sections of plug-ins are in a description."""
+"""Paths of the sections that choose a plug-in, and the schema of each."""
 
 
 NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep", "public")
@@ -45,14 +45,14 @@ NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep", "public")
 
 
 def completed(values: Mapping[str, Any], *, recorded: bool = False) -> dict[str, Any]:
-    """A description with the parameters of every plug-in checked and complete, and with rows separated from their labels.
+    """A description with the parameters of every plug-in checked and complete, and every variant as a :class:`Variant`.
 
     Args:
         values: the description as nested plain values.
         recorded: the description is that of a run directory; see :meth:`Experiment.recorded`.
     """
     complete = dict(values)
-    for path, choice in _PLUGS.items():
+    for path, choice in _PLUGIN_SECTIONS.items():
         section = complete
         if len(path) == 2:
             inner = complete.get(path[0], {})
@@ -74,11 +74,11 @@ def _with_loss(training: Mapping[str, Any], recorded: bool) -> dict[str, Any]:
 
 
 def _choice(choice: type[Choice], given: Any, where: str, recorded: bool) -> Any:
-    """A plug-in's section from a name or a table; a section that is complete already stays as it is."""
+    """A plug-in's section from a name or a table; a complete section is returned unchanged."""
     if isinstance(given, str):
         given = {"name": given}
     if isinstance(given, Mapping):
-        return _plug(choice, given, where, recorded)
+        return _plugin_section(choice, given, where, recorded)
     if isinstance(given, choice):
         return given
     raise UsageError(
@@ -87,7 +87,7 @@ def _choice(choice: type[Choice], given: Any, where: str, recorded: bool) -> Any
     )
 
 
-def _plug(choice: type[Choice], given: Mapping[str, Any], where: str, recorded: bool) -> dict[str, Any]:
+def _plugin_section(choice: type[Choice], given: Mapping[str, Any], where: str, recorded: bool) -> dict[str, Any]:
     """A plug-in's section: the settings of the section itself, the name, and all parameters of the plug-in."""
     own, parameters = _separated(choice, given)
     name = own.get("name", choice.model_fields["name"].default)
@@ -99,7 +99,7 @@ def _plug(choice: type[Choice], given: Mapping[str, Any], where: str, recorded: 
         name = anchored(name, Path.cwd())
     plugin = choice.table.find(name, f"{where}.name")
     if not isinstance(plugin, type):
-        raise UsageError(f"{where}.name = {name!r}: is a {type(plugin).__name__}; a {choice.table.kind} is a class")
+        raise UsageError(f"{where}.name = {name!r}: is an object of type {type(plugin).__name__}; it must be a class")
     return {**own, "name": name, "parameters": _all_parameters(choice, plugin, name, parameters, where)}
 
 
@@ -117,7 +117,9 @@ def _all_parameters(
     """The parameters of a plug-in, checked, with its defaults."""
     declared = getattr(plugin, "__pydantic_fields__", None)
     if parameters and declared is None:
-        raise UsageError(f"{where}.{min(parameters)}: {name!r} takes no parameters; a class with @parameters has them")
+        raise UsageError(
+            f"{where}.{min(parameters)}: {name!r} takes no parameters; leave it out, or mark the class with @parameters"
+        )
     try:
         instance: Any = make(plugin, parameters, where)
     except UsageError as error:
@@ -130,7 +132,7 @@ def _all_parameters(
 
 
 def _variant(row: Any, position: int) -> Variant:
-    """A row of ``[[variants]]``: its label, and what it overrides."""
+    """A row of ``[[variants]]`` as its label and its overrides."""
     if isinstance(row, Variant):
         return row
     if not isinstance(row, Mapping) or not isinstance(row.get("label"), str) or not row["label"].strip():

@@ -1,6 +1,6 @@
-"""The description of a run, from TOML or from Python, checked by one schema.
+"""The description of a run, from TOML or from Python.
 
-An :class:`Experiment` is complete (every default is filled in) and strict (an unknown key is an error), and its hash names its run.
+An :class:`Experiment` is complete (every default is filled in) and strict (an unknown key is an error). Its hash identifies its run.
 Variants, sweeps and seeds expand into :class:`Cell`\\ s, each of which describes one run.
 """
 
@@ -84,7 +84,7 @@ class Experiment(Section):
         for key, choices in self.sweep.items():
             _check_sweep(key, choices)
         if self.variants or self.sweep:
-            self.rows()  # a row that is not valid is an error now, not when it is run
+            self.rows()  # report a row that is not valid before the first run
 
     def _cap_k(self, given: Any) -> None:
         """Select all clients if there are fewer than the default k; a larger k that was ``given`` is an error."""
@@ -110,11 +110,11 @@ class Experiment(Section):
         return experiment
 
     def ours(self) -> list[str]:
-        """Names of the strategy and the algorithm, if they are our interpretation or design and not published methods."""
+        """Names of the strategy and the algorithm, each only if it is our own interpretation or design (status ``ours``)."""
         named = [
             (section.name, section.table.find(section.name, "name")) for section in (self.selection, self.algorithm)
         ]
-        cards = [(name, getattr(plugged, "card", None)) for name, plugged in named]
+        cards = [(name, getattr(plugin, "card", None)) for name, plugin in named]
         return [name for name, card in cards if card is not None and card.status == "ours"]
 
     def check_needs(self, needs: frozenset[str], plugin: str) -> None:
@@ -128,10 +128,10 @@ class Experiment(Section):
             UsageError: something is missing; the message names the setting that provides it.
         """
         if "validation" in needs and self.data.validation == 0:
-            raise UsageError(f"data.validation = 0: {plugin} needs a validation set; use 0.1, say")
+            raise UsageError(f"data.validation = 0: {plugin} needs a validation set; use a value above 0, such as 0.1")
         if "holdout" in needs and self.federation.holdout == 0:
             raise UsageError(
-                f"federation.holdout = 0: {plugin} needs a held-out part of each client's data; use 0.2, say"
+                f"federation.holdout = 0: {plugin} needs a held-out part of each client's data; use a value above 0, such as 0.2"
             )
         if "public" in needs and self.public.name == "none":
             raise UsageError(
@@ -169,7 +169,7 @@ class Experiment(Section):
         return Experiment(**merge(self.to_dict(), overrides, where=""))
 
     def with_engine(self, **settings: Any) -> "Experiment":
-        """This experiment with other settings of the engine. Only these are checked: the rest is valid already."""
+        """This experiment with other settings of the engine. Only these are checked; all others were checked before."""
         return self.model_copy(update={"engine": Engine(**(self.engine.model_dump() | settings))})
 
     def single(self, seed: int) -> "Experiment":
@@ -200,7 +200,9 @@ class Experiment(Section):
         for variant in self.variants:
             where = f"variants.{variant.label}"
             if any(variant.label == label for label, _ in named):
-                raise UsageError(f"{where}: this label is used twice; the base row is called {self.label!r}")
+                raise UsageError(
+                    f"{where}: this label is used twice; choose another one (the base row has {self.label!r})"
+                )
             values = merge(base, variant.overrides, where)
             try:
                 named.append((variant.label, Experiment(**values)))
@@ -230,10 +232,10 @@ class Experiment(Section):
     def key(self, extra: str = "") -> str:
         """Stable hash of everything that determines the results of one run, 12 hex digits.
 
-        Settings that do not are marked :class:`~fedcohort.core.parameters.NotInKey` where they are defined.
+        Settings that do not change the results are marked :class:`~fedcohort.core.parameters.NotInKey` at their definition.
 
         Args:
-            extra: identifies objects that were given in Python in place of settings.
+            extra: text that identifies objects that were passed in Python in place of settings.
         """
         values = _settings_in_key(self, self.to_dict())
         if trace := self._trace():
@@ -242,7 +244,8 @@ class Experiment(Section):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def _trace(self) -> str:
-        """A hash of the files that determine availability: another trace is another run. Empty without files, or if they are gone."""
+        """A hash of the files that determine availability, so that another trace gives another run. Empty if there are no files, or
+        if a file cannot be read."""
         try:
             fingerprint: str = self.systems.availability.build().fingerprint()
         except UsageError:  # reported when the file is read; a finished run can be opened without it
@@ -251,11 +254,11 @@ class Experiment(Section):
 
 
 def _check_sweep(key: str, choices: list[Any]) -> None:
-    """Refuse an entry of ``[sweep]`` that makes no grid."""
+    """Refuse an entry of ``[sweep]`` without values, with repeated values, or for a setting that all rows share."""
     if not choices:
         raise UsageError(f"sweep.{key} = []: give at least one value")
     if any(choices.count(choice) > 1 for choice in choices):
-        raise UsageError(f"sweep.{key} = {choices!r}: the same value is given twice")
+        raise UsageError(f"sweep.{key} = {choices!r}: the same value is given twice; give each value once")
     if key.partition(".")[0] in NOT_IN_ROWS:
         raise UsageError(f"sweep.{key}: cannot differ between rows; set it once for the experiment")
 

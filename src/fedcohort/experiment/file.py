@@ -48,12 +48,12 @@ def _anchor(
     section: tuple[str, ...],
     key: str,
     folder: Path,
-    only: Callable[[Path], bool] = lambda path: True,
+    only: Callable[[Path], bool] = lambda _: True,
 ) -> None:
     """Make the path ``values[section][key]``, which is relative to the experiment file, absolute; in place.
 
     Args:
-        only: only paths for which this is true; other values are names.
+        only: tells which paths to change; other values are names.
     """
     inner: Any = values
     for part in section:

@@ -1,16 +1,16 @@
-"""Which strategies can be combined with which algorithms: all of them, except for the pairs that :func:`check` refuses."""
+"""Which strategies can be combined with which algorithms: all, except for the pairs that :func:`check` refuses."""
 
 from fedcohort.algorithms import Algorithm
-from fedcohort.algorithms.base import LARGE
+from fedcohort.algorithms.base import LARGE_WEIGHT_MODES
 from fedcohort.core.errors import UsageError
 from fedcohort.selection import Selector
 from fedcohort.selection.all_available import All
 from fedcohort.selection.uniform import Uniform
 
-__all__ = ["GIVEN", "check", "check_row"]
+__all__ = ["NEEDED_FROM_STRATEGY", "check", "check_row"]
 
-GIVEN = {"unbiased": "inclusion", "cohort": "weights"}
-"""Weight modes that need numbers from the strategy, and which: see :attr:`fedcohort.selection.Selector.gives`."""
+NEEDED_FROM_STRATEGY = {"unbiased": "inclusion", "cohort": "weights"}
+"""Weight mode → the numbers that it needs from the strategy, see :attr:`fedcohort.selection.Selector.gives`."""
 
 
 def check(selector: Selector, algorithm: Algorithm) -> None:
@@ -24,16 +24,16 @@ def check(selector: Selector, algorithm: Algorithm) -> None:
             f"selection.name: {type(selector).__name__} has no effect with {type(algorithm).__name__}, which trains one client on "
             "the data of all clients; use 'uniform' (the default) or 'all'"
         )
-    wanted = GIVEN.get(algorithm.weights)
-    if wanted is not None and wanted not in selector.gives:
-        what = "inclusion probabilities" if wanted == "inclusion" else "weights"
+    needed = NEEDED_FROM_STRATEGY.get(algorithm.weights)
+    if needed is not None and needed not in selector.gives:
+        what = "inclusion probabilities" if needed == "inclusion" else "weights"
         raise UsageError(
             f"algorithm.weights = {algorithm.weights!r}: {type(selector).__name__} gives no {what}; use n_selected or uniform"
         )
-    if algorithm.max_weight is not None and algorithm.weights not in LARGE:
+    if algorithm.max_weight is not None and algorithm.weights not in LARGE_WEIGHT_MODES:
         raise UsageError(
             f"algorithm.max_weight = {algorithm.max_weight:g}: weights {algorithm.weights!r} are never large; "
-            f"leave it out, or use {', '.join(LARGE[:-1])} or {LARGE[-1]}"
+            f"leave it out, or use {', '.join(LARGE_WEIGHT_MODES[:-1])} or {LARGE_WEIGHT_MODES[-1]}"
         )
 
 

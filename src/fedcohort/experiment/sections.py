@@ -55,13 +55,13 @@ class Section(BaseModel):
 
 
 class Choice(Section):
-    """A plug-in: its name and its parameters, which are side by side in one TOML table."""
+    """A section that chooses a plug-in: its name and its parameters, which are in the same TOML table."""
 
     table: ClassVar[Table]
     name: str
     """Name of the plug-in."""
     parameters: dict[str, Any] = Field(default_factory=dict)
-    """All its parameters, defaults included."""
+    """All parameters of the plug-in, including defaults."""
 
     def build(self) -> Any:
         """A new instance."""
@@ -92,7 +92,7 @@ class LabelNoise(Choice):
 
 
 class FeatureShift(Choice):
-    """Differences between clients in what samples look like."""
+    """Differences between clients in the features of their samples."""
 
     table: ClassVar[Table] = Table(
         "feature shift",
@@ -157,9 +157,10 @@ class Data(Section):
     """The data set."""
 
     name: str = "digits"
-    """An embedded name, a Hub id (owner/name), or a folder."""
+    """A built-in name, a Hub id (owner/name), or a folder."""
     share: Annotated[float, Gt(0), Le(1), NotInKey((1.0,))] = 1.0
-    """Share of the training samples to use, equal for every class; always the same samples. A small share makes a trial run fast."""
+    """Share of the training samples to use, equal for every class. A small share makes a trial run fast. The samples are
+    always the same."""
     validation: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Share of the test set that becomes the server's validation set. It is used for rewards and early stopping, never for reports."""
     image_column: str | None = None
@@ -173,8 +174,8 @@ class Public(Section):
 
     name: str = "none"
     """none; holdout: a random part of the training samples, which no client gets under any algorithm; given: the samples passed as
-    ``public`` in Python; or another data set (a name, a Hub id or a folder) with samples of the same shape, of which the training part
-    is used. Labels are discarded."""
+    ``public`` in Python; or the training part of another data set (a name, a Hub id or a folder) with samples of the same shape.
+    Labels are discarded."""
     share: Annotated[float, Gt(0), Lt(1)] = 0.1
     """Size of the holdout, as a share of the training samples."""
 
@@ -255,15 +256,15 @@ class Systems(Section):
     dropout: Annotated[float, Ge(0), Le(1)] = 0.0
     """Probability that a selected client fails before it sends its update."""
     deadline: Annotated[float, Gt(0)] | None = None
-    """Simulated time after which the server stops waiting (T_max). Slower clients are late, and the round lasts that long."""
+    """Simulated time after which the server stops waiting (T_max). Slower clients are late, and the round lasts until the deadline."""
     overcommit: Annotated[float, Ge(1)] = 1.0
-    """Overcommitment factor (c): ⌈c·k⌉ clients are selected, the k fastest count, and the others are late."""
+    """Over-commitment factor (c): ⌈c·k⌉ clients are selected, the server waits for the k fastest, and the others are late."""
     idle_time: Annotated[float, Ge(0)] = 0.0
     """Simulated time that passes in a round without available clients."""
 
 
 class Engine(Section):
-    """Where and how training runs. Only the plan ``stacked``, the device and the arithmetic change results, by rounding."""
+    """Where and how training runs. Only the plan ``stacked``, the device and the arithmetic change results, through rounding."""
 
     plan: Annotated[Literal["auto", "loop", "threads", "stacked"], NotInKey(("auto", "loop", "threads"))] = "threads"
     """loop: one client after another; threads: one client per thread, with bit-identical results; stacked: several clients in each
@@ -282,14 +283,16 @@ class Measures(Section):
     """What is measured and how it is reported."""
 
     evaluate_every: Annotated[int, Ge(1)] = 1
-    """Evaluate on the test set every this many rounds, and after the last round."""
+    """Number of rounds between evaluations on the test set; the last round is always evaluated."""
     clients_every: Annotated[int, Ge(0), NotInKey((0,))] = 0
-    """Evaluate the global model on each client's own data every this many rounds, and after the last round; 0 means never. Each client
-    uses its held-out data if there are any, otherwise its training data. Strategies do not see the results, and nothing is billed."""
+    """Number of rounds between evaluations of the global model on each client's own data; the last round is always evaluated, and 0
+    means never. Each client uses its held-out data if there are any, otherwise its training data. Strategies do not see the results,
+    and the record counts no cost."""
     target_accuracy: Annotated[Annotated[float, Gt(0), Le(1)] | None, NotInKey()] = None
-    """Test accuracy for rounds-, time- and bytes-to-accuracy; by default a level that every row of a comparison reaches on average."""
+    """Target test accuracy, to which rounds, time and bytes are counted; by default a level that every row of a comparison reaches on
+    average."""
     patience: Annotated[int, Ge(1), NotInKey()] = 100
-    """Number of rounds without a better validation accuracy after which early stopping stops."""
+    """Number of rounds without a better validation accuracy after which early stopping ends a run."""
     checkpoint_every: Annotated[int, Ge(1), NotInKey()] = 1
     """Rounds between checkpoints; a killed run resumes after the last checkpoint."""
 

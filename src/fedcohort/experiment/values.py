@@ -1,4 +1,4 @@
-"""Operations on the nested plain values of an experiment: merging, overrides, flattening, and paths of plug-in files."""
+"""Operations on an experiment as nested tables and lists: merging, overrides, flattening, and paths of plug-in files."""
 
 import copy
 import hashlib
@@ -68,7 +68,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def by_content(value: Any) -> Any:
-    """``value`` with the paths of plug-in files replaced by hashes of their contents, so that a changed strategy is another run."""
+    """``value`` with the paths of plug-in files replaced by hashes of their contents, so that a changed file is another run."""
     if isinstance(value, Mapping):
         return {key: by_content(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -82,7 +82,7 @@ def by_content(value: Any) -> Any:
 def merge(base: Mapping[str, Any], overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
     """``base`` with the values of ``overrides``, tables merged key by key.
 
-    Where a section names another plug-in than before, the parameters of the old plug-in are dropped.
+    If a section changes to another plug-in, the parameters of the old plug-in are dropped.
     """
     merged = {key: copy.deepcopy(value) for key, value in base.items()}
     for key, value in overrides.items():
@@ -98,7 +98,7 @@ def merge(base: Mapping[str, Any], overrides: Mapping[str, Any], where: str) -> 
 
 
 _KEPT = {"selection": ("k",), "algorithm": ("weights", "server_lr"), "data": ("validation",)}
-"""Settings that a section keeps when it names another plug-in: they do not belong to the old plug-in alone."""
+"""Settings that a section keeps when it changes to another plug-in, because all plug-ins of the section share them."""
 
 
 def _kept_parameters(section: str, before: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -112,8 +112,8 @@ def _kept_parameters(section: str, before: Mapping[str, Any], overrides: Mapping
 def _stays(section: str, parameter: str, old: Any, new: Any) -> bool:
     """Whether a parameter keeps its value when the plug-in changes from ``old`` to ``new``.
 
-    A server learning rate does not if it means something else for the new algorithm (the step of a server optimizer instead of
-    damping), which its default shows.
+    A server learning rate keeps its value only if the old and the new algorithm have the same default for it. Otherwise it has another
+    meaning for the new algorithm: the step of a server optimizer instead of damping.
     """
     if parameter not in _KEPT.get(section, ()):
         return False
@@ -134,7 +134,7 @@ def nested(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
         for part in parts[:-1]:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
-                raise UsageError(f"{where} {key}: {part} is also set to a plain value; give one of the two")
+                raise UsageError(f"{where} {key}: {part} is also set to a plain value; set only one of the two")
         inner[parts[-1]] = value
     return nested
 

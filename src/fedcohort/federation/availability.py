@@ -58,7 +58,7 @@ class Always(Availability):
     def presence(self, num_clients: int, rounds: int, seed: int) -> Presence:
         """See :class:`Availability`."""
         all_clients = np.ones(num_clients, dtype=bool)
-        return lambda t: all_clients
+        return lambda _: all_clients
 
 
 @parameters
@@ -104,8 +104,8 @@ class _Chain:
 
     In round 1, a client is available if U < p_on/(p_on + p_off). Later, a client that was unavailable is available if U < p_on, and a
     client that was available stays available if U < 1 − p_off. If U is below both bounds or above both, the previous state does not
-    matter. The state in round t therefore depends only on the rounds since the last such U, and a walk back from t ends when every
-    client has had one. The round after the last evaluated one needs a single step. Both ways give the same state.
+    matter. The state in round t therefore depends only on the rounds since the last such U, and a walk back from round t can end as
+    soon as every client has had such a U. For the round after the last evaluated one, a single step forward gives the same state.
     """
 
     def __init__(self, p_on: float, p_off: float, num_clients: int, seed: int) -> None:
@@ -121,22 +121,23 @@ class _Chain:
         return self._last[1]
 
     def _walk_back(self, t: int) -> Mask:
-        """The state in round t if a client was unavailable or available in round s − 1, for s = t, t − 1, … until both agree."""
-        if_away, if_there = np.zeros(self.num_clients, dtype=bool), np.ones(self.num_clients, dtype=bool)
-        undecided = np.arange(self.num_clients)  # clients with a state that still depends on the earlier one
+        """The state in round t. For s = t, t − 1, …, it is computed for both possible states in round s − 1, unavailable and
+        available, until both give the same state in round t for every client."""
+        if_off, if_on = np.zeros(self.num_clients, dtype=bool), np.ones(self.num_clients, dtype=bool)
+        undecided = np.arange(self.num_clients)  # clients for which the two states differ
         for s in range(t, 0, -1):
             draws = self._draws(s)[undecided]
             if s == 1:
                 first = draws < self.p_on / (self.p_on + self.p_off)
-                if_away[undecided] = np.where(first, if_there[undecided], if_away[undecided])
-                return if_away
-            after = if_away[undecided], if_there[undecided]
-            if_away[undecided] = np.where(draws < self.p_on, after[1], after[0])
-            if_there[undecided] = np.where(draws < 1 - self.p_off, after[1], after[0])
-            undecided = undecided[if_away[undecided] != if_there[undecided]]
+                if_off[undecided] = np.where(first, if_on[undecided], if_off[undecided])
+                return if_off
+            after = if_off[undecided], if_on[undecided]
+            if_off[undecided] = np.where(draws < self.p_on, after[1], after[0])
+            if_on[undecided] = np.where(draws < 1 - self.p_off, after[1], after[0])
+            undecided = undecided[if_off[undecided] != if_on[undecided]]
             if len(undecided) == 0:
                 break
-        return if_away
+        return if_off
 
     def _draws(self, t: int) -> NDArray[np.float64]:
         return rng(self.seed, "availability", t).random(self.num_clients)
@@ -181,10 +182,10 @@ class Diurnal(Availability):
 
 @parameters
 class Trace(Availability):
-    """Availability is read from a file.
+    """Availability that is read from a file.
 
     JSON: a list with one list of client ids per round. CSV: the header ``round,client``, and one line per round and available
-    client; rounds count from 1, and the largest round is the length of the trace. Client ids count from 0.
+    client. Rounds are counted from 1, and the largest round is the length of the trace. Client ids are counted from 0.
     """
 
     file: str
@@ -203,8 +204,8 @@ class Trace(Availability):
         wrong = np.flatnonzero((clients < 0) | (clients >= num_clients))
         if len(wrong):
             raise UsageError(
-                f"{where}: names client {clients[wrong[0]]} in round {rounds_of[wrong[0]]}; with federation.clients = {num_clients} "
-                f"there are clients 0 to {num_clients - 1}"
+                f"{where}: contains client {clients[wrong[0]]} in round {rounds_of[wrong[0]]}; with "
+                f"federation.clients = {num_clients} there are clients 0 to {num_clients - 1}"
             )
 
         def available(t: int) -> Mask:
@@ -230,12 +231,12 @@ class Trace(Availability):
     def _read(self) -> tuple[Indices, Indices, int]:
         """Pairs of a round (ascending) and an available client, as two arrays; and the number of rounds."""
         where = f"systems.availability.file = {self.file!r}"
-        kind = Path(self.file).suffix.lower()
-        if kind not in (".json", ".csv"):
+        suffix = Path(self.file).suffix.lower()
+        if suffix not in (".json", ".csv"):
             raise UsageError(f"{where}: should end in .json or .csv")
         content = self._bytes()
         try:
-            rounds_of, clients, length = _from_json(content) if kind == ".json" else _from_csv(content)
+            rounds_of, clients, length = _from_json(content) if suffix == ".json" else _from_csv(content)
         except ValueError as error:
             raise UsageError(f"{where}: {error}") from None
         if length == 0:
@@ -270,5 +271,5 @@ def _from_csv(content: bytes) -> tuple[Indices, Indices, int]:
             raise ValueError(f"column {column!r} should hold whole numbers")
     rounds_of, clients = (frame[column].to_numpy(dtype=np.int64) for column in ("round", "client"))
     if (rounds_of < 1).any():
-        raise ValueError(f"names round {rounds_of.min()}; rounds count from 1")
+        raise ValueError(f"contains round {rounds_of.min()}; rounds are counted from 1")
     return rounds_of, clients, int(rounds_of.max(initial=0))

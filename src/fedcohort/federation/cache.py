@@ -1,6 +1,6 @@
 """The cache of decoded data sets: ``.npy`` files in the user's cache directory.
 
-A data set is decoded once; later loads map the files into memory and import nothing. The environment variable
+A data set is decoded once; later loads map the files into memory and need no decoding library. The environment variable
 ``FEDCOHORT_CACHE`` names another directory.
 """
 
@@ -34,7 +34,7 @@ def absolute(path: str | Path) -> Path:
     """The absolute path, with ``~`` expanded."""
     try:
         return Path(path).expanduser().resolve()
-    except RuntimeError:  # ~name, and there is no user of that name
+    except RuntimeError:  # ~name without a user of that name
         return Path(path)
 
 
@@ -126,7 +126,7 @@ def _build(entry: Path, decode: Callable[[Path, Path], None]) -> None:
 def save(dataset: Dataset, out: Path) -> None:
     """Write ``meta.json`` of a cache entry, and the arrays that are not yet in ``out``."""
     arrays = {
-        f"{split}_{kind}": getattr(dataset, f"{split}_{kind}") for kind in ("features", "labels") for split in SPLITS
+        f"{split}_{array}": getattr(dataset, f"{split}_{array}") for array in ("features", "labels") for split in SPLITS
     }
     if dataset.writers is not None:
         arrays["writers"] = dataset.writers

@@ -59,7 +59,7 @@ def check_labels(values: Any, where: str) -> NDArray[np.int64]:
     """
     labels = _as_array(values, f"{where} labels")
     if labels.ndim == 1 and len(labels) == 0:
-        raise UsageError(f"{where} split: empty")
+        raise UsageError(f"{where} split: has no samples; at least one is needed")
     if labels.ndim != 1 or labels.dtype.kind not in "biu":
         raise UsageError(f"{where} labels: must be integers 0..K-1 [N], not {labels.dtype} {list(labels.shape)}")
     return labels.astype(np.int64, copy=False)

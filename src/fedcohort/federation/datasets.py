@@ -79,10 +79,10 @@ def from_arrays(
     for split, features, labels in (("train", train_features, train_labels), ("test", test_features, test_labels)):
         if len(features) != len(labels):
             raise UsageError(f"{name}: {split} has {len(features)} samples but {len(labels)} labels")
-    kinds = [f"{features.dtype} {list(features.shape[1:])}" for features in (train_features, test_features)]
-    if kinds[0] != kinds[1]:
+    sample_types = [f"{features.dtype} {list(features.shape[1:])}" for features in (train_features, test_features)]
+    if sample_types[0] != sample_types[1]:
         raise UsageError(
-            f"{name}: a train sample is {kinds[0]}, a test sample {kinds[1]}; both need the same type and shape"
+            f"{name}: a train sample is {sample_types[0]}, a test sample {sample_types[1]}; both need the same type and shape"
         )
     classes = check_classes(classes, train_labels, test_labels, name)
     writers = None if writers is None else check_writers(writers, name)

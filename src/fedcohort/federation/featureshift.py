@@ -1,10 +1,10 @@
 """Feature shift: clients with different noise, rotation, brightness or dead pixels in their samples.
 
-A rule is a ``@parameters`` class that extends :class:`FeatureShift`: what it draws for each client, and how the draw changes samples.
-It is applied once, in place, to the clients' packed samples (training part and held-out part), one block at a time, so that there is
-no second copy of the images and no cost per batch. uint8 images stay uint8: values are rounded and clipped to 0…255, as a sensor
-saturates (noise on a black background therefore has only its upper half); floats are not clipped. The server's sets do not change,
-and neither do shift and scale of the standardization, which come from the original data set.
+A rule is a ``@parameters`` class that extends :class:`FeatureShift`: it defines random parameters of each client, and how they change
+samples. It is applied once, in place, to the clients' packed samples (training part and held-out part), one block at a time, so that
+there is no second copy of the images and no cost per batch. uint8 images stay uint8: values are rounded and clipped to 0…255, as a
+sensor saturates (so noise can only brighten a black background); floats are not clipped. The server's sets do not change, and
+neither do shift and scale of the standardization, which come from the original data set.
 
 With ``matched_test``, the server's test set is changed as well: each test sample is shifted as if it belonged to a client drawn with
 probability N_i/N, so that the test set has the clients' distribution. The validation set never changes.
@@ -70,7 +70,7 @@ class FeatureShift:
         """Check that the rule suits these samples.
 
         Raises:
-            UsageError: it does not.
+            UsageError: it does not suit them.
         """
         if self.images_only and len(space.shape) != 3:
             raise UsageError(
@@ -83,7 +83,7 @@ class FeatureShift:
         raise NotImplementedError
 
     def words(self, drawn: Array) -> list[str]:
-        """The draw of each client as text for tables; empty strings if there is nothing to show."""
+        """The random parameters of each client as text for tables; empty strings if there is nothing to show."""
         return ["" for _ in drawn]
 
     def change(self, samples: Array, drawn: Array, space: Space, rng: np.random.Generator) -> Array:
@@ -120,9 +120,9 @@ class Gauss(FeatureShift):
 
     def change(self, samples: Array, drawn: Array, space: Space, rng: np.random.Generator) -> Array:
         """Samples plus noise."""
-        kind = np.float32 if samples.dtype == np.float32 else np.float64
-        noise: Array = rng.standard_normal(samples.shape, dtype=kind)
-        noise *= (_per_sample(drawn, samples) * space.unit).astype(kind)
+        dtype = np.float32 if samples.dtype == np.float32 else np.float64
+        noise: Array = rng.standard_normal(samples.shape, dtype=dtype)
+        noise *= (_per_sample(drawn, samples) * space.unit).astype(dtype)
         noise += samples
         return noise
 
@@ -158,7 +158,7 @@ class Rotate(FeatureShift):
 
 @parameters
 class BrightnessContrast(FeatureShift):
-    """Brightness and contrast: each client's images times its brightness b, then scaled around their mean by its contrast c.
+    """Brightness and contrast: the images of a client are multiplied by b, then scaled around their mean by c.
 
     b, c ~ U(low, high), independent; x' = c·(b·x − μ) + μ with μ the mean of b·x over the image.
     """
@@ -170,7 +170,7 @@ class BrightnessContrast(FeatureShift):
 
     def __post_init__(self) -> None:
         if self.low > self.high:
-            raise UsageError(f"federation.feature_shift.low = {self.low:g}: is above high = {self.high:g}")
+            raise UsageError(f"federation.feature_shift.low = {self.low:g}: must be at most high = {self.high:g}")
 
     def draw(self, clients: Indices, space: Space, rng: np.random.Generator) -> Array:
         """b and c, [n, 2]."""
@@ -193,7 +193,7 @@ class BrightnessContrast(FeatureShift):
 
 @parameters
 class DeadPixels(FeatureShift):
-    """Dead pixels: the same round(share·H·W) pixels are 0 in all images and channels of a client; each client has its own."""
+    """Dead pixels: round(share·H·W) pixels, drawn for each client, are 0 in all its images and channels."""
 
     share: Annotated[float, Ge(0), Le(1)] = 0.1
     """Share of dead pixels."""
@@ -212,7 +212,7 @@ class DeadPixels(FeatureShift):
 
 
 def in_words(rule: FeatureShift | NoFeatureShift, space: Space, *, seed: int) -> list[str]:
-    """The draw of each client under ``rule`` as text, [m]; an empty list if there is nothing to show."""
+    """The random parameters of each client under ``rule`` as text, [m]; an empty list if there is nothing to show."""
     if isinstance(rule, NoFeatureShift):
         return []
     words: list[str] = []
@@ -230,7 +230,7 @@ def shift_features(
     Args:
         rule: the feature shift.
         features: samples sorted by client, uint8 or floats [N, …]; writable.
-        offsets: client i's are ``features[offsets[i]:offsets[i + 1]]``, int64 [m + 1].
+        offsets: client i's samples are ``features[offsets[i]:offsets[i + 1]]``, int64 [m + 1].
         space: shape and scale of the samples.
         seed: the experiment's seed.
         purpose: ``"train"`` or ``"test"``; both have the same draws per client, but different noise.

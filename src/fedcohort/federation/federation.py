@@ -1,12 +1,12 @@
 """The federation: the data of all clients in one list of samples, sorted by client, with one offset per client.
 
-A million clients cost a million integers. A client's data are the slice ``offsets[i]:offsets[i + 1]``: first its training part, then
-its held-out part, for strategies and algorithms that validate or calibrate on the client. In all other modules, "the client's data"
-(sizes, histograms, latency, reports) means the training part.
+Each client adds only its offset to the memory. A client's data are the slice ``offsets[i]:offsets[i + 1]``: first its training part,
+then its held-out part, for strategies and algorithms that validate or calibrate on the client. In all other modules, "the client's
+data" (sizes, histograms, latency, reports) means the training part.
 
-Labels are packed in that order. Features stay in the arrays of the data set, mostly a file that all processes map, and the list holds
-the row of each sample; features are copied when they are needed. Features are packed as well if a feature shift changes them, and on
-a GPU.
+Labels are packed: stored in that order. Features stay in the arrays of the data set (mostly a file that all processes map), the list
+holds the row of each sample, and features are copied when they are needed. They are packed as well if a feature shift changes them,
+and on a GPU.
 """
 
 import dataclasses
@@ -35,8 +35,8 @@ class Samples:
     Attributes:
         source: array that contains the features: uint8 images [M, C, H, W], or floats [M, d] or [M, C, H, W].
         labels: int64 [N].
-        rows: row of each sample in ``source``, int64 [N]; ``source`` is then shared, so do not write to it. None: the rows of
-            ``source`` are the samples, M = N.
+        rows: row of each sample in ``source``, int64 [N]; ``source`` is then shared, so do not write to it. None means that the rows
+            of ``source`` are the samples, M = N.
 
     >>> samples = Samples(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, 1]), rows=torch.tensor([2, 0]))
     >>> samples.features.tolist(), samples[1:].features.tolist()
@@ -202,7 +202,7 @@ def gather(
         device: device of the tensors.
 
     Raises:
-        UsageError: a share, label noise or feature shift that is not possible with these data.
+        UsageError: a share, the label noise or the feature shift is not possible with these data.
     """
     in_validation, in_test = _split(dataset.test_labels, validation, seed)
     shift, scale = _standardization(dataset.train_features)
@@ -258,15 +258,15 @@ def split_locally(sizes: Indices, holdout: float) -> Indices:
     """Number of held-out samples of each client, int64 [m]: round(holdout·n) of n samples, but at least 1 stays for training.
 
     The held-out samples are the last of the client's samples, which the partition has shuffled. They are therefore a random part that
-    does not depend on label noise, and a larger share holds out the same samples and more.
+    does not depend on label noise, and a larger share adds samples to those of a smaller share.
 
     >>> split_locally(np.array([0, 1, 2, 7, 100]), 0.2)
     array([ 0,  0,  0,  1, 20])
     """
     if not 0 <= holdout < 1:
         raise UsageError(f"federation.holdout = {holdout}: should be a share of each client's data, from 0 to below 1")
-    wanted = np.rint(holdout * sizes).astype(np.int64)
-    return np.asarray(np.minimum(wanted, np.maximum(sizes - 1, 0)))
+    requested = np.rint(holdout * sizes).astype(np.int64)
+    return np.asarray(np.minimum(requested, np.maximum(sizes - 1, 0)))
 
 
 def _unit(features: np.ndarray, scale: np.ndarray) -> np.ndarray:

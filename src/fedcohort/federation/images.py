@@ -47,16 +47,18 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
 
 
 def _ask_hub(hub_id: str, name: str) -> None:
-    """Send one short request first: without a connection, the library itself would repeat its requests for half a minute."""
+    """Check the connection with one short request; without a connection, the library would repeat its requests for half a minute."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
     try:
         HfApi().dataset_info(hub_id, timeout=HUB_TIMEOUT_S)
     except OfflineModeIsEnabled:
-        pass  # HF_HUB_OFFLINE=1: the library only reads its own cache, which is quick
+        pass  # HF_HUB_OFFLINE=1: the library reads only its cache and sends no request
     except RepositoryNotFoundError:
-        raise UsageError(f"data set = {name!r}: not on the Hub as {hub_id!r}, or only after a login") from None
+        raise UsageError(
+            f"data set = {name!r}: the Hub has no {hub_id!r}, or it requires a login; check the name, or log in to the Hub"
+        ) from None
     except Exception as error:
         raise _offline(name, error) from error
 
@@ -110,20 +112,20 @@ def decode(splits: Any, out: Path, name: str, image_column: str | None, label_co
     save(checked, out)
 
 
-def _column(features: Any, kind: type, parameter: str, wanted: str | None, where: str) -> str:
-    """The column with the name ``wanted``, or the only column of a type."""
+def _column(features: Any, column_type: type, parameter: str, requested: str | None, where: str) -> str:
+    """The column with the name ``requested``, or the only column of a type."""
     columns = ", ".join(f"{c} ({getattr(f, 'dtype', type(f).__name__)})" for c, f in features.items())
-    matching: list[str] = [c for c, feature in features.items() if isinstance(feature, kind)]
-    if wanted is None and len(matching) == 1:
+    matching: list[str] = [c for c, feature in features.items() if isinstance(feature, column_type)]
+    if requested is None and len(matching) == 1:
         return matching[0]
-    if wanted is None:
-        problem = f"{len(matching) or 'no'} columns of type {kind.__name__}; choose one with {parameter}"
+    if requested is None:
+        problem = f"{len(matching) or 'no'} columns of type {column_type.__name__}; choose one with {parameter}"
         raise UsageError(f"{where}: {problem} (columns: {columns})")
-    integers = parameter == "label_column" and "int" in str(getattr(features.get(wanted), "dtype", ""))
-    if wanted not in matching and not integers:
-        problem = f"not a column of type {kind.__name__}" if wanted in features else "no such column"
-        raise UsageError(f"{where}: {parameter} = {wanted!r}: {problem} (columns: {columns})")
-    return wanted
+    integers = parameter == "label_column" and "int" in str(getattr(features.get(requested), "dtype", ""))
+    if requested not in matching and not integers:
+        problem = f"not a column of type {column_type.__name__}" if requested in features else "no such column"
+        raise UsageError(f"{where}: {parameter} = {requested!r}: {problem} (columns: {columns})")
+    return requested
 
 
 def _decode_images(cells: Any, file: Path, first: "Picture", where: str) -> NDArray[np.uint8]:
@@ -148,8 +150,8 @@ def _decode_image(cell: Any, where: str) -> "Picture":
     """A PIL image with 8 bits per channel, turned upright, from a cell of an undecoded Image column."""
     from PIL import Image, ImageOps
 
-    if cell is None or cell["bytes"] is None is cell["path"]:
-        raise UsageError(f"{where}: missing")
+    if cell is None or (cell["bytes"] is None and cell["path"] is None):
+        raise UsageError(f"{where}: missing; every sample needs an image")
     try:
         image: Picture = Image.open(cell["path"] if cell["bytes"] is None else io.BytesIO(cell["bytes"]))
         image.load()

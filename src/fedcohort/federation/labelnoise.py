@@ -8,8 +8,8 @@ wrong labels, so that the transition matrix of client i is T_i = (1 − ρ_i)·I
     asymmetric_cifar10    truck → automobile, bird → airplane, deer → horse, cat ↔ dog; the other classes stay
     matrix                your own K×K matrix
 
-Classes with M_cc = 1 are not affected: none of their labels is chosen, and the rate applies to the other classes. Noise is applied
-after the partition and before a client's data are split. It depends only on the seed and the partition, not on the run.
+Classes with M_cc = 1 are not affected: their labels never change, and the rate applies to the labels of the other classes. Noise is
+applied after the partition and before a client's data are split. It depends only on the seed and the partition, not on the run.
 
 >>> labels = np.repeat(np.arange(4), 25)
 >>> noise = corrupt(Constant(rate=0.3), labels, np.arange(100), np.array([0, 40, 100]), num_classes=4, seed=0)
@@ -37,7 +37,7 @@ CIFAR10 = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}
 """truck → automobile, bird → airplane, deer → horse, cat ↔ dog."""
 
 ROUND_OFF = 1e-6
-"""Largest distance of a row's sum from 1."""
+"""Largest distance of the sum of a row from 1."""
 
 
 @parameters
@@ -103,10 +103,10 @@ class Constant(LabelNoise):
 
 @parameters
 class SomeClients(LabelNoise):
-    """Some of the clients, drawn once, have a common rate; the labels of the others do not change."""
+    """Some clients, drawn once, have the same rate of wrong labels; the labels of all other clients do not change."""
 
     clients: Share = 0.3
-    """Share of clients with wrong labels, rounded to a number of clients."""
+    """Share of clients with wrong labels; the number of clients is rounded."""
 
     rate: Share = 0.4
     """Rate of those clients (ρ)."""

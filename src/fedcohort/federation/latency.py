@@ -1,4 +1,4 @@
-"""How long a client needs for a round: computation, and communication as a part of it. All times are simulated.
+"""How long a client needs for a round, and how much of this time is communication. All times are simulated.
 
 The unit of time is one pass over one sample. A latency law is a ``@parameters`` class that extends :class:`Latency`: it gives the
 times of all clients for nominal work as a function of the round. A network law extends :class:`Network` and gives the part of a
@@ -63,16 +63,15 @@ class ShiftedExponential(Latency):
     spread: Annotated[float, Ge(0)] = 1.0
     """Mean of the exponential extra time per sample (λ_T); 0 makes all clients equally fast."""
     redraw: Literal["client", "round", "mixed"] = "client"
-    """When the extra time is drawn: once per client, so that slow clients stay slow (client); in every round, so that the past
-    times of clients of equal size do not predict the next ones (round); or in every round with a persistent factor per client
-    (mixed)."""
+    """When the extra time is drawn: once per client, so that slow clients stay slow (client); in every round, so that past times do
+    not predict later ones among clients of equal size (round); or in every round, times a factor that each client keeps (mixed)."""
 
     def times(self, num_samples: Indices, seed: int) -> Times:
         """See :class:`Latency`."""
         m = len(num_samples)
         if self.redraw == "client":
             times = num_samples * (self.shift + self.spread * rng(seed, "latency").standard_exponential(m))
-            return lambda t: times
+            return lambda _: times
         scale = self.spread * num_samples
         if self.redraw == "mixed":
             scale = scale * rng(seed, "latency-device").lognormal(mean=-0.5, sigma=1.0, size=m)
@@ -115,7 +114,7 @@ class Share(Network):
     def split(self, num_clients: int, seed: int, nominal_bytes: int) -> Communication:
         """See :class:`Network`."""
 
-        def split(times: Values, clients: Indices, sent: Values) -> tuple[Values, Values]:
+        def split(times: Values, _: Indices, sent: Values) -> tuple[Values, Values]:
             saved = self.share * np.maximum(1 - sent / nominal_bytes, 0) if nominal_bytes else 0.0
             return times * (1 - saved), times * (self.share - saved)
 

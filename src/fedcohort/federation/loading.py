@@ -53,9 +53,9 @@ def load(
         image_column, label_column: required only if there is not exactly one Image or one ClassLabel column. The label column
             may also be a column of integers 0..K-1.
 
-    Without a ``test`` split, ``validation`` is the test set. Without both, the test set is 10% of each writer's samples if there is
-    a column ``writer_id``, and otherwise 20% of each class; it is always the same. Images keep their size. If the first image is
-    gray, all become gray (C = 1), otherwise RGB (C = 3). A Hub data set is downloaded once; later loads use the cache.
+    Without a ``test`` split, ``validation`` is the test set. Without either, the test set is 10% of each writer's samples if there is
+    a column ``writer_id``, and otherwise 20% of each class; these are always the same samples. Images keep their size. If the first
+    image is gray, all become gray (C = 1), otherwise RGB (C = 3). A Hub data set is downloaded once; later loads use the cache.
 
     Raises:
         UsageError: an unknown name, a mirror that does not exist, an ambiguous choice of columns, images of different sizes,
@@ -117,4 +117,4 @@ def _find(name: str, mirror: Path | None) -> Path | str:
     if "/" in hub_id and FOLDER_OR_HUB_ID.fullmatch(hub_id):
         return hub_id
     hint = f"{nearest(name, NAMES)}; a Hub id 'owner/name' or an existing folder works too"
-    raise UsageError(f"data set = {name!r}: unknown name and no such folder; {hint}")
+    raise UsageError(f"data set = {name!r}: unknown name, and no such folder; {hint}")

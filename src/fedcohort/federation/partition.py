@@ -43,12 +43,12 @@ MAX_DRAWS = 1_000
 MAX_PLACED = 300_000_000
 """Number of samples placed in all draws after which a setting counts as infeasible; this takes about a minute."""
 
-HOPELESS = {3: 50, 10: 10}
-"""Number of draws → number of clients: redraws end early if each of so many draws left more than so many clients below
-``min_size``."""
+MAX_SHORT_CLIENTS = {3: 50, 10: 10}
+"""Number of draws → number of clients: a setting counts as infeasible after this number of draws if each of them left more clients
+than this below ``min_size``."""
 
 LARGEST_TRIED = 1e6
-"""Largest value in the search for a value that works: shares are then equal to a thousandth, and larger values change nothing."""
+"""Largest value in the search for a value that works. It makes shares equal up to a thousandth, so larger values change nothing."""
 
 
 class Rule(Protocol):
@@ -56,12 +56,12 @@ class Rule(Protocol):
 
     @property
     def evens_out(self) -> str | None:
-        """Name of the parameter that makes client sizes more equal when it grows, or with a minus (``"-sigma"``) when it shrinks;
-        None if there is none."""
+        """Name of a parameter that makes client sizes more equal when it grows, such as ``"beta"``, or when it shrinks, with a minus:
+        ``"-sigma"``. None if there is no such parameter."""
 
     @property
     def min_size(self) -> int:
-        """Smallest number of samples per client; :func:`partition` draws again until every client has as many."""
+        """Smallest number of samples per client; :func:`partition` draws again until every client has at least this number."""
 
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
@@ -131,19 +131,19 @@ def partition(
     if writers is not None:
         writers = _whole_numbers(writers, "writers")
         if len(writers) != len(labels):
-            raise UsageError(f"writers: {len(writers)} writers for {len(labels)} labels; use one writer per sample")
+            raise UsageError(f"writers: {len(writers)} writers for {len(labels)} labels; give one writer per sample")
     if num_clients < 1:
-        raise UsageError(f"federation.clients = {num_clients}: a federation has at least 1 client")
+        raise UsageError(f"federation.clients = {num_clients}: use at least 1")
     if num_clients > len(labels):
         raise UsageError(
             f"federation.clients = {num_clients}: there are only {len(labels)} samples; "
-            f"at most {len(labels)} clients can have one each"
+            f"use at most {len(labels)}, so that each client can have one"
         )
     if rule.min_size * num_clients > len(labels):
         raise UsageError(
             f"federation.partition.min_size = {rule.min_size}: {num_clients} clients cannot have that many of "
-            f"{len(labels)} samples; {len(labels) // num_clients} at most works, or at most "
-            f"{len(labels) // rule.min_size} federation.clients"
+            f"{len(labels)} samples each; use at most {len(labels) // num_clients}, or federation.clients of at most "
+            f"{len(labels) // rule.min_size}"
         )
     tries = min(MAX_DRAWS, max(MAX_PLACED // len(labels), 3))
     clients, smallest = _draw(rule, labels, num_clients, seed, writers, tries)
@@ -169,7 +169,7 @@ def _draw(
         if best >= rule.min_size:
             return clients, best
         fewest_short = min(fewest_short, int(np.count_nonzero(sizes < rule.min_size)))
-        if any(attempt >= after and fewest_short > short for after, short in HOPELESS.items()):
+        if any(attempt >= after and fewest_short > short for after, short in MAX_SHORT_CLIENTS.items()):
             break
     return None, best
 
@@ -177,7 +177,7 @@ def _draw(
 def _infeasible(
     rule: Rule, labels: Indices, num_clients: int, seed: int, writers: Indices | None, smallest: int
 ) -> UsageError:
-    """The error if no draw was good enough; every value that it suggests has been tried with this seed."""
+    """The error if no draw gave every client ``min_size`` samples; every value that it suggests has been tried with this seed."""
     name, value = "min_size", float(rule.min_size)
     works = [f"min_size = {smallest}"] if smallest else []
     if rule.evens_out is not None:
@@ -195,8 +195,8 @@ def _infeasible(
 def _value_that_works(
     rule: Rule, evens_out: str, labels: Indices, num_clients: int, seed: int, writers: Indices | None
 ) -> float | None:
-    """The value of a parameter after about the fewest doublings or halvings with which the rule works, by bisection; None if none
-    does."""
+    """A value of the parameter with which the rule works, after about the fewest doublings (or halvings), found by bisection; None if
+    no value works."""
     name, sign = evens_out.removeprefix("-"), -1 if evens_out.startswith("-") else 1
     value = getattr(rule, name)
     doublings = max(1, math.ceil(math.log2(LARGEST_TRIED) - sign * math.log2(value)))
@@ -230,7 +230,7 @@ def _whole_numbers(values: np.ndarray, name: str) -> Indices:
     values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "iu":
         given = f"{values.dtype} {list(values.shape)}"
-        raise UsageError(f"{name}: a partition needs one integer per sample (integers [N]), not {given}")
+        raise UsageError(f"{name}: use one integer per sample (integers [N]), not {given}")
     if len(values) and values.min() < 0:
         raise UsageError(f"{name}: {values.min()} is negative; use integers from 0")
     return values.astype(np.int64, copy=False)
@@ -248,7 +248,7 @@ class PartitionReport:
         sizes: samples of each client N_i, int64 [m].
         dominant: each client's most frequent class (ties: the lowest), int64 [m]; −1 without samples.
         dominant_share: share of that class in the client's samples, float64 [m]; NaN without samples.
-        num_classes: number of classes of which the client has at least one sample, int64 [m].
+        num_classes: number of classes in the client's samples, int64 [m].
         distance: total-variation distance ½ Σ_c |h_{i,c}/N_i − n_c/N| to the label distribution of all kept samples, float64 [m],
             from 0 (the same mixture) to 1; NaN without samples.
         dropped: number of samples that no client holds.
@@ -269,14 +269,14 @@ def describe(labels: np.ndarray, partition: Partition, num_classes: int) -> Part
     """Describe how the clients of a partition differ.
 
     Args:
-        labels: class of each sample, integers [N]: those the partition was made from, or other labels of the same samples.
+        labels: class of each sample, integers [N]; they may differ from the labels that were partitioned, as after label noise.
         partition: the partition.
         num_classes: number of classes K; a class may have no samples.
     """
     labels = _whole_numbers(labels, "labels")
     if len(labels) and labels.max() >= num_classes:
         raise UsageError(
-            f"labels: one of them is {labels.max()}; with {num_classes} classes, the largest is {num_classes - 1}"
+            f"labels: the largest is {labels.max()}; with {num_classes} classes, use 0 to {num_classes - 1}"
         )
     m, sizes = partition.num_clients, partition.sizes
     if len(partition.order) and partition.order.max() >= len(labels):
@@ -305,7 +305,8 @@ def effective_alpha(counts: Indices) -> float:
 
     Two samples of one client are of the same class with probability s = ρ + (1 − ρ) Σ_c p_c², where ρ = 1/(alpha + 1) if the client's
     mixture is Dirichlet(alpha·p). s is estimated by the share of such pairs, averaged over the clients with 2 samples or more, and
-    Σ_c p_c² by the share of such pairs among all samples, so that small clients do not seem skewed by chance. The moment estimate is
+    Σ_c p_c² by the share of such pairs among all samples, so that the small samples of small clients do not count as skew. The
+    moment estimate is
 
         alpha = 1/ρ − 1,    ρ = (s − Σ_c p_c²) / (1 − Σ_c p_c²)
 

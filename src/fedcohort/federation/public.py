@@ -20,7 +20,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
 from fedcohort.federation.datasets import Dataset, from_arrays
 
-__all__ = ["PublicSet", "choose_public", "samples_alone", "take_away"]
+__all__ = ["PublicSet", "choose_public", "take_away", "unlabeled_dataset"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +28,8 @@ class PublicSet:
     """The public samples of the server, and the training samples that remain for the clients.
 
     Attributes:
-        source: features that contain the public samples, as stored.
-        chosen: positions of the public samples in ``source``; None for all.
+        source: features as stored in the data set that contains the public samples.
+        chosen: positions of the public samples in ``source``; None means all.
         rest: positions of the training samples that are divided among clients, ascending.
         fingerprint: fingerprint of all data of the run.
     """
@@ -68,7 +68,7 @@ def choose_public(name: str, share: float, dataset: Dataset, seed: int, load: Ca
     return PublicSet(proxy.train_features, None, all_samples, f"{dataset.fingerprint}+{proxy.fingerprint}")
 
 
-def samples_alone(features: Any, name: str = "public samples") -> Dataset:
+def unlabeled_dataset(features: Any, name: str = "public samples") -> Dataset:
     """A data set of unlabeled samples [N, …], in any form that :func:`fedcohort.from_arrays` accepts; every label is 0."""
     labels = np.zeros(len(features), dtype=np.int64)
     return from_arrays((features, labels), (features[:1], labels[:1]), name=name)
@@ -87,7 +87,7 @@ def take_away(share: float, num_train: int, seed: int) -> tuple[Indices, Indices
     size = round(share * num_train)
     if not 2 <= size < num_train:
         raise UsageError(
-            f"public.share = {share:g}: that is {size} of {num_train} training samples; use 2 to {num_train - 1} of them"
+            f"public.share = {share:g}: is {size} of {num_train} training samples; use a share that gives 2 to {num_train - 1}"
         )
     order = rng(seed, "public").permutation(num_train)
     return np.sort(order[:size]), np.sort(order[size:])
@@ -95,10 +95,10 @@ def take_away(share: float, num_train: int, seed: int) -> tuple[Indices, Indices
 
 def _check(proxy: Dataset, dataset: Dataset, name: str) -> None:
     if proxy.fingerprint == dataset.fingerprint:
-        raise UsageError(f"public.name = {name!r}: these are the clients' own data; use 'holdout'")
-    kinds = [f"{data.train_features.dtype} {list(data.train_features.shape[1:])}" for data in (proxy, dataset)]
-    if kinds[0] != kinds[1]:
+        raise UsageError(f"public.name = {name!r}: has the same samples as the clients' data; use 'holdout'")
+    sample_types = [f"{data.train_features.dtype} {list(data.train_features.shape[1:])}" for data in (proxy, dataset)]
+    if sample_types[0] != sample_types[1]:
         raise UsageError(
-            f"public.name = {name!r}: its samples are {kinds[0]}, the clients' are {kinds[1]}; "
+            f"public.name = {name!r}: its samples are {sample_types[0]}, the clients' are {sample_types[1]}; "
             "use a data set of the same shape, or 'holdout'"
         )

@@ -12,11 +12,11 @@ from fedcohort.federation.systems import Clock
 
 __all__ = ["Survey", "portrait", "survey"]
 
-ROUNDS = 100
+MAX_ROUNDS = 100
 """Largest number of rounds over which availability is averaged."""
 
-COUNTED = 2_000_000
-"""A run stores the class counts of its clients if there are at most this many of them (m·K)."""
+MAX_COUNTS = 2_000_000
+"""Largest number of class counts (m·K) that a run stores."""
 
 
 @dataclass(frozen=True)
@@ -61,23 +61,18 @@ def survey(
         rounds: number of rounds of the experiment.
         shift: how each client's samples differ, in words.
     """
-    m, noise = federation.num_clients, federation.noise
     alpha = describe(labels, split, federation.num_classes).effective_alpha
-    wrong = np.zeros(m)
-    if noise is not None:
+    if federation.noise is not None:
         labels = labels.copy()
-        labels[split.order] = noise.noisy
-        owner = np.repeat(np.arange(m), split.sizes)
-        wrong = np.bincount(owner, weights=noise.flipped, minlength=m) / np.maximum(split.sizes, 1)
-    counted = min(rounds, ROUNDS)
+        labels[split.order] = federation.noise.noisy
     return Survey(
         report=replace(describe(labels, split, federation.num_classes), effective_alpha=alpha),
         held_out=federation.num_held_out,
-        wrong_labels=wrong,
+        wrong_labels=_wrong_labels(federation),
         time=clock.nominal(1),
         sending=clock.sending(1),
         shift=list(shift),
-        presence=_presence(clock, m, counted),
+        presence=_presence(clock, federation.num_clients, min(rounds, MAX_ROUNDS)),
     )
 
 
@@ -85,27 +80,32 @@ def portrait(federation: Federation, clock: Clock, rounds: int) -> dict[str, np.
     """The columns that a run's record stores about its clients, one row per client, so that charts need no data set.
 
     The columns are ``samples`` and ``held_out`` (int64 [m]); ``wrong_labels``, ``time``, ``sending`` and ``presence`` (float64 [m]) as
-    in :class:`Survey`; and the class counts of the labels that the clients train on, ``counts`` (int32 [m, K]), up to :data:`COUNTED`
-    numbers. In large federations, ``presence`` is averaged over fewer rounds, but at least one.
+    in :class:`Survey`; and the class counts of the labels that the clients train on, ``counts`` (int32 [m, K]), up to
+    :data:`MAX_COUNTS` numbers. In large federations, ``presence`` is averaged over fewer rounds, but at least one.
     """
     m = federation.num_clients
-    counted = max(1, min(rounds, ROUNDS, COUNTED // max(m, 1)))
-    wrong = np.zeros(m)
-    if federation.noise is not None:
-        sizes = np.diff(federation.offsets)  # training part and held-out part
-        owner = np.repeat(np.arange(m), sizes)
-        wrong = np.bincount(owner, weights=federation.noise.flipped, minlength=m) / np.maximum(sizes, 1)
+    counted = max(1, min(rounds, MAX_ROUNDS, MAX_COUNTS // max(m, 1)))
     columns: dict[str, np.ndarray] = {
         "samples": federation.num_samples,
         "held_out": federation.num_held_out,
-        "wrong_labels": wrong,
+        "wrong_labels": _wrong_labels(federation),
         "time": clock.nominal(1),
         "sending": clock.sending(1),
         "presence": _presence(clock, m, counted),
     }
-    if m * federation.num_classes <= COUNTED:
+    if m * federation.num_classes <= MAX_COUNTS:
         columns["counts"] = federation.histogram().astype(np.int32)
     return columns
+
+
+def _wrong_labels(federation: Federation) -> Values:
+    """Share of wrong labels of each client, in its training part and its held-out part together, float64 [m]."""
+    m = federation.num_clients
+    if federation.noise is None:
+        return np.zeros(m)
+    sizes = np.diff(federation.offsets)
+    owner = np.repeat(np.arange(m), sizes)
+    return np.bincount(owner, weights=federation.noise.flipped, minlength=m) / np.maximum(sizes, 1)
 
 
 def _presence(clock: Clock, num_clients: int, rounds: int) -> Values:

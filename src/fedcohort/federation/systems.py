@@ -1,7 +1,7 @@
 """The simulated clock: which clients are available, how long each client needs, and for which clients the server waits.
 
-What clients are like is given by laws (:mod:`~fedcohort.federation.latency`, :mod:`~fedcohort.federation.availability`), which are
-functions of the seed and the round. The clock adds how the server reacts:
+Laws describe the speed and the availability of the clients (:mod:`~fedcohort.federation.latency`,
+:mod:`~fedcohort.federation.availability`) as functions of the seed and the round. The clock adds how the server reacts:
 
 * A client that drops out fails before it sends its update; the server notices at once and does not wait for it.
 * With a deadline T_max, the server stops waiting at T_max: clients that need longer are late, and the round lasts T_max.
@@ -43,15 +43,15 @@ class Clock:
         rounds: number of rounds of the run; the availability law must cover them.
         dropout: probability that a selected client fails before it sends its update.
         deadline: T_max; None waits for all clients.
-        overcommit: c ≥ 1, number of invited clients per client to select.
-        idle_time: duration of a round without any client (R1).
+        overcommit: c ≥ 1; the server invites ⌈c·k⌉ clients to receive k updates.
+        idle_time: duration of a round without available clients (R1).
         model_bytes: size of the model in bytes, for the network.
         epochs: nominal local epochs; a strategy may request as few as one.
         now: simulated time so far.
         durations: last known time of each client for nominal work, float64 [m]; NaN before its first measurement. For a late client,
             this is the time that the server waited for it, unless a longer time was already known.
-        compute_times, upload_times: the computation part and the communication part (down and up) of it, float64 [m]; NaN before the
-            first measurement.
+        compute_times, upload_times: the computation part and the communication part (down and up) of ``durations``, float64 [m]; NaN
+            before the first measurement.
 
     Raises:
         UsageError: no client can ever meet the deadline, or the availability law does not fit the run.
@@ -90,7 +90,7 @@ class Clock:
         """Check that some client can meet the deadline: with a single epoch (an error), and with nominal work (a warning)."""
         clients = np.flatnonzero(self.num_samples)
         computing = self.latency.least(self.num_samples, self.seed)[clients]
-        least = self._whole(computing / self.epochs, clients)
+        least = self._total_times(computing / self.epochs, clients)
         if len(clients) == 0:
             return
         if least.min() > deadline:
@@ -99,7 +99,7 @@ class Clock:
                 f"systems.deadline = {deadline:g}: no client can ever meet it; the smallest possible time, that of client {fastest} "
                 f"with {self.num_samples[fastest]} samples{' for one epoch' * (self.epochs > 1)}, is {least.min():.6g}"
             )
-        nominal = self._whole(computing, clients).min()
+        nominal = self._total_times(computing, clients).min()
         if nominal > deadline:
             warnings.warn(
                 f"systems.deadline = {deadline:g}: no client meets it with training.epochs = {self.epochs}, which takes at least "
@@ -114,15 +114,12 @@ class Clock:
 
     def nominal(self, t: int) -> Values:
         """Time that each client needs in round ``t`` for nominal work and one model down and up, float64 [m]."""
-        return self._whole(self._computing(t), np.arange(len(self.num_samples)))
+        return self._total_times(self._computing(t), np.arange(len(self.num_samples)))
 
     def sending(self, t: int) -> Values:
         """The part of :meth:`nominal` that is communication, float64 [m]."""
-        all_clients, both_ways = (
-            np.arange(len(self.num_samples)),
-            np.full(len(self.num_samples), 2.0 * self.model_bytes),
-        )
-        return self._split(self._computing(t), all_clients, both_ways)[1]
+        m = len(self.num_samples)
+        return self._split(self._computing(t), np.arange(m), np.full(m, 2.0 * self.model_bytes))[1]
 
     def expected(self, t: int) -> Values:
         """Times that each client expects in round ``t`` for nominal work: computation and communication, float64 [m, 2]."""
@@ -131,14 +128,13 @@ class Clock:
 
     def invited(self, k: int) -> int:
         """⌈c·k⌉: the number of clients to invite so that k of them are in time."""
-        return math.ceil(
-            round(self.overcommit * k, 9)
-        )  # rounded first, so that 1.1 × 10 is 11 and not 11.000000000000002
+        product = round(self.overcommit * k, 9)  # so that 1.1 × 10 is 11 and not 11.000000000000002
+        return math.ceil(product)
 
-    def wanted(self, invited: int, k: int) -> int | None:
-        """The number of invited clients that the server waits for; None without over-commitment, which means all.
+    def awaited(self, invited: int, k: int) -> int | None:
+        """The number of invited clients that the server waits for; None, which means all, without over-commitment.
 
-        The number is k. If a strategy selects more than ⌈c·k⌉ clients, it is the same share of them.
+        The number is k, or 1/c of the invited clients if a strategy selects more than ⌈c·k⌉.
         """
         return None if self.overcommit == 1 else max(k, math.floor(round(invited / self.overcommit, 9)))
 
@@ -148,81 +144,81 @@ class Clock:
         updates: Iterable["Update"],
         *,
         bytes_down: int = 0,
-        wanted: int | None = None,
+        awaited: int | None = None,
         cohort: Indices | None = None,
     ) -> Iterator["Update"]:
-        """Give every update its duration, mark failed and late updates, and advance the clock: a stream in, a stream out.
+        """Yield the updates in the same order, with their durations; mark failed and late updates, and advance the clock.
 
-        The order does not change. Without over-commitment, no update is held back. With over-commitment, the first update comes out
-        after the last one is in; at most ``wanted`` models are held meanwhile, because those of late updates are released at once.
+        Without over-commitment, each update is yielded at once. With over-commitment, updates are yielded after the last one has
+        arrived; at most ``awaited`` models are held until then, because those of late updates are released at once.
 
         Args:
             t: round.
             updates: updates of the cohort, in its order; a failure that is already set stays.
             bytes_down: bytes that each client received.
-            wanted: number of clients that the server waits for; None for all.
-            cohort: clients with an update in the stream, int64 [k]; their usual times are then computed in one call.
+            awaited: number of clients that the server waits for; None for all.
+            cohort: clients with an update in the stream, int64 [k]; their times for nominal work are then computed in one call.
         """
-        computing, whole = self._computing(t), dict[int, tuple[float, float]]()
+        computing, times = self._computing(t), dict[int, tuple[float, float]]()
         if cohort is not None:
-            usual = self._split(computing[cohort], cohort, np.full(len(cohort), float(bytes_down + self.model_bytes)))
-            whole.update(zip(cohort.tolist(), zip(*(part.tolist() for part in usual), strict=True), strict=True))
-        stream = self._travel(t, updates, computing, bytes_down, whole)
-        waiting = _Waiting(self.deadline, wanted)
-        for update in stream if wanted is None else _fastest(stream, wanted):
-            waiting.see(update)
+            nominal = self._split(computing[cohort], cohort, np.full(len(cohort), float(bytes_down + self.model_bytes)))
+            times.update(zip(cohort.tolist(), zip(*(part.tolist() for part in nominal), strict=True), strict=True))
+        stream = self._with_durations(t, updates, computing, bytes_down, times)
+        waiting = _Waiting(self.deadline, awaited)
+        for update in stream if awaited is None else _fastest(stream, awaited):
+            waiting.add(update)
             if update.late is None and update.failure is None:
                 # The server has observed this client's time; it is stored for nominal work.
                 if update.work != 1.0:
-                    whole[update.client] = self._times(update, computing[update.client], bytes_down)
-                self._learn(update.client, *whole[update.client])
+                    times[update.client] = self._times(update, computing[update.client], bytes_down)
+                self._remember(update.client, *times[update.client])
             yield update
         duration = waiting.duration()
         for client, work in waiting.late:
             self.durations[client] = np.fmax(self.durations[client], duration / max(work, 1.0))
         self.now += duration if waiting.has_updates else self.idle_time
 
-    def _travel(
+    def _with_durations(
         self,
         t: int,
         updates: Iterable["Update"],
         computing: Values,
         bytes_down: int,
-        whole: dict[int, tuple[float, float]],
+        times: dict[int, tuple[float, float]],
     ) -> Iterator["Update"]:
-        """Apply to each update what does not depend on others: its duration, dropout and deadline.
+        """Set what does not depend on other updates: the duration of each update, dropout, and a missed deadline.
 
-        ``whole`` receives the update's total time and communication time, unless it already has the client's usual times and the
-        update is a usual one: nominal work, and a whole model.
+        ``times`` receives the update's total time and communication time. It is not changed if it already has the client's times for
+        nominal work and a complete model, and the update has both.
         """
         for update in updates:
             if update.failure is not None:
                 yield update
                 continue
-            if update.client not in whole or update.work != 1.0 or update.num_bytes != self.model_bytes:
-                whole[update.client] = self._times(update, computing[update.client] * update.work, bytes_down)
-            update.duration, _ = whole[update.client]
+            if update.client not in times or update.work != 1.0 or update.num_bytes != self.model_bytes:
+                times[update.client] = self._times(update, computing[update.client] * update.work, bytes_down)
+            update.duration, _ = times[update.client]
             if self.dropout and rng(self.seed, "dropout", t, update.client).random() < self.dropout:
                 update.failure = "dropped out before its update arrived"
             elif self.deadline is not None and update.duration > self.deadline:
                 update.late = f"needed {update.duration:.6g}, the deadline is {self.deadline:g}"
             yield update
 
-    def _whole(self, computing: Values, clients: Indices) -> Values:
+    def _total_times(self, computing: Values, clients: Indices) -> Values:
         """Total times for the given times of the latency law, with one model down and up."""
         return self._split(computing, clients, np.full(len(clients), 2.0 * self.model_bytes))[0]
 
     def _times(self, update: "Update", computing: float, bytes_down: int) -> tuple[float, float]:
         """Total time and communication time of one update."""
         sent = np.array([float(bytes_down + update.num_bytes)])
-        whole, upload = self._split(np.array([computing]), np.array([update.client]), sent)
-        return float(whole[0]), float(upload[0])
+        total, upload = self._split(np.array([computing]), np.array([update.client]), sent)
+        return float(total[0]), float(upload[0])
 
-    def _learn(self, client: int, whole: float, upload: float) -> None:
-        self.durations[client], self.compute_times[client], self.upload_times[client] = whole, whole - upload, upload
+    def _remember(self, client: int, total: float, upload: float) -> None:
+        self.durations[client], self.compute_times[client], self.upload_times[client] = total, total - upload, upload
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that the next round depends on; the laws are functions and have none."""
+        """The state that the next round depends on; the laws have no state."""
         return {
             "now": self.now,
             "durations": self.durations,
@@ -239,29 +235,29 @@ class Clock:
         """
         if state["availability"] != self._fingerprint:
             raise UsageError(
-                f"systems.availability.file = {getattr(self.availability, 'file', '')!r}: is not the trace that the run was started "
-                "with; restore it, or use another --runs directory"
+                f"systems.availability.file = {getattr(self.availability, 'file', '')!r}: has changed since the run was started; "
+                "restore it, or use another --runs directory"
             )
         self.now, self.durations = state["now"], state["durations"]
         self.compute_times, self.upload_times = state["compute_times"], state["upload_times"]
 
 
 class _Waiting:
-    """How long the server waits in one round, from the updates that come in.
+    """Computes how long the server waits in one round from the updates that arrive.
 
     Attributes:
         has_updates: whether the round has any update.
         late: client and work of each late update.
     """
 
-    def __init__(self, deadline: float | None, wanted: int | None) -> None:
+    def __init__(self, deadline: float | None, awaited: int | None) -> None:
         self.has_updates = False
         self.late: list[tuple[int, float]] = []
-        self._deadline, self._wanted = deadline, wanted
+        self._deadline, self._awaited = deadline, awaited
         self._in_time, self._slowest, self._missed_deadline = 0, 0.0, False
 
-    def see(self, update: "Update") -> None:
-        """Take note of an update that is settled."""
+    def add(self, update: "Update") -> None:
+        """Account for an update with a known duration, failure or lateness."""
         self.has_updates = True
         if update.late is not None:
             self.late.append((update.client, update.work))
@@ -270,29 +266,29 @@ class _Waiting:
             self._in_time, self._slowest = self._in_time + 1, max(self._slowest, update.duration)
 
     def duration(self) -> float:
-        """The time that the server waited: until the deadline if clients that it still waited for missed it."""
+        """The time that the server waited: until the deadline if clients missed it while the server was still waiting."""
         if (
             self._deadline is not None
             and self._missed_deadline
-            and (self._wanted is None or self._in_time < self._wanted)
+            and (self._awaited is None or self._in_time < self._awaited)
         ):
             return float(self._deadline)
         return self._slowest
 
 
-def _fastest(updates: Iterable["Update"], wanted: int) -> Iterator["Update"]:
-    """Mark all but the ``wanted`` fastest as late; among equally fast updates, the first ones in the cohort count."""
+def _fastest(updates: Iterable["Update"], awaited: int) -> Iterator["Update"]:
+    """Mark all but the ``awaited`` fastest updates as late; of equally fast updates, those first in the cohort are in time."""
     received: list[Update] = []
     fastest: list[tuple[float, int]] = []  # a heap with the slowest first
     for position, update in enumerate(updates):
         received.append(update)
-        not_admitted: Update | None = update
+        unused: Update | None = update
         if update.failure is None and update.late is None:
             heapq.heappush(fastest, (-update.duration, -position))
-            not_admitted = None
-            if len(fastest) > wanted:
-                not_admitted = received[-heapq.heappop(fastest)[1]]
-                not_admitted.late = f"not among the {wanted} fastest"
-        if not_admitted is not None:  # release the model, which is not needed any more
-            not_admitted.state, not_admitted.extra = {}, {}
+            unused = None
+            if len(fastest) > awaited:
+                unused = received[-heapq.heappop(fastest)[1]]
+                unused.late = f"not among the {awaited} fastest"
+        if unused is not None:  # release its model, to save memory
+            unused.state, unused.extra = {}, {}
     yield from received

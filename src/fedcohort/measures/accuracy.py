@@ -32,7 +32,7 @@ def accuracy(correct: ArrayLike, total: ArrayLike) -> Values:
     if hits.shape != predictions.shape:
         raise UsageError(f"correct has the shape {hits.shape}, total {predictions.shape}; they must be the same")
     if not ((hits >= 0) & (hits <= predictions)).all():
-        raise UsageError("correct must lie between 0 and total everywhere")
+        raise UsageError("correct must be between 0 and total in every entry")
     shares: Values = np.divide(hits, predictions, out=np.full(hits.shape, np.nan), where=predictions > 0)
     return shares
 
@@ -64,7 +64,8 @@ def worst_accuracy(per_client: ArrayLike, share: float = 0.1) -> float:
     """Mean accuracy of the ⌈share·m⌉ clients with the lowest accuracy, a measure of fairness.
 
     Args:
-        per_client: accuracy of the model on each client's own data [m]. Clients with NaN have no data and do not count, in m either.
+        per_client: accuracy of the model on each client's own data [m]. Clients with NaN have no data and are
+            left out; m does not count them.
         share: share of clients, in (0, 1].
     """
     values = as_measured(per_client, "per_client")
@@ -77,7 +78,7 @@ class EarlyStop(NamedTuple):
     """The result of early stopping."""
 
     accuracy: float
-    """Test accuracy at ``round``; NaN if the test set was not measured there."""
+    """Test accuracy in ``round``; NaN if it was not measured in that round."""
     round: int
     """Round with the best validation accuracy up to ``stopped``; the first, if several are equal."""
     stopped: int
@@ -88,7 +89,7 @@ def early_stop(validation: ArrayLike, test: ArrayLike, patience: int = 100, min_
     """Test accuracy in the round t* = arg max_{t ≤ stopped} val_t. Only validation accuracies choose the round.
 
     Training stops ``patience`` rounds after the last improvement, or with the last round of the run. A validation accuracy is an
-    improvement if it exceeds that of the improvement before by more than ``min_delta``; the first measured round is an improvement.
+    improvement if it exceeds that of the last improvement by more than ``min_delta``; the first measured round is an improvement.
     Rounds without a test accuracy are skipped.
 
     Args:

@@ -29,8 +29,22 @@ from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 
 __all__ = [
-    "K1", "K2", "B", "Overflow", "PredictionSets", "Score", "calibrate", "coverage_quantiles", "coverage_range", "judge",
-    "prediction_sets", "probability_at", "quantile", "rank", "right_scores", "scores",
+    "K1",
+    "K2",
+    "B",
+    "Overflow",
+    "PredictionSets",
+    "Score",
+    "calibrate",
+    "coverage_quantiles",
+    "coverage_range",
+    "measure_sets",
+    "prediction_sets",
+    "probability_at",
+    "quantile",
+    "rank",
+    "scores",
+    "true_class_scores",
 ]  # fmt: skip
 
 Score = Literal["s1", "s2", "s3"]
@@ -44,7 +58,7 @@ ROUNDING = 1e-5
 
 
 def scores(probabilities: ArrayLike, score: Score = "s1", *, k1: float = K1, k2: float = K2, b: float = B) -> Values:
-    """The score of every probability, in the same shape; +∞ for NaN, which a diverged model gives.
+    """The score of every probability, in the same shape; +∞ for NaN, which is the output of a diverged model.
 
     >>> [float(scores(0.75, score).round(6)) for score in ("s1", "s2", "s3")]
     [0.25, 0.049787, 0.006693]
@@ -53,7 +67,9 @@ def scores(probabilities: ArrayLike, score: Score = "s1", *, k1: float = K1, k2:
     f = _numbers("probabilities", probabilities)
     outside = (f < -ROUNDING) | (f > 1 + ROUNDING)
     if outside.any():
-        raise UsageError(f"probabilities has {f[outside][0]:g}; between 0 and 1, such as a softmax gives")
+        raise UsageError(
+            f"probabilities contains {f[outside][0]:g}; use values between 0 and 1, such as softmax outputs"
+        )
     if score == "s1":
         score_of_f = 1 - f
     elif score == "s2":
@@ -61,8 +77,8 @@ def scores(probabilities: ArrayLike, score: Score = "s1", *, k1: float = K1, k2:
     else:
         with np.errstate(over="ignore"):
             score_of_f = 1 / (1 + np.exp(k2 * f - b))  # 1 − 1/(1 + e^−z) without cancellation
-    known: Values = np.where(np.isnan(f), np.inf, score_of_f)
-    return known
+    without_nan: Values = np.where(np.isnan(f), np.inf, score_of_f)
+    return without_nan
 
 
 def probability_at(threshold: float, score: Score = "s1", *, k1: float = K1, k2: float = K2, b: float = B) -> float:
@@ -115,7 +131,7 @@ def quantile(scores: ArrayLike, alpha: float, overflow: Overflow = "inf") -> flo
     return float(np.partition(values, j - 1)[j - 1])
 
 
-def right_scores(
+def true_class_scores(
     probabilities: ArrayLike, labels: ArrayLike, score: Score = "s1", *, k1: float = K1, k2: float = K2, b: float = B
 ) -> Values:
     """The scores of the true classes [n] of samples with class probabilities [n, K]."""
@@ -132,7 +148,7 @@ def calibrate(
     probabilities: ArrayLike, labels: ArrayLike, alpha: float, score: Score = "s1", overflow: Overflow = "inf"
 ) -> float:
     """q̂ of calibration samples with class probabilities [n_c, K] and true classes [n_c]; see :func:`quantile`."""
-    return quantile(right_scores(probabilities, labels, score), alpha, overflow)
+    return quantile(true_class_scores(probabilities, labels, score), alpha, overflow)
 
 
 def prediction_sets(
@@ -161,7 +177,7 @@ class PredictionSets(NamedTuple):
     """Share of empty sets."""
 
 
-def judge(members: ArrayLike, labels: ArrayLike) -> PredictionSets:
+def measure_sets(members: ArrayLike, labels: ArrayLike) -> PredictionSets:
     """Coverage |{j: y_j ∈ C(x_j)}|/n, mean size and share of empty sets.
 
     Use samples that neither trained nor calibrated the model. A calibration set that was used for early stopping is not exchangeable
@@ -223,7 +239,9 @@ def _numbers(name: str, values: ArrayLike) -> Values:
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError):
-        raise UsageError(f"{name} = {reprlib.repr(values)}: numbers, in lists of equal length or an array") from None
+        raise UsageError(
+            f"{name} = {reprlib.repr(values)}: use numbers, in an array or in lists of equal length"
+        ) from None
 
 
 def _check_alpha(alpha: float) -> None:
@@ -233,7 +251,7 @@ def _check_alpha(alpha: float) -> None:
 
 def _check_threshold(threshold: float) -> None:
     if not isinstance(threshold, Real) or math.isnan(threshold):
-        raise UsageError(f"threshold = {threshold!r}: a number, such as 0.25, or what quantile() gave")
+        raise UsageError(f"threshold = {threshold!r}: use a number, such as 0.25 or the result of quantile()")
 
 
 def _check_score(score: str, k1: float, k2: float) -> None:
@@ -249,5 +267,5 @@ def _check_labels(labels: NDArray[np.generic], num_classes: int) -> None:
         raise UsageError(f"labels is {labels.dtype} {list(labels.shape)}; it must be one integer for each sample")
     if len(labels) and not (labels.min() >= 0 and labels.max() < num_classes):
         raise UsageError(
-            f"labels: {labels.min()} to {labels.max()} with {num_classes} classes; they are counted from 0"
+            f"labels: {labels.min()} to {labels.max()} with {num_classes} classes; use 0 to {num_classes - 1}"
         )

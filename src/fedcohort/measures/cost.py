@@ -28,7 +28,7 @@ def time_to(series: ArrayLike, clock: ArrayLike, target: float) -> float:
     values, times = as_series(series, "series"), as_series(clock, "clock")
     same_length(values, "series", times, "clock")
     if not (np.diff(times) >= 0).all():
-        raise UsageError("clock decreases between two rounds; give the time at the end of each round, not its duration")
+        raise UsageError("clock decreases between two rounds; use the time at the end of each round, not its duration")
     t = rounds_to(values, target)
     return float(times[int(t) - 1]) if t < math.inf else math.inf
 

@@ -33,7 +33,7 @@ def as_measured(values: ArrayLike, name: str) -> Values:
     x = as_series(values, name)
     x = x[~np.isnan(x)]
     if not x.size:
-        raise UsageError(f"{name} contains only NaN: nothing was measured")
+        raise UsageError(f"{name} contains only NaN; at least one entry must be measured")
     return x
 
 
@@ -66,5 +66,5 @@ def distinct_clients(selections: Sequence[ArrayLike], num_clients: int) -> list[
     chosen = [np.unique(np.asarray(clients, np.int64)) for clients in selections]
     for t, clients in enumerate(chosen, start=1):
         if len(clients) and not (clients[0] >= 0 and clients[-1] < num_clients):
-            raise UsageError(f"selections: round {t} names a client outside 0…{num_clients - 1}")
+            raise UsageError(f"selections: round {t} contains a client outside 0…{num_clients - 1}")
     return chosen

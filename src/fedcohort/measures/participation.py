@@ -1,4 +1,4 @@
-"""How evenly clients were selected, and what uniform selection would give (D2, D3)."""
+"""How evenly clients were selected, and what uniform selection would give."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -46,7 +46,7 @@ class JainReference(NamedTuple):
     q95: float
 
 
-SIMULATED = 12_000_000
+MAX_SIMULATED = 12_000_000
 """Largest draws × clients × rounds for a simulation client by client, which takes about 0.2 s."""
 
 
@@ -57,7 +57,7 @@ def jain_random(num_clients: int, k: int, rounds: int, *, draws: int = 2_000, se
     Small cases are simulated with ``draws`` independent runs: those with draws·m·n ≤ 12 million, with n ≤ 30 rounds, or with so few
     selections (kn ≤ 300 and ≤ 4m) that J takes few values. For other cases, the limit for many rounds is used, in a millisecond: with
     T = Σx = kn, J = 1/(1 + m·Q/T²), and the spread Q = Σ(x − T/m)² has exactly the mean n·k(m − k)/m and the variance
-    2n(n − 1)·k²(m − k)²/(m²(m − 1)). In the limit, Q is a multiple of χ² with m − 1 degrees of freedom; it is approximated by the
+    2n(n − 1)·k²(m − k)²/(m²(m − 1)). In this limit, Q is a multiple of χ² with m − 1 degrees of freedom; it is approximated by the
     Gamma distribution with these moments. Compared with simulation, the mean of J differs by less than 0.1% and its quantiles by
     less than 0.5% (measured for 12 to a million clients and 31 to 600 rounds), which is also the error of 2,000 draws.
     """
@@ -68,7 +68,7 @@ def jain_random(num_clients: int, k: int, rounds: int, *, draws: int = 2_000, se
     k = min(k, num_clients)
     if k == num_clients or rounds == 0:
         return JainReference(1.0, 1.0, 1.0, 1.0)
-    small = draws * num_clients * rounds <= SIMULATED
+    small = draws * num_clients * rounds <= MAX_SIMULATED
     if not small and rounds > 30 and k * rounds > min(300, 4 * num_clients):
         return _jain_limit(num_clients, k, rounds)
     rng = streams.rng(seed, "jain-reference")
@@ -123,7 +123,7 @@ def _squares_by_count(m: int, k: int, rounds: int, draws: int, rng: np.random.Ge
 
 
 def gini(counts: ArrayLike) -> float:
-    """Gini coefficient Σ_i (2i − m − 1) x_(i) / (m Σx) of the sorted counts: 0 if all are equal (also all 0), at most 1 − 1/m."""
+    """Gini coefficient Σ_i (2i − m − 1) x_(i) / (m Σx) of the sorted counts: 0 if all are equal or all are 0, at most 1 − 1/m."""
     x = np.sort(as_counts(counts))
     m = len(x)
     return float((2.0 * np.arange(1, m + 1) - m - 1) @ x / (m * x.sum())) if x.any() else 0.0
@@ -163,10 +163,10 @@ def participation_random(num_clients: int, k: int, rounds: int) -> Participation
     E coverage = 1 − (1 − k/m)^n, E entropy = −m E[(x/kn) ln(x/kn)] and E Gini = (m − 1)·E|x_1 − x_2|/(2kn), where x_1 − x_2 is a
     symmetric random walk that moves in a round with probability 2·(k/m)·(m − k)/(m − 1). Jain: see :func:`jain_random`.
     """
-    fair = jain_random(num_clients, k, rounds).mean
+    jain_mean = jain_random(num_clients, k, rounds).mean
     m, k, n = num_clients, min(k, num_clients), rounds
     if n == 0:
-        return Participation(fair, 0.0, 0.0, 0.0)
+        return Participation(jain_mean, 0.0, 0.0, 0.0)
     x = np.arange(n + 1)
     p = x[1:] / (k * n)
     entropy_mean = -m * float(binomial(n, k / m)[1:] @ (p * np.log(p)))
@@ -177,7 +177,7 @@ def participation_random(num_clients: int, k: int, rounds: int) -> Participation
         distance = steps * pairs[steps // 2]  # E|walk of x steps| is the same for 2j − 1 and 2j steps
         moves = 2 * (k / m) * (m - k) / (m - 1)
         gini_mean = (m - 1) * float(binomial(n, min(moves, 1.0)) @ distance) / (2 * k * n)
-    return Participation(fair, gini_mean, entropy_mean + 0.0, 1 - (1 - k / m) ** n)
+    return Participation(jain_mean, gini_mean, entropy_mean + 0.0, 1 - (1 - k / m) ** n)
 
 
 def binomial(trials: int, chance: float) -> Values:
@@ -191,7 +191,7 @@ def binomial(trials: int, chance: float) -> Values:
 
 
 def selection_counts(selections: Sequence[ArrayLike], num_clients: int) -> NDArray[np.int64]:
-    """In how many rounds each client was selected, int64 [m]. A client that is listed twice in a round counts once.
+    """The number of rounds in which each client was selected, int64 [m]. A client that is listed twice in a round counts once.
 
     Args:
         selections: the clients of each round, n lists.

@@ -24,18 +24,18 @@ def regret(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> Values:
     matrix, chosen = as_rewards(rewards, selections)
     per_round = np.zeros(len(matrix))
     for t, (row, clients) in enumerate(zip(matrix, chosen, strict=True)):
-        got = np.sort(row[clients])
-        if np.isnan(got).any():
+        received = np.sort(row[clients])
+        if np.isnan(received).any():
             client = clients[np.isnan(row[clients])][0]
-            raise UsageError(f"rewards: client {client} was selected in round {t + 1}, but has no reward there")
-        if len(got):
-            best = np.sort(row[~np.isnan(row)])[-len(got) :]
-            per_round[t] = (best - got).sum()  # pairwise, each ≥ 0: no rounding error below 0
+            raise UsageError(f"rewards: client {client} was selected in round {t + 1}, but has no reward in that round")
+        if len(received):
+            best = np.sort(row[~np.isnan(row)])[-len(received) :]
+            per_round[t] = (best - received).sum()  # pairwise, each ≥ 0: no rounding error below 0
     return np.cumsum(per_round)
 
 
 def hindsight_regret(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> Values:
-    """Cumulative regret compared with the fixed set of clients that is best in hindsight; it needs only observed rewards.
+    """Cumulative regret compared with the fixed set of clients that is best in hindsight; only observed rewards are needed.
 
     μ_i is the mean of client i's rewards over the rounds in which it was selected, and
     R_t = Σ_{s≤t} (Σ (top |S_s| of μ) − Σ_{i∈S_s} r_s(i)). A client without a reward in a round (NaN, after a dropout) is removed
@@ -53,8 +53,8 @@ def hindsight_regret(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> Val
     for seen, clients in zip(observed, chosen, strict=True):
         seen[clients] = True
     observed &= ~np.isnan(matrix)
-    got = np.where(observed, matrix, 0.0)
+    received = np.where(observed, matrix, 0.0)
     times = observed.sum(axis=0)
-    means = np.sort((got.sum(axis=0)[times > 0]) / times[times > 0])[::-1]
+    means = np.sort((received.sum(axis=0)[times > 0]) / times[times > 0])[::-1]
     best = np.concatenate([[0.0], np.cumsum(means)])
-    return np.cumsum(best[observed.sum(axis=1)] - got.sum(axis=1))
+    return np.cumsum(best[observed.sum(axis=1)] - received.sum(axis=1))

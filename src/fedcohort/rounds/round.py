@@ -94,8 +94,8 @@ class _Playing:
         known = members(game, cohort, game.k, t)
         with self.watch.part("aggregation"):
             updates = self.watch.watch("training", engine.train(start, t, cohort, algorithm))
-            wanted = clock.wanted(len(cohort), game.k)
-            updates = clock.settle(t, updates, bytes_down=self.sent_down, wanted=wanted, cohort=cohort.clients)
+            awaited = clock.awaited(len(cohort), game.k)
+            updates = clock.settle(t, updates, bytes_down=self.sent_down, awaited=awaited, cohort=cohort.clients)
             updates = tally.arrived(updates)
             updates = game.selector.admit(updates)
             updates = _filled_in(updates) if cohort.unsent == "unchanged" else updates

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.algorithms import Algorithm, Members, ModelState, Update
-from fedcohort.algorithms.base import LARGE
+from fedcohort.algorithms.base import LARGE_WEIGHT_MODES
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.record import ClientRow
@@ -80,7 +80,7 @@ class Tally:
             self.bytes_up += update.num_bytes  # a declined client is told so before it sends its model
             largest = max(largest, row.weight)
             yield update
-        if algorithm.weights in LARGE and largest > 0:
+        if algorithm.weights in LARGE_WEIGHT_MODES and largest > 0:
             self.note = f"largest weight {largest:.4g}"
 
     @property

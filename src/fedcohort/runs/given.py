@@ -50,9 +50,9 @@ class Given:
 
     def __post_init__(self) -> None:
         if self.public is not None and not isinstance(self.public, Dataset):
-            from fedcohort.federation.public import samples_alone
+            from fedcohort.federation.public import unlabeled_dataset
 
-            object.__setattr__(self, "public", samples_alone(self.public))
+            object.__setattr__(self, "public", unlabeled_dataset(self.public))
 
     @property
     def public_data(self) -> Dataset | None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from fedcohort.core.version import __version__
@@ -256,7 +255,7 @@ def _finish_the_round() -> Iterator[threading.Event]:
         yield stop
         return
 
-    def ask_to_stop(number: int, frame: FrameType | None) -> None:
+    def ask_to_stop(*_: object) -> None:
         stop.set()
         signal.signal(signal.SIGINT, before)
 

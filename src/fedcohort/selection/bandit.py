@@ -176,7 +176,7 @@ class Linear:
 
     kind: Literal["lin_ts", "lin_ucb", "greedy", "eps_greedy"] = "lin_ts"
     ridge: float = 1.0
-    gamma: Callable[[int], float] = lambda t: 1.0
+    gamma: Callable[[int], float] = lambda _: 1.0
     per_arm: bool = False
     epsilon: float = 0.1
 

@@ -15,7 +15,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.core.arrays import MANY, Indices, Values
+from fedcohort.core.arrays import LONG, Indices, Values
 
 __all__ = ["proportional", "raj", "repeated", "shares", "successive", "successive_by_rejection", "systematic"]
 
@@ -30,7 +30,7 @@ def successive(weights: Values | Indices, count: int, rng: np.random.Generator) 
     if count <= 0:
         return np.zeros(0, dtype=np.int64)
     weights = np.asarray(weights, dtype=np.float64)
-    if len(weights) >= MANY and 1e-200 < weights.max() < 1e200 and 8 * count * weights.max() < weights.sum():
+    if len(weights) >= LONG and 1e-200 < weights.max() < 1e200 and 8 * count * weights.max() < weights.sum():
         return successive_by_rejection(weights, count, rng)
     # An exponential race: position i arrives after an exponential time of rate w_i. The first to arrive is i with probability
     # w_i/Σw, and the race among the rest starts afresh because exponential times have no memory. So the order of arrival follows

@@ -139,7 +139,7 @@ def fit(
                 loss = loss + _loss(group, points, scale, kernel, degree, noise, objective)
             if not bool(torch.isfinite(loss)):
                 return np.asarray(before[0].numpy()), before[1]
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
         if not bool(torch.isfinite(points).all()):
             return np.asarray(before[0].numpy()), before[1]

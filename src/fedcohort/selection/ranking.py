@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.core.arrays import MANY, Indices, Values, nth_highest
+from fedcohort.core.arrays import LONG, Indices, Values, nth_highest
 from fedcohort.selection.draws import successive_by_rejection
 
 __all__ = ["best", "rank_losses", "top"]
@@ -27,11 +27,11 @@ def best(scores: Values, k: int, rng: np.random.Generator) -> Indices:
 def _highest(scores: Values, k: int, rng: np.random.Generator) -> tuple[Indices, Values, Values]:
     """Positions of the ``k`` highest scores, their scores (±∞ for NaN), and their tie-breaking keys.
 
-    With at least ``MANY`` scores, only the positions in the result get a key, and long ties are drawn by rejection: this has the same
+    With at least ``LONG`` scores, only the positions in the result get a key, and long ties are drawn by rejection: this has the same
     distribution as one key per position, without drawing a key for each.
     """
     n = len(scores)
-    keys = rng.random(n) if n < MANY else None
+    keys = rng.random(n) if n < LONG else None
     if k <= 0:
         return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
     if n and np.isnan(scores.max()):

@@ -12,7 +12,7 @@ from fedcohort.measures.conformal import (
     calibrate,
     coverage_quantiles,
     coverage_range,
-    judge,
+    measure_sets,
     prediction_sets,
 )
 from fedcohort.record import Run
@@ -136,7 +136,7 @@ def conformal(
     return Conformal(
         alpha=alpha,
         threshold=threshold,
-        sets=judge(prediction_sets(test.probabilities, threshold), test.labels),
+        sets=measure_sets(prediction_sets(test.probabilities, threshold), test.labels),
         expected=coverage_range(alpha, len(validation.labels)),
         likely=(low, high),
         num_calibration=len(validation.labels),

@@ -31,7 +31,7 @@ class World:
     k: int = 3
     present: Callable[[int, int], Iterable[int]] = lambda t, m: (i for i in range(m) if (i + t) % 5)
     """The available clients of round t, of m clients."""
-    fails: Callable[[int], bool] = lambda client: False
+    fails: Callable[[int], bool] = lambda _: False
     """Whether a client always fails."""
     silent: bool = False
     """Whether answers, reports and accuracies are NaN or infinite."""
@@ -54,13 +54,13 @@ WORLDS = (
     ),
     World("all clients alike", alike=True),
     World("all answers and reports are 0", alike=True, value=0.0),
-    World("clients without samples", empty=4, present=lambda t, m: (i for i in range(m) if i % 4)),
+    World("clients without samples", empty=4, present=lambda _, m: (i for i in range(m) if i % 4)),
     World("a single class", histogram=False),
-    World("client 0 always fails", fails=lambda client: client == 0, present=lambda t, m: range(m)),
-    World("every client always fails", fails=lambda client: True),
-    World("k = m", k=12, present=lambda t, m: range(m)),
-    World("k = m - 1", k=11, present=lambda t, m: range(m)),
-    World("one client", m=1, k=1, present=lambda t, m: range(m)),
+    World("client 0 always fails", fails=lambda client: client == 0, present=lambda _, m: range(m)),
+    World("every client always fails", fails=lambda _: True),
+    World("k = m", k=12, present=lambda _, m: range(m)),
+    World("k = m - 1", k=11, present=lambda _, m: range(m)),
+    World("one client", m=1, k=1, present=lambda _, m: range(m)),
     World("one client of many available", present=lambda t, m: [t % m]),
 )
 

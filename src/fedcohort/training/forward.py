@@ -8,7 +8,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -95,12 +94,27 @@ def probabilities(module: nn.Module, federation: Federation, dtype: torch.dtype,
     return np.concatenate(parts)
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A client that answers a question about a model in round ``t``."""
+
+    module: nn.Module
+    federation: Federation
+    dtype: torch.dtype
+    t: int
+    client: int
+    seed: int
+
+    def losses(self, block: Samples) -> tuple[Tensor, Tensor]:
+        """See :func:`_losses`."""
+        return _losses(self.module, self.federation, self.dtype, block)
+
+
 def answer(
     module: nn.Module, federation: Federation, dtype: torch.dtype, question: Question, t: int, client: int, seed: int
 ) -> Values:
     """The answer of one client about the model that is loaded in ``module``, float64 [question.numbers]."""
-    values: Values = _ANSWERS[type(question)](module, federation, dtype, question, t, client, seed)
-    return values
+    return _ANSWERS[type(question)](question, _Asked(module, federation, dtype, t, client, seed))
 
 
 def answers(
@@ -152,69 +166,49 @@ def _losses_together(
     return [np.array([total / (stop - start)]) for total, (start, stop) in zip(sums, ranges, strict=True)]
 
 
-def _local_loss(
-    module: nn.Module, federation: Federation, dtype: torch.dtype, question: LocalLoss, t: int, client: int, seed: int
-) -> Values:
-    data = federation.client(client)
+def _local_loss(question: LocalLoss, asked: _Asked) -> Values:
+    data = asked.federation.client(asked.client)
     if question.batch:
-        index = rng(seed, "question", t, client).permutation(len(data))[: question.batch]
+        index = rng(asked.seed, "question", asked.t, asked.client).permutation(len(data))[: question.batch]
         data = data[torch.from_numpy(index).to(data.labels.device)]
-    total = sum(float(_losses(module, federation, dtype, block)[0].double().sum()) for block in blocks(data))
+    total = sum(float(asked.losses(block)[0].double().sum()) for block in blocks(data))
     return np.array([total / len(data)])
 
 
-def _local_accuracy(
-    module: nn.Module,
-    federation: Federation,
-    dtype: torch.dtype,
-    question: LocalAccuracy,
-    t: int,
-    client: int,
-    seed: int,
-) -> Values:
-    data = federation.held_out(client) if question.held_out else federation.client(client)
-    parts = [evaluate_block(module, federation, dtype, block) for block in blocks(data)]
-    return np.array([sum_up(parts, federation.num_classes).accuracy])
+def _local_accuracy(question: LocalAccuracy, asked: _Asked) -> Values:
+    data = asked.federation.held_out(asked.client) if question.held_out else asked.federation.client(asked.client)
+    parts = [evaluate_block(asked.module, asked.federation, asked.dtype, block) for block in blocks(data)]
+    return np.array([sum_up(parts, asked.federation.num_classes).accuracy])
 
 
-def _context(
-    module: nn.Module, federation: Federation, dtype: torch.dtype, question: Context, t: int, client: int, seed: int
-) -> Values:
-    trained = federation.client(client)
-    held_out = federation.held_out(client)
+def _context(question: Context, asked: _Asked) -> Values:
+    trained = asked.federation.client(asked.client)
+    held_out = asked.federation.held_out(asked.client)
     robust = Robust(alpha=question.alpha, beta=question.beta, log_zero=question.log_zero)
     loss = robust if question.loss == "robust" else CrossEntropy()
     return np.array(
         [
-            _mean_loss(module, federation, dtype, loss, trained),
-            _mean_loss(module, federation, dtype, CrossEntropy(), held_out if len(held_out) else trained),
+            _mean_loss(asked, loss, trained),
+            _mean_loss(asked, CrossEntropy(), held_out if len(held_out) else trained),
         ]
     )
 
 
-def _mean_loss(module: nn.Module, federation: Federation, dtype: torch.dtype, loss: Loss, data: Samples) -> float:
+def _mean_loss(asked: _Asked, loss: Loss, data: Samples) -> float:
     """The mean of a local loss at the model that the client received, for which the pseudo-labels are the model's own outputs."""
     total = 0.0
     for block in blocks(data):
-        _, logits = _losses(module, federation, dtype, block)
+        _, logits = asked.losses(block)
         total += float(loss.samples(logits, block.labels, logits.softmax(dim=1)).double().sum())
     return total / len(data)
 
 
-def _gradient_norm(
-    module: nn.Module,
-    federation: Federation,
-    dtype: torch.dtype,
-    question: GradientNorm,
-    t: int,
-    client: int,
-    seed: int,
-) -> Values:
-    data = federation.client(client)
-    points = [p for p in module.parameters() if p.requires_grad]
+def _gradient_norm(_: GradientNorm, asked: _Asked) -> Values:
+    data = asked.federation.client(asked.client)
+    points = [p for p in asked.module.parameters() if p.requires_grad]
     total = [torch.zeros_like(p, dtype=torch.float64) for p in points]
     for block in blocks(data):
-        logits = module(federation.prepare(block.features, dtype))
+        logits = asked.module(asked.federation.prepare(block.features, asked.dtype))
         loss = functional.cross_entropy(logits, block.labels, reduction="sum")
         for summed, gradient in zip(total, torch.autograd.grad(loss, points, allow_unused=True), strict=True):
             if gradient is not None:
@@ -230,7 +224,7 @@ def _losses(module: nn.Module, federation: Federation, dtype: torch.dtype, block
         return functional.cross_entropy(logits, block.labels, reduction="none"), logits
 
 
-_ANSWERS: dict[type[Question], Callable[..., Any]] = {
+_ANSWERS: dict[type[Question], Callable[..., Values]] = {
     LocalLoss: _local_loss,
     LocalAccuracy: _local_accuracy,
     Context: _context,

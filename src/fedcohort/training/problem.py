@@ -172,7 +172,7 @@ class ClientProblem:
         else:
             losses, right = [], torch.zeros((), dtype=torch.int64)
             stretch = max(1, STRETCH // (size * math.prod(setup.federation.sample_shape))) * size
-            for part in order.split(stretch):  # type: ignore[no-untyped-call]
+            for part in order.split(stretch):
                 rows = _channels_last(setup.federation.prepare(self._data.pick(part), setup.dtype))
                 positions = torch.arange(len(part))
                 part_losses, part_right = program.descend(rows, labels[part], positions, size, setup.optimizer)
@@ -194,9 +194,9 @@ class ClientProblem:
         objective = self._objective(logits, labels, index)
         if weights is None:
             # one call computes the mean, and one its gradient; backward(gradient=...) would import sympy
-            torch.dot(objective, torch.full_like(objective, 1 / len(self.batch))).backward()  # type: ignore[no-untyped-call]
+            torch.dot(objective, torch.full_like(objective, 1 / len(self.batch))).backward()
         else:
-            ((objective * weights).sum() / len(self.batch)).backward()  # type: ignore[no-untyped-call]
+            ((objective * weights).sum() / len(self.batch)).backward()
         scores = logits.detach()
         losses = objective.detach() if self._reports_objective else _cross_entropy(scores, labels)
         return losses, (scores.argmax(1) == labels).sum()
@@ -241,7 +241,7 @@ class ClientProblem:
         self.forwards += 3 * len(labels)
 
         def parts(model: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-            chunks = zip(features.split(CHUNK), labels.split(CHUNK), strict=True)  # type: ignore[no-untyped-call]
+            chunks = zip(features.split(CHUNK), labels.split(CHUNK), strict=True)
             for number, (raw, targets) in enumerate(chunks):
                 inputs = self._setup.federation.prepare(raw, self._setup.dtype)
                 losses = _cross_entropy(self._outputs_of(model, inputs, number), targets)
@@ -257,7 +257,7 @@ class ClientProblem:
         module.eval()
         total = torch.zeros((), dtype=torch.float64, device=device)
         with torch.no_grad():
-            for index in torch.arange(len(self._data), device=device).split(CHUNK):  # type: ignore[no-untyped-call]
+            for index in torch.arange(len(self._data), device=device).split(CHUNK):
                 logits = torch.func.functional_call(module, self._model, (self._features(index),))
                 total += self._objective(logits, self._data.labels[index], index).double().sum()
         module.train(training)

@@ -8,13 +8,15 @@ uses for convolutions, uses wider ones: on an AMD processor with AVX-512, one th
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 __all__ = ["linear", "product_limit", "quick_products"]
+
+Network = TypeVar("Network", bound=nn.Module)
 
 LARGE = 2**20
 """Minimum number of multiplications in a layer's product for which oneDNN is faster despite its longer call."""
@@ -27,7 +29,7 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     return functional.linear(x, weight)
 
 
-def quick_products(module: nn.Module) -> nn.Module:
+def quick_products(module: Network) -> Network:
     """Let the linear layers of ``module`` multiply large matrices in single precision on a CPU by the faster library, in place.
 
     They stay ``nn.Linear``, with the same names, hooks and parameters; results differ by rounding. What the faster library cannot do
@@ -58,7 +60,7 @@ def product_limit(part: nn.Linear) -> float | None:
 class _QuickLinear(nn.Linear):
     """A linear layer that leaves large products to the faster library."""
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - callers may name the argument
         if input.numel() * self.out_features < LARGE or not _plain(input) or self.weight.dtype != torch.float32:
             return super().forward(input)
         if not torch.is_grad_enabled():

@@ -93,7 +93,7 @@ class ConformalRule(StoppingRule):
         probabilities, labels = progress.held_out()
         shape = {"k1": self.k1, "k2": self.k2, "b": self.b}
         q = conformal.quantile(
-            conformal.right_scores(probabilities, labels, self.score, **shape), self.alpha, self.overflow
+            conformal.true_class_scores(probabilities, labels, self.score, **shape), self.alpha, self.overflow
         )
 
         def mean_size(probabilities: Values) -> float:

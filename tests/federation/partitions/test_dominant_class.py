@@ -60,7 +60,9 @@ def test_an_oversubscribed_class_is_an_error_that_says_how_far_one_can_go():
         UsageError, match=r"federation\.partition\.frac = 0\.8: .* of a class that has \d+; use at most"
     ) as caught:
         partition(DominantClass(frac=0.8), labels, 20, seed=0)
-    works = float(re.search(r"use at most frac = (\S+), or a smaller share", str(caught.value))[1])
+    match = re.search(r"use at most frac = (\S+), or a smaller share", str(caught.value))
+    assert match is not None
+    works = float(match[1])
     assert 0 <= works < 0.8
     report = describe(labels, partition(DominantClass(frac=works), labels, 20, seed=0), 5)
     assert np.count_nonzero(report.counts.max(axis=1) == round(0.8 * 165)) >= round(works * 20)

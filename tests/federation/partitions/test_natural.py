@@ -55,7 +55,7 @@ def test_writer_ids_may_be_any_numbers():
         (
             10,
             4,
-            r"federation\.partition\.min_size = 10: 3 of 4 writers .*; use at most 4, or at most 3 federation\.clients",
+            r"federation\.partition\.min_size = 10: 3 of 4 writers .*; use at most 4, or federation\.clients of at most 3",
         ),
         (31, 2, r"federation\.partition\.min_size = 31: 0 of 4 writers .*; use at most 20$"),
     ],
@@ -105,7 +105,9 @@ def test_femnist_writers_with_ten_images_or_more(femnist):
     split = partition(Natural(), femnist.train_labels, 101, 0, femnist.writers)
     assert split.sizes.min() == 28
     assert describe(femnist.train_labels, split, 62).dropped == 4 + 4 + 4 + 7
-    with pytest.raises(UsageError, match=r"min_size = 10: 101 of 105 writers .*; use at most 7, or at most 101"):
+    with pytest.raises(
+        UsageError, match=r"min_size = 10: 101 of 105 writers .*; use at most 7, or federation\.clients of at most 101"
+    ):
         partition(Natural(), femnist.train_labels, 102, 0, femnist.writers)
 
 

@@ -37,5 +37,5 @@ def test_bytes_and_passes_stand_with_their_kind_of_exchange(tmp_path: Path) -> N
     assert figure is not None
     columns = ["bytes_down", "bytes_up", "bytes", "passes", "messages"]
     shown = figure.data["ledger"].set_index("kind")[columns]
-    assert shown.loc["training"].tolist() == [90, 9, 99, 1.5, 3]
-    assert shown.loc["LocalLoss"].tolist() == pytest.approx([3.5, 0.5, 4, 0.5, 1])
+    assert list(shown.loc["training"]) == [90, 9, 99, 1.5, 3]
+    assert list(shown.loc["LocalLoss"]) == pytest.approx([3.5, 0.5, 4, 0.5, 1])

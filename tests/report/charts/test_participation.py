@@ -52,10 +52,10 @@ def test_jains_index_stands_beside_the_middle_90_percent_of_chance(tmp_path: Pat
         for level, end in ((index, band["low"]), (-index, -band["high"])):
             assert (level < end - 1e-9).mean() < 0.08, t
             assert (level < end + 1e-9).mean() > 0.02, t
-    counts = np.zeros(m)
+    times = np.zeros(m)
     for t, drawn in enumerate(shown["mean"], start=1):
-        np.add.at(counts, [(t * k + i) % m for i in range(k)], 1)
-        assert drawn == pytest.approx(measures.jain(counts))
+        np.add.at(times, [(t * k + i) % m for i in range(k)], 1)
+        assert drawn == pytest.approx(measures.jain(times))
 
 
 def test_cells_of_the_raster_are_shaded_by_the_share_of_their_own_rounds_and_clients(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_cells_of_the_raster_are_shaded_by_the_share_of_their_own_rounds_and_cli
     shares = cells["share"].to_dict()
     assert [shares.pop((t, 129)) for t in range(1, 242, 3)] == [1.0] * 81
     assert shares == pytest.approx({(1, 0): 1 / 9, (7, 3): 2 / 9, (241, 0): 1.0})
-    place = cells.loc[(7, 3), ["x", "x2", "y", "y2"]].tolist()
+    place = list(cells.loc[(7, 3), ["x", "x2", "y", "y2"]])
     assert place == [6.5, 9.5, 2.5, 5.5]
 
 

@@ -15,7 +15,7 @@ from fedcohort.federation.partitions.pools import deal, dirichlet_logs, random_s
 __all__ = ["DirichletClient"]
 
 CELLS = 2_000_000
-"""Number of clients × classes that are drawn at once; it limits the memory, and is the unit of a redraw."""
+"""Largest number of clients × classes that are drawn at once; it limits the memory. Changing it changes the draws."""
 
 
 @parameters
@@ -23,10 +23,10 @@ class DirichletClient:
     """Each client draws its own mixture of classes from a Dirichlet law; sizes are equal, or random with ``sizes``.
 
     In random order, each client i draws q_i ~ Dirichlet_K and takes N_i samples one by one, without replacement: the class is drawn
-    from q_i, renormalized over the classes that still have samples, and the sample at random. All samples are used, so that the
-    last clients take what is left. Two conventions of alpha differ by a factor K for balanced classes: ``alpha_total`` = 0.1 is
-    ``alpha_each`` = 0.01 with 10 classes. With ``alpha_each`` and K = 10, one class has more than 80% in 88% of the mixtures for
-    0.01, in 53% for 0.05, and in 28% for 0.1.
+    from q_i, renormalized over the classes that still have samples, and the sample at random. All samples are used, so the last
+    clients receive the remaining samples, whatever their q_i. Two conventions of alpha differ by a factor K for balanced classes:
+    ``alpha_total`` = 0.1 is ``alpha_each`` = 0.01 with 10 classes. With ``alpha_each`` and K = 10, one class has more than 80% in
+    88% of the mixtures for 0.01, in 53% for 0.05, and in 28% for 0.1.
 
     Hsu, Qi, Brown 2019, arXiv:1909.06335. FedCor instead fits the sizes to the class sizes with a quadratic program.
     """

@@ -19,7 +19,7 @@ class DominantClass:
     """Some clients have one dominant class, and the others divide the remaining samples of each class evenly; sizes are equal.
 
     round(frac·m) clients, chosen at random, are skewed: round(share·n) of their n = ⌊N/m⌋ samples are of one class, and the rest is
-    spread evenly over the other classes. Dominant classes are dealt round-robin over a random permutation of the classes. The
+    spread evenly over the other classes. Dominant classes are assigned round-robin from a random permutation of the classes. The
     remaining samples of each class are divided evenly among the other clients. The remainder of N/m, a random choice of samples, is
     not used.
 
@@ -31,7 +31,7 @@ class DominantClass:
     """
 
     frac: Annotated[float, Ge(0), Le(1)] = 0.3
-    """Share of skewed clients; 0.3 is FLASH's "30 % non-IIDness"."""
+    """Share of skewed clients; 0.3 is FLASH's "30% non-IIDness"."""
 
     share: Annotated[float, Gt(0), Le(1)] = 0.8
     """Share of the dominant class among a skewed client's samples."""
@@ -40,8 +40,8 @@ class DominantClass:
     """Use writers as clients; skewed writers use only a part of their samples."""
 
     min_size: Annotated[int, Ge(0)] = 10
-    """Smallest number of samples per client; sizes are equal, so all clients have as many or none has. With ``natural``, the smallest
-    number of samples of a writer that becomes a client, and that a skewed writer must keep."""
+    """Smallest number of samples per client; sizes are equal, so all clients have at least this number or none has. With ``natural``,
+    the smallest number of samples of a writer that becomes a client, also after the samples of a skewed writer were reduced."""
 
     evens_out: ClassVar[str | None] = None
 
@@ -65,7 +65,9 @@ class DominantClass:
 
         clients = np.full(len(labels), -1)
         deal(clients, samples, starts[present], skewed, counts)
-        left = samples[clients[samples] < 0]  # still sorted by class, so dealing in turn is even
+        left = samples[
+            clients[samples] < 0
+        ]  # still sorted by class, so dealing them in turn divides every class evenly
         if len(others):
             clients[left] = others[np.arange(len(left)) % len(others)]
         return clients
@@ -81,20 +83,20 @@ class DominantClass:
                 f"federation.partition.share = {self.share:g}: there is only one class; use share = 1, or frac = 0"
             )
         order, turn = rng.permutation(num_classes), np.arange(num_skewed)
-        place = turn % num_classes
+        position = turn % num_classes
         counts = np.full((num_skewed, num_classes), spread)
-        # The odd samples go to the classes after the dominant one, different ones in every cycle, so that a complete cycle takes the
-        # same number of samples of every class.
+        # The samples that remain after the even division go to the classes after the dominant one, to other classes in every cycle, so
+        # that a complete cycle takes the same number of samples of every class.
         step = (turn // num_classes * more)[:, None] + np.arange(more)
-        counts[turn[:, None], order[(place[:, None] + 1 + step % max(num_classes - 1, 1)) % num_classes]] += 1
-        counts[turn, order[place]] = main
+        counts[turn[:, None], order[(position[:, None] + 1 + step % max(num_classes - 1, 1)) % num_classes]] += 1
+        counts[turn, order[position]] = main
         if (counts.sum(axis=0) > pools).any():
-            able = int((np.cumsum(counts, axis=0) <= pools).all(axis=1).sum())
+            eligible = int((np.cumsum(counts, axis=0) <= pools).all(axis=1).sum())
             c = int((counts.sum(axis=0) - pools).argmax())
             raise UsageError(
                 f"federation.partition.frac = {self.frac:g}: {num_skewed} of {num_clients} clients with {main} of {size} samples "
                 f"(share = {self.share:g}) from one class need {counts[:, c].sum()} samples of a class that has {pools[c]}; "
-                f"use at most frac = {able / num_clients:.6g}, or a smaller share"
+                f"use at most frac = {eligible / num_clients:.6g}, or a smaller share"
             )
         return counts
 
@@ -106,20 +108,20 @@ class DominantClass:
         counts = cells.reshape(num_clients, num_classes)
         dominant, main = counts.argmax(axis=1), counts.max(axis=1)
         spare = np.rint(main * (1 - self.share) / self.share).astype(np.int64)
-        able = np.flatnonzero(np.minimum(main + spare, counts.sum(axis=1)) >= self.min_size)
-        if len(able) < num_skewed:
+        eligible = np.flatnonzero(np.minimum(main + spare, counts.sum(axis=1)) >= self.min_size)
+        if len(eligible) < num_skewed:
             raise UsageError(
                 f"federation.partition.frac = {self.frac:g}: {num_skewed} of {num_clients} writers should be skewed, but only "
-                f"{len(able)} keep min_size = {self.min_size} samples; use at most frac = {len(able) / num_clients:.6g}, "
+                f"{len(eligible)} keep min_size = {self.min_size} samples; use at most frac = {len(eligible) / num_clients:.6g}, "
                 f"or a smaller min_size or share"
             )
         skewed = np.zeros(num_clients, bool)
-        skewed[rng.permutation(able)[:num_skewed]] = True
+        skewed[rng.permutation(eligible)[:num_skewed]] = True
         minority = np.flatnonzero(held & skewed[clients] & (labels != dominant[clients]))
         minority = rng.permutation(minority)
         samples, starts = grouped(minority, clients[minority], num_clients)
-        place = np.arange(len(samples)) - np.repeat(starts[:-1], np.diff(starts))
+        rank = np.arange(len(samples)) - np.repeat(starts[:-1], np.diff(starts))
         clients = clients.copy()
-        unused = samples[place >= spare[clients[samples]]]
+        unused = samples[rank >= spare[clients[samples]]]
         clients[unused] = -1
         return clients

@@ -23,7 +23,7 @@ class Iid:
     """Deal every class round-robin, so that the counts of each class also differ by at most 1 between clients."""
 
     min_size: Annotated[int, Ge(0)] = 1
-    """Smallest number of samples per client; shares are equal, so all clients have as many or none has."""
+    """Smallest number of samples per client; shares are equal, so all clients have at least this number or none has."""
 
     evens_out: ClassVar[str | None] = None
 

@@ -14,7 +14,7 @@ __all__ = ["Natural", "by_writer"]
 
 @parameters
 class Natural:
-    """Every client is one writer with all samples of that writer, so that sizes, labels and handwriting differ as in the data.
+    """Every client is one writer with all samples of that writer; sizes, labels and handwriting differ as they do in the data.
 
     Writers with fewer than ``min_size`` samples are left out. Of the others, m are drawn at random and numbered in the order of their
     ids; if there are exactly m, all become clients. The samples of other writers are not used.
@@ -44,25 +44,26 @@ def by_writer(
     """
     if writers is None:
         raise UsageError(
-            f"{setting}: the data set does not name the writers of its samples; use data with a column writer_id such as 'femnist', "
+            f"{setting}: the data set has no writers of its samples; use data with a column writer_id such as 'femnist', "
             "use from_arrays(…, writers=…), or choose a partition that needs no writers"
         )
-    if writers.max() >= 4 * len(writers):  # numbered with gaps
+    if writers.max() >= 4 * len(writers):  # avoid a long list of sizes for ids with large gaps
         writers = np.unique(writers, return_inverse=True)[1].astype(np.int64, copy=False)
     sizes = np.bincount(writers)
-    able = np.flatnonzero(sizes >= max(min_size, 1))
-    if len(able) < num_clients:
+    eligible = np.flatnonzero(sizes >= max(min_size, 1))
+    if len(eligible) < num_clients:
         num_writers = np.count_nonzero(sizes)
         if num_writers < num_clients:
             raise UsageError(
-                f"federation.clients = {num_clients}: the data have {num_writers} writers, {len(able)} of them with at least "
-                f"federation.partition.min_size = {min_size} samples; use at most {len(able) or num_writers}"
+                f"federation.clients = {num_clients}: the data have {num_writers} writers, {len(eligible)} of them with at least "
+                f"federation.partition.min_size = {min_size} samples; use at most {len(eligible) or num_writers}"
             )
         raise UsageError(
-            f"federation.partition.min_size = {min_size}: {len(able)} of {num_writers} writers have that many samples; use at most "
-            f"{np.sort(sizes)[-num_clients]}" + (f", or at most {len(able)} federation.clients" if len(able) else "")
+            f"federation.partition.min_size = {min_size}: {len(eligible)} of {num_writers} writers have that many samples; "
+            f"use at most {np.sort(sizes)[-num_clients]}"
+            + (f", or federation.clients of at most {len(eligible)}" if len(eligible) else "")
         )
-    chosen = able if len(able) == num_clients else np.sort(rng.permutation(able)[:num_clients])
+    chosen = eligible if len(eligible) == num_clients else np.sort(rng.permutation(eligible)[:num_clients])
     number = np.full(len(sizes), -1)
     number[chosen] = np.arange(num_clients)
     clients: Indices = number[writers]

@@ -1,6 +1,6 @@
 """Building blocks of partitions: pools of samples by class, random shares, sizes from shares, and dealing samples.
 
-No function has a loop over clients or samples, so that a million clients and ten million samples take seconds.
+No function loops over clients or samples, so that a million clients and ten million samples take seconds.
 """
 
 from typing import Literal
@@ -12,14 +12,14 @@ from fedcohort.core.arrays import Indices, Values
 __all__ = ["cut", "deal", "dirichlet", "dirichlet_logs", "grouped", "random_sizes", "shares_of", "shuffled_by_class"]
 
 SMALL = 20_000
-"""For fewer samples, numpy's argsort is faster than a counting sort."""
+"""Number of samples below which numpy's argsort is faster than a counting sort."""
 
 
 def grouped(samples: Indices, keys: Indices, num_keys: int) -> tuple[Indices, Indices]:
     """``samples`` in a stable order by their keys 0…num_keys−1, and the position at which each key begins, int64 [num_keys + 1].
 
-    For many samples this is a counting sort, which is several times faster than numpy's stable argsort. Numpy has no counting sort,
-    but the conversion of a sparse matrix with one entry per row from row order to column order is one.
+    For many samples, a counting sort is several times faster than numpy's stable argsort. Numpy has none, but scipy's conversion of a
+    sparse matrix from row order to column order is a counting sort if every row has one entry.
     """
     if len(samples) < SMALL:
         return samples[np.argsort(keys, kind="stable")], np.concatenate(
@@ -91,7 +91,7 @@ def dirichlet(alpha: float, size: int, rng: np.random.Generator) -> Values:
 
 
 def cut(shares: Values, total: int) -> Indices:
-    """Sizes of the parts that ``total`` samples are cut into, at ⌊cumsum(shares)·total⌋.
+    """Sizes of the parts if ``total`` samples are cut at ⌊cumsum(shares)·total⌋.
 
     A rounding error goes to the last part with a share above 0.
     """

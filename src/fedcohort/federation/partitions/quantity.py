@@ -1,4 +1,4 @@
-"""Quantity skew only: clients have different sizes and the same label distribution."""
+"""Quantity skew without label skew: clients have different sizes and the same label distribution."""
 
 from typing import Annotated, Literal
 

@@ -28,7 +28,7 @@ class Shards:
     """Shards per client (s)."""
 
     min_size: Annotated[int, Ge(0)] = 10
-    """Smallest number of samples per client; sizes are equal, so all clients have as many or none has."""
+    """Smallest number of samples per client; sizes are equal, so all clients have at least this number or none has."""
 
     evens_out: ClassVar[str | None] = None
 

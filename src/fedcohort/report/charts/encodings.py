@@ -122,5 +122,5 @@ def text_tooltip(name: str, title: str) -> alt.Tooltip:
 
 
 def number_tooltip(name: str, kind: str, title: str | None = None) -> alt.Tooltip:
-    """A line of a tooltip: a number that the browser writes, by a kind of :data:`fedcohort.core.words.D3`."""
-    return alt.Tooltip(f"{name}:Q", title=name if title is None else title, format=words.D3[kind])
+    """A line of a tooltip: a number that the browser writes, by a kind of :data:`fedcohort.core.words.D3_FORMATS`."""
+    return alt.Tooltip(f"{name}:Q", title=name if title is None else title, format=words.D3_FORMATS[kind])

@@ -32,7 +32,7 @@ def selections(story: Story, look: Look) -> Figure | None:
         counts = reading.selected.sum(axis=0)
         frames.append(_histogram(label, counts) if many else _per_client(label, reading))
         chances.append(_chance_histogram(label, reading) if many else _chance_interval(label, reading))
-        chart = (_histogram_chart if many else _client_chart)(label, reading, color, look)
+        chart = _histogram_chart(label, color, look) if many else _client_chart(label, reading, color, look)
         title = f"{label} · Jain's index {words.index(measures.jain(counts))}"
         panels.append(Panel(sized(chart, look, HEIGHT), title, strategy=label))
     data = {
@@ -122,7 +122,7 @@ def _client_chart(label: str, reading: Reading, color: str, look: Look) -> Any:
     )
 
 
-def _histogram_chart(label: str, reading: Reading, color: str, look: Look) -> Any:
+def _histogram_chart(label: str, color: str, look: Look) -> Any:
     x = alt.X("times:Q", title="times selected", axis=alt.Axis(tickMinStep=1, tickCount=6))
     tooltip = [number_tooltip("times", "count", "times selected"), number_tooltip("clients", "count")]
     bars = of_strategy("selections", label).mark_bar(color=color)

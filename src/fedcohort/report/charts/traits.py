@@ -140,7 +140,7 @@ class _Bars:
         order: how clients are ordered if there are many.
         parts: values of the parts by name, float64 [m] each.
         number: d3 format of the axis.
-        kind: how tooltips write values, by :data:`fedcohort.core.words.D3`.
+        kind: how tooltips write values, by :data:`fedcohort.core.words.D3_FORMATS`.
     """
 
     name: str
