@@ -147,7 +147,7 @@ def written(folder: Path) -> dict[Path, int]:
 def test_a_finished_run_is_not_run_twice(done: Path) -> None:
     before = written(done)
     result = call("run", done / "tiny.toml", "--runs", done / "runs")
-    assert result.stdout.count("(was finished already)") == 2
+    assert result.stdout.count("(was already finished)") == 2
     assert result.stderr == ""
     assert written(done) == before
 
@@ -158,13 +158,13 @@ def test_run_a_variant(done: Path) -> None:
     assert said["label"] == "UCB"
     assert [run["seed"] for run in said["runs"]] == [0, 1]
     assert all(Run(run["path"]).meta["label"] == "UCB" for run in said["runs"])
-    assert {run["note"] for run in said["runs"]} == {"was finished already"}
+    assert {run["note"] for run in said["runs"]} == {"was already finished"}
 
 
 def test_run_one_seed(done: Path, tmp_path: Path) -> None:
     file, runs = done / "tiny.toml", done / "runs"
     [known] = json.loads(call("run", file, "--seed", 1, "--runs", runs, "--json").stdout)["runs"]
-    assert (known["seed"], known["note"]) == (1, "was finished already")
+    assert (known["seed"], known["note"]) == (1, "was already finished")
     result = call("run", file, "--variant", "UCB", "--seed", 7, "--runs", tmp_path, "--json")
     [other] = json.loads(result.stdout)["runs"]
     assert (other["seed"], Run(other["path"]).meta["label"]) == (7, "UCB")
@@ -186,7 +186,7 @@ def test_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         fedcohort.run(fedcohort.Experiment(rounds=3), runs=tmp_path, progress=stop)
     result = call("run", "--set", "rounds=3", "--set", "seeds=1", "--runs", tmp_path)
-    assert "(went on after round 2)" in result.stdout
+    assert "(resumed after round 2)" in result.stdout
     assert "round 3 of 3" in result.stderr
     assert "round 2 of 3" not in result.stderr
 

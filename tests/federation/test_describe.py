@@ -85,7 +85,8 @@ def test_everything_fits_a_terminal(columns: str, tmp_path: Path, monkeypatch: p
     words = " ".join(text.split())
     for line in (
         "Label noise: beta(", "Feature shift: rotate(", "Latency: shifted_exponential(", "Network: lognormal(",
-        "Availability: diurnal(", "Dropout: ", "Deadline 4,000: ", "Overcommitment: the server selects 1.3 clients", ", before label noise",
+        "Availability: diurnal(", "Dropout: ", "Deadline 4,000: ", "Overcommitment: the server selects 1.3 clients",
+        ", before label noise",
     ):  # fmt: skip
         assert line in words
 

@@ -316,4 +316,4 @@ def test_a_file_that_is_no_database_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "run" / "run.sqlite").touch()
     result = CliRunner().invoke(cli, ["report", str(tmp_path), "-o", str(tmp_path / "page.html")])
     assert result.exit_code == 2
-    assert "the run's database is damaged, or it is no database" in result.output
+    assert "the run's database is damaged, or it is not a database" in result.output

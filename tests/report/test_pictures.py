@@ -54,7 +54,7 @@ def test_every_client_that_is_drawn_is_one_that_exists(m: int) -> None:
     np.testing.assert_allclose(time, facts["time"][time.index.astype(int)])
     assert time.max() == 1e4, "the slowest is always drawn"
     if m > SHOWN:
-        assert f"{SAMPLE} of {m:,} clients: ordered by size, at even intervals" in found["class-shares"].note
+        assert f"{SAMPLE} of {m:,} clients, taken at even intervals in order of size" in found["class-shares"].note
         assert found["speed"].data["speed"]["to"].max() == pytest.approx(1)
 
 

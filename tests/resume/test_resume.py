@@ -247,7 +247,7 @@ def test_a_damaged_or_missing_model_of_a_finished_run_is_reported(damage: str, t
     if damage == "gone":
         file.unlink()
     for use in (lambda: fedcohort.run(small(rounds=1), runs=tmp_path), lambda: fedcohort.open_run(path)):
-        with pytest.raises(UsageError, match=r"model\.safetensors: is missing or not what was recorded"):
+        with pytest.raises(UsageError, match=r"model\.safetensors: is missing, or differs from what was recorded"):
             use()
 
 
@@ -261,7 +261,7 @@ def test_a_changed_or_missing_experiment_file_is_reported(damage: str, finished:
     else:
         resolved.write_text("" if damage == "emptied" else resolved.read_text().replace("rounds = 6", "rounds = 7"))
     for use in (lambda: fedcohort.run(small(), runs=tmp_path), lambda: fedcohort.open_run(path)):
-        with pytest.raises(UsageError, match=r"experiment\.toml: is missing or not what was recorded"):
+        with pytest.raises(UsageError, match=r"experiment\.toml: is missing, or differs from what was recorded"):
             use()
 
 
@@ -302,7 +302,7 @@ def test_a_run_is_not_resumed_with_other_data(tmp_path: Path) -> None:
     path = interrupted_run(tmp_path)
     with sqlite3.connect(path / "run.sqlite") as db:
         rename_data(db)
-    with pytest.raises(UsageError, match="was begun on other data than 'digits'"):
+    with pytest.raises(UsageError, match=r"began on data with fingerprint .*, but data.name = 'digits' now has"):
         fedcohort.run(small(), runs=tmp_path)
 
 

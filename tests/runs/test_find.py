@@ -50,5 +50,5 @@ def test_a_finished_run_is_not_opened_for_other_data(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1), runs=tmp_path)
     with sqlite3.connect(run.path / "run.sqlite") as db:
         rename_data(db)
-    with pytest.raises(UsageError, match="was begun on other data"):
+    with pytest.raises(UsageError, match="began on data with fingerprint"):
         fedcohort.run(small(rounds=1), runs=tmp_path)

@@ -241,7 +241,7 @@ def test_rows_without_a_common_seed_have_no_difference(tmp_path: Path) -> None:
 
 def test_the_same_run_twice_is_refused(compared: fedcohort.Comparison) -> None:
     path = compared.rows[0].runs[0].path
-    with pytest.raises(UsageError, match="'uniform' under seed 0; give one"):
+    with pytest.raises(UsageError, match="'uniform' under seed 0; give only one of them"):
         read([path, path])
 
 

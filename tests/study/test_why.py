@@ -106,9 +106,9 @@ def test_every_strategy_can_be_explained(name: str, tmp_path: Path) -> None:
 
 def test_scores_in_words() -> None:
     def said(score: float, **terms: float) -> str:
-        from fedcohort.study.why import _made_of
+        from fedcohort.study.why import _score_in_words
 
-        return _made_of(Candidate(0, True, score, 1.0, terms))
+        return _score_in_words(Candidate(0, True, score, 1.0, terms))
 
     assert said(1.5, a=1.0, b=0.5) == "its score is 1.5 = a 1 + b 0.5"
     assert said(0.02, a=0.1, b=0.2) == "its score is 0.02 = a 0.1 × b 0.2"
@@ -243,7 +243,7 @@ def test_available_but_not_compared(tmp_path: Path) -> None:
     compared = {one.client for one in explain(run, 1).candidates}
     other = min(set(range(12)) - compared)
     words = explain(run, 1, other).words()
-    assert words[0] == f"Client {other} was available in round 1, but not among the 6 that were compared."
+    assert words[0] == f"Client {other} was available in round 1, but was not one of the 6 clients that were compared."
     asked = explain(run, 1).asked[0]
     assert (asked.kind, asked.messages, asked.passes) == ("LocalLoss", 12, 6.0)
     assert "loss of the current model" in asked.discloses
@@ -252,7 +252,7 @@ def test_available_but_not_compared(tmp_path: Path) -> None:
 def test_one_client_that_holds_everything(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1, algorithm="centralised"), runs=tmp_path)
     assert explain(run, 1, 0).words()[0] == "Client 0 was selected in round 1: its score is 1."
-    with pytest.raises(UsageError, match="the federation has no such client; its only one is 0"):
+    with pytest.raises(UsageError, match="the federation has no such client; its only client is 0"):
         explain(run, 1, 5)
 
 

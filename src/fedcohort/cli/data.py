@@ -77,7 +77,8 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
 
     mirror = data_dir or os.environ.get("FEDCOHORT_DATA")
     if mirror and not Path(mirror).is_dir():
-        raise UsageError(f"{'--data-dir' if data_dir else 'FEDCOHORT_DATA'} = {mirror!r}: no such folder")
+        option = "--data-dir" if data_dir else "FEDCOHORT_DATA"
+        raise UsageError(f"{option} = {mirror!r}: no such folder; use the folder of a local mirror, or leave it out")
     known = [{"name": name, "from": "scikit-learn, embedded", "here": "yes"} for name in EMBEDDED]
     for name, sources in SOURCES.items():
         local = [source for source in sources if mirror and (Path(mirror) / source).is_dir()]

@@ -40,8 +40,7 @@ class _Commands(click.Group):
         except click.exceptions.NoArgsIsHelpError:
             raise
         except click.UsageError as error:  # one line, as for all other errors of users
-            where = error.ctx.command_path if error.ctx is not None else "fedcohort"
-            raise Wrong(f"{error.format_message().rstrip('.')}; see `{where} --help`") from None
+            raise Wrong(_one_line(error)) from None
         except KeyboardInterrupt:
             raise Stopped("interrupted; finished rounds are kept, and the same command resumes the run") from None
 
@@ -50,6 +49,17 @@ class _Commands(click.Group):
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
     """Compare client selection strategies for federated learning."""
+
+
+def _one_line(error: click.UsageError) -> str:
+    """The message about a wrong option or argument, and where its help is."""
+    where = error.ctx.command_path if error.ctx is not None else "fedcohort"
+    message = error.format_message().rstrip(".")
+    if isinstance(error, click.BadParameter) and error.param is not None and error.param.opts:
+        message = message.replace(f"Invalid value for '{error.param.opts[0]}':", error.param.opts[0])
+    statement, hint, name = message.partition(". Did you mean ")
+    suggestion = f" (did you mean {name})" if hint else ""
+    return f"{statement}{suggestion}; see `{where} --help`"
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:

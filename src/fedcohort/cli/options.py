@@ -49,6 +49,35 @@ __all__ = [
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+class _Number(click.ParamType[float]):
+    """A number within limits; errors state the value and the limits.
+
+    Args:
+        convert_to: ``int`` or ``float``.
+        limits: what is valid, in words.
+        valid: whether a number is within the limits.
+    """
+
+    name = "number"
+
+    def __init__(self, convert_to: type[int] | type[float], limits: str, valid: Callable[[float], bool]) -> None:
+        self.convert_to, self.limits, self.valid = convert_to, limits, valid
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = self.convert_to(value)
+        except ValueError:
+            number = None
+        if number is None or not self.valid(number):
+            self.fail(f"{value}: give {self.limits}", param, ctx)
+        return number
+
+
+_WHOLE = _Number(int, "a whole number", lambda number: True)
+_COUNT = _Number(int, "a whole number of at least 0", lambda number: number >= 0)
+_POSITIVE = _Number(int, "a whole number of at least 1", lambda number: number >= 1)
+
+
 def with_options(*options: Option) -> Option:
     """Add options to a command, in this order."""
 
@@ -98,7 +127,7 @@ variant_option: Option = click.option("--variant", metavar="LABEL", help="Use th
 
 seed_option: Option = click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=_COUNT,
     metavar="N",
     help="Run only this seed, instead of all seeds of the experiment.",
 )
@@ -126,7 +155,7 @@ data_dir_option: Option = click.option(
 
 jobs_option: Option = click.option(
     "--jobs",
-    type=click.IntRange(min=1),
+    type=_POSITIVE,
     default=1,
     show_default=True,
     metavar="N",
@@ -187,9 +216,10 @@ folder_option: Option = click.option(
 
 columns_option: Option = click.option(
     "--columns",
-    type=click.IntRange(1, 2),
+    type=_Number(int, "1 or 2", lambda number: number in (1, 2)),
     default=1,
     show_default=True,
+    metavar="1|2",
     help="Width of a figure in columns of the paper.",
 )
 
@@ -200,29 +230,32 @@ only_option: Option = click.option(
 # measures and decisions of runs
 
 target_option: Option = click.option(
-    "--target", type=float, metavar="ACCURACY", help="Target test accuracy for rounds, time and bytes."
+    "--target",
+    type=_Number(float, "a test accuracy above 0 and at most 1, such as 0.8", lambda number: 0 < number <= 1),
+    metavar="ACCURACY",
+    help="Target test accuracy for rounds, time and bytes.",
 )
 
 conformal_option: Option = click.option(
     "--conformal",
-    type=float,
+    type=_Number(float, "an error rate between 0 and 1, such as 0.1", lambda number: 0 < number < 1),
     metavar="ALPHA",
     help="Also measure prediction sets with this error rate; this loads the data again.",
 )
 
 round_option: Option = click.option(
-    "--round", "round_", type=int, required=True, metavar="T", help="The round, from 1."
+    "--round", "round_", type=_WHOLE, required=True, metavar="T", help="The round, from 1."
 )
 
 client_option: Option = click.option(
-    "--client", type=int, metavar="ID", help="Explain the decision for this client, numbered from 0."
+    "--client", type=_WHOLE, metavar="ID", help="Explain the decision for this client, numbered from 0."
 )
 
 # the live page
 
 port_option: Option = click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=_Number(int, "a port from 1 to 65535, or 0 for any", lambda number: 0 <= number <= 65535),
     metavar="N",
     help="Port of the page; 0 means any.  [default: 8765 or the next free port]",
 )
@@ -238,7 +271,7 @@ until_closed_option: Option = click.option("--until-closed", is_flag=True, hidde
 sizes_option: Option = click.option(
     "--batch-size",
     "sizes",
-    type=int,
+    type=_POSITIVE,
     multiple=True,
     metavar="B",
     help="A size to measure; repeatable.  [default: 8, 16, 32, 64]",
@@ -246,7 +279,7 @@ sizes_option: Option = click.option(
 
 rounds_option: Option = click.option(
     "--rounds",
-    type=int,
+    type=_COUNT,
     default=3,
     show_default=True,
     metavar="N",
@@ -255,7 +288,7 @@ rounds_option: Option = click.option(
 
 seconds_option: Option = click.option(
     "--seconds",
-    type=float,
+    type=_Number(float, "a number of seconds above 0, such as 20", lambda number: number > 0),
     default=20.0,
     show_default=True,
     metavar="S",
@@ -264,7 +297,7 @@ seconds_option: Option = click.option(
 
 precision_option: Option = click.option(
     "--precision",
-    type=float,
+    type=_Number(float, "a number between 0 and 1, such as 0.05", lambda number: 0 < number < 1),
     default=0.05,
     show_default=True,
     metavar="P",

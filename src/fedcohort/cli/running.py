@@ -94,9 +94,9 @@ def _note(before: "Run | None") -> str:
     if before is None:
         return ""
     if before.finished:
-        return "was finished already"
+        return "was already finished"
     last = before.last_round
-    return f"went on after round {last}" if last else ""
+    return f"resumed after round {last}" if last else ""
 
 
 @click.command()

@@ -73,7 +73,7 @@ def _trackers() -> "Iterator[list[OneLineErrors]]":
 
 
 def _all_of(watchers: "Sequence[Progress]") -> "Progress | None":
-    """One function that calls all of them; None without any."""
+    """One function that calls all watchers; None if there are none."""
     if len(watchers) < 2:
         return watchers[0] if watchers else None
 

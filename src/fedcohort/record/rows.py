@@ -22,7 +22,8 @@ class ClientRow:
 
     Attributes:
         status: admitted, declined, failed, late or diverged; ``detail`` gives the reason.
-        weight: share of the update in the new model.
+        duration: simulated time.
+        weight: the update's share of the total weight of all admitted updates.
         reports: numbers that not every client reports, such as ``q_hat``.
     """
 
@@ -70,10 +71,10 @@ class Reasons:
 
     Attributes:
         clients: ids [n].
-        selected: whether each was selected [n].
-        scores: score of each, float64 [n].
+        selected: whether each candidate was selected [n].
+        scores: score of each candidate, float64 [n].
         terms: terms of the scores, each [n].
-        strangers: ids of selected clients that were no candidates; they come last, without a score.
+        strangers: ids of selected clients that were not candidates; iterating gives them last, without a score.
     """
 
     clients: Indices
@@ -83,13 +84,13 @@ class Reasons:
     strangers: Indices
 
     def __iter__(self) -> Iterator[Reason]:
-        names, none = list(self.terms), dict[str, float]()
+        names, no_terms = list(self.terms), dict[str, float]()
         columns = [values.tolist() for values in self.terms.values()]
         each = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
-        terms = each if names else itertools.repeat(none, len(self.clients))
+        terms = each if names else itertools.repeat(no_terms, len(self.clients))
         yield from zip(self.clients.tolist(), self.selected, self.scores.tolist(), terms, strict=True)
         for client in self.strangers.tolist():
-            yield client, True, math.nan, none
+            yield client, True, math.nan, no_terms
 
 
 @dataclass

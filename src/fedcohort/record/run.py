@@ -16,15 +16,14 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.core.states import CorruptState, load_state
+from fedcohort.record.rows import Portrait
+from fedcohort.record.tables import FORMAT, client_accuracies, damaged, numbers_of
+from fedcohort.record.verification import verify_files, verify_rounds
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fedcohort.experiment import Experiment
-
-from fedcohort.record.rows import Portrait
-from fedcohort.record.tables import FORMAT, client_accuracies, damaged, numbers_of
-from fedcohort.record.verification import verify_files, verify_rounds
 
 __all__ = ["Run", "open_run"]
 
@@ -41,13 +40,18 @@ class Run:
         self.path = Path(path)
         self._database = self.path / "run.sqlite"
         if not self._database.is_file():
-            raise UsageError(f"{self.path}: not a run directory (there is no run.sqlite); `fedcohort run` creates one")
+            raise UsageError(f"{self.path}: not a run directory (there is no run.sqlite); {self._instead()}")
         meta = self._meta()
         if meta.get("format") != str(FORMAT):
             raise UsageError(
-                f"{self.path}: written in format {meta.get('format')}, this version of FedCohort reads format {FORMAT}; "
+                f"{self.path}: written in format {meta.get('format')}, but this version of FedCohort reads format {FORMAT}; "
                 "use the version that wrote it, or another --runs directory"
             )
+
+    def _instead(self) -> str:
+        """What to give in place of a path that is not a run directory."""
+        runs = sorted(self.path.glob("*/run.sqlite"))
+        return f"give one of the runs in it, such as {runs[0].parent}" if runs else "`fedcohort run` creates one"
 
     @cached_property
     def experiment(self) -> "Experiment":
@@ -95,7 +99,7 @@ class Run:
         return self.read_decisions()
 
     def read_decisions(self, *, selected_only: bool = False) -> "pd.DataFrame":
-        """The table :attr:`decisions`, or only its rows of selected clients: far fewer where a run has many candidates."""
+        """The table :attr:`decisions`; ``selected_only`` reads only selected clients, which is faster if there are many candidates."""
         import pandas as pd
 
         condition = "WHERE selected = 1 " if selected_only else ""
@@ -154,7 +158,7 @@ class Run:
         known = [str(name) for name in clients.select_dtypes("number") if name not in ("round", "client")]
         if column not in known:
             raise UsageError(
-                f"column = {column!r}: is not a number that is recorded of clients; {nearest(column, known)}"
+                f"column = {column!r}: the table of clients has no such column of numbers; {nearest(column, known)}"
             )
         arrived = clients[clients["status"].isin(("admitted", "declined"))]
         values = np.full((self.last_round, self.described.federation.clients), np.nan)
@@ -165,7 +169,7 @@ class Run:
     def wall(self) -> "pd.DataFrame":
         """Wall time of the simulator in seconds, by part of a round; ``total`` is the whole round.
 
-        ``recording`` is that of the round before, which is recorded while the clients of this round train.
+        ``recording`` is the time for recording the previous round, which happens while the clients of this round train.
         """
         return self._frame("SELECT * FROM wall ORDER BY round").set_index("round")
 
@@ -176,7 +180,7 @@ class Run:
             return int(connection.execute("SELECT COALESCE(MAX(round), 0) FROM rounds").fetchone()[0])
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
-        """The rows of an SQL query on the database, which cannot be changed this way."""
+        """The rows that an SQL query returns; the query cannot change the database."""
         with self._reading() as connection:
             return connection.execute(statement).fetchall()
 
@@ -241,7 +245,7 @@ class Run:
             connection.close()
 
     def _connected(self) -> sqlite3.Connection:
-        """A read-only connection. In a directory that cannot be written, SQLite must not try to create the index of its log."""
+        """A read-only connection. Without write permission, SQLite must not try to create the index of its write-ahead log."""
         address = f"{self._database.absolute().as_uri()}?mode=ro"
         connection = sqlite3.connect(address, uri=True, timeout=10)
         if not os.access(self.path, os.W_OK) and not Path(f"{self._database}-wal").exists():

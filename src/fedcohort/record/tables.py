@@ -32,7 +32,7 @@ SqlRow: TypeAlias = tuple[int | float | str | bytes | None, ...]
 """A row of a table, as SQLite returns it."""
 
 FORMAT = 2
-"""Version of the directory's layout."""
+"""Version of the layout of run directories."""
 
 
 TABLES = """
@@ -90,7 +90,7 @@ def file_hash(path: Path) -> str | None:
 
 
 def first_seal(connection: sqlite3.Connection) -> str:
-    """The hash that the first round is chained to: of everything that is fixed when a run is created."""
+    """The hash that the chain of seals starts from; it covers everything that is fixed when a run is created."""
     fixed = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
     fixed += connection.execute(
         "SELECT key, value FROM meta WHERE key NOT IN ('status', 'model') ORDER BY key"
@@ -112,7 +112,7 @@ def seal_of(tables: Mapping[str, list[SqlRow]], before: str) -> str:
 
 
 def as_rows(row: RoundRow) -> dict[str, list[SqlRow]]:
-    """The rows of a round by table. Numbers are converted to what SQLite will return, so that they can be hashed before."""
+    """The rows of a round by table. Numbers are those that SQLite will return, so that the seal can be computed first."""
     t = row.round
     scalars = [int(getattr(row, name)) if name in _COUNTS else _real(getattr(row, name)) for name in _SCALARS]
     tables: dict[str, list[SqlRow]] = {
@@ -159,7 +159,7 @@ def client_accuracies(connection: sqlite3.Connection) -> list[tuple[int, bytes]]
 def damaged(database: Path, error: object) -> UsageError:
     """The error for a database that cannot be trusted."""
     return UsageError(
-        f"{database}: the run's database is damaged, or it is no database ({error}); nothing was overwritten; "
+        f"{database}: the run's database is damaged, or it is not a database ({error}); nothing was overwritten; "
         "restore the file, or delete the run directory to start again"
     )
 
@@ -173,13 +173,13 @@ def _plain(value: Any) -> Any:
 
 
 def _real(value: Any) -> float | None:
-    """The same for a column of real numbers, for any type of number."""
+    """Any number for a column of type REAL: NaN and ±∞ as null."""
     number: float | None = _plain(float(value))
     return number
 
 
 def _known(value: float) -> float | None:
-    """A score as SQLite stores it: NaN as null, but ±∞ unchanged, since strategies use it for the first and the last place."""
+    """A score as SQLite stores it: NaN as null; ±∞ is kept, because strategies use it to put clients first or last."""
     return None if math.isnan(value) else float(value) + 0.0
 
 

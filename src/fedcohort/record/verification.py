@@ -11,7 +11,7 @@ __all__ = ["verify_files", "verify_rounds"]
 
 
 def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
-    """Compare the rows of every round, and the description, with their chain of hashes.
+    """Compare the rows of every round, and the description, with the chain of seals (see :data:`TABLES`).
 
     Args:
         connection: a connection to the database.
@@ -29,7 +29,7 @@ def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
     for t, expected in seals:
         seal = seal_of(sealed_rows(connection, t), seal)
         if seal != expected:
-            raise damaged(database, f"round {t} or the description is not what was recorded")
+            raise damaged(database, f"round {t} or the description differs from what was recorded")
 
 
 def verify_files(path: Path, meta: Mapping[str, str]) -> None:
@@ -57,6 +57,6 @@ def verify_files(path: Path, meta: Mapping[str, str]) -> None:
 
 def _changed(file: Path) -> UsageError:
     return UsageError(
-        f"{file}: is missing or not what was recorded; nothing was overwritten; restore the file, or delete the run directory "
-        "to start again"
+        f"{file}: is missing, or differs from what was recorded; nothing was overwritten; restore the file, or delete the run "
+        "directory to start again"
     )

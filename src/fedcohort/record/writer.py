@@ -23,7 +23,7 @@ __all__ = ["Writer", "create_run", "writing"]
 def create_run(
     path: str | Path, experiment_toml: str, meta: Mapping[str, str], files: Mapping[str, bytes] | None = None
 ) -> Run:
-    """Create a run directory, or open the run that is there.
+    """Create a run directory, or open it if it is a run already.
 
     Args:
         path: the directory.
@@ -45,7 +45,7 @@ def create_run(
 
 
 def _fill(directory: Path, experiment_toml: str, meta: Mapping[str, str], files: Mapping[str, bytes]) -> None:
-    """Write the files of a new run. The database comes last and appears at once, since it makes the directory a run."""
+    """Write the files of a new run. The database is created last, in one step, because a directory that has it counts as a run."""
     fresh = directory / f".run-{os.getpid()}.sqlite"
     fresh.unlink(missing_ok=True)
     connection = sqlite3.connect(fresh)
@@ -58,9 +58,8 @@ def _fill(directory: Path, experiment_toml: str, meta: Mapping[str, str], files:
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_bytes(content)
     (directory / "experiment.toml").write_text(experiment_toml, encoding="utf-8")
-    with suppress(
-        FileExistsError
-    ):  # another process created the run first: that one is used; a rename would replace it
+    # If another process has created the run first, its database is used; a rename would replace it.
+    with suppress(FileExistsError):
         os.link(fresh, directory / "run.sqlite")
     fresh.unlink()
 
@@ -92,7 +91,7 @@ def writing(run: Run) -> "Iterator[Writer]":
 
 
 class Writer:
-    """Writes rounds to a run directory; :func:`writing` makes it."""
+    """Writes rounds to a run directory; created by :func:`writing`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -116,7 +115,7 @@ class Writer:
                 self._connection.execute(f"DELETE FROM {table} WHERE round > ?", (last,))
 
     def save(self, round_: int, state: Mapping[str, Any]) -> Saved:
-        """Write a checkpoint. It replaces the one before when its round is recorded."""
+        """Write a checkpoint. It replaces the previous checkpoint when its round is recorded."""
         name = f"round-{round_:06d}.safetensors"
         temporary = self.path / "checkpoint" / f".{name}"
         digest = save_state(temporary, state)
@@ -161,7 +160,7 @@ class Writer:
             db.execute("UPDATE meta SET value = 'finished' WHERE key = 'status'")
 
     def close(self) -> None:
-        """Close the database, as a single file that can be read in a read-only directory, unless another process is reading it."""
+        """Close the database. Unless another process is reading it, its log is merged, so that a read-only directory can be read."""
         with suppress(sqlite3.OperationalError):
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()

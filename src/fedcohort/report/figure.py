@@ -25,7 +25,7 @@ class Panel:
     Attributes:
         chart: the chart; its data are named, not contained in it.
         title: printed above the chart; empty for none.
-        strategy: the strategy that the panel belongs to, so that readers can hide it; None where it belongs to several.
+        strategy: the strategy that the panel belongs to, so that readers can hide it; None if it belongs to several.
     """
 
     chart: Drawing
@@ -77,7 +77,7 @@ def columns(frame: "pd.DataFrame") -> dict[str, list[Any]]:
 
 
 def _seven_digits(value: float) -> float | int:
-    """The value rounded to seven digits; an int where nothing is left after the point."""
+    """The value rounded to seven digits; an int if the rounded value is a whole number."""
     rounded = float(f"{value:.7g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 

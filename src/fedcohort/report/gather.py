@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["PANELS", "POINTS", "CachedRun", "Reading", "Story", "begun", "blocks", "find_runs", "gather"]
 
 PANELS = 12
-"""At most this many strategies get a panel, in charts that draw every strategy by itself."""
+"""Largest number of panels in charts that have one panel for each strategy."""
 
 POINTS = 300
-"""At most this many points are drawn for a line; with more rounds, a point is the mean of a block of rounds."""
+"""Largest number of points of a line; with more rounds, a point is the mean of a block of rounds."""
 
 
 class CachedRun(Run):
@@ -61,7 +61,7 @@ class Reading:
 
     Attributes:
         run: the run.
-        label: label of its row, cut for charts.
+        label: label of its row, shortened for charts.
     """
 
     def __init__(self, run: Run, label: str) -> None:
@@ -167,7 +167,7 @@ class Reading:
 
     @cached_property
     def classes(self) -> list[str]:
-        """Names of the classes, cut for charts; numbers where the run has no names."""
+        """Names of the classes, shortened for charts; numbers if the run has no names."""
         number = self.class_accuracy.shape[1] or len(self.portrait.classes)
         names = self.portrait.classes or tuple(map(str, range(number)))
         return short(names, 16)
@@ -189,7 +189,7 @@ class Story:
     Attributes:
         name: name of the experiment, or of the folder.
         rows: strategies with their runs by seed, in order.
-        labels: labels of the rows, cut for charts and distinct.
+        labels: labels of the rows, shortened for charts and distinct.
         readings: the runs of each row, in the order of the seeds.
     """
 
@@ -261,7 +261,8 @@ def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings
         UsageError: a path is none of these, there is no run, or a run was changed or damaged after it was written.
     """
     runs: list[Run] = []
-    for path in list(map(Path, paths)) or [Path(folder)]:
+    given = list(map(Path, paths))
+    for path in given or [Path(folder)]:
         if (path / "run.sqlite").is_file():
             runs.append(Run(path))
         elif path.is_dir():
@@ -272,6 +273,8 @@ def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings
         elif path.is_file():
             runs += _of_experiment(path, folder, settings)
         else:
+            if not given:
+                raise UsageError(f"--runs {path}: no such folder; `fedcohort run` creates it, or give another folder")
             raise UsageError(
                 f"{path}: no such run; give run directories, a folder of run directories, or an experiment file with runs "
                 "in --runs"

@@ -18,7 +18,7 @@ def headline(story: Story) -> list[str]:
     """The result in sentences: the accuracy of a single row, or the best row and its lead over the second."""
     compared = story.comparison
     if compared is None:
-        return ["No round has been played yet. This page fills as soon as a round is finished."]
+        return ["No round has been played yet. This page shows results as soon as a round is finished."]
     if len(compared.rows) == 1:
         rounds = max(reading.num_rounds for reading in story.everything)
         return [_single(compared.table.iloc[0].to_dict(), rounds)]

@@ -1,7 +1,7 @@
 """Serve the report while runs are still going on: a small server on this machine that reads the runs' databases.
 
 The server runs in a process of its own: it does not slow the training down, and either process can be stopped and started again. The
-page asks for news by itself. The server listens on the loopback address only, and answers only requests that name this address, so
+page asks for changes by itself. The server listens on the loopback address only, and answers only requests that name this address, so
 that a web site with a name that points to 127.0.0.1 gets no data. It writes no file.
 """
 
@@ -29,7 +29,7 @@ PORT = 8765
 HOST = "127.0.0.1"
 
 NAMES = (HOST, "localhost", "[::1]")
-"""The names of this machine that a request may contain."""
+"""Host names that a request may use for this machine."""
 
 
 class Live:
@@ -160,7 +160,7 @@ class _Server(ThreadingHTTPServer):
         self.live = live
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Print nothing: it is no error if a reader closes the page during an answer."""
+        """Print nothing: a reader may close the page during an answer, which is not an error."""
 
 
 def serve(folder: str | Path, port: int | None = None, name: str | None = None) -> ThreadingHTTPServer:

@@ -28,7 +28,8 @@ def pictures(experiment: "Experiment", dataset: "Dataset", survey: "Survey", lab
 
     Args:
         experiment: the description of the federation.
-        dataset, survey: its data, and its clients.
+        dataset: its data.
+        survey: facts about its clients.
         label: label of the row, if the experiment has several.
     """
     report = survey.report

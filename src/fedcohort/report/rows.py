@@ -1,4 +1,4 @@
-"""Make the rows of the page's tables: results, fairness, cost, and how the runs can be repeated."""
+"""Make the rows of the page's tables: results, fairness, cost, and how to repeat the runs."""
 
 import json
 import math
@@ -143,7 +143,7 @@ def _verdict(low: float, high: float) -> str:
 
 
 def _unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:
-    """Sentences about what is not published in this form but our reading or design."""
+    """A sentence for each part of the experiment that is our own reading or design, not a published method."""
     ours = meta["ours"].splitlines() if "ours" in meta else experiment.ours()
     sentences = [f"{name}: our reading or design, not a published method" for name in ours]
     if (title := meta.get("algorithm", "")).endswith("(ours)"):
@@ -178,7 +178,7 @@ def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
 
 
 def _worst_clients(reading: Reading) -> float:
-    """Accuracy on the tenth of the clients with the lowest accuracy, when it was measured last; NaN if it was not."""
+    """Mean of the lowest tenth of the clients' accuracies at the last measurement; NaN if they were never measured."""
     measured = reading.client_accuracy
     last: Values = measured.iloc[-1].to_numpy(np.float64) if len(measured) else np.full(1, np.nan)
     return measures.worst_accuracy(last) if np.isfinite(last).any() else math.nan

@@ -71,15 +71,13 @@ class Ledger:
         self.model_bytes = model_bytes
         self.training_bytes = model_bytes if training_bytes is None else training_bytes
         self.rows: list[LedgerRow] = []
-        self.trained: dict[
-            int, float
-        ] = {}  # clients that trained to answer a question, and how many passes they needed
+        # clients that trained to answer a question, and how many passes they needed
+        self.trained: dict[int, float] = {}
 
     def asking(self, answer: Callable[[Question, Indices], Values]) -> Callable[[Question, Indices], Values]:
-        """``answer``, extended: it bills the cost of every question."""
+        """A function that answers like ``answer``, and bills the cost of every question."""
 
         def ask(question: Question, clients: Indices) -> Values:
-            """The answers, billed in the ledger."""
             clients = np.asarray(clients, dtype=np.int64)
             start = time.perf_counter()
             no_answers = np.zeros(0 if question.numbers == 1 else (0, question.numbers))

@@ -19,7 +19,8 @@ __all__ = ["answer"]
 def answer(game: Game, t: int, available: Indices, ledger: Ledger, question: Question, clients: Indices) -> Values:
     """The clients' answers to a question in round ``t``.
 
-    The clock knows the simulated time that clients need; a change of loss takes a trial round; the engine answers everything else.
+    The clock answers questions about simulated time. A question about a change of loss takes a trial round. The engine answers all
+    other questions.
 
     Args:
         game: the run.
@@ -36,7 +37,7 @@ def answer(game: Game, t: int, available: Indices, ledger: Ledger, question: Que
     if len(away):
         raise UsageError(
             f"{type(game.selector).__name__}.select in round {t} asks clients {away[:5].tolist()} for {question.kind}, but they are "
-            "not available; ask some of round.available"
+            "not available; ask only clients in round.available"
         )
     if isinstance(question, Speed):
         return game.clock.expected(t)[clients]
@@ -46,7 +47,7 @@ def answer(game: Game, t: int, available: Indices, ledger: Ledger, question: Que
 
 
 def _loss_change(game: Game, t: int, ledger: Ledger, question: LossChange, clients: Indices) -> Values:
-    """Play a trial round on copies of the model and the algorithm, and compare losses. Clients discard what they learned."""
+    """Play a trial round on copies of the model and the algorithm, and compare losses. Clients forget the trial round afterwards."""
     model, engine = game.model, game.engine
     algorithm = copy.copy(game.algorithm)
     algorithm.load_state_dict(copy.deepcopy(game.algorithm.state_dict()))

@@ -36,13 +36,13 @@ def decisions(cohort: Cohort) -> Reasons:
 
 
 def _order(why: Why, among: Indices) -> Indices:
-    """Sort these positions by score, the highest first, and by id where scores are equal. NaN scores sort last."""
+    """Sort these positions by score, the highest first, and by id if scores are equal. NaN scores sort last."""
     scores = why.scores[among]
     return np.lexsort((why.candidates[among], -np.where(np.isnan(scores), -np.inf, scores)))
 
 
 def _best(why: Why, count: int, by_id: Indices | None) -> Indices:
-    """The ``count`` best positions in that order, without sorting all positions."""
+    """The first ``count`` positions in the order of :func:`_order`, without sorting all positions."""
     known = why.scores > -np.inf  # false for NaN and −∞
     scored = np.count_nonzero(known)
     if scored <= count:  # fill up with candidates without a score, by id
@@ -55,7 +55,7 @@ def _best(why: Why, count: int, by_id: Indices | None) -> Indices:
 
 
 def _lowest(among: NDArray[np.bool_], by_id: Indices | None, count: int) -> Indices:
-    """The ``count`` marked positions with the lowest ids; ``by_id`` sorts all positions by id, None if they are in that order."""
+    """The ``count`` marked positions with the lowest ids; ``by_id`` sorts all positions by id; None if they are sorted already."""
     if by_id is not None:
         return by_id[among[by_id]][:count]
     length = max(2 * count, 2**12)  # search a growing part from the start: marked positions are usually found early

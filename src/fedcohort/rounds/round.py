@@ -33,15 +33,15 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
     Args:
         game: the run.
         t: round, from 1.
-        test: whether to evaluate the new model for the record before returning. These results decide nothing, and neither does
-            validation unless :attr:`Game.validates`, so a caller can also add them later (:meth:`Engine.evaluate_beside`,
-            :meth:`RoundRow.add_test`, :meth:`RoundRow.add_validation`).
+        test: whether to evaluate the new model for the record before returning. Test results never affect later rounds, and
+            validation results only if :attr:`Game.validates`, so a caller can also add them later
+            (:meth:`Engine.evaluate_beside`, :meth:`RoundRow.add_test`, :meth:`RoundRow.add_validation`).
         clients: a question about the new model to all clients, for the record only: no strategy sees the answers, and nothing is
             billed.
     """
     playing = _Playing(game, t)
     cohort = playing.select()
-    reasons = decisions(cohort)  # now: they may share the strategy's own arrays, which change later
+    reasons = decisions(cohort)  # before training, because they may share arrays that the strategy changes later
     tally = playing.train_and_aggregate(cohort)
     results = playing.evaluate(test, clients)
     playing.observe(tally, results)
@@ -49,7 +49,7 @@ def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None 
 
 
 class _Results(NamedTuple):
-    """The new model on the validation set, on the test set, and on the data of each client; None where it is not evaluated."""
+    """The new model on the validation set, on the test set, and on the data of each client; None if it was not evaluated there."""
 
     validation: Evaluation | None
     test: Evaluation | None
@@ -57,7 +57,7 @@ class _Results(NamedTuple):
 
 
 class _Playing:
-    """The steps of one round, in their order. Each adds its wall time and its cost.
+    """The steps of one round, in their order. Each step adds its wall time and its cost.
 
     Args:
         game: the run.
@@ -124,7 +124,7 @@ class _Playing:
             tally.bill_reports(outcome)
 
     def recorded(self, cohort: Cohort, reasons: Reasons, tally: Tally, results: _Results) -> RoundRow:
-        """What is recorded of the round."""
+        """The record of the round."""
         seconds = self.watch.seconds
         seconds["aggregation"] -= seconds.get("training", 0.0)
         self.ledger.training(
@@ -187,7 +187,7 @@ def _read_only(values: Values) -> Values:
 
 
 def _filled_in(updates: Iterable[Update]) -> Iterator[Update]:
-    """Let tensors that a client did not send enter the average unchanged: ``state`` has them as the client received them."""
+    """Let tensors that a client did not send enter the average as the client received them; ``state`` contains them."""
     for update in updates:
         update.sent = None
         yield update

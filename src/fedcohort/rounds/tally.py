@@ -77,7 +77,7 @@ class Tally:
             row = self.rows[self._position[update.client]]
             row.status, row.weight = "admitted", algorithm.weigh(update, members)
             self.uploads += 1
-            self.bytes_up += update.num_bytes  # declined clients learn that before they would send their model
+            self.bytes_up += update.num_bytes  # a declined client is told so before it sends its model
             largest = max(largest, row.weight)
             yield update
         if algorithm.weights in LARGE_WEIGHT_MODES and largest > 0:
@@ -90,7 +90,7 @@ class Tally:
         return ", ".join(["its update and number of samples", *more])
 
     def settle(self, changed: Mapping[int, float]) -> None:
-        """Normalize the weights, after those that the algorithm ``changed`` at the end of the round, to sum to 1."""
+        """Replace the weights that the algorithm ``changed`` at the end of the round, and normalize all weights to sum to 1."""
         for row in self.having("admitted"):
             row.weight = changed.get(row.client, row.weight)
         total = sum(row.weight for row in self.rows)
@@ -146,9 +146,8 @@ class Tally:
         report = dict(update.report)
         if self._needs & {"update_norm", "update"}:
             difference = self._difference(update)
-            if (
-                "update_norm" not in report
-            ):  # a client that sends only a part of its update reports the norm of all of it
+            # a client that sends only a part of its update reports the norm of the whole update
+            if "update_norm" not in report:
                 report["update_norm"] = float(np.linalg.norm(difference))
                 self._derived.add("update_norm")
             if "update" in self._needs:

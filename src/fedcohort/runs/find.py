@@ -13,7 +13,7 @@ __all__ = ["check_same_data", "find_run", "on_device", "run_path", "with_plan"]
 
 
 def on_device(cell: Cell) -> Cell:
-    """The cell with a device of this machine, if its device is "auto"."""
+    """The cell; if its device is "auto", with the device that this machine has."""
     if cell.experiment.engine.device != "auto":
         return cell
     from fedcohort.engines.device import pick_device
@@ -22,7 +22,7 @@ def on_device(cell: Cell) -> Cell:
 
 
 def with_plan(cell: Cell, plan: str) -> Cell:
-    """The cell with ``plan``, if its plan is "auto"."""
+    """The cell; if its plan is "auto", with ``plan``."""
     if cell.experiment.engine.plan != "auto" or plan == "auto":
         return cell
     return replace(cell, experiment=cell.experiment.with_engine(plan=plan))
@@ -57,11 +57,11 @@ def check_same_data(record: Run, fingerprint: str, experiment: Experiment) -> No
     """Refuse to resume or open a run if its data have changed since it began.
 
     Raises:
-        UsageError: the fingerprint of the data is not that in the record.
+        UsageError: the fingerprint of the data differs from the one in the record.
     """
     begun = record.meta["data"]
     if begun != fingerprint:
         raise UsageError(
-            f"{record.path}: was begun on other data than {experiment.data.name!r} now gives (fingerprint {begun[:12]}, "
-            f"now {fingerprint[:12]}); delete the directory to start again, or use another --runs directory"
+            f"{record.path}: began on data with fingerprint {begun[:12]}, but data.name = {experiment.data.name!r} now has "
+            f"fingerprint {fingerprint[:12]}; restore the data, delete the directory to start again, or use another --runs directory"
         )

@@ -73,8 +73,8 @@ class Given:
 
     def names(self) -> str:
         """The names of the objects that were given, in words; empty without objects."""
-        kinds = ("data", "model", "selector", "algorithm", "public")
-        return ", ".join(name for name in kinds if getattr(self, name) is not None)
+        names = ("data", "model", "selector", "algorithm", "public")
+        return ", ".join(name for name in names if getattr(self, name) is not None)
 
     def classes(self) -> dict[str, str]:
         """The classes of the strategy and the algorithm that were given, for the record."""
@@ -93,7 +93,7 @@ class Given:
 
 
 def _identity(given: Any) -> str:
-    """What determines the results of an object: the source of its class or function, its values, and the weights of a module."""
+    """Everything in an object that determines results: source of its class or function, values, and weights of a module."""
     if isinstance(given, partial):
         bound = [given.args, sorted(given.keywords.items())]
         return f"partial({_identity(given.func)}, {bound!r})"
@@ -107,17 +107,17 @@ def _identity(given: Any) -> str:
 
 
 def _identity_of_function(function: FunctionType) -> str:
-    """Its source, its default values, and the variables that it closes over."""
+    """The source of a function, its default values, and the variables that it closes over."""
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     inside = [_identity(value) if callable(value) else repr(value) for value in cells]
     name = f"{function.__module__}.{function.__qualname__}"
     return f"{name}:{_source(function)}:{inside}:{function.__defaults__!r}:{function.__kwdefaults__!r}"
 
 
-def _identity_of_class(kind: type) -> str:
-    """Its source and that of its base classes, except for base classes of Python and torch."""
-    written = [_source(base) for base in kind.__mro__ if not base.__module__.startswith(("builtins", "torch.", "abc"))]
-    return f"{kind.__module__}.{kind.__qualname__}:{written}"
+def _identity_of_class(cls: type) -> str:
+    """The source of a class and of its base classes, except for those of Python and torch."""
+    written = [_source(base) for base in cls.__mro__ if not base.__module__.startswith(("builtins", "torch.", "abc"))]
+    return f"{cls.__module__}.{cls.__qualname__}:{written}"
 
 
 def _digest_of_module(module: "nn.Module") -> str:
@@ -131,7 +131,7 @@ def _digest_of_module(module: "nn.Module") -> str:
 
 
 def _source(written: type | FunctionType) -> str:
-    """Hash of the source of a class or function; its name if there is no source, as in a console."""
+    """A hash of the source of a class or function; its name if the source is unknown, as in a console."""
     try:
         return hashlib.sha256(inspect.getsource(written).encode()).hexdigest()[:16]
     except (OSError, TypeError):

@@ -23,7 +23,7 @@ log = logging.getLogger("fedcohort")
 
 
 def run_cells(cells: Sequence[Cell], data_dir: str | Path | None, runs: str | Path, jobs: int) -> None:
-    """Play the runs that are not finished, ``jobs`` at a time. After an error no more runs start; it is raised when the others end."""
+    """Play the runs that are not finished, ``jobs`` at a time. After an error no run starts; it is raised when the others end."""
     records = [(cell, find_run(cell, Given(data_dir=data_dir), runs)) for cell in cells]
     missing = [cell for cell, run in records if run is None or not run.finished]
     if not missing:

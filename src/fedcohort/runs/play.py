@@ -101,10 +101,10 @@ def _restore(record: Run, game: "Game", writer: Writer) -> int:
 
 @dataclass(frozen=True)
 class _PlayedRound:
-    """A round that is not committed yet: the model is still evaluated for the record, beside the training of the next round.
+    """A round that is not committed yet, because its model is still being evaluated while the next round trains.
 
     Attributes:
-        row: what is recorded of it.
+        row: its record.
         validation, test: evaluations in progress; None if there is none.
         saved: its checkpoint, if it has one.
     """
@@ -169,7 +169,7 @@ class _Rounds:
         self.writer.finish(self.game.model)
 
     def submit(self, played: _PlayedRound) -> None:
-        """Hand over a round that has been played; the round before has been settled."""
+        """Hand over a round that has been played; the previous round must be settled."""
         self._submitted = played
 
     def settle(self, *, wait: bool = False) -> bool:
@@ -179,7 +179,7 @@ class _Rounds:
             wait: wait until it has been evaluated.
 
         Returns:
-            Whether a round is still waiting.
+            Whether the submitted round still waits for its evaluation.
         """
         played = self._submitted
         if played is not None and (wait or played.ready):
@@ -226,7 +226,7 @@ class _Rounds:
         return stopping
 
     def _question(self, t: int) -> "LocalAccuracy | None":
-        """What all clients are asked about the new model, for the record: see ``measures.clients_every``."""
+        """The question to all clients about the new model, for the record; see ``measures.clients_every``."""
         from fedcohort.selection import LocalAccuracy
 
         experiment = self.cell.experiment

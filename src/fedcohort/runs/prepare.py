@@ -15,6 +15,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment, Systems
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
+from fedcohort.runs.given import HANDED_OVER, Given
 
 if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm, ModelState
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from fedcohort.models import Model
     from fedcohort.rounds import Game
     from fedcohort.selection import Census, Selector
-from fedcohort.runs.given import HANDED_OVER, Given
 
 __all__ = ["Federated", "federate", "fingerprint_of", "load_data", "look", "model_of", "prepare"]
 
@@ -270,7 +270,7 @@ def _census(
     k: int,
     width: int,
 ) -> "Census":
-    """What the strategy is told about the federation before the first round."""
+    """The facts about the federation that the strategy receives before the first round."""
     from fedcohort.selection import Census
 
     histogram = federation.histogram() if "histogram" in selector.needs else None
@@ -287,6 +287,7 @@ def _census(
 
 
 def _portrait(federation: "Federation", clock: "Clock", rounds: int) -> Portrait:
+    """The facts about the clients for the record."""
     from fedcohort.federation.survey import portrait
 
     return Portrait(federation.classes, portrait(federation, clock, rounds))

@@ -3,7 +3,7 @@
     fedcohort run experiment.toml --track tensorboard:logs --track mlflow:http://localhost:5000
 
 Trackers are off by default, and their libraries are optional dependencies: ``pip install 'fedcohort[tensorboard]'`` or
-``'fedcohort[mlflow]'``. They get a part of the record. A resumed run continues its log.
+``'fedcohort[mlflow]'``. They receive :data:`NUMBERS`, a part of the record. A resumed run continues its log.
 """
 
 import math
@@ -63,7 +63,7 @@ class TensorBoard:
 
 
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
-"""How long MLflow waits for a server, unless environment variables are set."""
+"""How often and how long MLflow tries to reach a server, unless these environment variables are set already."""
 
 
 class MLflow:
@@ -80,7 +80,7 @@ class MLflow:
         """Log one round."""
         import time
 
-        for setting, value in PATIENCE.items():  # by default it tries for ten minutes
+        for setting, value in PATIENCE.items():  # MLflow would try for ten minutes
             os.environ.setdefault(setting, value)
         from mlflow import MlflowClient
         from mlflow.entities import Metric
@@ -122,7 +122,7 @@ TRACKERS: Mapping[str, Callable[[str], TensorBoard | MLflow]] = {"tensorboard": 
 
 
 class OneLineErrors:
-    """A tracker with errors of one line: the round is recorded already, so that the run can be resumed after the round.
+    """A tracker that reports errors in one line. The round is recorded already, so the run can be resumed after it.
 
     Args:
         text: value of ``--track``.
@@ -140,9 +140,7 @@ class OneLineErrors:
         """
         try:
             self.tracker(cell, row)
-        except (
-            Exception
-        ) as error:  # libraries raise all kinds of errors if a server is down or a folder cannot be written
+        except Exception as error:  # the libraries raise many types if a server is down or a folder cannot be written
             raise self._failed(error) from None
 
     def close(self) -> None:
@@ -165,7 +163,7 @@ class OneLineErrors:
 
 
 def tracker(text: str) -> OneLineErrors:
-    """A tracker from ``name:where``; without ``:where`` the tracker's default place is used.
+    """A tracker from ``name:where``; without ``:where``, the tracker logs to its default folder or server.
 
     Raises:
         UsageError: there is no such tracker, or its library is not installed.

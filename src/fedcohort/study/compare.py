@@ -1,4 +1,4 @@
-"""Run the rows of an experiment under all seeds, as far as they have not been run, and compare them."""
+"""Run the rows of an experiment under all seeds, except runs that exist already, and compare them."""
 
 import itertools
 import math
@@ -77,7 +77,9 @@ def _run_in_processes(
     from fedcohort.runs.jobs import run_cells
 
     if any(row.given.names() for row in rows):
-        raise UsageError(f"jobs = {jobs}: objects from Python stay in their process; use 1, or names in the experiment")
+        raise UsageError(
+            f"jobs = {jobs}: objects from Python stay in their process; use 1, or name them in the experiment"
+        )
     run_cells(experiment.cells(), given.data_dir, runs, jobs)
 
 

@@ -113,7 +113,7 @@ class Comparison:
         return pd.concat(frames, ignore_index=True)
 
     def to_json(self) -> dict[str, Any]:
-        """The table, the target and every run's result as plain values; what is unknown is None."""
+        """The table, the target and every run's result as plain values; unknown values are None."""
         summaries = [
             {str(key): plain(value) for key, value in record.items()} for record in self.table.to_dict("records")
         ]

@@ -62,7 +62,7 @@ def predict(run: Run, given: Given) -> tuple[Predictions, Predictions]:
     federated = federate(experiment, given)
     if federated.public.fingerprint != run.meta["data"]:
         raise UsageError(
-            f"{run.path}: was made on other data than {experiment.data.name!r} now gives; restore the data"
+            f"{run.path}: its data differ from those that data.name = {experiment.data.name!r} has now; restore the data"
         )
     federation, dtype = federated.federation, DTYPES[experiment.training.precision]
     module = build_module(model_of(experiment, given), federation, experiment.seed).to(dtype=dtype)
@@ -128,7 +128,9 @@ def conformal(
     """
     validation, test = predict(run, Given(data=data, model=model, data_dir=data_dir, public=public))
     if not len(validation.labels):
-        raise UsageError("data.validation = 0: there are no samples to calibrate on; run with 0.1, say")
+        raise UsageError(
+            "data.validation = 0: there are no samples to calibrate on; run the experiment with data.validation = 0.1"
+        )
     threshold = calibrate(validation.probabilities, validation.labels, alpha)
     low, high = coverage_quantiles(alpha, len(validation.labels))
     return Conformal(

@@ -118,7 +118,7 @@ def _timed(game: Game, order: Order) -> Timing:
 
 
 def _played(game: Game, rounds: int) -> tuple[float, Values]:
-    """Play rounds; the test accuracy after the last one, and the accuracy on each client's data, float64 [m]."""
+    """Play rounds, and return the test accuracy after the last round, and the accuracy on each client's data, float64 [m]."""
     accuracy, by_client = math.nan, np.full(len(game.clock.num_samples), np.nan)
     for t in range(1, rounds + 1):
         last = t == rounds
@@ -132,7 +132,7 @@ def _played(game: Game, rounds: int) -> tuple[float, Values]:
 class StepTimer:
     """Time the steps of local training: each from its start to the start of the next, the last one to the end of the client's work.
 
-    While it is entered, it replaces two methods of an algorithm by methods that also take the time.
+    Inside its ``with`` block, two methods of the algorithm are replaced by methods that also take the time.
 
     Args:
         algorithm: the algorithm.

@@ -42,7 +42,8 @@ def participants(run: Run) -> "pd.DataFrame":
     facts = run.portrait.facts
     if "counts" not in facts:
         raise UsageError(
-            f"{run.path}: has no class counts of its clients: there are too many clients, or the run was made by an early version"
+            f"{run.path}: has no class counts of its clients: the federation is too large, or the run was made by an old version; "
+            "repeat it with this version and fewer clients"
         )
     counts = np.asarray(facts["counts"], np.float64)
     clients = run.clients

@@ -128,7 +128,9 @@ class Profile:
         except (OSError, ValueError, TypeError, KeyError):
             raise UsageError(f"{path}: not a profile; `fedcohort profile --json > {path}` makes one") from None
         if not sizes or not all(size.clients for size in sizes):
-            raise UsageError(f"{path}: a profile without a batch size; `fedcohort profile --json > {path}` makes one")
+            raise UsageError(
+                f"{path}: this profile contains no measured batch size; `fedcohort profile --json > {path}` makes one"
+            )
         return profile
 
 
@@ -161,11 +163,11 @@ def profile(
             f"--batch-size {', '.join(map(str, sizes)) or 'none'}: give different sizes of at least 1, such as 8 and 16"
         )
     if rounds < 0:
-        raise UsageError(f"rounds = {rounds}: at least 0, which plays none")
+        raise UsageError(f"rounds = {rounds}: give 0, which plays no round, or more")
     if not seconds > 0:
-        raise UsageError(f"seconds = {seconds:g}: above 0, such as 20")
+        raise UsageError(f"seconds = {seconds:g}: give a number above 0, such as 20")
     if not 0 < precision < 1:
-        raise UsageError(f"precision = {precision:g}: between 0 and 1, such as 0.05")
+        raise UsageError(f"precision = {precision:g}: give a number between 0 and 1, such as 0.05")
     measured = []
     for size in sorted(sizes):
         if progress is not None:

@@ -53,7 +53,7 @@ class Result:
     diverged: int
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; what is unknown is None."""
+        """Plain values; unknown values are None."""
         return {key: plain(value) for key, value in asdict(self).items()}
 
 
@@ -84,7 +84,7 @@ def result(run: Run) -> Result:
 
 
 def plain(value: Any) -> Any:
-    """A value for JSON: numbers of Python, paths as strings, and None for what is unknown."""
+    """A value for JSON: numbers of Python, paths as strings, and None for unknown values."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Path):

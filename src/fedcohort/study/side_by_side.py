@@ -44,7 +44,7 @@ def side_by_side(runs: Iterable[Run]) -> tuple[Row, ...]:
         before = by_row.setdefault((meta["label"], meta["row"]), {}).setdefault(seed, run)
         if before is not run:
             raise UsageError(
-                f"{run.path}: the same run as {before.path}, {meta['label']!r} under seed {seed}; give one"
+                f"{run.path}: the same run as {before.path}, {meta['label']!r} under seed {seed}; give only one of them"
             )
     if not by_row:
         raise UsageError("no run directories to compare; give at least one")

@@ -77,7 +77,7 @@ class Summary:
 def summary(run: Run, target: float | None = None) -> Summary:
     """Summarize a run from its record; see :meth:`fedcohort.Run.summary`."""
     if target is not None and not 0 < target <= 1:
-        raise UsageError(f"target = {target}: is a test accuracy, above 0 and at most 1, such as 0.8")
+        raise UsageError(f"target = {target}: give a test accuracy above 0 and at most 1, such as 0.8")
     measured = Measured(run)
     if target is None:
         target = measured.experiment.measures.target_accuracy or level_below(measured.best_accuracy)

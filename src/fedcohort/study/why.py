@@ -69,13 +69,13 @@ class Asked:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The decision of one round, or what it means for one client.
+    """The decision of one round, or its explanation for one client.
 
     Attributes:
         label: label and seed of the run.
         strategy: the strategy, k, and the parameters that differ from their defaults.
         round, rounds: the round, and the number of rounds.
-        note: the kind of decision, and the effects of shared rules.
+        note: the kind of decision, and the effects of rules that all strategies share.
         available, selected, trained, admitted: numbers of clients.
         round_time: simulated duration.
         candidates: the selected clients first, then the candidates with the best scores.
@@ -112,8 +112,9 @@ class Explanation:
         compared = len(self.candidates)
         most = f"at least {compared:,}" if compared >= KEPT else f"{compared:,}"
         lines.append(
-            f"Of {self.available:,} available clients {most} were compared and {self.selected:,} selected; {self.trained:,} trained, "
-            f"{self.admitted:,} entered the model. The round took {number(self.round_time)} of simulated time."
+            f"Of {self.available:,} available clients, {most} were compared and {self.selected:,} were selected; "
+            f"{self.trained:,} trained, and {self.admitted:,} were admitted. "
+            f"The round took {number(self.round_time)} of simulated time."
         )
         if self.client is None:
             return lines
@@ -124,16 +125,17 @@ class Explanation:
         """Sentences about the client; None if it was not compared."""
         client = f"Client {self.client}"
         if candidate is None:
+            compared = len(self.candidates)
             return [
-                f"{client} was available in round {self.round}, but not among the {len(self.candidates):,} that were compared.",
+                f"{client} was available in round {self.round}, but was not one of the {compared:,} clients that were compared.",
                 self._history(),
             ]
         decision = "selected" if candidate.selected else "not selected"
-        sentences = [f"{client} was {decision} in round {self.round}: {_made_of(candidate)}."]
+        sentences = [f"{client} was {decision} in round {self.round}: {_score_in_words(candidate)}."]
         if math.isfinite(candidate.rank) and len(self.candidates) > 1:
             sentences[0] += " " + self._standing(candidate)
         if candidate.selected:
-            sentences.append(_became(candidate))
+            sentences.append(_outcome_in_words(candidate))
         return [*sentences, self._history()]
 
     def _standing(self, candidate: Candidate) -> str:
@@ -153,14 +155,14 @@ class Explanation:
     def _history(self) -> str:
         """The earlier rounds in which the client was selected."""
         if not self.earlier:
-            return "It had not been selected before." if self.round > 1 else "It was the first round."
+            return "It was not selected in an earlier round." if self.round > 1 else "This was the first round."
         last = ", ".join(map(str, self.earlier[-5:]))
         more = "…, " if len(self.earlier) > 5 else ""
-        return f"It had been selected in {len(self.earlier):,} of {self.round - 1:,} rounds before: {more}{last}."
+        return f"It was selected in {len(self.earlier):,} of the {self.round - 1:,} earlier rounds: {more}{last}."
 
 
 def explain(run: Run, round: int, client: int | None = None) -> Explanation:
-    """Explain the decision of a round, or what it means for one client.
+    """Explain the decision of a round, for the whole round or for one client.
 
     Args:
         run: the run.
@@ -206,7 +208,7 @@ def _check_client(run: Run, row: Mapping[str, Any], client: int, compared: Seque
     """Refuse a client that does not exist or was not available; ``row`` is the row of the round, ``compared`` are all candidates."""
     m = len(run.portrait.facts.get("samples", ())) or run.experiment.federation.clients  # 1 if all data are pooled
     if not 0 <= client < m:
-        valid = f"they are numbered 0 to {m - 1}" if m > 1 else "its only one is 0"
+        valid = f"clients are numbered 0 to {m - 1}" if m > 1 else "its only client is 0"
         raise UsageError(f"--client {client}: the federation has no such client; {valid}")
     if client in compared or _was_available(run, row["round"], client):
         return
@@ -273,8 +275,8 @@ def _strategy(run: Run) -> str:
     return f"{selection.name}({', '.join(f'{name} = {text}' for name, text in texts.items())})"
 
 
-def _made_of(candidate: Candidate) -> str:
-    """The score and its terms; as a sum, product or quotient of the first terms if it is one."""
+def _score_in_words(candidate: Candidate) -> str:
+    """The score and its terms, written as a formula if the score is a sum, product or quotient of the first terms."""
     terms = {name: value for name, value in candidate.terms.items() if not math.isnan(value)}
     if math.isnan(candidate.score):
         return "it has no score" + (f" ({_list(terms)})" if terms else "")
@@ -317,7 +319,7 @@ def _list(values: Mapping[str, float]) -> str:
 _ALWAYS_REPORTED = ("num_samples", "steps", "duration", "weight", "loss", "accuracy")
 
 
-def _became(candidate: Candidate) -> str:
+def _outcome_in_words(candidate: Candidate) -> str:
     """What happened to a selected client, in words."""
     outcome = candidate.outcome
     worked = f"It trained for {outcome.get('steps', 0):,.0f} steps on {outcome.get('num_samples', 0):,.0f} samples"

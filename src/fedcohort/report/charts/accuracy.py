@@ -68,7 +68,7 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     note = seeds_note(story, band=has_band(over_rounds))
     if longest > POINTS:
         note += f" Each point over rounds is the mean of {-(-longest // POINTS)} rounds."
-    note += " Over time and bytes, a point is the accuracy reached by then, and a line ends where its first seed ends."
+    note += " Over time and bytes, a point is the latest accuracy at that time or size, and a line ends with its shortest seed."
     return Figure("accuracy", "Test accuracy", note, views, data)
 
 

@@ -14,14 +14,14 @@ from fedcohort.report.look import Look
 __all__ = ["class_counts", "class_shares"]
 
 SLICES = 9
-"""At most this many classes have a color of their own; the others share one."""
+"""Largest number of classes with a color of their own; all others share a color."""
 
 PIES = 24
-"""Federations of up to this many clients can be shown as pies."""
+"""Largest number of clients that can be shown as pies."""
 
 
 def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
-    """How many samples of each class each client has: samples, or share of the client's samples, as shades."""
+    """The number of samples of each class of each client, or its share of the client's samples, as shades."""
     counts = clients.facts.get("counts")
     if counts is None:
         return None

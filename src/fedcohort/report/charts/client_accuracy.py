@@ -32,11 +32,11 @@ __all__ = ["class_accuracy", "client_accuracy"]
 Rows = Sequence[tuple[str, Sequence[Reading]]]
 
 SINGLE = 400
-"""Up to this many single clients, over all strategies and seeds, are drawn below the quantiles."""
+"""Largest number of single clients, over all strategies and seeds, that are drawn below the quantiles."""
 
 
 def client_accuracy(story: Story, look: Look) -> list[Figure]:
-    """Accuracy on clients' own data: worst tenth and mean over rounds, and the distribution when it was measured last."""
+    """Accuracy on clients' own data: worst tenth and mean over rounds, and the distribution at the last measurement."""
     rows = [
         (label, [reading for reading in readings if len(reading.client_accuracy)]) for label, readings in story.played
     ]
@@ -100,7 +100,7 @@ def _distribution(rows: Rows, labels: list[str], look: Look) -> Figure:
         22 * len(rows),
     )
     note = (
-        "When the accuracy of clients was measured last. Bar: the middle half of the clients. Line: 10% to 90% of the "
+        "The last measured accuracy of each client. Bar: the middle half of the clients. Line: 10% to 90% of the "
         "clients. Notch: median."
     )
     note += " Short lines below: single clients, all seeds." if "clients_last" in data else ""

@@ -25,8 +25,8 @@ class Clients:
     """What is known about the clients.
 
     Attributes:
-        seed: seed of the federation; every seed draws its own.
-        classes: names of the classes, cut for charts.
+        seed: seed of the federation; each seed gives a different federation.
+        classes: names of the classes, shortened for charts.
         facts: arrays by name, as in :class:`fedcohort.record.rows.Portrait`.
         whole: whether all clients are known, and not only those that were selected.
         deadline: simulated time after which the server stops waiting; None if it waits for all clients.
@@ -73,8 +73,8 @@ def sample_note(clients: Clients, drawn: Indices) -> str:
     if len(drawn) == clients.number:
         return ""
     return (
-        f" The chart shows {len(drawn)} of {words.count(clients.number)} clients: ordered by size, at even intervals, from the "
-        "smallest to the largest."
+        f" The chart shows {len(drawn)} of {words.count(clients.number)} clients, taken at even intervals in order of size, "
+        "with the smallest and the largest."
     )
 
 

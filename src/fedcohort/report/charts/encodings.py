@@ -67,7 +67,7 @@ def strategy_axis(labels: Sequence[str], look: Look) -> alt.Y:
 
 
 def marks(number: int, most: int = 7) -> list[int]:
-    """At most about ``most`` evenly spaced whole numbers below ``number``: labels of axes that run downwards, where Vega has none."""
+    """At most about ``most`` evenly spaced whole numbers below ``number``: labels of axes that run downwards."""
     step = next(s for s in (k * 10**e for e in range(9) for k in (1, 2, 5)) if number / s <= most)
     return list(range(0, number, step))
 

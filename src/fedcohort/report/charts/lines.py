@@ -120,7 +120,7 @@ class _Lines:
         return [*layers, line.add_params(_zoom()) if self.look.page else line]
 
     def points(self, *, always: bool) -> Drawing:
-        """Points with tooltips: on the page, the one near the pointer; all of them where lines are too short to be seen."""
+        """Points with tooltips. The page shows the one near the pointer, or all if lines are too short to be seen (``always``)."""
         size = 46 if self.look.page else 22
         points = self.base.mark_point(size=size, opacity=1).encode(
             self.x, self.y("mean"), self.color, tooltip=self._tooltip()

@@ -15,7 +15,7 @@ from fedcohort.report.look import Look
 __all__ = ["fairness", "participation"]
 
 DRAWS = 4_000_000
-"""The band of uniform chance is simulated with up to this many draws × rounds × clients."""
+"""Limit of draws × rounds × clients of the simulation that gives the band of uniform chance."""
 
 
 def fairness(story: Story, look: Look) -> Figure | None:
@@ -47,7 +47,7 @@ def _jain(reading: Reading) -> Values:
 def _jain_chance(m: int, k: int, n: int) -> pd.DataFrame:
     """Mean and 5% to 95% quantiles of Jain's index after each of n rounds, if k of m clients are selected uniformly.
 
-    Where a simulation would take too long, only the mean is given: 1/(1 + (m − k)/(kt)) after t rounds.
+    If a simulation would take too long, only the mean is given: 1/(1 + (m − k)/(kt)) after t rounds.
     """
     k, t = min(k, m), np.arange(1.0, n + 1)
     mean = 1 / (1 + (m - k) / (k * t))

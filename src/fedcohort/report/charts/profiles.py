@@ -53,7 +53,7 @@ def profiles(profile: "Profile", look: Look) -> list[Figure]:
             View("test set", [Panel(_bars("accuracy", "test accuracy", ".0%", order, look))]),
             View("clients", [Panel(on_clients)]),
         ]
-        note = f"After {profile.rounds} rounds with each batch size."
+        note = f"After {profile.rounds} round{'s' * (profile.rounds > 1)} with each batch size."
         figures.append(_half("profile-accuracy", "Accuracy", note, views, frame))
     figures.append(_clients(profile, order, look))
     return figures

@@ -44,7 +44,7 @@ def selections(story: Story, look: Look) -> Figure | None:
 def _legend(frame: pd.DataFrame, many: bool) -> str:
     """Sentences about what the marks mean."""
     if many:
-        return "Bars: number of clients that were selected so many times. Dashed line: uniform chance."
+        return "Bars: number of clients by how often they were selected. Dashed line: uniform chance."
     text = "Gray: the range that contains 90% of the clients under uniform chance. Dashed line: the mean."
     if (frame["used"] < frame["times"]).any():
         text += " Pale part of a bar: rounds in which the client's update did not enter the model."
@@ -82,7 +82,7 @@ class _Chance:
         self.mean = self.rounds * share
 
     def quantile(self, level: float) -> int:
-        """Smallest number of times with at least ``level`` of the probability up to it."""
+        """The smallest number of times with a cumulative probability of at least ``level``."""
         return min(int(np.searchsorted(self.law.cumsum(), level)), self.rounds)
 
 

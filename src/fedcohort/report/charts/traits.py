@@ -22,7 +22,7 @@ CURVE = 200
 this many clients, in order, with the first and the last."""
 
 WHOLE: dict[str, Any] = {"labelExpr": "datum.value % 1 ? '' : format(datum.value, '~s')"}
-"""Settings of axes that count things: no label between two whole numbers."""
+"""Settings of axes of counts: labels at whole numbers only."""
 
 HEIGHT = 200
 
@@ -125,7 +125,7 @@ def presence(clients: Clients, look: Look) -> Figure | None:
         return None
     bars = _Bars("presence", "share of rounds", "ordered by availability", {"presence": available}, ".0%", "share")
     chart, frame, about = bars.draw(clients, available, look)
-    note = f"Share of the first rounds in which the client is available.{about}"
+    note = f"Share of rounds in which the client is available, counted from the first round.{about}"
     view = View("presence", [Panel(sized(chart, look, HEIGHT, paper_height(HEIGHT)))])
     return Figure("presence", "Availability", note, [view], {"presence": frame}, wide=False)
 

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
+from fedcohort.core import words
+from fedcohort.core.words import count, duration, index, interval, percent, signed, size, spread
+from fedcohort.report.terminal.tables import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
+
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
     from fedcohort.study.coverage import Conformal
     from fedcohort.study.results import Result
     from fedcohort.study.summary import Summary
-from fedcohort.core import words
-from fedcohort.core.words import count, duration, index, interval, percent, signed, size, spread
-from fedcohort.report.terminal.tables import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 
 __all__ = ["comparison", "results", "summaries"]
 
@@ -205,7 +206,7 @@ def summaries(
             column += [count(conformal.sets.size, 2), percent(conformal.sets.empty)]
     columns = [Column("measure", heads, left=True)]
     for i, (name, column) in enumerate(zip(names, cells, strict=True)):
-        columns.append(Column(name, column, len(cells) - i if i else None))
+        columns.append(Column(name, column, len(cells) - i if i else None, widest=label_width(width)))
     table, hidden = fitting_table(columns, width)
     return Group(
         table,

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from fedcohort.study.why import Explanation
 from fedcohort.core.words import count, number, percent, size
 from fedcohort.report.terminal.federations import SHOWN_CLIENTS
 from fedcohort.report.terminal.tables import WIDE, Column, about_hidden, dimmed, fitting_table
+
+if TYPE_CHECKING:
+    from fedcohort.study.why import Explanation
 
 __all__ = ["explanation"]
 

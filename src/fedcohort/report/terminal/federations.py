@@ -9,11 +9,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from fedcohort.experiment import Choice, Experiment
-    from fedcohort.federation.datasets import Dataset
-    from fedcohort.federation.partition import PartitionReport
-    from fedcohort.federation.survey import Survey
 from fedcohort.core.words import count, number, setting, share
 from fedcohort.report.terminal.tables import (
     WIDE,
@@ -26,10 +21,16 @@ from fedcohort.report.terminal.tables import (
     plain_table,
 )
 
+if TYPE_CHECKING:
+    from fedcohort.experiment import Choice, Experiment
+    from fedcohort.federation.datasets import Dataset
+    from fedcohort.federation.partition import PartitionReport
+    from fedcohort.federation.survey import Survey
+
 __all__ = ["SHOWN_CLIENTS", "federation_facts", "known_data", "partition"]
 
 SHOWN_CLIENTS = 30
-"""At most this many clients are shown one by one."""
+"""Largest number of clients that are listed one by one."""
 
 
 def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width: int = WIDE) -> Group:
@@ -117,7 +118,7 @@ def _systems(experiment: "Experiment", survey: "Survey") -> Iterator[str]:
 
 
 def _waiting(experiment: "Experiment", survey: "Survey") -> Iterator[tuple[str, str, str]]:
-    """Which clients fail, and how long the server waits: for each setting its name, what separates it in a sentence, and a text."""
+    """Which clients fail, and how long the server waits: for each setting its name, the separator after it, and a text."""
     systems = experiment.systems
     if systems.dropout:
         yield "Dropout", ": ", f"a selected client fails with probability {setting(systems.dropout)}"
@@ -171,7 +172,7 @@ def _matrix(data: "Dataset", survey: "Survey", shown: int, width: int) -> tuple[
 
 
 def _traits(survey: "Survey", shown: int) -> list[Column]:
-    """Columns for what makes clients differ besides their classes; only those in which clients differ."""
+    """Columns for time, and for other traits in which clients differ."""
     columns = [Column("time", [*(count(float(value)) for value in survey.time[:shown]), ""], 3)]
     if survey.wrong_labels.any():
         columns.append(Column("wrong\nlabels", [*map(share, survey.wrong_labels[:shown]), ""], 5))

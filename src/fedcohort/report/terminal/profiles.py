@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from fedcohort.study.profiling import Profile, Recommendation
 from fedcohort.core.words import count, number, percent, share, size
 from fedcohort.report.terminal.tables import WIDE, Column, about_hidden, dimmed, fitting_table
+
+if TYPE_CHECKING:
+    from fedcohort.study.profiling import Profile, Recommendation
 
 __all__ = ["profile"]
 
@@ -39,7 +40,7 @@ def profile(measured: "Profile", width: int = WIDE) -> Group:
         *map(_recommended, measured.recommendations), "",
         *dimmed(
             f"Memory: {'allocated on the device' if sizes[0].where == 'device' else 'resident in a fresh process'}.",
-            f"Accuracies are in %, after {measured.rounds} rounds." if measured.rounds else "",
+            f"Accuracies are in %, after {measured.rounds} round{'s' * (measured.rounds > 1)}." if measured.rounds else "",
             _about_loose(loose),
             about_hidden(hidden),
         ),

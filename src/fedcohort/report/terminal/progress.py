@@ -11,11 +11,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+from fedcohort.core.words import clock, count, share
+
 if TYPE_CHECKING:
     from fedcohort.experiment import Cell
     from fedcohort.record import RoundRow
     from fedcohort.runs.play import Progress as Callback
-from fedcohort.core.words import clock, count, share
 
 __all__ = ["watching"]
 
@@ -81,6 +82,11 @@ class _Step(NamedTuple):
     seconds_left: float
 
 
+def _time_left(step: _Step) -> str:
+    """The estimated time left, in words; empty as long as it is unknown."""
+    return f"{clock(step.seconds_left)} left" if math.isfinite(step.seconds_left) else ""
+
+
 class _Bar:
     """Shows progress as a bar on a terminal."""
 
@@ -97,7 +103,7 @@ class _Bar:
             f"round {row.round}/{cell.experiment.rounds}",
             f"test {share(step.accuracy, 1)}",
             f"sim. time {count(row.simulated_time)}" if wide else f"sim {count(row.simulated_time)}",
-            f"{clock(step.seconds_left)} left",
+            *([_time_left(step)] if _time_left(step) else []),
         ]
         if wide and self._course.runs > 1:
             facts.insert(0, f"run {step.run}/{self._course.runs}")
@@ -117,9 +123,10 @@ class _Lines:
         step, rounds = self._course.step(cell, row), cell.experiment.rounds
         if row.round % math.ceil(rounds / self._per_run) and row.round != rounds:
             return
+        left = _time_left(step)
         print(
             f"[{step.run}/{self._course.runs}] {cell.label}, seed {cell.seed}: round {row.round} of {rounds}, test accuracy "
-            f"{share(step.accuracy, 1)}, simulated time {count(row.simulated_time)}, {clock(step.seconds_left)} left",
+            f"{share(step.accuracy, 1)}, simulated time {count(row.simulated_time)}" + (f", {left}" if left else ""),
             file=sys.stderr,
             flush=True,
         )
