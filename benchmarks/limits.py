@@ -29,9 +29,9 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 from works import Work
 
-from fedcohort.training.products import quick_products
-from fedcohort.training.program import program_of
-from fedcohort.training.rewriting import relu_last
+from fedcohort.training.matrix_products import quick_products
+from fedcohort.training.network_rewriting import relu_last
+from fedcohort.training.plain_network import program_of
 
 
 def operations(net: str, images: torch.Tensor) -> float:

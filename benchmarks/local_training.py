@@ -4,7 +4,7 @@
 
 The workload is a round of 4 clients with the same number of samples in the size of CIFAR-10 (random pixels; the arithmetic is the
 same), ``cnn_a``, SGD with momentum, one epoch. The plans take turns. Each is also measured without the network's program
-(``fedcohort.training.program``), so that autograd computes the gradients. The results are medians over rounds. ``--busy`` keeps
+(``fedcohort.training.plain_network``), so that autograd computes the gradients. The results are medians over rounds. ``--busy`` keeps
 one core busy with another process.
 """
 
@@ -23,8 +23,8 @@ import torch
 from torch import nn
 
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
-from fedcohort.engines.local import LocalEngine, build_module
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.engines.local_engine import LocalEngine, build_module
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
@@ -74,7 +74,7 @@ def engine(fed: Federation, batch: int, workers: int, program: bool = True) -> C
     """A round of the local engine. Unless ``program`` is set, autograd computes the gradients."""
     training = Training(batch_size=batch, lr=0.01)
     algorithm = FedAvg()
-    with nullcontext() if program else mock.patch("fedcohort.training.setup.program_of", return_value=None):
+    with nullcontext() if program else mock.patch("fedcohort.training.local_setup.program_of", return_value=None):
         local = LocalEngine(fed, CnnA(), training, algorithm, 0, workers)
     model = local.initial_model()
     cohort = Cohort(np.arange(CLIENTS))

@@ -15,9 +15,9 @@ from works import Work
 
 from fedcohort.algorithms import Members
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.threads import one_thread
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.engines.plans import choose_plan
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import as_model

@@ -99,11 +99,11 @@ def one_growth(clients: int, strategy: str, rounds: int) -> Any:
     import numpy as np
     import torch
 
-    from fedcohort.engines.local import LocalEngine
+    from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.federation.federation import Federation, Samples
     from fedcohort.federation.systems import Clock
     from fedcohort.models import as_model
-    from fedcohort.rounds import Game, play_round
+    from fedcohort.rounds import RunState, play_round
     from fedcohort.rounds.ledger import num_bytes
     from fedcohort.selection import Census
 
@@ -122,12 +122,12 @@ def one_growth(clients: int, strategy: str, rounds: int) -> Any:
     laws = systems.latency.build(), systems.availability.build(), systems.network.build()
     clock = Clock(federation.num_samples, 0, *laws, rounds=rounds, model_bytes=num_bytes([first]), epochs=1)
     selector.setup(Census(federation.num_samples, 10, 100, None, clock.epochs))
-    game = Game(0, 100, clock, selector, algorithm, engine, first)
+    run_state = RunState(0, 100, clock, selector, algorithm, engine, first)
     ready = time.perf_counter() - begin
     seconds, beside = [], []
     for t in range(1, rounds + 1):
         begin = time.perf_counter()
-        row = play_round(game, t, test=False)
+        row = play_round(run_state, t, test=False)
         seconds.append(time.perf_counter() - begin)
         beside.append(seconds[-1] - row.wall.get("training", 0.0))
     engine.close()
@@ -140,8 +140,8 @@ def one_growth(clients: int, strategy: str, rounds: int) -> Any:
 def one_million(clients: int) -> Any:
     """The time from arrays to a run that can start, with one sample for each client."""
     from fedcohort.experiment import Cell
-    from fedcohort.runs.given import Given
-    from fedcohort.runs.prepare import prepare
+    from fedcohort.runs.given_objects import Given
+    from fedcohort.runs.prepare_run import prepare
 
     given = Given(data=data((1, 28, 28), clients))
     experiment = Cell("", 0, described("W2", clients, 100)).experiment
@@ -162,17 +162,17 @@ def one_question(name: str, clients: int) -> Any:
     import torch
     from torch.nn import functional
 
-    from fedcohort.engines.local import LocalEngine, build_module
+    from fedcohort.engines.local_engine import LocalEngine, build_module
     from fedcohort.experiment import Cell
     from fedcohort.models import as_model
-    from fedcohort.runs.given import Given
-    from fedcohort.runs.prepare import prepare
+    from fedcohort.runs.given_objects import Given
+    from fedcohort.runs.prepare_run import prepare
     from fedcohort.selection import LocalLoss
 
     shape = (1, 28, 28) if name == "W2" else (3, 32, 32)
     experiment = described(name, clients, 10, engine={"workers": 1})
-    with prepare(Cell("", 0, experiment.single(0)).experiment, Given(data=data(shape, 50 * clients))) as (game, _):
-        engine, asked = game.engine, np.arange(clients)
+    with prepare(Cell("", 0, experiment.single(0)).experiment, Given(data=data(shape, 50 * clients))) as (run_state, _):
+        engine, asked = run_state.engine, np.arange(clients)
         assert isinstance(engine, LocalEngine)
         federation, trainer = engine.federation, engine._trainers.get()
         engine._trainers.put(trainer)
@@ -189,9 +189,9 @@ def one_question(name: str, clients: int) -> Any:
 
         for _ in range(8):
             for what, work in (
-                ("asked", lambda: engine.answer(game.model, 1, LocalLoss(), asked)),
+                ("asked", lambda: engine.answer(run_state.model, 1, LocalLoss(), asked)),
                 ("stream", lambda: stream(plain)),
-                ("own_stream", lambda: stream(trainer.show(game.model))),
+                ("own_stream", lambda: stream(trainer.show(run_state.model))),
             ):
                 begin = time.perf_counter()
                 work()
@@ -220,9 +220,9 @@ def one_share(name: str, clients: int, k: int, samples: int, rounds: int, tested
     together with the mean. This counts as training. ``last_product`` is its share of the time, as far as no client was being
     trained."""
     import fedcohort
-    from fedcohort.training.descent import Models
-    from fedcohort.training.local import Trainer
+    from fedcohort.training.fused_descent import Models
     from fedcohort.training.stack import Stack
+    from fedcohort.training.trainer import Trainer
 
     at_work: list[tuple[float, float]] = []
     last: list[tuple[float, float]] = []
@@ -289,7 +289,11 @@ def start(args: argparse.Namespace) -> Any:
     """Seconds until a first round can start."""
     million = alone("one_million", 10**5 if args.quick else 10**6)
     import_time = timed(
-        [sys.executable, "-c", "import fedcohort.runs.play, fedcohort.runs.prepare, fedcohort.engines.local, pandas"]
+        [
+            sys.executable,
+            "-c",
+            "import fedcohort.runs.play_run, fedcohort.runs.prepare_run, fedcohort.engines.local_engine, pandas",
+        ]
     )
     with tempfile.TemporaryDirectory() as folder:
         command = [
@@ -332,15 +336,15 @@ def one_memory(plan: str, k: int) -> Any:
     """One round of a perceptron of 45 MB; clients have two samples and take one step each."""
     from fedcohort.experiment import Cell
     from fedcohort.rounds import play_round
-    from fedcohort.runs.given import Given
-    from fedcohort.runs.prepare import prepare
+    from fedcohort.runs.given_objects import Given
+    from fedcohort.runs.prepare_run import prepare
 
     values: dict[str, Any] = {"model": {"name": "mlp", "hidden": 14_100}, "engine": {"plan": plan}, "rounds": 1}
     experiment = described("W2", 1000, k, **values)
-    with prepare(Cell("", 0, experiment.single(0)).experiment, Given(data=data((1, 28, 28), 2000))) as (game, _):
+    with prepare(Cell("", 0, experiment.single(0)).experiment, Given(data=data((1, 28, 28), 2000))) as (run_state, _):
         before = resident()
-        play_round(game, 1, test=False)
-        size = sum(value.nbytes for value in game.model.values()) / 2**20
+        play_round(run_state, 1, test=False)
+        size = sum(value.nbytes for value in run_state.model.values()) / 2**20
     return {"plan": plan, "k": k, "model_mb": size, "peak_above_gb": peak() - before, "peak_gb": peak()}
 
 
@@ -353,14 +357,14 @@ def one_leak(rounds: int) -> Any:
     """Rounds of W2 with stacks."""
     from fedcohort.experiment import Cell
     from fedcohort.rounds import play_round
-    from fedcohort.runs.given import Given
-    from fedcohort.runs.prepare import prepare
+    from fedcohort.runs.given_objects import Given
+    from fedcohort.runs.prepare_run import prepare
 
     experiment = described("W2", 1000, 100, engine={"plan": "stacked"}, rounds=rounds)
     seen = {}
-    with prepare(Cell("", 0, experiment.single(0)).experiment, Given(data=data((1, 28, 28), 60_000))) as (game, _):
+    with prepare(Cell("", 0, experiment.single(0)).experiment, Given(data=data((1, 28, 28), 60_000))) as (run_state, _):
         for t in range(1, rounds + 1):
-            play_round(game, t, test=False)
+            play_round(run_state, t, test=False)
             if t in (rounds // 5, rounds):
                 seen[t] = resident()
     first, last = seen.values()

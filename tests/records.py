@@ -8,7 +8,7 @@ from typing import Any
 
 import fedcohort
 from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, create_run, writing
-from fedcohort.record.tables import first_seal, seal_of, sealed_rows
+from fedcohort.record.database import first_seal, seal_of, sealed_rows
 from tests.experiments import small
 
 __all__ = ["exchange", "played", "seal_again", "written"]

@@ -13,9 +13,9 @@ from torch import nn
 
 from fedcohort.algorithms import Members
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment import Experiment
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from fedcohort import record
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.federation.datasets import Dataset
-from fedcohort.runs.given import Given, PublicSamples
-from fedcohort.runs.play import Progress, run_cell
+from fedcohort.runs.given_objects import Given, PublicSamples
+from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study import compare as comparing
 from fedcohort.study import comparison
 

@@ -681,7 +681,7 @@ def test_unfinished_runs_are_not_compared(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedcohort.runs import play
+    from fedcohort.runs import play_run as play
 
     def interrupted(*_: Any, **__: Any) -> None:
         raise play.Interrupted("stopped after round 1 of 2; the same command resumes it")
@@ -693,7 +693,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path: Path, monkeypatch:
 
 
 def test_our_own_errors_keep_their_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedcohort.runs import play
+    from fedcohort.runs import play_run as play
 
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError

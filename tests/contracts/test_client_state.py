@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedcohort.algorithms import Algorithm, Members, ModelState, Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.testing.base import ControlVariates
 from tests.problems import PartOfProblem
 

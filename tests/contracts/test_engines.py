@@ -13,22 +13,22 @@ import pytest
 
 from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.states import pack, unpack
 from fedcohort.engines.base import ClientError, Later
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Logistic
 from fedcohort.record import RoundRow
-from fedcohort.rounds import Game, play_round
-from fedcohort.runs.given import Given
+from fedcohort.rounds import RunState, play_round
+from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Cohort, Question
 from fedcohort.testing import check_engine
 from fedcohort.testing.base import BROKEN, HEALTHY, ControlVariates, bits, small_federation
 from fedcohort.training.forward import Evaluation
 from tests.engines.process_engine import Pool, ProcessEngine
 from tests.experiments import small
-from tests.games import a_game
+from tests.run_states import a_run_state
 from tests.training.test_chance import Chancy
 
 SELECTIONS: list[dict[str, Any]] = [
@@ -169,22 +169,28 @@ def test_the_check_reports_the_broken_rule(engine: type[LocalEngine], complaint:
 
 
 @contextmanager
-def game_on(pool: Pool | None, algorithm: Algorithm | None = None, **values: Any) -> Iterator[Game]:
+def game_on(pool: Pool | None, algorithm: Algorithm | None = None, **values: Any) -> Iterator[RunState]:
     """The small experiment on the process engine, or on the local one."""
-    with a_game(Given(algorithm=algorithm), **values) as game:
+    with a_run_state(Given(algorithm=algorithm), **values) as run_state:
         if pool is None:
-            yield game
+            yield run_state
             return
-        experiment, local = small(**values), game.engine
+        experiment, local = small(**values), run_state.engine
         assert isinstance(local, LocalEngine)
         engine = ProcessEngine(
-            local.federation, experiment.model.build(), experiment.training, game.algorithm, game.seed, 2, pool=pool
+            local.federation,
+            experiment.model.build(),
+            experiment.training,
+            run_state.algorithm,
+            run_state.seed,
+            2,
+            pool=pool,
         )
         with closing(engine):
-            game.engine = engine
-            game.model = engine.initial_model()
-            yield game
-            game.engine = local
+            run_state.engine = engine
+            run_state.model = engine.initial_model()
+            yield run_state
+            run_state.engine = local
 
 
 def without_wall_times(row: RoundRow) -> str:
@@ -193,8 +199,8 @@ def without_wall_times(row: RoundRow) -> str:
     return repr(dataclasses.replace(row, wall={}, ledger=ledger))
 
 
-def play_rounds(game: Game, rounds: range) -> list[RoundRow]:
-    return [play_round(game, t, test=t % 2 == 0) for t in rounds]
+def play_rounds(run_state: RunState, rounds: range) -> list[RoundRow]:
+    return [play_round(run_state, t, test=t % 2 == 0) for t in rounds]
 
 
 @pytest.mark.parametrize("model", ["mlp", "cnn_a"])
@@ -246,13 +252,13 @@ def test_client_memory_survives_dropouts_and_a_change_of_engine(pool: Pool) -> N
     moved: list[RoundRow] = []
     state: dict[str, Any] = {}
     for processes, rounds in ((pool, range(1, 3)), (None, range(3, 5)), (pool, range(5, 7))):
-        with game_on(processes, ControlVariates(), **values) as game:
+        with game_on(processes, ControlVariates(), **values) as run_state:
             if state:
-                game.load_state_dict(state)
-            moved += play_rounds(game, rounds)
-            state = unpack(pack(game.state_dict()))
+                run_state.load_state_dict(state)
+            moved += play_rounds(run_state, rounds)
+            state = unpack(pack(run_state.state_dict()))
     assert [without_wall_times(row) for row in moved] == [without_wall_times(row) for row in rows]
-    assert bits(game.model) == bits(uninterrupted.model)
+    assert bits(run_state.model) == bits(uninterrupted.model)
     assert bits(state["engine"]) == bits(uninterrupted.engine.state_dict())
     assert bits(state["algorithm"]["c"]) == bits(uninterrupted.state_dict()["algorithm"]["c"])
 

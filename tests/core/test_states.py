@@ -120,7 +120,7 @@ import resource, sys, threading
 from pathlib import Path
 import torch
 from fedcohort.core.states import load_state, save_state
-from fedcohort.training.memories import Memories
+from fedcohort.training.client_memories import Memories
 
 def anonymous():
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.parameters import parameters
 from fedcohort.core.threads import in_background, one_thread_each
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, small_federation

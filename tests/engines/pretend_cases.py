@@ -24,24 +24,24 @@ def rounds(device: str, strategy: str, algorithm: str, again: bool, model: Any, 
     import fedcohort.engines.device as devices
     from fedcohort.core.states import pack, unpack
     from fedcohort.engines.device import moved
-    from fedcohort.engines.local import LocalEngine
-    from fedcohort.runs.given import Given
-    from fedcohort.runs.prepare import prepare
+    from fedcohort.engines.local_engine import LocalEngine
+    from fedcohort.runs.given_objects import Given
+    from fedcohort.runs.prepare_run import prepare
     from tests.experiments import cell
     from tests.matrix.hard_federation import hard, play_rounds
 
     devices.pick_device = lambda name: device
     experiment = cell(hard(strategy, algorithm, **values)).experiment
-    with prepare(experiment, Given(model=model)) as (game, _):
-        rows = play_rounds(game, (1, 2))
-        state = pack(game.state_dict())
+    with prepare(experiment, Given(model=model)) as (run_state, _):
+        rows = play_rounds(run_state, (1, 2))
+        state = pack(run_state.state_dict())
         if not again:
-            rows += play_rounds(game, (3,))
-            return rows, game.model
-    with prepare(experiment, Given(model=model)) as (game, _):
-        assert isinstance(game.engine, LocalEngine)
-        game.load_state_dict(moved(unpack(state), game.engine.device))
-        return rows + play_rounds(game, (3,)), game.model
+            rows += play_rounds(run_state, (3,))
+            return rows, run_state.model
+    with prepare(experiment, Given(model=model)) as (run_state, _):
+        assert isinstance(run_state.engine, LocalEngine)
+        run_state.load_state_dict(moved(unpack(state), run_state.engine.device))
+        return rows + play_rounds(run_state, (3,)), run_state.model
 
 
 def agrees(strategy: str, algorithm: str, again: bool = False, model: Any = None, **values: Any) -> None:
@@ -65,8 +65,8 @@ def images(shape: tuple[int, ...], classes: int) -> nn.Module:
 def no_waiting(plan: str, model: Any) -> None:
     """Twice as many steps make a program wait for the GPU no more often."""
     from fedcohort.algorithms.fedavg import FedAvg
-    from fedcohort.algorithms.local import Training
-    from fedcohort.engines.local import LocalEngine
+    from fedcohort.algorithms.training_settings import Training
+    from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.federation.federation import Federation, Samples
     from fedcohort.models import as_model
     from fedcohort.selection import Cohort
@@ -87,8 +87,8 @@ def no_waiting(plan: str, model: Any) -> None:
 def arithmetic_is_put_back() -> None:
     """An engine on a device sets torch's switches while it is open, and close, also twice, leaves them as they were."""
     from fedcohort.algorithms.fedavg import FedAvg
-    from fedcohort.algorithms.local import Training
-    from fedcohort.engines.local import LocalEngine
+    from fedcohort.algorithms.training_settings import Training
+    from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.models import Mlp
     from fedcohort.testing.base import small_federation
 

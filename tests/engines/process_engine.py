@@ -21,19 +21,19 @@ import numpy as np
 import torch
 
 from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import make
 from fedcohort.core.states import pack, unpack
 from fedcohort.engines.base import ClientError, Later
-from fedcohort.engines.local import LocalEngine, build_module
+from fedcohort.engines.local_engine import LocalEngine, build_module
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.forward import Evaluation, answer
-from fedcohort.training.local import Trainer
 from fedcohort.training.stopping import build_rule
-from fedcohort.training.trial import update_norm
+from fedcohort.training.trainer import Trainer
+from fedcohort.training.trial_training import update_norm
 from fedcohort.training.upload import partial_upload
 
 __all__ = ["Pool", "ProcessEngine"]
@@ -223,7 +223,7 @@ class ProcessEngine:
     """Implements :class:`fedcohort.engines.base.Engine`; client i lives in worker i mod ``workers``.
 
     Args:
-        federation, model, training, algorithm, seed: as for :class:`fedcohort.engines.local.LocalEngine`.
+        federation, model, training, algorithm, seed: as for :class:`fedcohort.engines.local_engine.LocalEngine`.
         workers: processes used.
         pool: where the workers are; it stays when the engine is closed.
     """

@@ -11,15 +11,15 @@ from torch import nn
 
 import fedcohort
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.engines import device
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import CnnA, Mlp
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, small_federation
-from fedcohort.training.chance import draws_at_random
+from fedcohort.training.random_layers import draws_at_random
 from tests.experiments import small
 
 

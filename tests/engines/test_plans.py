@@ -10,9 +10,9 @@ import pytest
 
 import fedcohort
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines import plans
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.engines.plans import Choice, choose_plan
 from fedcohort.experiment import Experiment
 from fedcohort.models import Mlp
@@ -143,8 +143,8 @@ def test_a_run_keeps_the_chosen_plan(
 
 
 def test_an_interrupted_run_goes_on_by_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedcohort.runs.given import Given
-    from fedcohort.runs.play import Interrupted, run_cell
+    from fedcohort.runs.given_objects import Given
+    from fedcohort.runs.play_run import Interrupted, run_cell
     from tests.experiments import cell
 
     monkeypatch.setattr(

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fedcohort.engines.window import in_order
+from fedcohort.engines.ordered_threads import in_order
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

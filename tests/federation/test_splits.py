@@ -19,13 +19,13 @@ from fedcohort.federation.federation import Federation, gather, split_locally
 from fedcohort.federation.labelnoise import Constant
 from fedcohort.federation.loading import load
 from fedcohort.federation.partition import DirichletClass, Iid, partition
-from fedcohort.runs.given import Given
+from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Census, Cohort, LocalLoss, Outcome, Round
 from fedcohort.selection.uniform import Uniform
 from tests.experiments import UCB, small
-from tests.games import a_game
 from tests.golden.test_same_bits import record
 from tests.resume.test_resume import stop_after
+from tests.run_states import a_run_state
 
 EVERYTHING = {
     "partition": {"alpha": 0.5},
@@ -168,20 +168,20 @@ def test_a_named_one_is_refused_when_the_experiment_is_made(tmp_path: Path) -> N
 
 
 def test_training_questions_and_clock_see_the_training_part_only() -> None:
-    with a_game(federation=EVERYTHING) as game:
-        federation = game.engine.federation  # type: ignore[attr-defined]
-        assert np.array_equal(game.clock.num_samples, federation.num_samples)
-        assert np.array_equal(game.selector.census.num_samples, federation.num_samples)
+    with a_run_state(federation=EVERYTHING) as run_state:
+        federation = run_state.engine.federation  # type: ignore[attr-defined]
+        assert np.array_equal(run_state.clock.num_samples, federation.num_samples)
+        assert np.array_equal(run_state.selector.census.num_samples, federation.num_samples)
         clients = np.arange(12)
-        updates = list(game.engine.train(game.model, 1, Cohort(clients), game.algorithm))
+        updates = list(run_state.engine.train(run_state.model, 1, Cohort(clients), run_state.algorithm))
         assert [u.num_samples for u in updates] == federation.num_samples.tolist()
-        losses = game.engine.answer(game.model, 1, LocalLoss(), clients)
+        losses = run_state.engine.answer(run_state.model, 1, LocalLoss(), clients)
         for i in range(12):  # ruin the held-out parts: nobody notices
             federation.held_out(i).features.zero_()
             federation.held_out(i).labels.zero_()
-        assert np.array_equal(losses, game.engine.answer(game.model, 1, LocalLoss(), clients))
+        assert np.array_equal(losses, run_state.engine.answer(run_state.model, 1, LocalLoss(), clients))
         for before, after in zip(
-            updates, game.engine.train(game.model, 1, Cohort(clients), game.algorithm), strict=True
+            updates, run_state.engine.train(run_state.model, 1, Cohort(clients), run_state.algorithm), strict=True
         ):
             assert all(before.state[name].equal(after.state[name]) for name in before.state)
 
@@ -206,9 +206,9 @@ def test_what_a_strategy_is_given_says_nothing_about_noise() -> None:
 
     from fedcohort.rounds import play_round
 
-    with a_game(Given(selector=Nosy()), federation=EVERYTHING) as game:
-        clean_histogram = _clean_histogram(game.engine.federation)  # type: ignore[attr-defined]
-        play_round(game, 1, test=False)
+    with a_run_state(Given(selector=Nosy()), federation=EVERYTHING) as run_state:
+        clean_histogram = _clean_histogram(run_state.engine.federation)  # type: ignore[attr-defined]
+        play_round(run_state, 1, test=False)
     census = next(part for part in seen if isinstance(part, Census))
     assert census.histogram is not None
     assert not np.array_equal(census.histogram, clean_histogram)
@@ -239,8 +239,8 @@ def test_a_run_with_everything_on_resumes_to_the_same_bits(selection: Any, tmp_p
 def test_every_strategy_meets_the_same_noise_split_and_shift() -> None:
     federations = []
     for selection in ("uniform", "all", UCB, "rpowd", "utility_time"):
-        with a_game(selection=selection, federation=EVERYTHING) as game:
-            federations.append(game.engine.federation)  # type: ignore[attr-defined]
+        with a_run_state(selection=selection, federation=EVERYTHING) as run_state:
+            federations.append(run_state.engine.federation)  # type: ignore[attr-defined]
     first = federations[0]
     for other in federations[1:]:
         assert other.train.features.equal(first.train.features)

@@ -20,9 +20,9 @@ from fedcohort.federation.latency import LogNormalBandwidth, ShiftedExponential
 from fedcohort.federation.systems import Clock
 from fedcohort.rounds import play_round
 from tests.experiments import small
-from tests.games import a_game
 from tests.golden.test_same_bits import record
 from tests.resume.test_resume import stop_after
+from tests.run_states import a_run_state
 
 EVEN = ShiftedExponential(spread=0.0)
 """T_i = N_i."""
@@ -375,20 +375,20 @@ def test_the_number_of_threads_does_not_matter(tmp_path: Path) -> None:
 
 
 def test_if_everybody_drops_out_every_round_is_r10() -> None:
-    with a_game(systems={"dropout": 1.0}) as game:
-        start = {name: value.clone() for name, value in game.model.items()}
+    with a_run_state(systems={"dropout": 1.0}) as run_state:
+        start = {name: value.clone() for name, value in run_state.model.items()}
         for t in (1, 2, 3):
-            row = play_round(game, t, test=True)
+            row = play_round(run_state, t, test=True)
             assert (row.selected, row.trained, row.admitted) == (3, 0, 0)
             assert {client.status for client in row.clients} == {"failed"}
             assert "the model stays as it was" in row.note
-        assert all(torch.equal(game.model[name], value) for name, value in start.items())
+        assert all(torch.equal(run_state.model[name], value) for name, value in start.items())
 
 
 def test_over_commitment_asks_for_more_and_admits_k() -> None:
-    with a_game(selection={"name": "uniform", "k": 3}, systems={"overcommit": 1.5}) as game:
-        assert game.selector.census.k == 5
-        row = play_round(game, 1, test=False)
+    with a_run_state(selection={"name": "uniform", "k": 3}, systems={"overcommit": 1.5}) as run_state:
+        assert run_state.selector.census.k == 5
+        row = play_round(run_state, 1, test=False)
         assert (row.selected, row.trained, row.admitted) == (5, 3, 3)
         kept = [c.duration for c in row.clients if c.status == "admitted"]
         late = [c.duration for c in row.clients if c.status == "late"]
@@ -402,10 +402,10 @@ def test_over_commitment_asks_for_more_and_admits_k() -> None:
 
 
 def test_strategies_are_told_what_the_server_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    with a_game(selection="all", systems={"deadline": 250.0, "dropout": 0.2}) as game:
+    with a_run_state(selection="all", systems={"deadline": 250.0, "dropout": 0.2}) as run_state:
         told: list[Any] = []
-        monkeypatch.setattr(game.selector, "observe", told.append)
-        row = play_round(game, 1, test=False)
+        monkeypatch.setattr(run_state.selector, "observe", told.append)
+        row = play_round(run_state, 1, test=False)
         status = np.array([client.status for client in row.clients])
         assert set(status) == {"admitted", "late", "failed"}
         outcome = told[0]
@@ -422,8 +422,8 @@ def test_strategies_are_told_what_the_server_knows(monkeypatch: pytest.MonkeyPat
             seen.extend([round.compute_times + round.upload_times, round.durations.copy()])
             return fedcohort.selection.Cohort(round.available)
 
-        game.selector.select = select  # type: ignore[method-assign]
-        play_round(game, 2, test=False)
+        run_state.selector.select = select  # type: ignore[method-assign]
+        play_round(run_state, 2, test=False)
         known, durations = seen
         clients = outcome.cohort.clients
         assert known[clients[status == "admitted"]] == pytest.approx(durations[clients[status == "admitted"]])

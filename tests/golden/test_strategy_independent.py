@@ -17,7 +17,7 @@ from fedcohort.algorithms import Update
 from fedcohort.core import streams
 from fedcohort.rounds import play_round
 from tests.experiments import UCB
-from tests.games import a_game
+from tests.run_states import a_run_state
 
 ROUNDS = 4
 STRATEGIES = ["all", "uniform", UCB, "powd", "select_by_loss", "utility_time", "flash"]
@@ -82,9 +82,12 @@ def record_batch_orders(monkeypatch: pytest.MonkeyPatch, batch_orders: dict[tupl
 def conditions_under(selection: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> Conditions:
     """Play some rounds and record all conditions that must not depend on the strategy."""
     conditions, batch_orders = Conditions(), {}  # type: tuple[Conditions, dict[tuple[int, int], list[np.ndarray]]]
-    with monkeypatch.context() as patch, a_game(selection=selection, seed=seed, rounds=ROUNDS, **SETTINGS) as game:
+    with (
+        monkeypatch.context() as patch,
+        a_run_state(selection=selection, seed=seed, rounds=ROUNDS, **SETTINGS) as run_state,
+    ):
         record_batch_orders(patch, batch_orders)
-        federation = game.engine.federation  # type: ignore[attr-defined]
+        federation = run_state.engine.federation  # type: ignore[attr-defined]
         conditions.shared["partition"] = digest(federation.offsets, federation.train.features)
         conditions.shared["held out"] = digest(federation.held)
         conditions.shared["noise"] = digest(federation.train.labels, federation.noise.clean, federation.noise.rates)
@@ -94,13 +97,13 @@ def conditions_under(selection: Any, seed: int, monkeypatch: pytest.MonkeyPatch)
             federation.test.features,
             federation.test.labels,
         )
-        conditions.shared["initial model"] = digest(*game.model.values())
-        available, settle = game.clock.available, game.clock.settle
+        conditions.shared["initial model"] = digest(*run_state.model.values())
+        available, settle = run_state.clock.available, run_state.clock.settle
 
         def recording_available(t: int) -> Any:
             clients = available(t)
             conditions.shared["available", t] = digest(clients)
-            conditions.shared["latency", t] = digest(game.clock.nominal(t))
+            conditions.shared["latency", t] = digest(run_state.clock.nominal(t))
             return clients
 
         def recording_settle(t: int, updates: Any, **values: Any) -> Iterator[Update]:
@@ -115,9 +118,9 @@ def conditions_under(selection: Any, seed: int, monkeypatch: pytest.MonkeyPatch)
                 conditions.clients["lost", t, update.client] = str(update.failure)
                 yield update
 
-        game.clock.available, game.clock.settle = recording_available, recording_settle  # type: ignore[method-assign]
+        run_state.clock.available, run_state.clock.settle = recording_available, recording_settle  # type: ignore[method-assign]
         for t in range(1, ROUNDS + 1):
-            play_round(game, t, test=False)
+            play_round(run_state, t, test=False)
     for (t, client), permutations in batch_orders.items():
         assert len(permutations) == SETTINGS["training"]["epochs"]
         conditions.clients["batches", t, client] = digest(*permutations)

@@ -8,9 +8,9 @@ from typing import Any
 
 from fedcohort.experiment import Experiment
 from fedcohort.record import RoundRow
-from fedcohort.rounds import Game, play_round
-from fedcohort.runs.given import Given
-from fedcohort.runs.prepare import Federated, federate, prepare
+from fedcohort.rounds import RunState, play_round
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.prepare_run import Federated, federate, prepare
 from tests.experiments import cell, small
 
 ALGORITHM_VALUES: dict[str, dict[str, Any]] = {
@@ -60,15 +60,15 @@ def federation_of(seed: int) -> Federated:
 
 
 @contextmanager
-def game_of(experiment: Experiment) -> Iterator[Game]:
-    """A game of the experiment, ready for its first round."""
-    with prepare(cell(experiment).experiment, Given()) as (game, _):
-        yield game
+def game_of(experiment: Experiment) -> Iterator[RunState]:
+    """A run_state of the experiment, ready for its first round."""
+    with prepare(cell(experiment).experiment, Given()) as (run_state, _):
+        yield run_state
 
 
-def play_rounds(game: Game, rounds: Iterable[int]) -> list[RoundRow]:
+def play_rounds(run_state: RunState, rounds: Iterable[int]) -> list[RoundRow]:
     """Play these rounds; returns their records."""
-    return [play_round(game, t, test=True) for t in rounds]
+    return [play_round(run_state, t, test=True) for t in rounds]
 
 
 def without_wall_times(row: RoundRow) -> str:

@@ -13,14 +13,14 @@ import fedcohort
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.core.states import pack
 from fedcohort.federation.datasets import from_arrays
-from fedcohort.rounds import Game, play_round
-from fedcohort.runs.given import Given
+from fedcohort.rounds import RunState, play_round
+from fedcohort.runs.given_objects import Given
 from fedcohort.testing.base import bits
-from tests.games import a_game
 from tests.golden.test_same_bits import record
 from tests.matrix.hard_federation import ALGORITHM_VALUES, HARD, hard
 from tests.resume.test_resume import stop_after
 from tests.rounds.test_rounds import poison, status
+from tests.run_states import a_run_state
 
 FEDERATED = [name for name in ALGORITHMS.builtin if name != "centralised"]
 """All algorithms except centralized training, which has a single client that is always available."""
@@ -34,9 +34,9 @@ def calm(algorithm: str, **values: Any) -> dict[str, Any]:
     return HARD | {"systems": {}, "selection": "all", "algorithm": own} | values
 
 
-def learned_state(game: Game) -> bytes:
+def learned_state(run_state: RunState) -> bytes:
     """The model, the algorithm's state and the clients' memories, as bytes."""
-    state = game.state_dict()
+    state = run_state.state_dict()
     return pack({name: state[name] for name in ("model", "algorithm", "engine")})
 
 
@@ -47,25 +47,25 @@ def finite(state: dict[str, torch.Tensor]) -> bool:
 @every_algorithm
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_diverged_clients_are_excluded_and_the_run_continues(algorithm: str, value: float) -> None:
-    with a_game(**calm(algorithm)) as game:
-        play_round(game, 1, test=False)
-        poison(game, {2, 5}, value)
-        row = play_round(game, 2, test=False)
+    with a_run_state(**calm(algorithm)) as run_state:
+        play_round(run_state, 1, test=False)
+        poison(run_state, {2, 5}, value)
+        row = play_round(run_state, 2, test=False)
         assert {client for client, what in status(row).items() if what == "diverged"} == {2, 5}
         assert row.admitted == 8
-        assert finite(game.model)
-        assert np.isfinite(play_round(game, 3, test=True).test_loss)
+        assert finite(run_state.model)
+        assert np.isfinite(play_round(run_state, 3, test=True).test_loss)
 
 
 @every_algorithm
 def test_when_all_clients_diverge_no_state_changes(algorithm: str) -> None:
-    with a_game(**calm(algorithm)) as game:
-        play_round(game, 1, test=False)
-        before = learned_state(game)
-        poison(game, set(range(10)))
-        row = play_round(game, 2, test=False)
+    with a_run_state(**calm(algorithm)) as run_state:
+        play_round(run_state, 1, test=False)
+        before = learned_state(run_state)
+        poison(run_state, set(range(10)))
+        row = play_round(run_state, 2, test=False)
         assert set(status(row).values()) == {"diverged"}
-        assert learned_state(game) == before
+        assert learned_state(run_state) == before
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
@@ -92,13 +92,13 @@ def test_rounds_without_an_admitted_client_are_recorded_and_leave_the_model_unch
 
 @every_algorithm
 def test_a_round_without_available_clients_changes_no_state(algorithm: str) -> None:
-    with a_game(**calm(algorithm)) as game:
-        play_round(game, 1, test=False)
-        before = learned_state(game)
-        game.clock.available = lambda t: np.zeros(0, dtype=np.int64)  # type: ignore[method-assign]
-        row = play_round(game, 2, test=False)
+    with a_run_state(**calm(algorithm)) as run_state:
+        play_round(run_state, 1, test=False)
+        before = learned_state(run_state)
+        run_state.clock.available = lambda t: np.zeros(0, dtype=np.int64)  # type: ignore[method-assign]
+        row = play_round(run_state, 2, test=False)
         assert row.note == "empty round: no client available"
-        assert learned_state(game) == before
+        assert learned_state(run_state) == before
 
 
 def tiny_data() -> fedcohort.Dataset:
@@ -136,11 +136,13 @@ def test_clients_without_a_training_step_fail_and_the_other_clients_are_admitted
 @every_algorithm
 def test_when_no_client_makes_a_step_the_model_stays_unchanged(algorithm: str) -> None:
     federation = {"clients": 18, "partition": {"name": "iid"}, "holdout": 0.2}
-    with a_game(Given(data=tiny_data(), model=with_batch_norm), **calm(algorithm, federation=federation)) as game:
-        before = bits(game.model)
-        row = play_round(game, 1, test=False)
+    with a_run_state(
+        Given(data=tiny_data(), model=with_batch_norm), **calm(algorithm, federation=federation)
+    ) as run_state:
+        before = bits(run_state.model)
+        row = play_round(run_state, 1, test=False)
         assert set(status(row).values()) == {"failed"}
-        assert bits(game.model) == before
+        assert bits(run_state.model) == before
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)

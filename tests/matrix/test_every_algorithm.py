@@ -8,13 +8,13 @@ from torch import nn
 
 from fedcohort.algorithms import ALGORITHMS, blend
 from fedcohort.rounds import play_round
+from fedcohort.rounds.answers import answer
 from fedcohort.rounds.ledger import Ledger
-from fedcohort.rounds.questions import answer
-from fedcohort.runs.given import Given
+from fedcohort.runs.given_objects import Given
 from fedcohort.selection import LossChange
 from fedcohort.testing.base import bits
-from tests.games import a_game
 from tests.matrix.test_edges import calm, every_algorithm, learned_state
+from tests.run_states import a_run_state
 
 OPTIMISERS = {"fedavgm", "fedadagrad", "fedadam", "fedyogi"}
 """Algorithms that use ``server_lr`` as the step size of a server optimizer instead of damping."""
@@ -30,10 +30,10 @@ def test_server_damping_blends_parameters_and_buffers_with_the_previous_model(al
     for s in (1.0, 0.3):
         values = calm(algorithm)
         values["algorithm"] = values["algorithm"] | {"server_lr": s}
-        with a_game(Given(model=with_batch_norm), **values) as game:
-            start = game.model
-            play_round(game, 1, test=False)
-            results[s] = game.model
+        with a_run_state(Given(model=with_batch_norm), **values) as run_state:
+            start = run_state.model
+            play_round(run_state, 1, test=False)
+            results[s] = run_state.model
     assert bits(results[0.3]) == bits(blend(start, results[1.0], 0.3))
     for name in ("1.weight", "2.running_mean", "2.running_var"):
         assert not (results[0.3][name] == results[1.0][name]).all(), name
@@ -47,10 +47,10 @@ ONE_NUMBER = {"fednova", "rhfl"}
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
 def test_a_round_sends_the_documented_number_of_bytes(algorithm: str) -> None:
-    with a_game(**calm(algorithm)) as game:
-        model = sum(value.nbytes for value in game.model.values())
-        play_round(game, 1, test=False)
-        row = play_round(game, 2, test=False)
+    with a_run_state(**calm(algorithm)) as run_state:
+        model = sum(value.nbytes for value in run_state.model.values())
+        play_round(run_state, 1, test=False)
+        row = play_round(run_state, 2, test=False)
     [training] = [line for line in row.ledger if line.kind == "training"]
     models = 2 if algorithm in SECOND_VECTOR else 1
     assert row.selected == row.admitted == (1 if algorithm == "centralised" else 10)
@@ -64,14 +64,14 @@ def test_a_trial_round_changes_no_state(algorithm: str) -> None:
     values: dict[str, Any] = calm(algorithm)
     results = []
     for with_trial in (False, True):
-        with a_game(**values) as game:
-            play_round(game, 1, test=False)
+        with a_run_state(**values) as run_state:
+            play_round(run_state, 1, test=False)
             if with_trial:
-                before = learned_state(game)
-                change = answer(game, 2, np.arange(12), Ledger(1, 1), LossChange((1, 4, 7)), np.arange(10))
+                before = learned_state(run_state)
+                change = answer(run_state, 2, np.arange(12), Ledger(1, 1), LossChange((1, 4, 7)), np.arange(10))
                 assert np.isfinite(change).all()
                 assert change.any()
-                assert learned_state(game) == before
-            play_round(game, 2, test=False)
-            results.append(learned_state(game))
+                assert learned_state(run_state) == before
+            play_round(run_state, 2, test=False)
+            results.append(learned_state(run_state))
     assert results[0] == results[1]

@@ -24,22 +24,22 @@ REFUSED = {(strategy, "centralised") for strategy in STRATEGIES.builtin if strat
 
 @pytest.fixture
 def shared_federation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedcohort.runs.prepare.federate", lambda experiment, *_: federation_of(experiment.seed))
+    monkeypatch.setattr("fedcohort.runs.prepare_run.federate", lambda experiment, *_: federation_of(experiment.seed))
 
 
 @pytest.mark.usefixtures("shared_federation")
 @pytest.mark.parametrize(("strategy", "algorithm"), [pair for pair in ALL_PAIRS if pair not in REFUSED])
 def test_three_rounds_are_finite_and_a_resumed_round_is_bit_identical(strategy: str, algorithm: str) -> None:
     experiment = hard(strategy, algorithm)
-    with game_of(experiment) as game:
-        rows = play_rounds(game, [1, 2])
-        saved = pack(game.state_dict())
-        rows += play_rounds(game, [3])
-        final_state = pack(game.state_dict())
-    with game_of(experiment) as game:
-        game.load_state_dict(unpack(saved))
-        resumed = play_rounds(game, [3])
-        assert pack(game.state_dict()) == final_state
+    with game_of(experiment) as run_state:
+        rows = play_rounds(run_state, [1, 2])
+        saved = pack(run_state.state_dict())
+        rows += play_rounds(run_state, [3])
+        final_state = pack(run_state.state_dict())
+    with game_of(experiment) as run_state:
+        run_state.load_state_dict(unpack(saved))
+        resumed = play_rounds(run_state, [3])
+        assert pack(run_state.state_dict()) == final_state
     assert without_wall_times(resumed[0]) == without_wall_times(rows[2])
 
     assert sum(row.admitted for row in rows) > 0
@@ -48,7 +48,7 @@ def test_three_rounds_are_finite_and_a_resumed_round_is_bit_identical(strategy: 
         learned = [row.train_loss, row.local_accuracy] if row.trained else []
         assert np.isfinite([*measured, *row.class_accuracy, *learned, row.round_time]).all(), row
         assert 0 <= row.test_accuracy <= 1
-    assert all(bool(torch.isfinite(value).all()) for value in game.model.values() if value.is_floating_point())
+    assert all(bool(torch.isfinite(value).all()) for value in run_state.model.values() if value.is_floating_point())
 
 
 @pytest.mark.parametrize(

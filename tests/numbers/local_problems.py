@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import Algorithm, Members, ModelState, Tensors, Update
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from tests.problems import PartOfProblem
 
 Gradient = Callable[[Tensor], Tensor]

@@ -13,9 +13,9 @@ from torch.nn import functional
 from fedcohort.algorithms import Algorithm, Members, ModelState, RunningMean, Update, WeightMode, blend
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedsgd import FedSGD
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation import Dataset, load
 from fedcohort.federation.federation import gather
 from fedcohort.federation.partition import DirichletClass, Iid, Rule, partition

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.selection import Selector, choose
-from fedcohort.selection.bins import Pieces
+from fedcohort.selection.client_bins import Pieces
 from fedcohort.selection.clustered_similarity import ClusteredSimilarity, dissimilarities
 from fedcohort.selection.clustered_size import ClusteredSize
 from fedcohort.selection.draws import shares

@@ -13,18 +13,18 @@ import torch
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
-from fedcohort.engines.local import build_module
+from fedcohort.engines.local_engine import build_module
 from fedcohort.measures.conformal import prediction_sets, probability_at
 from fedcohort.models import Mlp
 from fedcohort.record import RoundRow
-from fedcohort.rounds import Game, play_round
+from fedcohort.rounds import RunState, play_round
 from fedcohort.selection import STRATEGIES, Cohort, Outcome, Question, Selector, choose
 from fedcohort.selection.conformal import Conformal
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.testing.base import bits
 from fedcohort.training.forward import probabilities
 from tests.experiments import small
-from tests.games import a_game
+from tests.run_states import a_run_state
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 FEDERATION = {
@@ -38,11 +38,11 @@ SELECTION = {"name": "conformal", "alpha_cp": 0.3, "max_epochs": 5}
 
 
 def conformal_game(**values: Any) -> Any:
-    return a_game(federation=FEDERATION, **{"selection": SELECTION, **values})
+    return a_run_state(federation=FEDERATION, **{"selection": SELECTION, **values})
 
 
-def play(game: Game, rounds: int) -> list[RoundRow]:
-    return [play_round(game, t, test=False) for t in range(1, rounds + 1)]
+def play(run_state: RunState, rounds: int) -> list[RoundRow]:
+    return [play_round(run_state, t, test=False) for t in range(1, rounds + 1)]
 
 
 def ready(m: int = 4, k: int = 2, **values: Any) -> Conformal:
@@ -93,11 +93,11 @@ def test_a_score_is_another_with_its_threshold_translated(score: str) -> None:
 
 def test_work_time_passes_and_bytes_follow_the_epochs_used() -> None:
     """T_i scales with the epochs used; a client that does not take part sends numbers, no model."""
-    with conformal_game(selection={**SELECTION, "alpha_cp": 0.2}) as game:
-        held = game.engine.federation.num_held_out
-        nominal = game.clock.nominal(1)
-        row = play_round(game, 1, test=False)
-        model = sum(value.numel() * value.element_size() for value in game.model.values())
+    with conformal_game(selection={**SELECTION, "alpha_cp": 0.2}) as run_state:
+        held = run_state.engine.federation.num_held_out
+        nominal = run_state.clock.nominal(1)
+        row = play_round(run_state, 1, test=False)
+        model = sum(value.numel() * value.element_size() for value in run_state.model.values())
     passes = 0.0
     for client in row.clients:
         epochs = client.reports["epochs"]
@@ -114,18 +114,21 @@ def test_work_time_passes_and_bytes_follow_the_epochs_used() -> None:
 
 
 def test_nobody_qualifies() -> None:
-    with conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1}) as game:
-        before = bits(game.model)
-        row = play_round(game, 1, test=False)
-        assert (row.admitted, bits(game.model)) == (0, before)
+    with conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1}) as run_state:
+        before = bits(run_state.model)
+        row = play_round(run_state, 1, test=False)
+        assert (row.admitted, bits(run_state.model)) == (0, before)
         assert row.note.endswith("no update admitted: the model stays as it was")
-    with conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1, "on_empty": "best"}) as game:
-        row = play_round(game, 1, test=False)
+    with conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1, "on_empty": "best"}) as run_state:
+        row = play_round(run_state, 1, test=False)
         best = min(row.clients, key=lambda client: client.reports["q_hat"])
         assert [client.client for client in row.clients if client.status == "admitted"] == [best.client]
     failing = conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1, "on_empty": "fail"})
-    with failing as game, pytest.raises(UsageError, match=r"^selection\.on_empty = 'fail': no client met the rule"):
-        play_round(game, 1, test=False)
+    with (
+        failing as run_state,
+        pytest.raises(UsageError, match=r"^selection\.on_empty = 'fail': no client met the rule"),
+    ):
+        play_round(run_state, 1, test=False)
 
 
 def reports_of(outcome: Outcome) -> set[str]:
@@ -136,8 +139,8 @@ def reports_of(outcome: Outcome) -> set[str]:
 def test_sets_on_the_test_set_are_measured_for_every_client_at_nobodys_cost() -> None:
     """Of the model that each client ended with, at its own quantile, whether it takes part or not; everything else stays the same."""
     told: list[Any] = []
-    with conformal_game(selection={**SELECTION, "test_set": True}) as game, conformal_game() as plain:
-        admit, observe = game.selector.admit, game.selector.observe
+    with conformal_game(selection={**SELECTION, "test_set": True}) as run_state, conformal_game() as plain:
+        admit, observe = run_state.selector.admit, run_state.selector.observe
 
         def admit_and_note(updates: Iterable[Reply]) -> Iterator[Reply]:
             return admit(note(update) for update in updates)
@@ -150,13 +153,13 @@ def test_sets_on_the_test_set_are_measured_for_every_client_at_nobodys_cost() ->
             told.append(reports_of(outcome))
             observe(outcome)
 
-        game.selector.admit, game.selector.observe = admit_and_note, observe_and_note
-        start = {name: value.clone() for name, value in game.model.items()}
-        row, other = play_round(game, 1, test=False), play_round(plain, 1, test=False)
+        run_state.selector.admit, run_state.selector.observe = admit_and_note, observe_and_note
+        start = {name: value.clone() for name, value in run_state.model.items()}
+        row, other = play_round(run_state, 1, test=False), play_round(plain, 1, test=False)
         stop = {"rule": "conformal", "score": "s1", "alpha": 0.3, "theta": 0.25, "set_size": None}
         cohort = Cohort(np.arange(6), epochs=np.full(6, 5), stop=stop)
-        updates = {u.client: u for u in game.engine.train(start, 1, cohort, game.algorithm)}
-        federation = game.engine.federation
+        updates = {u.client: u for u in run_state.engine.train(start, 1, cohort, run_state.algorithm)}
+        federation = run_state.engine.federation
         module = build_module(Mlp(), federation, 0).double()
         sizes = []
         for client in row.clients:
@@ -180,25 +183,25 @@ def test_sets_on_the_test_set_are_measured_for_every_client_at_nobodys_cost() ->
 
 def test_too_few_samples_never_qualify() -> None:
     """alpha < 1/(n_c + 1) for everybody: q̂ is infinite, is not sent, and best has nobody either."""
-    with conformal_game(selection={**SELECTION, "alpha_cp": 0.001, "max_epochs": 1, "on_empty": "best"}) as game:
-        row = play_round(game, 1, test=False)
+    with conformal_game(selection={**SELECTION, "alpha_cp": 0.001, "max_epochs": 1, "on_empty": "best"}) as run_state:
+        row = play_round(run_state, 1, test=False)
     assert row.admitted == 0
     assert all("q_hat" not in client.reports and client.reports["set_size"] == 10 for client in row.clients)
-    with conformal_game(selection={**SELECTION, "alpha_cp": 0.001, "theta": 0.95, "overflow": "max"}) as game:
-        assert "q_hat" in play_round(game, 1, test=False).clients[0].reports
+    with conformal_game(selection={**SELECTION, "alpha_cp": 0.001, "theta": 0.95, "overflow": "max"}) as run_state:
+        assert "q_hat" in play_round(run_state, 1, test=False).clients[0].reports
 
 
 def test_rank_takes_the_k_smallest_quantiles_after_all_epochs() -> None:
-    with conformal_game(selection={**SELECTION, "rule": "rank", "k": 2, "max_epochs": 3}) as game:
-        (row,) = play(game, 1)
+    with conformal_game(selection={**SELECTION, "rule": "rank", "k": 2, "max_epochs": 3}) as run_state:
+        (row,) = play(run_state, 1)
     assert {client.reports["epochs"] for client in row.clients} == {3}
     ranked = sorted(row.clients, key=lambda client: client.reports["q_hat"])
     assert {client.client for client in row.clients if client.status == "admitted"} == {c.client for c in ranked[:2]}
 
 
 def test_set_size_as_criterion() -> None:
-    with conformal_game(selection={**SELECTION, "rule": "set_size", "max_size": 1.5, "alpha_cp": 0.2}) as game:
-        rows = play(game, 2)
+    with conformal_game(selection={**SELECTION, "rule": "set_size", "max_size": 1.5, "alpha_cp": 0.2}) as run_state:
+        rows = play(run_state, 2)
     clients = [client for row in rows for client in row.clients]
     assert {client.status for client in clients} == {"admitted", "declined"}
     for client in clients:
@@ -208,17 +211,22 @@ def test_set_size_as_criterion() -> None:
 def test_the_controller_does_not_stay_empty_for_ever() -> None:
     """θ = 0.001 admits nobody; the controller lets it rise until somebody takes part, and about half do in the end."""
     steered = {**SELECTION, "theta": 0.001, "theta_min": 0.001, "max_epochs": 1, "controller": True, "gain": 0.2}
-    with conformal_game(selection=steered) as game, conformal_game(selection={**steered, "controller": False}) as alone:
-        shares = [row.admitted / row.selected for row in play(game, 12)]
+    with (
+        conformal_game(selection=steered) as run_state,
+        conformal_game(selection={**steered, "controller": False}) as alone,
+    ):
+        shares = [row.admitted / row.selected for row in play(run_state, 12)]
         assert [row.admitted for row in play(alone, 4)] == [0] * 4
     assert shares[0] == 0
     assert 0.25 <= np.mean(shares[6:]) <= 0.75
 
 
 def test_adaptive_alpha_in_a_run() -> None:
-    with conformal_game(selection={**SELECTION, "theta": 0.9, "adaptive_alpha": True, "alpha_target": 0.05}) as game:
-        play(game, 3)
-        selector = game.selector
+    with conformal_game(
+        selection={**SELECTION, "theta": 0.9, "adaptive_alpha": True, "alpha_target": 0.05}
+    ) as run_state:
+        play(run_state, 3)
+        selector = run_state.selector
         assert isinstance(selector, Conformal)
         assert 0.01 <= selector.alpha_now < 0.3  # more errors than 5 % at first
 

@@ -16,23 +16,23 @@ import fedcohort
 from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, Tensors, Update, fedbio
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedbio import MAX_LAMBDA, FedBiO, reweighed
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
 from fedcohort.core.threads import one_thread
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment import Experiment
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.models import Logistic, as_model
-from fedcohort.runs.given import Given
+from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
 from tests.experiments import small
-from tests.games import a_game
 from tests.golden.test_same_bits import record
 from tests.resume.test_resume import stop_after
+from tests.run_states import a_run_state
 
 SampleLosses = Callable[[Tensors], Tensor]
 
@@ -352,8 +352,8 @@ def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path: Path) -> None:
 
 
 def test_only_admitted_clients_keep_their_weights() -> None:
-    with a_game(Given(algorithm=FedBiO(warmup_rounds=0)), **SETTING) as game:
-        engine, algorithm, model = game.engine, game.algorithm, game.model
+    with a_run_state(Given(algorithm=FedBiO(warmup_rounds=0)), **SETTING) as run_state:
+        engine, algorithm, model = run_state.engine, run_state.algorithm, run_state.model
         updates = list(engine.train(model, 1, Cohort(np.array([1, 2])), algorithm))
         engine.commit([2])
         kept = engine.state_dict()
@@ -369,12 +369,12 @@ def test_fedbio_without_a_held_out_part_is_rejected() -> None:
 
 def test_clean_val_sends_clean_samples_of_the_server_to_all_clients(tmp_path: Path) -> None:
     values = SETTING | {"rounds": 2}
-    with a_game(Given(algorithm=FedBiO(clean_val=16)), **values) as game:
-        clean = game.algorithm.broadcast()["clean"]
+    with a_run_state(Given(algorithm=FedBiO(clean_val=16)), **values) as run_state:
+        clean = run_state.algorithm.broadcast()["clean"]
         assert clean["features"].shape == (16, 1, 8, 8)
         assert clean["labels"].shape == (16,)
-        [without_clean_samples] = game.engine.train(game.model, 1, Cohort(np.array([1])), FedBiO())
-        [with_clean_samples] = game.engine.train(game.model, 1, Cohort(np.array([1])), game.algorithm)
+        [without_clean_samples] = run_state.engine.train(run_state.model, 1, Cohort(np.array([1])), FedBiO())
+        [with_clean_samples] = run_state.engine.train(run_state.model, 1, Cohort(np.array([1])), run_state.algorithm)
         assert bits(without_clean_samples.extra["u"]) != bits(with_clean_samples.extra["u"])
     with pytest.raises(UsageError, match=r"^algorithm\.clean_val = 999: the server's validation set has \d+ samples"):
         fedcohort.run(small(**values), algorithm=FedBiO(clean_val=999), runs=tmp_path)

@@ -16,7 +16,7 @@ from fedcohort.rounds import play_round
 from fedcohort.selection import LocalLoss, LossChange, Question, Round, choose
 from fedcohort.selection.fedcor import FedCor, greedy
 from fedcohort.selection.gaussian_process import Dense, LowRank, _dense, _kernel, _low_rank, covariance, fit
-from tests.games import a_game
+from tests.run_states import a_run_state
 from tests.selection.fakes import a_census, an_outcome, the_why
 
 RNG = np.random.default_rng
@@ -262,7 +262,7 @@ def test_ten_thousand_clients() -> None:
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedadam"])
 def test_a_round_on_trial_leaves_nothing_behind_and_is_paid_for(algorithm: str) -> None:
-    """The change of loss is that of a real round with the same clients; the game goes on as if nothing had happened."""
+    """The change of loss is that of a real round with the same clients; the run_state goes on as if nothing had happened."""
 
     class Trying(FedCor):
         found: Any = None
@@ -273,15 +273,15 @@ def test_a_round_on_trial_leaves_nothing_behind_and_is_paid_for(algorithm: str) 
             return super().select(round)
 
     values: dict[str, Any] = {"algorithm": {"name": algorithm}}
-    with a_game(**values) as game, a_game(**values) as plain:
-        for one, selector in ((game, Trying()), (plain, FedCor())):
+    with a_run_state(**values) as run_state, a_run_state(**values) as plain:
+        for one, selector in ((run_state, Trying()), (plain, FedCor())):
             selector.setup(one.selector.census)
             one.selector = selector
         for t in (1, 2):
-            row, other = play_round(game, t, test=False), play_round(plain, t, test=False)
+            row, other = play_round(run_state, t, test=False), play_round(plain, t, test=False)
             if t == 1:
-                start = dict(game.model)
-            assert all(torch.equal(game.model[name], value) for name, value in plain.model.items())
+                start = dict(run_state.model)
+            assert all(torch.equal(run_state.model[name], value) for name, value in plain.model.items())
         trial = next(entry for entry in row.ledger if entry.kind == "LossChange")
         assert [entry.kind for entry in other.ledger] == ["LocalLoss", "training"]
         real = next(entry for entry in row.ledger if entry.kind == "training")
@@ -290,6 +290,6 @@ def test_a_round_on_trial_leaves_nothing_behind_and_is_paid_for(algorithm: str) 
         assert trial.passes == pytest.approx(2 * 12 + real.passes / 3 * 2)
         assert trial.bytes_down >= (2 * 12 + 2) * sum(v.nbytes for v in start.values())
 
-        found = game.selector.found  # type: ignore[attr-defined]
+        found = run_state.selector.found  # type: ignore[attr-defined]
         assert np.isfinite(found).all()
         assert found.min() < 0

@@ -15,7 +15,7 @@ import fedcohort
 from fedcohort.algorithms import Members, ModelState, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.feddf import FedDF, distillation_loss, targets
-from fedcohort.algorithms.server import ServerTools
+from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
 from fedcohort.experiment import Experiment

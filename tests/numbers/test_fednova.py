@@ -14,8 +14,8 @@ from fedcohort.algorithms import Members, ModelState, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedavgm import FedAvgM
 from fedcohort.algorithms.fednova import FedNova, effective_steps
-from fedcohort.algorithms.local import Training
-from fedcohort.engines.local import LocalEngine
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import SIZES, bits, members_of, small_federation

@@ -14,20 +14,20 @@ import fedcohort
 from fedcohort.algorithms import Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
-from fedcohort.algorithms.local import Training
-from fedcohort.algorithms.server import ServerTools
+from fedcohort.algorithms.server_tools import ServerTools
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import members_of, server_tools, small_federation
-from fedcohort.training.shared import state_of
+from fedcohort.training.states_and_reports import state_of
 from tests.experiments import small
-from tests.games import a_game
 from tests.golden.test_same_bits import record
 from tests.numbers.local_problems import OneNumber, train_locally
 from tests.resume.test_resume import stop_after
+from tests.run_states import a_run_state
 
 
 def a_quadratic(lr: float = 0.01) -> OneNumber:
@@ -172,8 +172,8 @@ def test_dynamic_mu_follows_the_recorded_validation_loss_and_is_resumed(tmp_path
         "federation": {"partition": {"name": "dirichlet_class", "alpha": 0.1}},
     }
     uninterrupted = fedcohort.run(small(**values), runs=tmp_path / "uninterrupted")
-    with a_game(**values) as game:
-        before = game.engine.evaluate(game.model, "validation").loss
+    with a_run_state(**values) as run_state:
+        before = run_state.engine.evaluate(run_state.model, "validation").loss
     rounds, mu, falls = uninterrupted.rounds, 0.01, 0
     for loss in rounds["validation_loss"][rounds["admitted"] > 0]:
         falls = falls + 1 if loss < before else 0

@@ -14,8 +14,8 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import make
 from fedcohort.measures import regret
 from fedcohort.selection import STRATEGIES, Cohort, Context, Outcome, Question, Round, choose
-from fedcohort.selection.bandit import Candidates, Linear, draw, factor, gamma, gamma_theory, posterior, widths
-from fedcohort.selection.contexts import ELEMENTS, ContextBandit
+from fedcohort.selection.bandit_contexts import ELEMENTS, ContextBandit
+from fedcohort.selection.bandit_heads import Candidates, Linear, draw, factor, gamma, gamma_theory, posterior, widths
 from fedcohort.selection.flash import Flash, FlashLinUCB, FlashPrinted
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import (
     CrossEntropy,
     DoubleSoftmax,
@@ -19,9 +18,10 @@ from fedcohort.algorithms.losses import (
     SymmetricCrossEntropy,
     SymmetricLearning,
 )
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp, Model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import small_federation

@@ -11,7 +11,7 @@ from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
 from fedcohort.selection import Question, Speed, choose
 from fedcohort.selection.oort import Oort
-from tests.games import a_game
+from tests.run_states import a_run_state
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 UTILITY, DURATIONS, LAST = (10.0, 40.0, 25.0, 100.0), (5.0, 20.0, 8.0, 10.0), (1, 2, 3, 3)
@@ -279,9 +279,9 @@ def test_the_pacer_uses_exploited_clients_that_trained() -> None:
 
 
 def test_with_over_commitment_late_clients_become_explored() -> None:
-    with a_game(selection={"name": "oort", "k": 3}, systems={"overcommit": 1.3}) as game:
-        rows = [play_round(game, t, test=False) for t in range(1, 5)]
-        selector = game.selector
+    with a_run_state(selection={"name": "oort", "k": 3}, systems={"overcommit": 1.3}) as run_state:
+        rows = [play_round(run_state, t, test=False) for t in range(1, 5)]
+        selector = run_state.selector
     assert isinstance(selector, Oort)
     assert [row.selected for row in rows] == [4] * 4
     assert [row.admitted for row in rows] == [3] * 4

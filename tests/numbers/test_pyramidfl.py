@@ -11,7 +11,7 @@ from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
 from fedcohort.selection import Cohort
 from fedcohort.selection.pyramidfl import PyramidFL
-from tests.games import a_game
+from tests.run_states import a_run_state
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 COMPUTING, SENDING = (10.0, 20.0, 40.0), (5.0, 5.0, 10.0)
@@ -123,10 +123,10 @@ def test_a_run_uploads_less_and_trains_for_more_steps_than_oort() -> None:
         "systems": {"latency": {"name": "shifted_exponential", "spread": 5.0}},
         "training": {"epochs": 2},
     }
-    with a_game(selection={"name": "oort", "k": 5}, **settings) as game:
-        plain = [play_round(game, t, test=False) for t in range(1, 5)]
-    with a_game(selection={"name": "pyramidfl", "k": 5}, **settings) as game:
-        rows = [play_round(game, t, test=False) for t in range(1, 5)]
+    with a_run_state(selection={"name": "oort", "k": 5}, **settings) as run_state:
+        plain = [play_round(run_state, t, test=False) for t in range(1, 5)]
+    with a_run_state(selection={"name": "pyramidfl", "k": 5}, **settings) as run_state:
+        rows = [play_round(run_state, t, test=False) for t in range(1, 5)]
 
     def uploaded(row: Any) -> int:
         return next(line.bytes_up for line in row.ledger if line.kind == "training")

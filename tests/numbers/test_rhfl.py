@@ -15,19 +15,19 @@ from torch.nn import functional
 import fedcohort
 from fedcohort.algorithms import Members, ModelState, Update, parameters
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.losses import SymmetricLearning
 from fedcohort.algorithms.rhfl import RHFL, alignment_gradient, confidence
-from fedcohort.algorithms.server import ServerTools
+from fedcohort.algorithms.server_tools import ServerTools
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
-from fedcohort.runs.given import Given
+from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
 from tests.experiments import small
-from tests.games import a_game
 from tests.golden.test_same_bits import record
 from tests.numbers.test_feddf import MEMBERS, SETTING, linear, mean, small_tools
 from tests.resume.test_resume import stop_after
+from tests.run_states import a_run_state
 
 # --- local loss, confidence and pull ---------------------------------------------------------------------------------------
 
@@ -214,12 +214,12 @@ def test_runs_with_plain_loss_and_without_alignment_are_bit_identical_to_fedavg(
 
 
 def test_clients_send_their_loss_under_the_received_model() -> None:
-    with a_game(Given(algorithm=RHFL()), **SETTING) as game:
-        engine: Any = game.engine
-        [sent] = engine.train(game.model, 1, Cohort(np.array([3])), game.algorithm)
+    with a_run_state(Given(algorithm=RHFL()), **SETTING) as run_state:
+        engine: Any = run_state.engine
+        [sent] = engine.train(run_state.model, 1, Cohort(np.array([3])), run_state.algorithm)
         data = engine.federation.client(3)
         module = engine._trainers.get().module
-        module.load_state_dict(game.model)
+        module.load_state_dict(run_state.model)
         with torch.no_grad():
             logits = module(engine.federation.prepare(data.features, torch.float32))
             expected = SymmetricLearning().samples(logits, data.labels).double().mean()

@@ -15,20 +15,20 @@ from torch.nn import functional
 import fedcohort
 from fedcohort.algorithms import Algorithm, Members, ModelState, Tensors, Update, WeightMode
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.streams import rng
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Mlp
-from fedcohort.rounds import Game, play_round
+from fedcohort.rounds import RunState, play_round
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits, members_of, small_federation
 from tests.experiments import small
-from tests.games import a_game
 from tests.golden.test_same_bits import record
 from tests.numbers.local_problems import PLAIN, Gradient, OneNumber, number, play_rounds, train_locally
 from tests.resume.test_resume import stop_after
+from tests.run_states import a_run_state
 
 TWO: list[Gradient] = [lambda x: x - 1, lambda x: 4 * (x + 3)]
 """F₁ = ½(x − 1)², F₂ = 2(x + 3)²: the optimum of their sum is −2.2."""
@@ -331,14 +331,16 @@ def test_rounds_on_digits_agree_with_an_implementation_of_the_paper(option: Any,
     training = {
         "optimizer": optimizer, "momentum": 0.0, "lr": lr, "epochs": 2, "batch_size": 10, "precision": "float64",
     }  # fmt: skip
-    with a_game(selection={"k": 4}, algorithm={"name": "scaffold", "option": option}, training=training) as game:
-        federation = game.engine.federation  # type: ignore[attr-defined]
-        paper = ScaffoldOfThePaper(game.model, federation, 0, option, optimizer)
+    with a_run_state(
+        selection={"k": 4}, algorithm={"name": "scaffold", "option": option}, training=training
+    ) as run_state:
+        federation = run_state.engine.federation  # type: ignore[attr-defined]
+        paper = ScaffoldOfThePaper(run_state.model, federation, 0, option, optimizer)
         for t in range(1, 6):
-            row = play_round(game, t, test=False)
+            row = play_round(run_state, t, test=False)
             paper.train_one_round(t, [client.client for client in row.clients], epochs=2, size=10, lr=lr)
-        algorithm, memories = game.algorithm, game.engine.state_dict()
-        model = game.model
+        algorithm, memories = run_state.algorithm, run_state.engine.state_dict()
+        model = run_state.model
     assert isinstance(algorithm, Scaffold)
     assert sorted(memories) == sorted(map(str, paper.c_i))
     assert 4 < len(memories) <= 12
@@ -355,17 +357,17 @@ def test_rounds_on_digits_agree_with_an_implementation_of_the_paper(option: Any,
 # --- rounds with failed clients --------------------------------------------------------------------------------------------
 
 
-def variates(game: Game) -> dict[int, bytes]:
-    return {int(client): bits(memory["c"]) for client, memory in game.engine.state_dict().items()}
+def variates(run_state: RunState) -> dict[int, bytes]:
+    return {int(client): bits(memory["c"]) for client, memory in run_state.engine.state_dict().items()}
 
 
 def test_clients_that_drop_out_keep_their_variates() -> None:
-    with a_game(selection={"name": "all"}, algorithm="scaffold", systems={"dropout": 0.4}) as game:
-        before = variates(game)
+    with a_run_state(selection={"name": "all"}, algorithm="scaffold", systems={"dropout": 0.4}) as run_state:
+        before = variates(run_state)
         failed_in_some_round: set[int] = set()
         for t in range(1, 5):
-            row = play_round(game, t, test=False)
-            after = variates(game)
+            row = play_round(run_state, t, test=False)
+            after = variates(run_state)
             admitted = {client.client for client in row.clients if client.status == "admitted"}
             failed = {client.client for client in row.clients if client.status == "failed"}
             assert admitted
@@ -374,14 +376,14 @@ def test_clients_that_drop_out_keep_their_variates() -> None:
             failed_in_some_round |= failed
             before = after
         assert len(failed_in_some_round) > 4
-        assert isinstance(game.algorithm, Scaffold)
-        check_the_mean_of_variates(game)
+        assert isinstance(run_state.algorithm, Scaffold)
+        check_the_mean_of_variates(run_state)
 
 
-def check_the_mean_of_variates(game: Game) -> None:
+def check_the_mean_of_variates(run_state: RunState) -> None:
     """c = Σ c_i/m: exactly the admitted changes entered both sides."""
-    memories = game.engine.state_dict()
-    for name, c in game.algorithm.c.items():  # type: ignore[attr-defined]
+    memories = run_state.engine.state_dict()
+    for name, c in run_state.algorithm.c.items():  # type: ignore[attr-defined]
         mean = sum(memory["c"][name].double() for memory in memories.values()) / 12
         assert torch.allclose(c.double(), mean, rtol=1e-4, atol=1e-6), name
 
@@ -389,9 +391,9 @@ def check_the_mean_of_variates(game: Game) -> None:
 @pytest.mark.parametrize("where", ["model", "variate"])
 def test_neither_the_model_nor_the_variate_of_a_diverged_client_is_used(where: str) -> None:
     diverged = {3, 7}
-    with a_game(selection={"name": "all"}, algorithm="scaffold") as game:
-        play_round(game, 1, test=False)
-        before, train = variates(game), game.engine.train
+    with a_run_state(selection={"name": "all"}, algorithm="scaffold") as run_state:
+        play_round(run_state, 1, test=False)
+        before, train = variates(run_state), run_state.engine.train
 
         def poisoned(model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
             for update in train(model, t, cohort, algorithm):
@@ -400,31 +402,31 @@ def test_neither_the_model_nor_the_variate_of_a_diverged_client_is_used(where: s
                     next(iter(target.values())).view(-1)[0] = float("nan")
                 yield update
 
-        game.engine.train = poisoned  # type: ignore[method-assign]
-        row = play_round(game, 2, test=False)
-        after = variates(game)
+        run_state.engine.train = poisoned  # type: ignore[method-assign]
+        row = play_round(run_state, 2, test=False)
+        after = variates(run_state)
         assert {client.client for client in row.clients if client.status == "diverged"} == diverged
         assert {client for client in range(12) if after[client] == before[client]} == diverged
-        assert all(torch.isfinite(c).all() for c in game.algorithm.c.values())  # type: ignore[attr-defined]
-        check_the_mean_of_variates(game)
+        assert all(torch.isfinite(c).all() for c in run_state.algorithm.c.values())  # type: ignore[attr-defined]
+        check_the_mean_of_variates(run_state)
 
 
 def test_clients_without_weight_in_the_model_keep_their_variates(monkeypatch: pytest.MonkeyPatch) -> None:
     """An update with weight 0 enters neither c nor c_i."""
     weigh = Scaffold.weigh
     monkeypatch.setattr(Scaffold, "weigh", lambda self, u, members: 0.0 if u.client == 3 else weigh(self, u, members))
-    with a_game(selection={"name": "all"}, algorithm="scaffold") as game:
-        play_round(game, 1, test=False)
-        assert sorted(variates(game)) == [client for client in range(12) if client != 3]
-        check_the_mean_of_variates(game)
+    with a_run_state(selection={"name": "all"}, algorithm="scaffold") as run_state:
+        play_round(run_state, 1, test=False)
+        assert sorted(variates(run_state)) == [client for client in range(12) if client != 3]
+        check_the_mean_of_variates(run_state)
 
 
 def test_a_round_without_an_admitted_client_changes_no_state() -> None:
-    with a_game(selection={"name": "all"}, algorithm="scaffold", systems={"dropout": 0.999}) as game:
-        row = play_round(game, 1, test=False)
+    with a_run_state(selection={"name": "all"}, algorithm="scaffold", systems={"dropout": 0.999}) as run_state:
+        row = play_round(run_state, 1, test=False)
         assert row.admitted == 0
-        assert game.algorithm.state_dict() == {"c": {}}
-        assert game.engine.state_dict() == {}
+        assert run_state.algorithm.state_dict() == {"c": {}}
+        assert run_state.engine.state_dict() == {}
 
 
 # --- whole runs ------------------------------------------------------------------------------------------------------------
@@ -473,14 +475,14 @@ def test_option_I_is_the_gradient_over_all_samples_for_every_sampling_of_batches
 @pytest.mark.parametrize(("option", "passes"), [("II", 6.0), ("I", 9.0)])
 def test_option_I_costs_one_more_pass_over_the_data_than_option_II(option: str, passes: float) -> None:
     """A training pass over the data counts three passes."""
-    with a_game(algorithm={"name": "scaffold", "option": option}, training={"epochs": 2}) as game:
-        assert {row.kind: row.passes for row in play_round(game, 1, test=False).ledger} == {"training": 3 * passes}
+    with a_run_state(algorithm={"name": "scaffold", "option": option}, training={"epochs": 2}) as run_state:
+        assert {row.kind: row.passes for row in play_round(run_state, 1, test=False).ledger} == {"training": 3 * passes}
 
 
 def test_from_round_2_a_client_receives_and_sends_two_models() -> None:
     model = 4 * (64 * 64 + 64 + 64 * 10 + 10)
-    with a_game(algorithm="scaffold") as game:
-        costs = [{row.kind: row for row in play_round(game, t, test=False).ledger}["training"] for t in (1, 2)]
+    with a_run_state(algorithm="scaffold") as run_state:
+        costs = [{row.kind: row for row in play_round(run_state, t, test=False).ledger}["training"] for t in (1, 2)]
     assert [cost.bytes_up for cost in costs] == [3 * 2 * model] * 2
     assert [cost.bytes_down for cost in costs] == [3 * model, 3 * 2 * model]
 

@@ -27,9 +27,9 @@ from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
 from fedcohort.testing.base import bits
 from tests.experiments import small
-from tests.games import a_game
 from tests.golden.test_same_bits import record
 from tests.resume.test_resume import stop_after
+from tests.run_states import a_run_state
 
 OPTIMIZERS = ["fedavgm", "fedadagrad", "fedadam", "fedyogi"]
 ALONE = Members(num_clients=1, total_samples=1, k=1)
@@ -411,9 +411,9 @@ def test_batch_norm_statistics_are_averaged_without_an_optimizer_step(name: str)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_state_has_one_entry_for_each_trainable_parameter(name: str) -> None:
     """In a round of a real run."""
-    with a_game(algorithm=name) as game:
-        play_round(game, 1, test=False)
-        assert set(game.algorithm.v) == game.engine.trainable  # type: ignore[attr-defined]
+    with a_run_state(algorithm=name) as run_state:
+        play_round(run_state, 1, test=False)
+        assert set(run_state.algorithm.v) == run_state.engine.trainable  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -15,12 +15,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fedcohort.report.federation_page import pictures
 from fedcohort.report.gather import find_runs, gather
 from fedcohort.report.live import serve
 from fedcohort.report.page import page as report
-from fedcohort.report.pictures import pictures
-from fedcohort.runs.given import Given
-from fedcohort.runs.prepare import look
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.prepare_run import look
 from tests.experiments import small
 from tests.report.test_page import hostile
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.gather import gather
-from fedcohort.report.look import PAGE
+from fedcohort.report.style import PAGE
 from tests.records import exchange, played, written
 
 

@@ -18,9 +18,9 @@ from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.report.gather import find_runs, gather
-from fedcohort.report.look import PAGE, paper
 from fedcohort.report.page import page
-from fedcohort.report.sections import figures
+from fedcohort.report.page_sections import figures
+from fedcohort.report.style import PAGE, paper
 from tests.experiments import small
 from tests.records import seal_again
 from tests.report.pages import Page

@@ -11,11 +11,11 @@ from fedcohort.federation.survey import Survey
 from fedcohort.record import Portrait
 from fedcohort.report.charts.clients import SAMPLE, SHOWN, Clients
 from fedcohort.report.charts.federation import federation
+from fedcohort.report.federation_page import pictures
 from fedcohort.report.figure import Figure
-from fedcohort.report.look import PAGE
-from fedcohort.report.pictures import pictures
-from fedcohort.runs.given import Given
-from fedcohort.runs.prepare import look
+from fedcohort.report.style import PAGE
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.prepare_run import look
 from tests.experiments import small
 from tests.report.pages import Page
 

@@ -16,8 +16,8 @@ from fedcohort.report import terminal
 from fedcohort.report.charts.cost import cost
 from fedcohort.report.charts.studies import bars
 from fedcohort.report.gather import Story, find_runs, gather
-from fedcohort.report.look import PAGE
 from fedcohort.report.page import page
+from fedcohort.report.style import PAGE
 from fedcohort.study.comparison import Comparison
 from tests.report.pages import Page
 

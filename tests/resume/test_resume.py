@@ -15,7 +15,7 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.states import pack
 from fedcohort.record import RoundRow, Run
-from fedcohort.runs.play import Interrupted
+from fedcohort.runs.play_run import Interrupted
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 from tests.records import seal_again
@@ -93,7 +93,7 @@ def test_a_killed_scaffold_run_resumes_with_the_clients_control_variates(limit: 
         "model.name=cnn_a",
     ]  # fmt: skip
     start = (
-        "from fedcohort.training.memories import Memories\n"
+        "from fedcohort.training.client_memories import Memories\n"
         f"Memories.__init__.__defaults__ = ({limit}, None)\n"
         "from fedcohort.cli import main\nmain()"
     )

@@ -12,7 +12,7 @@ from fedcohort.rounds import play_round
 from fedcohort.rounds.ledger import num_bytes
 from fedcohort.rounds.reasons import decisions
 from fedcohort.selection import Cohort, Why
-from tests.games import a_game
+from tests.run_states import a_run_state
 
 
 def ids_by_one_sort(cohort: Cohort) -> list[int]:
@@ -115,8 +115,10 @@ def training_row(row: RoundRow) -> LedgerRow:
 
 def test_late_clients_cost_a_download_and_training_but_no_upload() -> None:
     """With k = 3 and over-commitment 1.5, five clients receive the model and train for two epochs; three send an update."""
-    with a_game(selection={"name": "uniform", "k": 3}, systems={"overcommit": 1.5}, training={"epochs": 2}) as game:
-        row, model = play_round(game, 1, test=False), num_bytes([game.model])
+    with a_run_state(
+        selection={"name": "uniform", "k": 3}, systems={"overcommit": 1.5}, training={"epochs": 2}
+    ) as run_state:
+        row, model = play_round(run_state, 1, test=False), num_bytes([run_state.model])
     line = training_row(row)
     assert (len(clients_with(row, "late")), len(clients_with(row, "admitted"))) == (2, 3)
     assert (line.messages, line.bytes_down, line.bytes_up) == (5 + 3, 5 * model, 3 * model)
@@ -125,8 +127,8 @@ def test_late_clients_cost_a_download_and_training_but_no_upload() -> None:
 
 def test_clients_that_drop_out_cost_a_download_and_training_but_no_upload() -> None:
     """Each of the 12 clients receives the model and makes three passes, including those that fail before they send an update."""
-    with a_game(selection={"name": "all"}, systems={"dropout": 0.5}) as game:
-        row, model = play_round(game, 1, test=False), num_bytes([game.model])
+    with a_run_state(selection={"name": "all"}, systems={"dropout": 0.5}) as run_state:
+        row, model = play_round(run_state, 1, test=False), num_bytes([run_state.model])
     line, sent = training_row(row), len(clients_with(row, "admitted"))
     assert 0 < sent < 12
     assert len(clients_with(row, "failed")) == 12 - sent
@@ -135,8 +137,8 @@ def test_clients_that_drop_out_cost_a_download_and_training_but_no_upload() -> N
 
 
 def test_a_diverged_update_costs_an_upload_although_it_is_dropped() -> None:
-    with a_game(selection={"name": "all"}) as game:
-        train = game.engine.train
+    with a_run_state(selection={"name": "all"}) as run_state:
+        train = run_state.engine.train
 
         def poisoned(model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
             for update in train(model, t, cohort, algorithm):
@@ -144,8 +146,8 @@ def test_a_diverged_update_costs_an_upload_although_it_is_dropped() -> None:
                     next(iter(update.state.values())).view(-1)[0] = math.nan
                 yield update
 
-        game.engine.train = poisoned  # type: ignore[method-assign]
-        row, model = play_round(game, 1, test=False), num_bytes([game.model])
+        run_state.engine.train = poisoned  # type: ignore[method-assign]
+        row, model = play_round(run_state, 1, test=False), num_bytes([run_state.model])
     line = training_row(row)
     assert clients_with(row, "diverged") == [3, 7]
     assert (line.messages, line.bytes_down, line.bytes_up) == (24, 12 * model, 12 * model)
@@ -154,7 +156,7 @@ def test_a_diverged_update_costs_an_upload_although_it_is_dropped() -> None:
 
 def test_the_note_of_a_round_names_the_largest_weight() -> None:
     """In mode scaled, client i has the weight N_i/N times 12/4; the largest client is not the last one."""
-    with a_game(selection={"name": "all", "k": 4}, algorithm={"name": "fedavg", "weights": "scaled"}) as game:
-        row, sizes = play_round(game, 1, test=False), game.clock.num_samples
+    with a_run_state(selection={"name": "all", "k": 4}, algorithm={"name": "fedavg", "weights": "scaled"}) as run_state:
+        row, sizes = play_round(run_state, 1, test=False), run_state.clock.num_samples
     assert 0 < sizes.argmax() < 11
     assert row.note.split("; ")[-1] == f"largest weight {sizes.max() / sizes.sum() * 12 / 4:.4g}"

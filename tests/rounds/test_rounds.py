@@ -13,17 +13,17 @@ from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
 from fedcohort.record import ClientRow, RoundRow
-from fedcohort.rounds import Game, play_round
-from fedcohort.runs.given import Given
+from fedcohort.rounds import RunState, play_round
+from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Card, Cohort, Outcome, Round, Selector, Why
-from tests.games import a_game
+from tests.run_states import a_run_state
 
 MLP_PARAMETERS = 64 * 64 + 64 + 64 * 10 + 10
 
 
-def poison(game: Game, clients: set[int], value: float = float("nan")) -> None:
+def poison(run_state: RunState, clients: set[int], value: float = float("nan")) -> None:
     """Make these clients return an update with one entry of this value."""
-    train = game.engine.train
+    train = run_state.engine.train
 
     def poisoned(model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         for update in train(model, t, cohort, algorithm):
@@ -31,7 +31,7 @@ def poison(game: Game, clients: set[int], value: float = float("nan")) -> None:
                 next(iter(update.state.values())).view(-1)[0] = value
             yield update
 
-    game.engine.train = poisoned  # type: ignore[method-assign]
+    run_state.engine.train = poisoned  # type: ignore[method-assign]
 
 
 def status(row: RoundRow) -> dict[int, str]:
@@ -40,25 +40,27 @@ def status(row: RoundRow) -> dict[int, str]:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_diverged_clients_are_recorded_and_excluded_from_the_average(value: float) -> None:
-    with a_game(selection={"name": "all"}) as game, a_game(selection={"name": "all"}) as healthy:
-        poison(game, {3, 7}, value)
-        row = play_round(game, 1, test=True)
+    with a_run_state(selection={"name": "all"}) as run_state, a_run_state(selection={"name": "all"}) as healthy:
+        poison(run_state, {3, 7}, value)
+        row = play_round(run_state, 1, test=True)
         assert {client for client, what in status(row).items() if what == "diverged"} == {3, 7}
         assert row.selected == 12
         assert row.trained == row.admitted == 10
         assert all("NaN or infinite" in client.detail for client in row.clients if client.status == "diverged")
-        assert all(torch.isfinite(value).all() for value in game.model.values())
+        assert all(torch.isfinite(value).all() for value in run_state.model.values())
         expected = mean_without(healthy, {3, 7})
-        assert all(torch.equal(game.model[name], value) for name, value in expected.items())
-        assert np.isfinite(play_round(game, 2, test=True).test_accuracy)
+        assert all(torch.equal(run_state.model[name], value) for name, value in expected.items())
+        assert np.isfinite(play_round(run_state, 2, test=True).test_accuracy)
 
 
-def mean_without(game: Game, excluded: set[int]) -> dict[str, torch.Tensor]:
+def mean_without(run_state: RunState, excluded: set[int]) -> dict[str, torch.Tensor]:
     """The round's average over the other clients, by hand in float64."""
     updates = [
-        u for u in game.engine.train(game.model, 1, Cohort(np.arange(12)), game.algorithm) if u.client not in excluded
+        u
+        for u in run_state.engine.train(run_state.model, 1, Cohort(np.arange(12)), run_state.algorithm)
+        if u.client not in excluded
     ]
-    mean = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in game.model.items()}
+    mean = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in run_state.model.items()}
     total = 0.0
     for update in updates:
         total += update.num_samples
@@ -68,18 +70,20 @@ def mean_without(game: Game, excluded: set[int]) -> dict[str, torch.Tensor]:
 
 
 def test_when_all_clients_diverge_the_model_stays_unchanged() -> None:
-    with a_game() as game:
-        poison(game, set(range(12)))
-        before = {name: value.clone() for name, value in game.model.items()}
-        row = play_round(game, 1, test=True)
+    with a_run_state() as run_state:
+        poison(run_state, set(range(12)))
+        before = {name: value.clone() for name, value in run_state.model.items()}
+        row = play_round(run_state, 1, test=True)
         assert row.admitted == 0
         assert "the model stays as it was" in row.note
-        assert all(torch.equal(game.model[name], value) for name, value in before.items())
+        assert all(torch.equal(run_state.model[name], value) for name, value in before.items())
 
 
 def test_a_round_without_available_clients_is_recorded_as_empty() -> None:
-    with a_game(selection={"name": "ucb"}, systems={"availability": {"name": "bernoulli", "probability": 0.0}}) as game:
-        row = play_round(game, 1, test=True)
+    with a_run_state(
+        selection={"name": "ucb"}, systems={"availability": {"name": "bernoulli", "probability": 0.0}}
+    ) as run_state:
+        row = play_round(run_state, 1, test=True)
         assert (row.available, row.selected, row.admitted) == (0, 0, 0)
         assert row.note == "empty round: no client available"
         assert row.simulated_time == 0
@@ -88,23 +92,23 @@ def test_a_round_without_available_clients_is_recorded_as_empty() -> None:
 def test_the_note_names_rounds_with_fewer_than_k_available_clients() -> None:
     """R1: fewer clients are available than k."""
     rarely_available = {"availability": {"name": "bernoulli", "probability": 0.3}}
-    with a_game(selection={"name": "uniform", "k": 4}, systems=rarely_available) as game:
-        rows = [play_round(game, t, test=False) for t in range(1, 7)]
+    with a_run_state(selection={"name": "uniform", "k": 4}, systems=rarely_available) as run_state:
+        rows = [play_round(run_state, t, test=False) for t in range(1, 7)]
     short = [row for row in rows if row.available < 4]
     assert 0 < len(short) < len(rows)
     for row in rows:
         assert (f"short round: {row.available} of 4 available" in row.note) == (row in short and row.available > 0)
-    with a_game(selection={"name": "all", "k": 12}, systems=rarely_available) as game:
-        assert "short" not in play_round(game, 1, test=False).note
+    with a_run_state(selection={"name": "all", "k": 12}, systems=rarely_available) as run_state:
+        assert "short" not in play_round(run_state, 1, test=False).note
 
 
 def test_without_a_strategy_that_needs_it_validation_is_measured_only_in_rounds_with_a_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     outcomes: list[Outcome] = []
-    with a_game() as game:
-        monkeypatch.setattr(game.selector, "observe", outcomes.append)
-        postponed, measured = play_round(game, 1, test=False), play_round(game, 2, test=True)
+    with a_run_state() as run_state:
+        monkeypatch.setattr(run_state.selector, "observe", outcomes.append)
+        postponed, measured = play_round(run_state, 1, test=False), play_round(run_state, 2, test=True)
     assert math.isnan(postponed.validation_accuracy)
     assert 0 < measured.validation_accuracy < 1
     assert len(outcomes) == 2
@@ -115,10 +119,10 @@ def test_a_strategy_that_needs_validation_gets_the_loss_of_every_validation_samp
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     outcomes: list[Outcome] = []
-    with a_game(selection={"name": "ucb"}) as game:
-        monkeypatch.setattr(game.selector, "observe", outcomes.append)
-        row = play_round(game, 1, test=False)
-        labels = game.engine.federation.validation.labels  # type: ignore[attr-defined]
+    with a_run_state(selection={"name": "ucb"}) as run_state:
+        monkeypatch.setattr(run_state.selector, "observe", outcomes.append)
+        row = play_round(run_state, 1, test=False)
+        labels = run_state.engine.federation.validation.labels  # type: ignore[attr-defined]
     (outcome,) = outcomes
     assert len(outcome.validation_losses) == len(labels)
     assert outcome.validation_losses.mean() == pytest.approx(row.validation_loss)
@@ -127,8 +131,8 @@ def test_a_strategy_that_needs_validation_gets_the_loss_of_every_validation_samp
 
 
 def test_clients_that_drop_out_are_selected_but_neither_waited_for_nor_weighted() -> None:
-    with a_game(selection={"name": "all"}, systems={"dropout": 0.5}) as game:
-        row = play_round(game, 1, test=False)
+    with a_run_state(selection={"name": "all"}, systems={"dropout": 0.5}) as run_state:
+        row = play_round(run_state, 1, test=False)
         failed = [client for client in row.clients if client.status == "failed"]
         assert 0 < len(failed) < 12
         assert all(client.detail == "dropped out before its update arrived" for client in failed)
@@ -139,8 +143,8 @@ def test_clients_that_drop_out_are_selected_but_neither_waited_for_nor_weighted(
 def test_the_ledger_counts_messages_bytes_and_passes() -> None:
     """Select-by-loss with k = 3 asks d = 6 clients and trains three (cost table 0.3)."""
     model = 4 * MLP_PARAMETERS
-    with a_game(selection={"name": "select_by_loss"}) as game:
-        ledger = {entry.kind: entry for entry in play_round(game, 1, test=False).ledger}
+    with a_run_state(selection={"name": "select_by_loss"}) as run_state:
+        ledger = {entry.kind: entry for entry in play_round(run_state, 1, test=False).ledger}
     asked, training = ledger["LocalLoss"], ledger["training"]
     assert (asked.messages, asked.bytes_down, asked.bytes_up, asked.passes) == (12, 6 * model, 6 * 4, 6.0)
     assert (training.messages, training.bytes_down, training.bytes_up, training.passes) == (
@@ -154,19 +158,19 @@ def test_the_ledger_counts_messages_bytes_and_passes() -> None:
 
 @pytest.mark.parametrize("name", ["uniform", "rpowd", "ucb"])
 def test_strategies_that_ask_no_question_cost_only_training(name: str) -> None:
-    with a_game(selection={"name": name}) as game:
-        assert [entry.kind for entry in play_round(game, 1, test=False).ledger] == ["training"]
+    with a_run_state(selection={"name": name}) as run_state:
+        assert [entry.kind for entry in play_round(run_state, 1, test=False).ledger] == ["training"]
 
 
 def test_reported_steps_loss_and_accuracy_equal_those_of_an_independent_loop() -> None:
     """The loss is the mean over all steps, and the accuracy is that of the last epoch, by a plain loop over the same batches."""
     from fedcohort.core.streams import rng
 
-    with a_game(selection={"name": "all"}, training={"epochs": 2, "batch_size": 10, "lr": 0.1}) as game:
-        start = {name: value.clone() for name, value in game.model.items()}
-        row = play_round(game, 1, test=False)
+    with a_run_state(selection={"name": "all"}, training={"epochs": 2, "batch_size": 10, "lr": 0.1}) as run_state:
+        start = {name: value.clone() for name, value in run_state.model.items()}
+        row = play_round(run_state, 1, test=False)
         client: ClientRow = row.clients[4]
-        federation = game.engine.federation  # type: ignore[attr-defined]
+        federation = run_state.engine.federation  # type: ignore[attr-defined]
         data = federation.client(client.client)
     weights = {name: value.clone().requires_grad_() for name, value in start.items()}
     velocity = {name: torch.zeros_like(value) for name, value in start.items()}
@@ -193,8 +197,8 @@ def test_reported_steps_loss_and_accuracy_equal_those_of_an_independent_loop() -
 
 def test_validation_and_test_sets_are_disjoint() -> None:
     """Strategies get rewards from the validation set only. It is a part of the data's test samples, and the rest is the test set."""
-    with a_game() as game:
-        federation = game.engine.federation  # type: ignore[attr-defined]
+    with a_run_state() as run_state:
+        federation = run_state.engine.federation  # type: ignore[attr-defined]
         assert len(federation.validation) == 40  # round(10 %) of every class
         assert len(federation.test) == 319  # the rest of 359
         rows = {tuple(row.flatten().tolist()) for row in federation.validation.features}
@@ -233,9 +237,9 @@ class ReusesItsArrays(Selector):
 
 
 def test_recorded_decisions_do_not_change_when_the_strategy_overwrites_its_arrays() -> None:
-    with a_game(Given(selector=ReusesItsArrays())) as game:
+    with a_run_state(Given(selector=ReusesItsArrays())) as run_state:
         for t in (1, 2):
-            rows = list(play_round(game, t, test=False).decisions)
+            rows = list(play_round(run_state, t, test=False).decisions)
             expected = [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]  # the k = 3 selected clients first, by falling score
             assert [(client, selected) for client, selected, *_ in rows] == [(i, i > 8) for i in expected]
             assert [score for *_, score, _ in rows] == [10.0 * t + i for i in expected]
@@ -257,17 +261,17 @@ class WritesTimes(Selector):
 
 @pytest.mark.parametrize("name", ["durations", "compute_times", "upload_times"])
 def test_a_strategy_cannot_change_the_times_that_the_server_knows(name: str) -> None:
-    with a_game(Given(selector=WritesTimes(name=name))) as game:
+    with a_run_state(Given(selector=WritesTimes(name=name))) as run_state:
         with pytest.raises(ValueError, match="read-only"):
-            play_round(game, 1, test=False)
-        assert np.isnan(getattr(game.clock, name)).all()
+            play_round(run_state, 1, test=False)
+        assert np.isnan(getattr(run_state.clock, name)).all()
 
 
 def test_with_over_commitment_the_server_waits_for_the_same_share_of_a_larger_cohort() -> None:
     """All 12 clients train although ⌈1.5·3⌉ = 5 would be enough: the server waits for the 12/1.5 = 8 fastest, not for three."""
-    with a_game(selection={"name": "all", "k": 3}, systems={"overcommit": 1.5}) as game:
-        times = np.sort(game.clock.nominal(1))
-        row = play_round(game, 1, test=False)
+    with a_run_state(selection={"name": "all", "k": 3}, systems={"overcommit": 1.5}) as run_state:
+        times = np.sort(run_state.clock.nominal(1))
+        row = play_round(run_state, 1, test=False)
     assert sorted(status(row).values()) == ["admitted"] * 8 + ["late"] * 4
     assert row.round_time == pytest.approx(times[7])
 
@@ -275,10 +279,10 @@ def test_with_over_commitment_the_server_waits_for_the_same_share_of_a_larger_co
 def test_outcomes_have_the_duration_of_the_round_and_of_each_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Durations count from the start of the round. For a late client, the duration is the time that the server waited."""
     outcomes: list[Outcome] = []
-    with a_game(selection={"name": "uniform", "k": 3}, systems={"overcommit": 1.5}) as game:
-        monkeypatch.setattr(game.selector, "observe", outcomes.append)
-        rows = [play_round(game, t, test=False) for t in range(1, 5)]
-        now = game.clock.now
+    with a_run_state(selection={"name": "uniform", "k": 3}, systems={"overcommit": 1.5}) as run_state:
+        monkeypatch.setattr(run_state.selector, "observe", outcomes.append)
+        rows = [play_round(run_state, t, test=False) for t in range(1, 5)]
+        now = run_state.clock.now
     for row, outcome in zip(rows, outcomes, strict=True):
         times = {client.client: client.duration for client in row.clients}
         slowest = max(times[client] for client, what in status(row).items() if what == "admitted")
@@ -291,9 +295,9 @@ def test_outcomes_have_the_duration_of_the_round_and_of_each_client(monkeypatch:
 
 def test_local_accuracy_and_loss_are_means_over_all_clients_that_trained() -> None:
     """The means include clients that the strategy declines, here those with an even id."""
-    with a_game(selection={"name": "all"}) as game:
-        game.selector.admit = lambda updates: (u for u in updates if u.client % 2)  # type: ignore[method-assign]
-        row = play_round(game, 1, test=False)
+    with a_run_state(selection={"name": "all"}) as run_state:
+        run_state.selector.admit = lambda updates: (u for u in updates if u.client % 2)  # type: ignore[method-assign]
+        row = play_round(run_state, 1, test=False)
     assert [client.status for client in row.clients] == ["declined", "admitted"] * 6
     accuracies, losses = ([getattr(client, name) for client in row.clients] for name in ("accuracy", "loss"))
     assert row.local_accuracy == pytest.approx(np.mean(accuracies))

@@ -9,12 +9,12 @@ import torch
 
 import fedcohort
 from fedcohort.algorithms.centralised import Centralised
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.federation.pooled import pooled
-from fedcohort.runs.given import Given
+from fedcohort.runs.given_objects import Given
 from tests.experiments import small
-from tests.games import a_game
+from tests.run_states import a_run_state
 
 EVERYTHING: dict[str, Any] = {
     "partition": {"name": "dirichlet_class", "alpha": 0.3},
@@ -27,9 +27,9 @@ def federations(**federation: Any) -> tuple[Federation, Federation]:
     """As the clients hold the data, and pooled."""
     found = []
     for algorithm in (None, Centralised()):
-        with a_game(Given(algorithm=algorithm), federation=federation) as game:
-            assert isinstance(game.engine, LocalEngine)
-            found.append(game.engine.federation)
+        with a_run_state(Given(algorithm=algorithm), federation=federation) as run_state:
+            assert isinstance(run_state.engine, LocalEngine)
+            found.append(run_state.engine.federation)
     return found[0], found[1]
 
 

@@ -138,8 +138,8 @@ class Last(Selector):
 def test_a_round_is_committed_while_the_next_one_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str
 ) -> None:
-    from fedcohort.training.local import Trainer
     from fedcohort.training.stack import Stack
+    from fedcohort.training.trainer import Trainer
 
     committed = [0]
     seen: dict[int, list[int]] = {}

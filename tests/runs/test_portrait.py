@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import fedcohort
-from fedcohort.runs.given import Given
-from fedcohort.runs.prepare import federate, look
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.prepare_run import federate, look
 from tests.experiments import cell, small
 
 HARD: dict[str, Any] = {

@@ -15,7 +15,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.record import ClientRow, Run, create_run
 from fedcohort.report import terminal
 from fedcohort.study.comparison import Comparison, Row, Target
-from fedcohort.study.results import result
+from fedcohort.study.run_results import result
 from fedcohort.study.side_by_side import read
 from tests.experiments import UCB, small
 from tests.records import exchange, played, written

@@ -17,14 +17,14 @@ from fedcohort.core.errors import UsageError
 from fedcohort.report import terminal
 from fedcohort.report.charts.profiles import profiles
 from fedcohort.report.export import composed, draw
-from fedcohort.report.look import PAGE, paper
 from fedcohort.report.page import gallery
+from fedcohort.report.style import PAGE, paper
 from fedcohort.selection import Cohort
-from fedcohort.study.measuring import StepTimer, relative_precision
-from fedcohort.study.memory import PeakMemory
+from fedcohort.study.batch_size_process import StepTimer, relative_precision
+from fedcohort.study.peak_memory import PeakMemory
 from fedcohort.study.profiling import Profile, Size, profile, recommend
 from tests.experiments import small
-from tests.games import a_game
+from tests.run_states import a_run_state
 
 
 def measured(batch_size: int, speed: float, memory: float, accuracy: float, precision: float = 0.01) -> Size:
@@ -87,18 +87,21 @@ def test_without_rounds_there_is_no_trade_off() -> None:
 
 
 def test_every_step_is_timed_once() -> None:
-    with a_game(training={"batch_size": 16}, engine={"plan": "loop", "workers": 1}) as game:
+    with a_run_state(training={"batch_size": 16}, engine={"plan": "loop", "workers": 1}) as run_state:
         plain = {
-            update.client: update for update in game.engine.train(game.model, 1, Cohort(np.arange(12)), game.algorithm)
+            update.client: update
+            for update in run_state.engine.train(run_state.model, 1, Cohort(np.arange(12)), run_state.algorithm)
         }
-        watch = StepTimer(game.algorithm)
+        watch = StepTimer(run_state.algorithm)
         with watch:
             for watch.client in range(12):
-                (update,) = game.engine.train(game.model, 1, Cohort(np.array([watch.client])), game.algorithm)
+                (update,) = run_state.engine.train(
+                    run_state.model, 1, Cohort(np.array([watch.client])), run_state.algorithm
+                )
                 for name, value in plain[watch.client].state.items():
                     assert (update.state[name] == value).all(), "watching changes nothing"
-        assert "backward" not in vars(game.algorithm)
-        for client, samples in enumerate(game.clock.num_samples.tolist()):
+        assert "backward" not in vars(run_state.algorithm)
+        for client, samples in enumerate(run_state.clock.num_samples.tolist()):
             steps = [step for step in watch.steps if step.client == client]
             assert len(steps) == math.ceil(samples / 16)
             assert sum(step.samples for step in steps) == samples
@@ -169,16 +172,16 @@ class Cuda:
 def test_on_a_gpu_memory_is_the_devices_and_the_clock_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stub of ``torch.cuda``: the peak is forgotten before a client, read after it, and every stamp is taken by a GPU at rest."""
     cuda = Cuda()
-    monkeypatch.setattr("fedcohort.study.memory._cuda", lambda: cuda)
+    monkeypatch.setattr("fedcohort.study.peak_memory._cuda", lambda: cuda)
     memory = PeakMemory("cuda")
     assert memory.where == "device"
     assert memory.now() == 1_000
-    with a_game(training={"batch_size": 16}, engine={"plan": "loop", "workers": 1}) as game:
-        watch = StepTimer(game.algorithm, memory.wait)
+    with a_run_state(training={"batch_size": 16}, engine={"plan": "loop", "workers": 1}) as run_state:
+        watch = StepTimer(run_state.algorithm, memory.wait)
         with watch:
             watch.client = 0
             memory.reset()
-            list(game.engine.train(game.model, 1, Cohort(np.array([0])), game.algorithm))
+            list(run_state.engine.train(run_state.model, 1, Cohort(np.array([0])), run_state.algorithm))
             peak = memory.peak()
     steps = len(watch.steps)
     assert steps > 1

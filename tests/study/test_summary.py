@@ -11,10 +11,10 @@ import torch
 import fedcohort
 from fedcohort import Run, measures
 from fedcohort.core.errors import UsageError
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.measures.conformal import coverage_range
-from fedcohort.runs.given import Given
-from fedcohort.runs.prepare import prepare
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.prepare_run import prepare
 from fedcohort.study.coverage import conformal
 from tests.cli.test_cli import call, refused
 from tests.experiments import UCB, cell, small
@@ -49,9 +49,9 @@ def test_they_are_the_final_models_on_each_clients_own_data(holdout: float, tmp_
     run = fedcohort.run(experiment, runs=tmp_path)
     from safetensors.torch import load_file
 
-    with prepare(cell(experiment).experiment, Given()) as (game, _):
-        assert isinstance(game.engine, LocalEngine)
-        federation = game.engine.federation
+    with prepare(cell(experiment).experiment, Given()) as (run_state, _):
+        assert isinstance(run_state.engine, LocalEngine)
+        federation = run_state.engine.federation
         weights = load_file(run.path / "model.safetensors")
         layers = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
         for client in range(12):
@@ -102,8 +102,8 @@ def test_clients_without_data_have_no_accuracy(tmp_path: Path) -> None:
         measures={"clients_every": 1},
     )
     run = fedcohort.run(experiment, runs=tmp_path)
-    with prepare(cell(experiment).experiment, Given()) as (game, _):
-        empty = game.clock.num_samples == 0
+    with prepare(cell(experiment).experiment, Given()) as (run_state, _):
+        empty = run_state.clock.num_samples == 0
     assert empty.any()
     assert np.array_equal(np.isnan(run.client_accuracy.loc[1]), empty)
     assert 0 <= run.summary().worst_client_accuracy <= run.summary().client_accuracy <= 1

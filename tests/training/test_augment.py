@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fedcohort.core.errors import UsageError
-from fedcohort.runs.given import Given
-from fedcohort.runs.play import run_cell
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.play_run import run_cell
 from fedcohort.training.augment import MAX_SHIFT, Changes
 from tests.experiments import cell, small
 

@@ -5,7 +5,7 @@ import threading
 
 import torch
 
-from fedcohort.training.buffers import ALIGNMENT, Buffers
+from fedcohort.training.reused_memory import ALIGNMENT, Buffers
 
 LIKE = {"weight": torch.zeros(3, 5), "bias": torch.zeros(7, dtype=torch.float64)}
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
-from fedcohort.engines.local import LocalEngine
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Mlp
 from fedcohort.selection import Context

@@ -13,15 +13,15 @@ from torch.nn import functional
 
 from fedcohort.algorithms import Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import SIZES, bits, small_federation
-from fedcohort.training.shared import CHUNK
+from fedcohort.training.states_and_reports import CHUNK
 from tests.experiments import small
 
 CLIENT, SEED = 3, 5

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.states import pack, unpack
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import ControlVariates, bits, members_of, small_federation
-from fedcohort.training import memories as module
-from fedcohort.training.memories import Memories, Memory
+from fedcohort.training import client_memories as module
+from fedcohort.training.client_memories import Memories, Memory
 
 LIMITS = [0, 1000, 2**30]
 """All in the file, some, none."""

@@ -12,15 +12,15 @@ import torch
 
 from fedcohort.algorithms import Members
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.local import Training
-from fedcohort.engines.local import LocalEngine
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
-from fedcohort.training.problem import ClientProblem
-from fedcohort.training.session import Session
+from fedcohort.training.client_problem import ClientProblem
+from fedcohort.training.client_session import Session
 from fedcohort.training.stack.group import Group
-from fedcohort.training.stack.problem import StackProblem
+from fedcohort.training.stack.stack_problem import StackProblem
 
 
 def one_sample(clients: int, each: int, pixels: int) -> Federation:

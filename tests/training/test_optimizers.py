@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.training.optimizers import SGD, PlainSGD, build_optimizer, laid_out
 
 

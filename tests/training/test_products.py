@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedcohort.training import products
+from fedcohort.training import matrix_products as products
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

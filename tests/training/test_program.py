@@ -15,18 +15,20 @@ from fedcohort.algorithms import Algorithm, Problem
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedbio import FedBiO
 from fedcohort.algorithms.fedprox import FedProx
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.base import ClientError
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Mlp, Model, as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, bits, small_federation
-from fedcohort.training import problem, program, setup
+from fedcohort.training import client_problem as problem
+from fedcohort.training import local_setup as setup
+from fedcohort.training import plain_network as program
+from fedcohort.training.matrix_products import quick_products
+from fedcohort.training.network_rewriting import relu_last
 from fedcohort.training.optimizers import build_optimizer
-from fedcohort.training.products import quick_products
-from fedcohort.training.program import program_of
-from fedcohort.training.rewriting import relu_last
+from fedcohort.training.plain_network import program_of
 
 IMAGES = (3, 12, 12)
 

@@ -17,8 +17,8 @@ from fedcohort.selection.draws import proportional
 from fedcohort.selection.ocs import approximate
 from fedcohort.testing.base import bits
 from fedcohort.training.forward import answer, answers
-from fedcohort.training.trial import norm_of_update
-from tests.games import a_game
+from fedcohort.training.trial_training import norm_of_update
+from tests.run_states import a_run_state
 
 EVERYBODY = np.arange(12)
 
@@ -26,11 +26,11 @@ EVERYBODY = np.arange(12)
 @pytest.mark.parametrize("model", ["logistic", "cnn_a"])
 def test_the_norm_of_the_gradient_by_one_backward_pass(model: str) -> None:
     few = EVERYBODY if model == "logistic" else EVERYBODY[:2]
-    with a_game(model=model, training={"precision": "float64"}) as game:
-        found = game.engine.answer(game.model, 1, GradientNorm(), few)
-        engine, before = game.engine, bits(game.model)
+    with a_run_state(model=model, training={"precision": "float64"}) as run_state:
+        found = run_state.engine.answer(run_state.model, 1, GradientNorm(), few)
+        engine, before = run_state.engine, bits(run_state.model)
         with engine._trainer() as trainer:  # type: ignore[attr-defined]
-            module = trainer.show(game.model)
+            module = trainer.show(run_state.model)
         for client, norm in zip(few, found, strict=True):
             data = trainer.federation.client(int(client))
             loss = functional.cross_entropy(
@@ -39,14 +39,14 @@ def test_the_norm_of_the_gradient_by_one_backward_pass(model: str) -> None:
             gradients = torch.autograd.grad(loss, [p for p in module.parameters() if p.requires_grad])
             expected = float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
             assert norm == pytest.approx(expected, rel=1e-9)
-        assert bits(game.model) == before
+        assert bits(run_state.model) == before
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedprox"])
 def test_a_client_sends_the_update_whose_norm_it_reported(algorithm: str) -> None:
     """Also with control variates, which are broadcast and remembered; and asking changes nothing of the run."""
     values: dict[str, Any] = {"algorithm": {"name": algorithm}, "training": {"optimizer": "sgd", "momentum": 0.0}}
-    with a_game(**values) as asked, a_game(**values) as quiet:
+    with a_run_state(**values) as asked, a_run_state(**values) as quiet:
         for t in range(1, 4):
             before = pack(asked.state_dict())
             norms = asked.engine.answer(asked.model, t, UpdateNorm(), EVERYBODY, asked.algorithm)
@@ -64,9 +64,9 @@ def test_a_client_sends_the_update_whose_norm_it_reported(algorithm: str) -> Non
 
 def test_a_trial_training_is_paid_for_once() -> None:
     """OCS: all 12 clients receive the model and train; those that are selected only send."""
-    with a_game(selection={"name": "ocs"}, training={"epochs": 2}) as game:
-        row = play_round(game, 1, test=False)
-        size = sum(value.numel() * value.element_size() for value in game.model.values())
+    with a_run_state(selection={"name": "ocs"}, training={"epochs": 2}) as run_state:
+        row = play_round(run_state, 1, test=False)
+        size = sum(value.numel() * value.element_size() for value in run_state.model.values())
     ledger = {entry.kind: entry for entry in row.ledger}
     asked, training = ledger["UpdateNorm"], ledger["training"]
     assert (asked.messages, asked.bytes_down, asked.bytes_up) == (24, 12 * size, 12 * 8)
@@ -77,20 +77,22 @@ def test_a_trial_training_is_paid_for_once() -> None:
 
 
 def test_a_trial_training_receives_what_the_algorithm_broadcasts() -> None:
-    with a_game(selection={"name": "ocs"}, algorithm={"name": "scaffold"}, training={"momentum": 0.0}) as game:
-        play_round(game, 1, test=False)
+    with a_run_state(
+        selection={"name": "ocs"}, algorithm={"name": "scaffold"}, training={"momentum": 0.0}
+    ) as run_state:
+        play_round(run_state, 1, test=False)
         sent = sum(
             v.numel() * v.element_size()
-            for group in (game.model, *game.algorithm.broadcast().values())
+            for group in (run_state.model, *run_state.algorithm.broadcast().values())
             for v in group.values()
         )
-        ledger = {entry.kind: entry for entry in play_round(game, 2, test=False).ledger}
+        ledger = {entry.kind: entry for entry in play_round(run_state, 2, test=False).ledger}
     assert ledger["UpdateNorm"].bytes_down == 12 * sent
 
 
 def test_the_norm_of_a_gradient_costs_three_passes() -> None:
-    with a_game(selection={"name": "feel"}) as game:
-        ledger = {entry.kind: entry for entry in play_round(game, 1, test=False).ledger}
+    with a_run_state(selection={"name": "feel"}) as run_state:
+        ledger = {entry.kind: entry for entry in play_round(run_state, 1, test=False).ledger}
     assert ledger["GradientNorm"].passes == 12 * 3
     assert ledger["GradientNorm"].bytes_up == 12 * 4
 
@@ -103,16 +105,16 @@ def test_unbiased_weights_enter_the_model(name: str) -> None:
         "algorithm": {"weights": "cohort"},
         "training": {"precision": "float64"},
     }
-    with a_game(**values) as game, a_game(**values) as twin:
-        start = {key: value.clone() for key, value in game.model.items()}
-        row = play_round(game, 2, test=False)
+    with a_run_state(**values) as run_state, a_run_state(**values) as twin:
+        start = {key: value.clone() for key, value in run_state.model.items()}
+        row = play_round(run_state, 2, test=False)
         norms = twin.engine.answer(start, 2, UpdateNorm(), EVERYBODY, twin.algorithm)[:, 0]
         p = twin.clock.num_samples / twin.clock.num_samples.sum()
         chance = (proportional if name == "ocs" else approximate)(p * norms, twin.k)
         clients = np.array([entry.client for entry in row.clients])
         updates = list(twin.engine.train(start, 2, Cohort(clients), twin.algorithm))
     assert len(clients)
-    for key, value in game.model.items():
+    for key, value in run_state.model.items():
         moved = sum(p[u.client] / chance[u.client] * (u.state[key] - start[key]) for u in updates)
         torch.testing.assert_close(value, start[key] + moved, rtol=1e-9, atol=1e-12)
 
@@ -121,8 +123,10 @@ def test_unbiased_weights_enter_the_model(name: str) -> None:
 
 
 def ledgers(selection: Any, rounds: int = 2) -> list[dict[str, Any]]:
-    with a_game(selection=selection) as game:
-        return [{entry.kind: entry for entry in play_round(game, t, test=False).ledger} for t in range(1, rounds + 1)]
+    with a_run_state(selection=selection) as run_state:
+        return [
+            {entry.kind: entry for entry in play_round(run_state, t, test=False).ledger} for t in range(1, rounds + 1)
+        ]
 
 
 def test_reports_are_disclosed_and_billed_where_the_strategy_reads_them() -> None:
@@ -155,12 +159,12 @@ def test_the_loss_of_a_batch_is_said_to_be_that() -> None:
 
 def test_clients_that_are_away_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     away = {"availability": {"name": "bernoulli", "probability": 0.5}}
-    with a_game(selection="powd", systems=away) as game:
-        monkeypatch.setattr(type(game.selector), "select", lambda self, round: round.ask(LocalLoss(), EVERYBODY))
+    with a_run_state(selection="powd", systems=away) as run_state:
+        monkeypatch.setattr(type(run_state.selector), "select", lambda self, round: round.ask(LocalLoss(), EVERYBODY))
         with pytest.raises(
             UsageError, match=r"PowerOfChoice.select in round 1 asks clients \[.*they are not available"
         ):
-            play_round(game, 1, test=False)
+            play_round(run_state, 1, test=False)
 
 
 @pytest.mark.parametrize("model", [Mlp(hidden=9), CnnA()], ids=["mlp", "cnn"])

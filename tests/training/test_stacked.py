@@ -24,20 +24,20 @@ import fedcohort
 from fedcohort.algorithms import Algorithm, Problem, RunningMean, Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.states import pack
 from fedcohort.engines.base import ClientError
-from fedcohort.engines.cutting import neighbors_of_equal_cost
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.engines.work_splitting import neighbors_of_equal_cost
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Logistic, Mlp, Model, ResNet18, as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing import check_algorithm
 from fedcohort.testing.algorithms import compare_updates
 from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation
-from fedcohort.training.descent import Models, Visits, few_samples
-from fedcohort.training.networks import Chain, Vectorized, network_of
+from fedcohort.training.client_axis_networks import Chain, Vectorized, network_of
+from fedcohort.training.fused_descent import Models, Visits, few_samples
 from fedcohort.training.stack import Stack
 from fedcohort.training.stack.group import Group
 from tests.experiments import UCB, small
@@ -133,7 +133,7 @@ def test_the_first_layer_through_samples_and_as_weights(
         asked.append(few)
         return few
 
-    monkeypatch.setattr("fedcohort.training.stack.setup.few_samples", answer)
+    monkeypatch.setattr("fedcohort.training.stack.stack_setup.few_samples", answer)
     compare({"momentum": momentum, "batch_size": batch_size, "lr": 0.3}, model)
     assert asked
 
@@ -500,7 +500,7 @@ def test_the_mean_of_identical_models_is_that_model_exactly() -> None:
 
 
 def test_a_layer_without_a_bias_is_all_there_is(compare: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedcohort.training.stack.setup.few_samples", lambda *_: True)
+    monkeypatch.setattr("fedcohort.training.stack.stack_setup.few_samples", lambda *_: True)
     lone = as_model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3, bias=False)))
     compare({"momentum": 0.9}, lone)
     module = lone.build((6,), 3)

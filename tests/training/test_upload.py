@@ -10,10 +10,10 @@ from torch import nn
 
 from fedcohort.algorithms import Update
 from fedcohort.rounds import play_round
-from fedcohort.runs.given import Given
+from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Card, Cohort, Outcome, Round, Selector, Speed, Why, parameters
 from fedcohort.training.upload import partial_upload
-from tests.games import a_game
+from tests.run_states import a_run_state
 
 
 @parameters
@@ -81,11 +81,11 @@ def test_a_failure_stays_a_failure() -> None:
 def test_less_is_sent_in_less_time(plan: str) -> None:
     engine = {"plan": plan}
     with (
-        a_game(Given(selector=Sharing(share=1.0)), engine=engine) as whole,
-        a_game(Given(selector=Sharing(share=0.5)), engine=engine) as half,
+        a_run_state(Given(selector=Sharing(share=1.0)), engine=engine) as whole,
+        a_run_state(Given(selector=Sharing(share=0.5)), engine=engine) as half,
     ):
-        rows = [play_round(game, 1, test=False) for game in (whole, half)]
-        norms = [game.selector.norms for game in (whole, half)]  # type: ignore[attr-defined]
+        rows = [play_round(run_state, 1, test=False) for run_state in (whole, half)]
+        norms = [run_state.selector.norms for run_state in (whole, half)]  # type: ignore[attr-defined]
     sent, less = (next(line for line in row.ledger if line.kind == "training").bytes_up for row in rows)
     assert 0 < less < sent
     assert all(a.duration >= b.duration for a, b in zip(*(row.clients for row in rows), strict=True))
@@ -97,12 +97,12 @@ def test_less_is_sent_in_less_time(plan: str) -> None:
 def models(unsent: str) -> Iterator[Any]:
     """The model before and after a round in which every client sends half its tensors; what each sent; the clients' sizes."""
     kept: list[Update] = []
-    with a_game(Given(selector=Sharing(unsent=unsent))) as game:  # type: ignore[arg-type]
-        before, engine = game.model, game.engine
+    with a_run_state(Given(selector=Sharing(unsent=unsent))) as run_state:  # type: ignore[arg-type]
+        before, engine = run_state.model, run_state.engine
         cohort = Cohort(np.arange(3), share=np.full(3, 0.5))
-        kept = list(engine.train(before, 1, cohort, game.algorithm))
-        play_round(game, 1, test=False)
-        return iter([before, game.model, kept])
+        kept = list(engine.train(before, 1, cohort, run_state.algorithm))
+        play_round(run_state, 1, test=False)
+        return iter([before, run_state.model, kept])
 
 
 def test_the_mean_is_over_those_who_sent_a_tensor() -> None:
@@ -142,12 +142,12 @@ class Asking(Selector):
 
 def test_clients_know_how_long_they_will_need() -> None:
     """With times that are drawn once, what clients say is what the clock measures."""
-    with a_game(Given(selector=Asking())) as game:
-        row = play_round(game, 1, test=False)
-        answers = game.selector.answers  # type: ignore[attr-defined]
+    with a_run_state(Given(selector=Asking())) as run_state:
+        row = play_round(run_state, 1, test=False)
+        answers = run_state.selector.answers  # type: ignore[attr-defined]
         asked = next(line for line in row.ledger if line.kind == "Speed")
         assert answers.shape == (12, 2)
         assert (asked.messages, asked.bytes_down, asked.bytes_up, asked.passes) == (24, 0, 12 * 8, 0.0)
         for client in row.clients:
             assert client.duration == pytest.approx(answers[client.client].sum(), rel=1e-12)
-            assert game.clock.upload_times[client.client] == pytest.approx(answers[client.client, 1], rel=1e-12)
+            assert run_state.clock.upload_times[client.client] == pytest.approx(answers[client.client, 1], rel=1e-12)

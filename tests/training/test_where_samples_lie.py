@@ -12,16 +12,18 @@ import torch
 from fedcohort.algorithms import Algorithm
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedbio import FedBiO
-from fedcohort.algorithms.local import Training
 from fedcohort.algorithms.rhfl import RHFL
 from fedcohort.algorithms.scaffold import Scaffold
-from fedcohort.engines.local import LocalEngine
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.federation.pooled import pooled
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort, Context, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
 from fedcohort.testing.base import HEALTHY, bits, small_federation
-from fedcohort.training import problem, setup, shared
+from fedcohort.training import client_problem as problem
+from fedcohort.training import local_setup as setup
+from fedcohort.training import states_and_reports as shared
 
 CLIENTS = np.array(HEALTHY)
 EMPTY = 5

@@ -7,18 +7,18 @@ at the first use of one of their names.
 
 from typing import TYPE_CHECKING
 
-from fedcohort.algorithms.tables import ALGORITHMS, LOSSES
+from fedcohort.algorithms.catalogue import ALGORITHMS, LOSSES
 from fedcohort.core.lazy import lazy_names
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 
 if TYPE_CHECKING:
     from fedcohort.algorithms.base import Algorithm, WeightMode
-    from fedcohort.algorithms.local import Training
+    from fedcohort.algorithms.local_problem import Problem, per_client
     from fedcohort.algorithms.losses import Loss
     from fedcohort.algorithms.means import RunningMean, blend
-    from fedcohort.algorithms.problem import Problem, per_client
-    from fedcohort.algorithms.server import ServerTools
+    from fedcohort.algorithms.server_tools import ServerTools
+    from fedcohort.algorithms.training_settings import Training
     from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 
 __all__ = [
@@ -33,14 +33,14 @@ __getattr__, __dir__ = lazy_names(
         "Loss": "losses:Loss",
         "Members": "updates:Members",
         "ModelState": "updates:ModelState",
-        "Problem": "problem:Problem",
+        "Problem": "local_problem:Problem",
         "RunningMean": "means:RunningMean",
-        "ServerTools": "server:ServerTools",
+        "ServerTools": "server_tools:ServerTools",
         "Tensors": "updates:Tensors",
-        "Training": "local:Training",
+        "Training": "training_settings:Training",
         "Update": "updates:Update",
         "WeightMode": "base:WeightMode",
         "blend": "means:blend",
-        "per_client": "problem:per_client",
+        "per_client": "local_problem:per_client",
     },
 )

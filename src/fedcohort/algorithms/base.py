@@ -2,7 +2,7 @@
 
 One class holds both halves, so that a file reads like the paper. The client half runs under every plan of the local training
 engine, for one client or for a stack of clients: it is written with elementwise tensor operations on the dictionaries of a
-:class:`~fedcohort.algorithms.problem.Problem`. The server half is a fold over updates, ``begin → add → … → end``; updates
+:class:`~fedcohort.algorithms.local_problem.Problem`. The server half is a fold over updates, ``begin → add → … → end``; updates
 arrive one after another, in cohort order, and need not be kept.
 """
 
@@ -12,10 +12,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Gt, Le
 from torch import Tensor
 
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.local_problem import Problem
 from fedcohort.algorithms.means import RunningMean, blend
-from fedcohort.algorithms.problem import Problem
-from fedcohort.algorithms.server import ServerTools
+from fedcohort.algorithms.server_tools import ServerTools
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey, parameters

@@ -28,9 +28,9 @@ from annotated_types import Ge, Gt
 from torch import Tensor
 
 from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms.local_problem import Problem
 from fedcohort.algorithms.means import RunningMean
-from fedcohort.algorithms.problem import Problem
-from fedcohort.algorithms.server import ServerTools
+from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters

@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcohort.algorithms.base import Algorithm
-from fedcohort.algorithms.ensemble import ClientModel, Ensemble, all_identical, average, check_weights
-from fedcohort.algorithms.server import ServerTools
+from fedcohort.algorithms.model_ensemble import ClientModel, Ensemble, all_identical, average, check_weights
+from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.updates import Members, ModelState, Update
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card

@@ -24,8 +24,8 @@ import torch
 from annotated_types import Ge
 
 from fedcohort.algorithms.base import Algorithm
-from fedcohort.algorithms.problem import Problem
-from fedcohort.algorithms.server import ServerTools
+from fedcohort.algorithms.local_problem import Problem
+from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.updates import Members, ModelState, Tensors
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters

@@ -12,7 +12,7 @@ import dataclasses
 from typing import ClassVar
 
 from fedcohort.algorithms.base import Algorithm
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 

@@ -16,8 +16,8 @@ from typing import Annotated, ClassVar
 import torch
 from annotated_types import Ge, Gt, Lt
 
-from fedcohort.algorithms.adaptive import adaptive_move, decayed, difference, moved
 from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms.server_optimizer import adaptive_move, decayed, difference, moved
 from fedcohort.algorithms.updates import Members, ModelState, Tensors
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card

@@ -31,10 +31,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcohort.algorithms.base import Algorithm
-from fedcohort.algorithms.ensemble import ClientModel, Ensemble, average, check_weights
-from fedcohort.algorithms.local import Training
-from fedcohort.algorithms.problem import Problem
-from fedcohort.algorithms.server import ServerTools
+from fedcohort.algorithms.local_problem import Problem
+from fedcohort.algorithms.model_ensemble import ClientModel, Ensemble, average, check_weights
+from fedcohort.algorithms.server_tools import ServerTools
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters

@@ -28,9 +28,9 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from fedcohort.algorithms.base import Algorithm, WeightMode
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.local_problem import Problem, per_client
 from fedcohort.algorithms.means import RunningMean
-from fedcohort.algorithms.problem import Problem, per_client
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card

@@ -48,8 +48,8 @@ def describe_data(
     """
     from fedcohort.core import words
     from fedcohort.report import terminal
-    from fedcohort.runs.given import Given
-    from fedcohort.runs.prepare import look
+    from fedcohort.runs.given_objects import Given
+    from fedcohort.runs.prepare_run import look
 
     label, experiment = row_of(experiment_of(file, settings), variant)
     dataset, survey = look(experiment, Given(data_dir=data_dir))
@@ -59,7 +59,7 @@ def describe_data(
         screen = terminal.screen()
         screen.print(terminal.partition(experiment, dataset, survey, screen.width))
     if output is not None:
-        from fedcohort.report.pictures import pictures, write
+        from fedcohort.report.federation_page import pictures, write
 
         write(output, pictures(experiment, dataset, survey, label), quiet=as_json)
 

@@ -12,8 +12,8 @@ from fedcohort.cli.catalogue import strategies
 from fedcohort.cli.data import data
 from fedcohort.cli.errors import Stopped, Wrong
 from fedcohort.cli.pages import figures, live, profile, report
-from fedcohort.cli.reading import measure, why
-from fedcohort.cli.running import compare, run, sweep
+from fedcohort.cli.play_runs import compare, run, sweep
+from fedcohort.cli.read_runs import measure, why
 from fedcohort.core.errors import UsageError
 from fedcohort.core.version import __version__
 

@@ -73,7 +73,7 @@ class _Number(click.ParamType[float]):
         return number
 
 
-_WHOLE = _Number(int, "a whole number", lambda number: True)
+_WHOLE = _Number(int, "a whole number", lambda _: True)
 _COUNT = _Number(int, "a whole number of at least 0", lambda number: number >= 0)
 _POSITIVE = _Number(int, "a whole number of at least 1", lambda number: number >= 1)
 
@@ -90,7 +90,7 @@ def with_options(*options: Option) -> Option:
 
 
 def _remember(context: click.Context, option: click.Parameter, value: object) -> None:
-    """Keep the value of an option for :func:`fedcohort.cli.watching.watching`, without passing it through the command."""
+    """Keep the value of an option for :func:`fedcohort.cli.watch_runs.watching`, without passing it through the command."""
     context.meta[f"fedcohort.{option.name}"] = value
 
 

@@ -34,7 +34,7 @@ from fedcohort.core.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from fedcohort.report.figure import Figure
-    from fedcohort.report.look import Look
+    from fedcohort.report.style import Look
 
 __all__ = ["figures", "live", "profile", "report"]
 
@@ -48,9 +48,9 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
     The page is one file, which needs no network. RUN is a run directory, a folder of run directories, or an experiment file with
     runs in --runs; without RUN, all runs in --runs are used. Unfinished runs can be included.
     """
+    from fedcohort.report.federation_page import write
     from fedcohort.report.gather import find_runs, gather
     from fedcohort.report.page import page
-    from fedcohort.report.pictures import write
 
     command = "fedcohort " + shlex.join(sys.argv[1:]) if Path(sys.argv[0]).name == "fedcohort" else None
     text = page(gather(find_runs(paths, runs, settings)), command=command)
@@ -75,7 +75,7 @@ def figures(
     the width of one or two columns, black text, and dashes and symbols besides colors.
     """
     from fedcohort.report.export import export
-    from fedcohort.report.look import paper
+    from fedcohort.report.style import paper
 
     look = paper(columns)
     charts = _figures(paths, runs, settings, look)
@@ -91,7 +91,7 @@ def _figures(paths: Sequence[str], runs: str, settings: Sequence[str], look: "Lo
     """The charts of runs, and those of a profile if one of the paths is a JSON file."""
     from fedcohort.report.charts.profiles import profiles
     from fedcohort.report.gather import find_runs, gather
-    from fedcohort.report.sections import figures as figures_of_runs
+    from fedcohort.report.page_sections import figures as figures_of_runs
     from fedcohort.study.profiling import Profile
 
     measured = [path for path in paths if Path(path).suffix.lower() == ".json"]
@@ -172,9 +172,9 @@ def profile(
         screen.print(terminal.profile(measured, screen.width))
     if output is not None:
         from fedcohort.report.charts.profiles import profiles
-        from fedcohort.report.look import PAGE
+        from fedcohort.report.federation_page import write
         from fedcohort.report.page import gallery
-        from fedcohort.report.pictures import write
+        from fedcohort.report.style import PAGE
 
         sentences = [f"{each.batch_size} by {each.rule}: {each.reason}." for each in measured.recommendations]
         write(output, gallery("Batch sizes", measured.name, sentences, profiles(measured, PAGE)), quiet=as_json)

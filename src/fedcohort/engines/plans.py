@@ -23,16 +23,16 @@ import numpy as np
 import torch
 
 from fedcohort.algorithms import Algorithm, ModelState
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices
 from fedcohort.engines.device import Arithmetic
-from fedcohort.engines.local import LocalEngine, Plan, build_module, threads_for
+from fedcohort.engines.local_engine import LocalEngine, Plan, build_module, threads_for
 from fedcohort.federation.cache import cache_folder
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort
-from fedcohort.training.shared import DTYPES
 from fedcohort.training.stack import cannot_stack
+from fedcohort.training.states_and_reports import DTYPES
 
 __all__ = ["CLEARLY", "Choice", "choose_plan"]
 
@@ -82,7 +82,7 @@ def choose_plan(
     """The fastest plan for ``k`` clients a round.
 
     Args:
-        federation, model, training, algorithm, seed, arithmetic: as for :class:`fedcohort.engines.local.LocalEngine`.
+        federation, model, training, algorithm, seed, arithmetic: as for :class:`fedcohort.engines.local_engine.LocalEngine`.
         workers: number of threads; 0 means the engine's default.
         k: clients per round.
         clock: gives the time in seconds.

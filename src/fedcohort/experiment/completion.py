@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.core.parameters import make
 from fedcohort.core.plugins import is_file_name

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 from pydantic import BaseModel, Field, ValidationError
 
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey, explain, in_key
 from fedcohort.core.plugins import is_file_name, short_name

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
-from fedcohort.federation.checks import check_classes, check_features, check_labels, check_writers
+from fedcohort.federation.array_checks import check_classes, check_features, check_labels, check_writers
 
 __all__ = ["Dataset", "from_arrays", "held_out", "part"]
 

@@ -10,9 +10,9 @@
 A round is in the database completely or not at all, so that a process can be killed at any moment. Nothing is pickled.
 """
 
-from fedcohort.record.rows import KEPT, ClientRow, LedgerRow, Portrait, Reason, Reasons, RoundRow, Saved
+from fedcohort.record.database import FORMAT
+from fedcohort.record.round_rows import KEPT, ClientRow, LedgerRow, Portrait, Reason, Reasons, RoundRow, Saved
 from fedcohort.record.run import Run, open_run
-from fedcohort.record.tables import FORMAT
 from fedcohort.record.writer import Writer, create_run, writing
 
 __all__ = [

@@ -16,8 +16,8 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.core.states import CorruptState, load_state
-from fedcohort.record.rows import Portrait
-from fedcohort.record.tables import FORMAT, client_accuracies, damaged, numbers_of
+from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of
+from fedcohort.record.round_rows import Portrait
 from fedcohort.record.verification import verify_files, verify_rounds
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
-from fedcohort.record.tables import damaged, file_hash, first_seal, seal_of, sealed_rows
+from fedcohort.record.database import damaged, file_hash, first_seal, seal_of, sealed_rows
 
 __all__ = ["verify_files", "verify_rounds"]
 

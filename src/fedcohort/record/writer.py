@@ -13,9 +13,9 @@ import numpy as np
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.states import save_state
-from fedcohort.record.rows import Portrait, RoundRow, Saved
+from fedcohort.record.database import FORMAT, SEALED, TABLES, SqlRow, as_rows, damaged, file_hash, first_seal, seal_of
+from fedcohort.record.round_rows import Portrait, RoundRow, Saved
 from fedcohort.record.run import Run
-from fedcohort.record.tables import FORMAT, SEALED, TABLES, SqlRow, as_rows, damaged, file_hash, first_seal, seal_of
 
 __all__ = ["Writer", "create_run", "writing"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedcohort.core.errors import UsageError
 from fedcohort.report.figure import Figure, View, records, spec
-from fedcohort.report.look import Look
+from fedcohort.report.style import Look
 
 __all__ = ["FORMATS", "composed", "draw", "export"]
 

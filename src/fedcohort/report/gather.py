@@ -11,7 +11,7 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Portrait, Run
-from fedcohort.report.look import short
+from fedcohort.report.style import short
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.side_by_side import side_by_side
 
@@ -260,29 +260,30 @@ def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings
     Raises:
         UsageError: a path is none of these, there is no run, or a run was changed or damaged after it was written.
     """
-    runs: list[Run] = []
     given = list(map(Path, paths))
-    for path in given or [Path(folder)]:
-        if (path / "run.sqlite").is_file():
-            runs.append(Run(path))
-        elif path.is_dir():
-            inside = [inner for inner in path.iterdir() if (inner / "run.sqlite").is_file()]
-            if not inside:
-                raise UsageError(f"{path}: there is no run in it; `fedcohort run --runs {path}` creates one")
-            runs += map(Run, sorted(inside, key=begun))
-        elif path.is_file():
-            runs += _of_experiment(path, folder, settings)
-        else:
-            if not given:
-                raise UsageError(f"--runs {path}: no such folder; `fedcohort run` creates it, or give another folder")
-            raise UsageError(
-                f"{path}: no such run; give run directories, a folder of run directories, or an experiment file with runs "
-                "in --runs"
-            )
+    if not given and not Path(folder).exists():
+        raise UsageError(f"--runs {folder}: no such folder; `fedcohort run` creates it, or give another folder")
+    runs = [run for path in given or [Path(folder)] for run in _runs_of(path, folder, settings)]
     runs = list({run.path.resolve(): run for run in runs}.values())
     for run in runs:
         run.verify()
     return runs
+
+
+def _runs_of(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
+    """The runs that one path names."""
+    if (path / "run.sqlite").is_file():
+        return [Run(path)]
+    if path.is_file():
+        return _of_experiment(path, folder, settings)
+    if not path.is_dir():
+        raise UsageError(
+            f"{path}: no such run; give run directories, a folder of run directories, or an experiment file with runs in --runs"
+        )
+    inside = [inner for inner in path.iterdir() if (inner / "run.sqlite").is_file()]
+    if not inside:
+        raise UsageError(f"{path}: there is no run in it; `fedcohort run --runs {path}` creates one")
+    return [Run(inner) for inner in sorted(inside, key=begun)]
 
 
 def begun(path: Path) -> tuple[float, str]:
@@ -293,8 +294,8 @@ def begun(path: Path) -> tuple[float, str]:
 
 def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
     from fedcohort.experiment import load
-    from fedcohort.runs.find import find_run
-    from fedcohort.runs.given import Given
+    from fedcohort.runs.find_run import find_run
+    from fedcohort.runs.given_objects import Given
 
     runs = [run for cell in load(path, settings).cells() if (run := find_run(cell, Given(), folder)) is not None]
     if not runs:

@@ -117,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif where.path == "/state":
                 self._answer(200, "application/json", json.dumps(self.server.live.state(asked)))
             elif where.path == "/vega.js":
-                from fedcohort.report.assets import scripts
+                from fedcohort.report.page_assets import scripts
 
                 self._answer(200, "text/javascript", scripts(), keep=True)
             else:

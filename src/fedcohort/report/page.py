@@ -6,12 +6,13 @@ from html import escape
 from typing import Any
 
 from fedcohort.core import words
-from fedcohort.report.assets import environment, page_script, scripts, style
 from fedcohort.report.figure import Figure, columns, spec
 from fedcohort.report.gather import PANELS, Story
 from fedcohort.report.headline import headline
-from fedcohort.report.look import PAGE
-from fedcohort.report.rows import (
+from fedcohort.report.page_assets import environment, page_script, scripts, style
+from fedcohort.report.page_sections import parts, sections
+from fedcohort.report.style import PAGE
+from fedcohort.report.table_rows import (
     different_federations,
     fairness_rows,
     how,
@@ -20,7 +21,6 @@ from fedcohort.report.rows import (
     strategies,
     unfinished,
 )
-from fedcohort.report.sections import parts, sections
 
 __all__ = ["framed", "gallery", "page", "payload"]
 

@@ -1,6 +1,6 @@
 """Rounds of federated training: their order, their cost, and what happened to each selected client."""
 
-from fedcohort.rounds.game import Game
 from fedcohort.rounds.round import play_round
+from fedcohort.rounds.run_state import RunState
 
-__all__ = ["Game", "play_round"]
+__all__ = ["RunState", "play_round"]

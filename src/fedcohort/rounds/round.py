@@ -13,10 +13,10 @@ from fedcohort.algorithms import Update
 from fedcohort.core.arrays import Values
 from fedcohort.core.streams import rng
 from fedcohort.record import Reasons, RoundRow
-from fedcohort.rounds.game import Game, members
+from fedcohort.rounds.answers import answer
 from fedcohort.rounds.ledger import Ledger, Stopwatch, num_bytes
-from fedcohort.rounds.questions import answer
 from fedcohort.rounds.reasons import decisions
+from fedcohort.rounds.run_state import RunState, members
 from fedcohort.rounds.tally import Tally
 from fedcohort.selection import Cohort, LocalAccuracy, Round, choose
 from fedcohort.training.forward import Evaluation
@@ -24,22 +24,22 @@ from fedcohort.training.forward import Evaluation
 __all__ = ["play_round"]
 
 
-def play_round(game: Game, t: int, *, test: bool, clients: LocalAccuracy | None = None) -> RoundRow:
-    """Play round ``t`` and return what is recorded of it; changes ``game``.
+def play_round(run_state: RunState, t: int, *, test: bool, clients: LocalAccuracy | None = None) -> RoundRow:
+    """Play round ``t`` and return what is recorded of it; changes ``run_state``.
 
     The strategy selects among the available clients. They train, and the algorithm aggregates the updates that arrive and are
     admitted. The new model is evaluated, and the strategy observes the outcome.
 
     Args:
-        game: the run.
+        run_state: the run.
         t: round, from 1.
         test: whether to evaluate the new model for the record before returning. Test results never affect later rounds, and
-            validation results only if :attr:`Game.validates`, so a caller can also add them later
+            validation results only if :attr:`RunState.validates`, so a caller can also add them later
             (:meth:`Engine.evaluate_beside`, :meth:`RoundRow.add_test`, :meth:`RoundRow.add_validation`).
         clients: a question about the new model to all clients, for the record only: no strategy sees the answers, and nothing is
             billed.
     """
-    playing = _Playing(game, t)
+    playing = _Playing(run_state, t)
     cohort = playing.select()
     reasons = decisions(cohort)  # before training, because they may share arrays that the strategy changes later
     tally = playing.train_and_aggregate(cohort)
@@ -60,67 +60,73 @@ class _Playing:
     """The steps of one round, in their order. Each step adds its wall time and its cost.
 
     Args:
-        game: the run.
+        run_state: the run.
         t: round, from 1.
     """
 
-    def __init__(self, game: Game, t: int) -> None:
-        self.game, self.t = game, t
-        self.watch, self.began = Stopwatch(), game.clock.now
-        self.sent_down = num_bytes([game.model, *game.algorithm.broadcast().values()])
-        self.ledger = Ledger(num_bytes([game.model]), self.sent_down)
-        self.available = game.clock.available(t)
+    def __init__(self, run_state: RunState, t: int) -> None:
+        self.run_state, self.t = run_state, t
+        self.watch, self.began = Stopwatch(), run_state.clock.now
+        self.sent_down = num_bytes([run_state.model, *run_state.algorithm.broadcast().values()])
+        self.ledger = Ledger(num_bytes([run_state.model]), self.sent_down)
+        self.available = run_state.clock.available(t)
 
     def select(self) -> Cohort:
         """Let the strategy select clients; it can ask the available ones questions."""
-        game, clock, t = self.game, self.game.clock, self.t
-        if t == 1 and "histogram" in game.selector.needs:
+        run_state, clock, t = self.run_state, self.run_state.clock, self.t
+        if t == 1 and "histogram" in run_state.selector.needs:
             self._bill_histograms()
         with self.watch.part("selection"):
-            answers = partial(answer, game, t, self.available, self.ledger)
+            answers = partial(answer, run_state, t, self.available, self.ledger)
             ask = self.ledger.asking(answers)
-            k = min(clock.invited(game.k), len(self.available))
+            k = min(clock.invited(run_state.k), len(self.available))
             seen = Round(
-                t, k, self.available, rng(game.seed, "select", t), self.began, _read_only(clock.durations), ask,
+                t, k, self.available, rng(run_state.seed, "select", t), self.began, _read_only(clock.durations), ask,
                 _read_only(clock.compute_times), _read_only(clock.upload_times),
             )  # fmt: skip
-            return choose(game.selector, seen)
+            return choose(run_state.selector, seen)
 
     def train_and_aggregate(self, cohort: Cohort) -> Tally:
         """Train the cohort and aggregate the updates; updates are processed one by one, as they arrive."""
-        game, clock, algorithm, engine, t = self.game, self.game.clock, self.game.algorithm, self.game.engine, self.t
-        start = game.model
-        tally = Tally(cohort, start, engine.trainable, game.selector.needs)
-        known = members(game, cohort, game.k, t)
+        run_state, clock, algorithm, engine, t = (
+            self.run_state,
+            self.run_state.clock,
+            self.run_state.algorithm,
+            self.run_state.engine,
+            self.t,
+        )
+        start = run_state.model
+        tally = Tally(cohort, start, engine.trainable, run_state.selector.needs)
+        known = members(run_state, cohort, run_state.k, t)
         with self.watch.part("aggregation"):
             updates = self.watch.watch("training", engine.train(start, t, cohort, algorithm))
-            awaited = clock.awaited(len(cohort), game.k)
+            awaited = clock.awaited(len(cohort), run_state.k)
             updates = clock.settle(t, updates, bytes_down=self.sent_down, awaited=awaited, cohort=cohort.clients)
             updates = tally.arrived(updates)
-            updates = game.selector.admit(updates)
+            updates = run_state.selector.admit(updates)
             updates = _filled_in(updates) if cohort.unsent == "unchanged" else updates
             updates = tally.admitted(updates, algorithm, known)
-            game.model = algorithm.aggregate(start, updates, known)
+            run_state.model = algorithm.aggregate(start, updates, known)
         engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
         tally.settle(algorithm.weighed())
         return tally
 
     def evaluate(self, test: bool, clients: LocalAccuracy | None) -> _Results:
         """Evaluate the new model; see :func:`play_round` for the arguments."""
-        game, engine = self.game, self.game.engine
+        run_state, engine = self.run_state, self.run_state.engine
         with self.watch.part("evaluation"):
-            validation = engine.evaluate(game.model, "validation") if test or game.validates else None
-            tested = engine.evaluate(game.model, "test") if test else None
-            by_client = _all_answers(game, self.t, clients) if clients is not None else None
+            validation = engine.evaluate(run_state.model, "validation") if test or run_state.validates else None
+            tested = engine.evaluate(run_state.model, "test") if test else None
+            by_client = _all_answers(run_state, self.t, clients) if clients is not None else None
         return _Results(validation, tested, by_client)
 
     def observe(self, tally: Tally, results: _Results) -> None:
         """Let the strategy observe the outcome, and bill the reports that it reads."""
-        game = self.game
+        run_state = self.run_state
         with self.watch.part("selection"):
-            duration = game.clock.now - self.began
-            outcome = tally.outcome(self.t, duration, results.validation if game.validates else None)
-            game.selector.observe(outcome)
+            duration = run_state.clock.now - self.began
+            outcome = tally.outcome(self.t, duration, results.validation if run_state.validates else None)
+            run_state.selector.observe(outcome)
             tally.bill_reports(outcome)
 
     def recorded(self, cohort: Cohort, reasons: Reasons, tally: Tally, results: _Results) -> RoundRow:
@@ -131,7 +137,7 @@ class _Playing:
             cohort.clients, uploads=tally.uploads, up=tally.bytes_up, passes=tally.passes,
             seconds=seconds.get("training", 0.0), discloses=tally.disclosed,
         )  # fmt: skip
-        trained, admitted, clock = tally.having("admitted", "declined"), tally.having("admitted"), self.game.clock
+        trained, admitted, clock = tally.having("admitted", "declined"), tally.having("admitted"), self.run_state.clock
         row = RoundRow(
             round=self.t,
             available=len(self.available),
@@ -158,7 +164,7 @@ class _Playing:
 
     def _bill_histograms(self) -> None:
         """The cost of class counts, which every client sends once, before the first round."""
-        census = self.game.selector.census
+        census = self.run_state.selector.census
         self.ledger.add(
             "Histogram", messages=census.num_clients, down=0, up=4 * census.num_clients * census.num_classes, passes=0.0,
             seconds=0.0, discloses="its number of samples of each class, once",
@@ -166,10 +172,10 @@ class _Playing:
 
     def _note(self, cohort: Cohort, tally: Tally) -> str:
         """What was special about the round, in words."""
-        available, m = len(self.available), len(self.game.clock.num_samples)
+        available, m = len(self.available), len(self.run_state.clock.num_samples)
         notes = [cohort.why.note if cohort.why is not None else ""]
-        wanted = self.game.clock.invited(self.game.k)
-        if not self.game.selector.variable_size and available < min(wanted, m):
+        wanted = self.run_state.clock.invited(self.run_state.k)
+        if not self.run_state.selector.variable_size and available < min(wanted, m):
             notes.append(f"short round: {available} of {wanted} available")
         if available == 0:
             notes = ["empty round: no client available"]
@@ -193,12 +199,12 @@ def _filled_in(updates: Iterable[Update]) -> Iterator[Update]:
         yield update
 
 
-def _all_answers(game: Game, t: int, question: LocalAccuracy) -> Values:
+def _all_answers(run_state: RunState, t: int, question: LocalAccuracy) -> Values:
     """The answer of every client about the current model, float64 [m]; NaN for clients without data."""
-    num_samples = game.clock.num_samples
+    num_samples = run_state.clock.num_samples
     values = np.full(len(num_samples), np.nan)
     with_data = np.flatnonzero(num_samples)
-    values[with_data] = game.engine.answer(game.model, t, question, with_data)
+    values[with_data] = run_state.engine.answer(run_state.model, t, question, with_data)
     return values
 
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedcohort.experiment import Cell
-from fedcohort.runs.find import find_run
-from fedcohort.runs.given import Given
-from fedcohort.runs.play import run_cell
+from fedcohort.runs.find_run import find_run
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.play_run import run_cell
 
 __all__ = ["run_cells"]
 

@@ -11,7 +11,7 @@
 
 Before any client has sent an update, the bins are those of ``clustered_size``. A client with k·p_i ≥ 1 first fills ⌊k·p_i⌋ bins alone,
 and only the rest of its mass takes part in steps 3 and 4: in the authors' code such a client violates (P2)
-of :mod:`fedcohort.selection.bins` when rows are normalized. Native weights: uniform over draws.
+of :mod:`fedcohort.selection.client_bins` when rows are normalized. Native weights: uniform over draws.
 
 The last updates of all clients and their dissimilarities take m·(4P + 8m) bytes of memory; above ``memory_limit``, the run is refused
 before it begins. The time is O(m²), or O(m³) with ``"rows"``: more than 2,000 clients are refused.
@@ -31,10 +31,10 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.all_available import all_available
-from fedcohort.selection.bins import Pieces, draw_one_per_bin, fill_bins
+from fedcohort.selection.client_bins import Pieces, draw_one_per_bin, fill_bins
 from fedcohort.selection.cohort import Cohort
 from fedcohort.selection.inputs import Census, Outcome, Round
-from fedcohort.selection.memory import check_memory
+from fedcohort.selection.memory_limit import check_memory
 from fedcohort.selection.selector import Selector
 
 __all__ = ["LIMIT", "ClusteredSimilarity", "dissimilarities"]

@@ -14,7 +14,7 @@ import numpy as np
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.all_available import all_available
-from fedcohort.selection.bins import Pieces, draw_one_per_bin, fill_bins
+from fedcohort.selection.client_bins import Pieces, draw_one_per_bin, fill_bins
 from fedcohort.selection.cohort import Cohort
 from fedcohort.selection.inputs import Census, Round
 from fedcohort.selection.selector import Selector

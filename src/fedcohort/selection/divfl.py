@@ -31,7 +31,7 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.inputs import Census, Outcome, Round
-from fedcohort.selection.memory import check_memory
+from fedcohort.selection.memory_limit import check_memory
 from fedcohort.selection.selector import Selector
 
 __all__ = ["LIMIT", "MOST", "DivFL"]

@@ -18,10 +18,10 @@ from annotated_types import Ge
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
+from fedcohort.selection.client_speed import by_size
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.selector import Selector
-from fedcohort.selection.speed import by_size
 
 __all__ = ["Eiffel"]
 

@@ -1,7 +1,7 @@
 """FLASH: a linear bandit over contexts of loss, validation loss, duration and reward.
 
 In every round t = 0, 1, …, all clients (``context_refresh``) receive w^t and report their losses. These give the contexts x_t(i) and
-rewards r_t(i) of :mod:`fedcohort.selection.contexts`. The clients in S_t train. Then, with d the length of a context,
+rewards r_t(i) of :mod:`fedcohort.selection.bandit_contexts`. The clients in S_t train. Then, with d the length of a context,
 
     V += Σ x xᵀ,  b += Σ r x   over the pairs that ``credit`` gives      (from V = λI, b = 0; nothing at t = 0)
     θ̂ = V⁻¹ b;   γ_t = √λ + √(d·ln((1 + t·m)/δ));   θ ~ N(θ̂, γ_t² V⁻¹)
@@ -37,9 +37,9 @@ from annotated_types import Ge, Gt, Le, Lt
 from fedcohort.core.arrays import Indices
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
-from fedcohort.selection.bandit import Head, Linear, gamma, gamma_theory
+from fedcohort.selection.bandit_contexts import ContextBandit
+from fedcohort.selection.bandit_heads import Head, Linear, gamma, gamma_theory
 from fedcohort.selection.cohort import Cohort, Why
-from fedcohort.selection.contexts import ContextBandit
 from fedcohort.selection.inputs import Outcome, Round
 from fedcohort.selection.neural import Network
 from fedcohort.selection.questions import Context

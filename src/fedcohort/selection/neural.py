@@ -13,7 +13,7 @@ need no autograd: ∂f/∂b₁ = w₂·1[z > 0], ∂f/∂W₁ = that times x, �
 NeuralUCB: Zhou, Li, Gu 2020, arXiv:1911.04462; neural Thompson sampling: Zhang et al. 2021, arXiv:2010.00827, and its code
 ZeroWeight/NeuralTS (``learner_diag.py``). The application to clients is ours: we did not have access to the text of Cao, Pan, Zhu, Liu
 2022, "Birds of a Feather Help: Context-aware Client Selection for Federated Learning". Contexts and rewards are those of FLASH with
-plain cross-entropy; see :mod:`fedcohort.selection.contexts`.
+plain cross-entropy; see :mod:`fedcohort.selection.bandit_contexts`.
 """
 
 import math
@@ -27,8 +27,8 @@ from annotated_types import Ge, Gt
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
-from fedcohort.selection.bandit import Candidates, Head, Scoring, State
-from fedcohort.selection.contexts import ContextBandit
+from fedcohort.selection.bandit_contexts import ContextBandit
+from fedcohort.selection.bandit_heads import Candidates, Head, Scoring, State
 from fedcohort.selection.questions import Context
 
 __all__ = ["Network", "Neural"]

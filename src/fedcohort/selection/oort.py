@@ -41,11 +41,11 @@ from numpy.typing import NDArray
 from fedcohort.core.arrays import Indices, Values, nth_highest, nth_lowest
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
+from fedcohort.selection.client_speed import ask_speed, no_stated_times, times
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.questions import Speed
 from fedcohort.selection.selector import Selector
-from fedcohort.selection.speed import ask_speed, no_stated_times, times
 
 __all__ = ["Oort"]
 

@@ -20,7 +20,7 @@ With one state and f = 1, this is ridge regression with forced exploration.
 
 The algorithm is ours, based on the abstract of Yemini, Leshem, Somekh-Baruch 2021, arXiv:1910.10271: a hidden Markov state common to
 all arms, linear rewards, and forced exploration that grows with log t. We did not have access to the text. Contexts and rewards are
-those of FLASH with plain cross-entropy; see :mod:`fedcohort.selection.contexts`.
+those of FLASH with plain cross-entropy; see :mod:`fedcohort.selection.bandit_contexts`.
 """
 
 import math
@@ -33,8 +33,8 @@ from annotated_types import Ge, Gt, Le
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
-from fedcohort.selection.bandit import Candidates, Head, Scoring, State, linear_terms, posterior
-from fedcohort.selection.contexts import ContextBandit
+from fedcohort.selection.bandit_contexts import ContextBandit
+from fedcohort.selection.bandit_heads import Candidates, Head, Scoring, State, linear_terms, posterior
 from fedcohort.selection.questions import Context
 
 __all__ = ["HiddenMarkov", "Restless"]

@@ -31,11 +31,11 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
+from fedcohort.selection.client_speed import ask_speed, no_stated_times, times
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.inputs import Census, Round
 from fedcohort.selection.questions import LocalAccuracy, Speed
 from fedcohort.selection.selector import Selector
-from fedcohort.selection.speed import ask_speed, no_stated_times, times
 
 __all__ = ["TiFL"]
 

@@ -20,11 +20,11 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
+from fedcohort.selection.client_speed import by_size
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.ranking import top
 from fedcohort.selection.selector import Selector
-from fedcohort.selection.speed import by_size
 
 __all__ = ["UtilityTime"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.pairings import check_row
-from fedcohort.runs.given import Given
-from fedcohort.runs.play import Progress, run_cell
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study.comparison import Comparison, Row
 
 if TYPE_CHECKING:

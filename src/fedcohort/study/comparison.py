@@ -12,8 +12,8 @@ from fedcohort import measures
 from fedcohort.core.plugins import short_name
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
-from fedcohort.study.measured import Measured, level_below
-from fedcohort.study.results import Result, plain, result
+from fedcohort.study.run_measures import Measured, level_below
+from fedcohort.study.run_results import Result, plain, result
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,8 +16,8 @@ from fedcohort.measures.conformal import (
     prediction_sets,
 )
 from fedcohort.record import Run
-from fedcohort.runs.given import Given, PublicSamples
-from fedcohort.runs.prepare import federate, model_of
+from fedcohort.runs.given_objects import Given, PublicSamples
+from fedcohort.runs.prepare_run import federate, model_of
 
 if TYPE_CHECKING:
     from fedcohort.federation.federation import Samples
@@ -52,9 +52,9 @@ def predict(run: Run, given: Given) -> tuple[Predictions, Predictions]:
     from safetensors.torch import load_file
 
     from fedcohort.core.threads import one_thread
-    from fedcohort.engines.local import build_module
+    from fedcohort.engines.local_engine import build_module
     from fedcohort.training.forward import probabilities
-    from fedcohort.training.shared import DTYPES
+    from fedcohort.training.states_and_reports import DTYPES
 
     experiment = run.experiment
     if not run.finished:

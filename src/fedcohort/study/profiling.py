@@ -1,6 +1,6 @@
 """Recommend a mini-batch size for local training, from time, memory and accuracy measured on this machine.
 
-Each batch size is measured in a fresh process (:mod:`fedcohort.study.measuring`), so that its peak memory is its own.
+Each batch size is measured in a fresh process (:mod:`fedcohort.study.batch_size_process`), so that its peak memory is its own.
 :func:`fedcohort.measures.best_batch_size` gives two recommendations: the size with the most samples per second, and the best trade-off
 of time, memory and accuracy.
 """
@@ -234,7 +234,7 @@ def _in_a_fresh_process(order: Order) -> Size:
         UsageError: the process failed; the message is its last line.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "fedcohort.study.measuring"],
+        [sys.executable, "-m", "fedcohort.study.batch_size_process"],
         input=json.dumps(asdict(order)),
         capture_output=True,
         text=True,

@@ -11,7 +11,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 from fedcohort.measures import JainReference, Participation
 from fedcohort.record import Run
-from fedcohort.study.measured import Measured, level_below
+from fedcohort.study.run_measures import Measured, level_below
 
 __all__ = ["Summary", "summary"]
 

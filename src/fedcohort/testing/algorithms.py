@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from fedcohort.algorithms import Algorithm, ModelState, Update
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.states import pack, unpack
 from fedcohort.engines.base import Engine
-from fedcohort.engines.local import LocalEngine, build_module
+from fedcohort.engines.local_engine import LocalEngine, build_module
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import (

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, RunningMean, Tensors, Update, WeightMode
-from fedcohort.algorithms.local import Training
-from fedcohort.algorithms.server import ServerTools
+from fedcohort.algorithms.server_tools import ServerTools
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.parameters import describe, parameters
 from fedcohort.core.plugins import Card
 from fedcohort.core.states import pack
 from fedcohort.core.streams import rng
-from fedcohort.engines.local import build_module
+from fedcohort.engines.local_engine import build_module
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 

@@ -8,7 +8,7 @@ import torch
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
-from fedcohort.engines.local import build_module
+from fedcohort.engines.local_engine import build_module
 from fedcohort.federation.federation import Samples
 from fedcohort.federation.partition import Rule, describe, partition
 from fedcohort.models import Model

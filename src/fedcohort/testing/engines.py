@@ -9,10 +9,10 @@ from typing import Protocol
 import numpy as np
 
 from fedcohort.algorithms import Algorithm
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.states import pack
 from fedcohort.engines.base import Engine
-from fedcohort.engines.local import LocalEngine
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model
 from fedcohort.selection import Cohort, Context, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
@@ -44,7 +44,7 @@ TRAINING = Training(batch_size=4, epochs=2)
 
 
 class MakeEngine(Protocol):
-    """A callable that builds an engine; :class:`fedcohort.engines.local.LocalEngine` is an example."""
+    """A callable that builds an engine; :class:`fedcohort.engines.local_engine.LocalEngine` is an example."""
 
     def __call__(
         self, federation: Federation, model: Model, training: Training, algorithm: Algorithm, seed: int, workers: int, /

@@ -19,7 +19,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.streams import rng
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.selection import Context, GradientNorm, LocalAccuracy, LocalLoss, Question
-from fedcohort.training.buffers import ALIGNMENT
+from fedcohort.training.reused_memory import ALIGNMENT
 
 __all__ = ["BLOCK", "Evaluation", "answer", "answers", "blocks", "evaluate_block", "probabilities", "sum_up"]
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fedcohort.algorithms.local import Training
+from fedcohort.algorithms.training_settings import Training
 
 __all__ = ["SGD", "Optimizer", "PlainSGD", "build_optimizer", "laid_out"]
 

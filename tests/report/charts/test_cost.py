@@ -6,7 +6,7 @@ import pytest
 
 from fedcohort.report.charts.cost import cost, wall
 from fedcohort.report.gather import gather
-from fedcohort.report.look import PAGE
+from fedcohort.report.style import PAGE
 from tests.records import exchange, played, written
 
 PARTS = {"training": 16.0, "selection": 1.0, "aggregation": 2.0, "evaluation": 4.0, "recording": 8.0, "total": 32.0}

@@ -11,7 +11,7 @@ from fedcohort.report.charts.participation import fairness
 from fedcohort.report.charts.raster import raster
 from fedcohort.report.charts.selections import selections
 from fedcohort.report.gather import gather
-from fedcohort.report.look import PAGE
+from fedcohort.report.style import PAGE
 from tests.records import played, written
 
 

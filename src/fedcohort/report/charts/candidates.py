@@ -4,12 +4,12 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.report.charts.encodings import marks, number_tooltip, round_axis, sized
+from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, round_axis, sized
 from fedcohort.report.charts.raster import CELLS, client_scale
-from fedcohort.report.charts.terms import named
+from fedcohort.report.charts.score_terms import named
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.gather import Reading, blocks
-from fedcohort.report.look import Look
+from fedcohort.report.style import Look
 
 __all__ = ["candidates"]
 

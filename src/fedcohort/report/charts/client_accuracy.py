@@ -10,7 +10,7 @@ from fedcohort import measures
 from fedcohort.core import words
 from fedcohort.core.arrays import Values
 from fedcohort.report.charts.accuracy import seeds_note
-from fedcohort.report.charts.encodings import (
+from fedcohort.report.charts.axes_and_legends import (
     color,
     hideable,
     number_tooltip,
@@ -22,10 +22,10 @@ from fedcohort.report.charts.encodings import (
     with_texts,
 )
 from fedcohort.report.charts.lines import Axes, lines
-from fedcohort.report.charts.series import by_round, domain, has_band
+from fedcohort.report.charts.means_and_bands import by_round, domain, has_band
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.gather import Reading, Story, blocks
-from fedcohort.report.look import Look
+from fedcohort.report.style import Look
 
 __all__ = ["class_accuracy", "client_accuracy"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from fedcohort.core import words
 from fedcohort.core.arrays import Indices
 from fedcohort.record import Portrait
-from fedcohort.report.look import Look, short
+from fedcohort.report.style import Look, short
 
 __all__ = ["SAMPLE", "SHOWN", "Clients", "axis_title", "client_axis", "evenly", "paper_height", "sample_note", "shown"]
 
@@ -27,7 +27,7 @@ class Clients:
     Attributes:
         seed: seed of the federation; each seed gives a different federation.
         classes: names of the classes, shortened for charts.
-        facts: arrays by name, as in :class:`fedcohort.record.rows.Portrait`.
+        facts: arrays by name, as in :class:`fedcohort.record.round_rows.Portrait`.
         whole: whether all clients are known, and not only those that were selected.
         deadline: simulated time after which the server stops waiting; None if it waits for all clients.
     """

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.core import words
-from fedcohort.report.charts.encodings import color, dash, hideable, number_tooltip, sized, text_tooltip
-from fedcohort.report.charts.series import has_band
+from fedcohort.report.charts.axes_and_legends import color, dash, hideable, number_tooltip, sized, text_tooltip
+from fedcohort.report.charts.means_and_bands import has_band
 from fedcohort.report.figure import Drawing
-from fedcohort.report.look import Look, tick
+from fedcohort.report.style import Look, tick
 
 __all__ = ["Axes", "lines"]
 
@@ -48,8 +48,9 @@ def lines(
 
     Args:
         name: name of the table.
-        frame: the table, from :func:`~fedcohort.report.charts.series.by_round` or
-            :func:`~fedcohort.report.charts.series.on_grid`. If it has a column ``x_text``, tooltips show it in place of ``x``.
+        frame: the table, from :func:`~fedcohort.report.charts.means_and_bands.by_round` or
+            :func:`~fedcohort.report.charts.means_and_bands.on_grid`. If it has a column ``x_text``, tooltips show it in
+            place of ``x``.
         labels: all strategies, in order.
         look: how charts look.
         axes: the axes.

@@ -7,10 +7,10 @@ from fedcohort.core import streams
 from fedcohort.core.arrays import Values
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.lines import Axes, lines
-from fedcohort.report.charts.series import by_round, domain, has_band, thinned
+from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, thinned
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.gather import Reading, Story
-from fedcohort.report.look import Look
+from fedcohort.report.style import Look
 
 __all__ = ["fairness", "participation"]
 

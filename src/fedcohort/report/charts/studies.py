@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedcohort.core import words
 from fedcohort.measures import conformal
-from fedcohort.report.charts.encodings import (
+from fedcohort.report.charts.axes_and_legends import (
     color,
     dash,
     hideable,
@@ -22,10 +22,10 @@ from fedcohort.report.charts.encodings import (
     text_tooltip,
     with_texts,
 )
-from fedcohort.report.charts.series import domain
+from fedcohort.report.charts.means_and_bands import domain
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.gather import Story
-from fedcohort.report.look import Look, short, tick
+from fedcohort.report.style import Look, short, tick
 
 __all__ = ["bars", "score_functions", "studies", "swept"]
 

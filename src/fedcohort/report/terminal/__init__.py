@@ -4,9 +4,9 @@ from fedcohort.report.terminal.catalogue import plug_ins
 from fedcohort.report.terminal.comparisons import comparison, results, summaries
 from fedcohort.report.terminal.decisions import explanation
 from fedcohort.report.terminal.federations import federation_facts, known_data, partition, quantiles
+from fedcohort.report.terminal.layout import as_text, screen
 from fedcohort.report.terminal.profiles import profile
 from fedcohort.report.terminal.progress import watching
-from fedcohort.report.terminal.tables import as_text, screen
 
 __all__ = [
     "as_text", "comparison", "explanation", "federation_facts", "known_data", "partition", "plug_ins", "profile", "quantiles",

@@ -10,12 +10,12 @@ from rich.text import Text
 
 from fedcohort.core import words
 from fedcohort.core.words import count, duration, index, interval, percent, signed, size, spread
-from fedcohort.report.terminal.tables import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
+from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
     from fedcohort.study.coverage import Conformal
-    from fedcohort.study.results import Result
+    from fedcohort.study.run_results import Result
     from fedcohort.study.summary import Summary
 
 __all__ = ["comparison", "results", "summaries"]

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from fedcohort.core.words import count, number, percent, size
 from fedcohort.report.terminal.federations import SHOWN_CLIENTS
-from fedcohort.report.terminal.tables import WIDE, Column, about_hidden, dimmed, fitting_table
+from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
 if TYPE_CHECKING:
     from fedcohort.study.why import Explanation

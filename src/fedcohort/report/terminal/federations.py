@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcohort.core.words import count, number, setting, share
-from fedcohort.report.terminal.tables import (
+from fedcohort.report.terminal.layout import (
     WIDE,
     Column,
     about_hidden,

@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.text import Text
 
 from fedcohort.core.words import count, number, percent, share, size
-from fedcohort.report.terminal.tables import WIDE, Column, about_hidden, dimmed, fitting_table
+from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
 if TYPE_CHECKING:
     from fedcohort.study.profiling import Profile, Recommendation

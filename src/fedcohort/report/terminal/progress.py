@@ -16,7 +16,7 @@ from fedcohort.core.words import clock, count, share
 if TYPE_CHECKING:
     from fedcohort.experiment import Cell
     from fedcohort.record import RoundRow
-    from fedcohort.runs.play import Progress as Callback
+    from fedcohort.runs.play_run import Progress as Callback
 
 __all__ = ["watching"]
 

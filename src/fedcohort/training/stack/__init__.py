@@ -2,15 +2,15 @@
 
 The algorithm's hooks, clipping and the optimizer's step, which the loop applies to one client, are applied to all clients of a stack
 at once. Except for clipping, which has its own code for stacks, these operations are elementwise. How gradients are computed is the
-subject of :mod:`fedcohort.training.networks`. If nothing else reads them and the optimizer is plain or momentum SGD, a chain of linear
-layers takes its steps without computing them separately (:mod:`fedcohort.training.descent`).
+subject of :mod:`fedcohort.training.client_axis_networks`. If nothing else reads them and the optimizer is plain or momentum SGD, a
+chain of linear layers takes its steps without computing them separately (:mod:`fedcohort.training.fused_descent`).
 
-The arithmetic is that of :class:`fedcohort.training.local.Trainer` in another order: results agree to rounding, and batches and
+The arithmetic is that of :class:`fedcohort.training.trainer.Trainer` in another order: results agree to rounding, and batches and
 numbers of steps agree exactly. The last bits of a client's result may depend on the other clients of its stack. Stacks are therefore
 cut in the same way whatever the number of threads.
 """
 
-from fedcohort.training.stack.setup import cannot_stack
 from fedcohort.training.stack.stack import Stack
+from fedcohort.training.stack.stack_setup import cannot_stack
 
 __all__ = ["Stack", "cannot_stack"]

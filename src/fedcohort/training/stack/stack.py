@@ -7,17 +7,17 @@ import torch
 
 from fedcohort.algorithms import ModelState, Tensors, Update
 from fedcohort.core.streams import rngs
-from fedcohort.training.stack.axis import Memory, stacked_memories
+from fedcohort.training.stack.batch_plan import Plan, batches
+from fedcohort.training.stack.client_axis import Memory, stacked_memories
 from fedcohort.training.stack.group import Group
-from fedcohort.training.stack.plan import Plan, batches
-from fedcohort.training.stack.setup import StackSetup
+from fedcohort.training.stack.stack_setup import StackSetup
 
 __all__ = ["Stack"]
 
 
 class Stack(StackSetup):
     """Trains groups of clients of a federation, for what :func:`cannot_stack` allows. Threads may share it. Arguments and attributes
-    are those of :class:`StackSetup <fedcohort.training.stack.setup.StackSetup>`."""
+    are those of :class:`StackSetup <fedcohort.training.stack.stack_setup.StackSetup>`."""
 
     def train(
         self,

@@ -1,0 +1,218 @@
+"""``fedcohort run``, ``compare`` and ``sweep``: play the runs that are missing, and print the results."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedcohort.cli.options import (
+    data_dir_option,
+    experiment_of,
+    jobs_option,
+    json_option,
+    live_option,
+    over_option,
+    quiet_option,
+    row_of,
+    runs_option,
+    seed_option,
+    set_option,
+    track_option,
+    variant_option,
+    with_options,
+)
+from fedcohort.cli.watch_runs import watching
+from fedcohort.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from fedcohort.experiment import Cell, Experiment
+    from fedcohort.record import Run
+    from fedcohort.study.comparison import Comparison
+    from fedcohort.study.run_results import Result
+
+__all__ = ["compare", "run", "sweep"]
+
+
+@click.command()
+@click.argument("file", required=False)
+@with_options(
+    variant_option, seed_option, set_option, runs_option, data_dir_option, live_option, track_option, quiet_option,
+    json_option,
+)  # fmt: skip
+def run(
+    file: str | None,
+    variant: str | None,
+    seed: int | None,
+    settings: tuple[str, ...],
+    runs: str,
+    data_dir: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run one row of an experiment, under all its seeds or one.
+
+    FILE is an experiment in TOML; without it, the quickstart is run. An interrupted run resumes after its last checkpoint, and a
+    finished run is not repeated.
+    """
+    from fedcohort.core import words
+    from fedcohort.experiment import Cell
+    from fedcohort.experiment.pairings import check_row
+    from fedcohort.report import terminal
+
+    label, experiment = row_of(experiment_of(file, settings), variant)
+    check_row(label, experiment.selection.build(), experiment.algorithm.build())
+    seeds = experiment.all_seeds if seed is None else [seed]
+    cells = [Cell(label, each, experiment.single(each)) for each in seeds]
+    results, notes = _played(cells, runs, data_dir, quiet)
+    if as_json:
+        rows = [result.to_json() | {"note": note} for result, note in zip(results, notes, strict=True)]
+        click.echo(words.as_json({"name": experiment.name, "label": label, "runs": rows}))
+        return
+    screen = terminal.screen()
+    screen.print(terminal.results(label, results, screen.width))
+    for result, note in zip(results, notes, strict=True):
+        click.echo(f"seed {result.seed}: {result.path}" + (f"  ({note})" if note else ""))
+
+
+def _played(cells: "Sequence[Cell]", runs: str, data_dir: str | None, quiet: bool) -> "tuple[list[Result], list[str]]":
+    """Play cells one after another; their results, and notes about runs that existed before."""
+    from fedcohort.runs.find_run import find_run
+    from fedcohort.runs.given_objects import Given
+    from fedcohort.runs.play_run import run_cell
+    from fedcohort.study.run_results import result
+
+    given, results, notes = Given(data_dir=data_dir), [], []
+    with watching(cells, quiet) as progress:
+        for cell in cells:
+            notes.append(_note(find_run(cell, given, runs)))
+            results.append(result(run_cell(cell, given, runs=runs, progress=progress)))
+    return results, notes
+
+
+def _note(before: "Run | None") -> str:
+    """How much of a run existed before the command."""
+    if before is None:
+        return ""
+    if before.finished:
+        return "was already finished"
+    last = before.last_round
+    return f"resumed after round {last}" if last else ""
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="FILE | RUN…")
+@with_options(
+    set_option, runs_option, data_dir_option, jobs_option, live_option, track_option, quiet_option, json_option
+)
+def compare(
+    paths: tuple[str, ...],
+    settings: tuple[str, ...],
+    runs: str,
+    data_dir: str | None,
+    jobs: int,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Compare the rows of an experiment; run those that are missing.
+
+    FILE is an experiment in TOML: its base and its variants are the rows. Instead, you can give the directories of finished RUNs,
+    which are not changed.
+    """
+    from pathlib import Path
+
+    folders = [path for path in paths if Path(path).is_dir()]
+    if not folders and len(paths) == 1:
+        _compare(experiment_of(paths[0], settings), runs, data_dir, jobs, quiet, as_json)
+        return
+    if len(folders) < len(paths):
+        other = next(path for path in paths if path not in folders)
+        raise UsageError(f"{other}: not a run directory; give one experiment file, or run directories only")
+    if settings:
+        raise UsageError(
+            f"--set {settings[0]!r}: run directories are only read; leave it out, or give an experiment file"
+        )
+    from fedcohort.study.side_by_side import read
+
+    _print_comparison(read(folders), as_json)
+
+
+@click.command()
+@click.argument("file", required=False)
+@with_options(
+    over_option,
+    set_option,
+    runs_option,
+    data_dir_option,
+    jobs_option,
+    live_option,
+    track_option,
+    quiet_option,
+    json_option,
+)
+def sweep(
+    file: str | None,
+    over: tuple[str, ...],
+    settings: tuple[str, ...],
+    runs: str,
+    data_dir: str | None,
+    jobs: int,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run every row of an experiment for every point of a grid.
+
+    The grid is the [sweep] table of FILE and the settings of --over. Every row is run for every combination of values and every
+    seed. Without FILE, the quickstart is used.
+    """
+    experiment = experiment_of(file, settings)
+    if over:
+        from fedcohort.experiment import Experiment
+
+        grid = {**experiment.sweep, **_grid(over)}
+        experiment = Experiment(**(experiment.to_dict() | {"sweep": grid}))
+    if not experiment.sweep:
+        raise UsageError(
+            "nothing to sweep: give --over 'selection.k=[1, 3, 6]', or a [sweep] table in an experiment file"
+        )
+    _compare(experiment, runs, data_dir, jobs, quiet, as_json)
+
+
+def _grid(over: Sequence[str]) -> dict[str, Any]:
+    """The values of ``--over`` by dotted key."""
+    from fedcohort.experiment import parse_overrides
+
+    grid: dict[str, Any] = {}
+    for text in over:
+        values: Any = parse_overrides([text], "--over", "selection.k=[1, 3, 6]")
+        key = text.partition("=")[0].strip()
+        for part in key.split("."):
+            values = values[part]
+        if not isinstance(values, list):
+            raise UsageError(f"--over {text!r}: give a list of values, such as 'selection.k=[1, 3, 6]'")
+        grid[key] = values
+    return grid
+
+
+def _compare(experiment: "Experiment", runs: str, data_dir: str | None, jobs: int, quiet: bool, as_json: bool) -> None:
+    """Run the rows of an experiment that are missing, and print the comparison."""
+    from fedcohort.runs.given_objects import Given
+    from fedcohort.study.compare import compare
+
+    if jobs > 1 and click.get_current_context().meta.get("fedcohort.track"):
+        raise UsageError(f"--jobs {jobs}: trackers work with one process only; leave out --track, or use --jobs 1")
+    with watching(experiment.cells(), quiet) as progress:
+        compared = compare(experiment, Given(data_dir=data_dir), runs=runs, progress=progress, jobs=jobs)
+    _print_comparison(compared, as_json)
+
+
+def _print_comparison(compared: "Comparison", as_json: bool) -> None:
+    """Print a comparison as a table, or as JSON."""
+    from fedcohort.core import words
+    from fedcohort.report import terminal
+
+    if as_json:
+        click.echo(words.as_json(compared.to_json()))
+    else:
+        screen = terminal.screen()
+        screen.print(terminal.comparison(compared, screen.width))
+        click.echo(compared.place)

@@ -1,0 +1,84 @@
+"""Follow runs while they are played: progress in the terminal, the live page, trackers."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from fedcohort.cli.errors import Stopped
+
+if TYPE_CHECKING:
+    from fedcohort.experiment import Cell
+    from fedcohort.record import RoundRow
+    from fedcohort.runs.play_run import Progress
+    from fedcohort.runs.trackers import OneLineErrors
+
+__all__ = ["watching"]
+
+
+@contextmanager
+def watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None]":
+    """Show the progress of runs during a block; Ctrl-C ends the command with exit code 130."""
+    import logging
+
+    from fedcohort.report import terminal
+    from fedcohort.runs.play_run import Interrupted
+
+    log = logging.getLogger("fedcohort")
+    handler: logging.Handler = logging.NullHandler()
+    try:
+        with _live_page(cells), _trackers() as trackers, terminal.watching(cells, quiet=quiet) as shown:
+            progress = _all_of([*([shown] if shown is not None else []), *trackers])
+            if not quiet:
+                handler = logging.StreamHandler()  # made now, since the progress bar has replaced standard error
+                handler.setFormatter(logging.Formatter("fedcohort: %(message)s"))
+                log.setLevel(logging.INFO)
+            log.addHandler(handler)
+            yield progress
+    except Interrupted as stopped:
+        raise Stopped(str(stopped)) from None
+    finally:
+        log.removeHandler(handler)
+
+
+@contextmanager
+def _live_page(cells: "Sequence[Cell]") -> "Iterator[None]":
+    """Serve the live page if ``--live`` is set."""
+    context = click.get_current_context()
+    if not context.meta.get("fedcohort.live"):
+        yield
+        return
+    from fedcohort.report.live import beside
+
+    with beside(context.params["runs"], cells[0].experiment.name) as address:
+        click.echo(f"fedcohort: live at {address}", err=True)
+        yield
+
+
+@contextmanager
+def _trackers() -> "Iterator[list[OneLineErrors]]":
+    """The trackers of ``--track``; they are closed at the end."""
+    options = click.get_current_context().meta.get("fedcohort.track") or ()
+    trackers: list[OneLineErrors] = []
+    if options:
+        from fedcohort.runs.trackers import tracker
+
+        trackers = [tracker(text) for text in options]
+    try:
+        yield trackers
+    finally:
+        for each in trackers:
+            each.close()
+
+
+def _all_of(watchers: "Sequence[Progress]") -> "Progress | None":
+    """One function that calls all watchers; None if there are none."""
+    if len(watchers) < 2:
+        return watchers[0] if watchers else None
+
+    def call_all(cell: "Cell", row: "RoundRow") -> None:
+        for watcher in watchers:
+            watcher(cell, row)
+
+    return call_all

@@ -1,0 +1,46 @@
+"""Answer questions for a few clients in one thread, so that an error names the client that caused it."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from fedcohort.algorithms import ModelState, Tensors
+from fedcohort.core.arrays import Values
+from fedcohort.engines.base import naming_client
+from fedcohort.selection import Question
+from fedcohort.training.client_memories import Memory
+from fedcohort.training.forward import answer, answers
+from fedcohort.training.trainer import Trainer
+from fedcohort.training.trial_training import update_norm
+
+__all__ = ["forward_answers", "trial_answers"]
+
+
+def forward_answers(
+    trainer: Trainer, model: ModelState, t: int, question: Question, clients: Sequence[int]
+) -> list[Values]:
+    """Answers to a question that needs forward passes of ``model``, one row per client."""
+    common = trainer.show(model), trainer.federation, trainer.dtype, question, t
+    with suppress(Exception):  # after an error, one client at a time shows which client caused it
+        return answers(*common, clients, trainer.seed)
+    rows = []
+    for client in clients:
+        with naming_client(client):
+            rows.append(answer(*common, client, trainer.seed))
+    return rows
+
+
+def trial_answers(
+    trainer: Trainer,
+    model: ModelState,
+    t: int,
+    clients: Sequence[int],
+    received: dict[str, Tensors],
+    memory_of: Callable[[int], Memory],
+) -> list[Values]:
+    """Answers to a question that needs a trial training from ``model``, one row per client."""
+    rows = []
+    for client in clients:
+        with naming_client(client):
+            memory = memory_of(client)
+            rows.append(update_norm(trainer, model, t, client, received=received, memory=memory))
+    return rows

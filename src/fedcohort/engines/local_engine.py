@@ -1,0 +1,304 @@
+"""The engine that trains all clients in this process, by one of three plans.
+
+* ``threads`` trains one client per thread, with one intra-op thread each.
+* ``loop`` is the same with one thread: the same kernels, the same memory layout, the same bits.
+* ``stacked`` trains stacks of clients, in which one call advances all clients, and trains several stacks at the same time. It needs a
+  model and an algorithm that allow it. Its results are the same to rounding.
+
+Clients run side by side instead of on several intra-op threads because two intra-op threads on one small convolution become very slow
+as soon as another process uses a core.
+"""
+
+import os
+import queue
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.streams import integer, torch_seeded
+from fedcohort.core.threads import one_thread, one_thread_each
+from fedcohort.engines import device
+from fedcohort.engines.background_evaluation import EvaluationPiece, PendingEvaluation
+from fedcohort.engines.base import Later, check_split, naming_client
+from fedcohort.engines.client_answers import forward_answers, trial_answers
+from fedcohort.engines.device import Arithmetic
+from fedcohort.engines.ordered_threads import in_order
+from fedcohort.engines.stacked_cohort import GroupTrainer
+from fedcohort.engines.work_splitting import neighbors_of_equal_cost, question_pieces
+from fedcohort.federation.federation import Federation, Samples
+from fedcohort.models import Model
+from fedcohort.selection import Cohort, Question
+from fedcohort.training.client_memories import Memories, Memory
+from fedcohort.training.forward import Evaluation, blocks, evaluate_block
+from fedcohort.training.stack import Stack, cannot_stack
+from fedcohort.training.states_and_reports import DTYPES, state_of
+from fedcohort.training.stopping import build_rule
+from fedcohort.training.trainer import Trainer
+from fedcohort.training.upload import partial_upload
+
+__all__ = ["LocalEngine", "build_module", "threads_for"]
+
+T = TypeVar("T")
+
+Plan = Literal["loop", "threads", "stacked"]
+
+GPU_THREADS = 2
+"""Default number of threads that feed a GPU: while one waits for a result, the other continues."""
+AHEAD = 64
+"""Maximum number of clients that are trained before their updates are taken."""
+AHEAD_BYTES = 2**29
+"""Maximum bytes of updates that wait to be taken, unless the threads could not be kept busy with less."""
+BLOCKS = 8
+"""Maximum number of blocks of an evaluation that one thread computes before it looks for more work."""
+
+
+def threads_for(device: torch.device) -> int:
+    """Default number of clients, or stacks, that are trained at the same time: one per core, or :data:`GPU_THREADS`."""
+    return len(os.sched_getaffinity(0)) if device.type == "cpu" else GPU_THREADS
+
+
+def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
+    """The model with the initial weights of ``seed``, on the device of the samples; torch's global generator does not change."""
+    with torch_seeded(integer(seed, "model"), torch.device("cpu")):
+        module: nn.Module = model.build(federation.sample_shape, federation.num_classes)
+    return module.to(federation.device)
+
+
+class LocalEngine:
+    """Implements :class:`fedcohort.engines.base.Engine` in one process.
+
+    Args:
+        federation: the clients' data and the server's sets.
+        model: builds the network.
+        training: the experiment's settings.
+        algorithm: the run's algorithm.
+        seed: the experiment's seed.
+        workers: number of threads; 0 means one per core that this process may use.
+        memories: stores the clients' memories; by default in this process, and beyond 1 GiB in a file.
+        plan: how clients are trained. Clients that cannot be stacked are trained by ``threads``, with a warning that says why.
+        arithmetic: arithmetic of a GPU, see :mod:`fedcohort.engines.device`.
+
+    Attributes:
+        plan: how clients are trained.
+        draws: whether the model draws random numbers in training; threads then take turns in its forward passes.
+        groups: trains clients in stacks; None for the other plans.
+        stacks: minimum number of stacks per round if the cohort has enough clients: one per core, whatever the number of threads.
+        meanwhile: see :class:`Engine`.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        model: Model,
+        training: Training,
+        algorithm: Algorithm,
+        seed: int,
+        workers: int = 0,
+        memories: Memories | None = None,
+        plan: Plan = "threads",
+        arithmetic: Arithmetic = "exact",
+    ) -> None:
+        self.federation = federation
+        self._sizes = federation.num_samples
+        self.seed = seed
+        self._model, self._training, self._arithmetic = model, training, arithmetic
+        self.device = federation.device
+        on_cpu = self.device.type == "cpu"
+        self.workers = 1 if plan == "loop" else workers or threads_for(self.device)
+        self.memories = Memories() if memories is None else memories
+        self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
+        draws: bool | None = None
+        for _ in range(self.workers):
+            module = self._module()
+            trainer = Trainer(federation, module, training, algorithm, seed, draws)
+            self._trainers.put(trainer)
+            draws = trainer.draws
+        self.draws = bool(draws)
+        self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
+        self._model_bytes: int = max(1, sum(value.nbytes for value in module.state_dict().values()))
+        self.plan: Plan = plan
+        self.meanwhile: Callable[[], bool] = lambda: False
+        self._beside: deque[Callable[[], None]] = deque()
+        self.groups: GroupTrainer | None = None
+        if plan == "stacked":
+            module = self._module().to(dtype=DTYPES[training.precision])
+            reason = cannot_stack(module, federation, algorithm, training)
+            if reason is None:
+                stack = Stack(federation, module, training, algorithm, seed)
+                self.groups = GroupTrainer(stack, self._model_bytes, self.memories)
+            else:
+                warnings.warn(f"engine.plan = 'stacked': {reason}; clients are trained by threads", stacklevel=2)
+                self.plan = "threads"
+        self.stacks = max(2, len(os.sched_getaffinity(0))) if on_cpu else 1
+        self._restore = device.arithmetic(arithmetic) if not on_cpu else lambda: None
+        self._pool = one_thread_each(self.workers, "client")
+
+    def _module(self) -> nn.Module:
+        module = build_module(self._model, self.federation, self.seed)
+        return device.in_bfloat16(module) if self._arithmetic == "bf16" else module
+
+    def initial_model(self) -> ModelState:
+        """See :class:`Engine`."""
+        module = build_module(self._model, self.federation, self.seed)
+        return state_of(module.to(dtype=DTYPES[self._training.precision]))
+
+    def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
+        """See :class:`Engine`. At most a window of finished updates waits to be taken, so memory does not grow with the cohort."""
+        received: dict[str, Tensors] = device.moved(algorithm.broadcast(), self.device)
+        by_losses = cohort.stop is not None or cohort.sampling != "shuffled"  # each client's steps depend on its losses
+        if self.groups is None or by_losses:
+            trained = self._train_threads(model, t, cohort, received)
+        else:
+            trained = self._train_stacked(self.groups, model, t, cohort, received)
+        if cohort.share is None:
+            yield from trained
+            return
+        for update, share in zip(trained, cohort.share.tolist(), strict=True):
+            yield partial_upload(update, model, self.trainable, share, self.seed, t)
+
+    def _train_threads(
+        self, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
+    ) -> Iterator[Update]:
+        this_round = self.memories.begin()
+        stop = build_rule(cohort.stop)
+
+        def work(position: int) -> Update:
+            client = int(cohort.clients[position])
+            epochs = None if cohort.epochs is None else int(cohort.epochs[position])
+            with self._trainer() as trainer, naming_client(client):
+                update, memory = trainer.train(
+                    model, t, client, epochs=epochs, sampling=cohort.sampling, stop=stop, received=received,
+                    memory=self._memory(client),
+                )  # fmt: skip
+            if memory:
+                self.memories.propose(this_round, client, memory)
+            return update
+
+        yield from self._in_order(work, self._costs(cohort), self._window(), beside=True)
+
+    def _train_stacked(
+        self, trainer: GroupTrainer, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
+    ) -> Iterator[Update]:
+        """As :meth:`train`. Stacks depend only on the cohort and the machine, so that any number of threads gives the same bits."""
+        this_round = self.memories.begin()
+        costs = self._costs(cohort)
+        groups = neighbors_of_equal_cost(costs, self.stacks, trainer.largest(cohort))
+
+        def work(position: int) -> list[Update]:
+            results = trainer.train(model, t, cohort, received, groups[position])
+            for update, memory in results:
+                if memory:
+                    self.memories.propose(this_round, update.client, memory)
+            return [update for update, _ in results]
+
+        size = max((group.stop - group.start for group in groups), default=1)
+        window = max(self.workers + 1, self._window(size) // size)
+        for updates in self._in_order(work, np.array([costs[group].sum() for group in groups]), window, beside=True):
+            yield from updates
+
+    def commit(self, admitted: Iterable[int]) -> None:
+        """See :class:`Engine`."""
+        self.memories.commit(admitted)
+
+    def answer(
+        self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
+    ) -> Values:
+        """See :class:`Engine`."""
+        broadcast = algorithm.broadcast() if question.trains and algorithm is not None else {}
+        received: dict[str, Tensors] = device.moved(broadcast, self.device)
+        sizes = self._sizes[clients]
+        pieces = question_pieces(sizes)
+
+        def work(position: int) -> list[Values]:
+            asked: list[int] = clients[pieces[position]].tolist()
+            with self._trainer() as trainer:
+                if question.trains:
+                    return trial_answers(trainer, model, t, asked, received, self._memory)
+                return forward_answers(trainer, model, t, question, asked)
+
+        costs = np.array([sizes[piece].sum() for piece in pieces], dtype=np.float64)
+        rows = [row for piece in self._in_order(work, costs) for row in piece]
+        values = np.array(rows, dtype=np.float64).reshape(len(clients), question.numbers)
+        return values[:, 0] if question.numbers == 1 else values
+
+    def evaluate(self, model: ModelState, split: str) -> Evaluation:
+        """See :class:`Engine`."""
+        return self.evaluate_beside(model, split)()
+
+    def evaluate_beside(self, model: ModelState, split: str) -> Later:
+        """See :class:`Engine`. The work begins at the same time as the next training, or when the caller waits for the result."""
+        check_split(split)
+        all_blocks = list(blocks(self.federation.test if split == "test" else self.federation.validation))
+
+        def work(piece: list[Samples]) -> list[Evaluation]:
+            with self._trainer() as trainer:
+                module = trainer.show(model)
+                return [evaluate_block(module, self.federation, trainer.dtype, block) for block in piece]
+
+        size = max(1, min(BLOCKS, len(all_blocks) // self.workers))  # so that every thread gets a piece
+        starts = range(0, len(all_blocks), size)
+        pieces = [EvaluationPiece(partial(work, all_blocks[start : start + size])) for start in starts]
+        self._beside += pieces
+        return PendingEvaluation(pieces, self._begin_beside, self.federation.num_classes)
+
+    def _begin_beside(self) -> None:
+        """Begin all side work that waits for a training."""
+        while self._beside:
+            self._pool.submit(self._beside.popleft())
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """See :class:`Engine`."""
+        return self.memories.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See :class:`Engine`."""
+        self.memories.load_state_dict(state)
+
+    def close(self) -> None:
+        """See :class:`Engine`."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._restore()
+        self._restore = lambda: None
+
+    # how work is spread over threads
+
+    def _costs(self, cohort: Cohort) -> Values:
+        """Samples that each client of the cohort processes."""
+        epochs = 1 if cohort.epochs is None else cohort.epochs
+        return (self._sizes[cohort.clients] * epochs).astype(np.float64)
+
+    def _memory(self, client: int) -> Memory:
+        memory: Memory = device.moved(self.memories.get(client), self.device)
+        return memory
+
+    def _window(self, group: int = 1) -> int:
+        """Number of updates that may wait to be taken: few enough to fit into memory, enough to keep the threads busy."""
+        fitting = AHEAD_BYTES // self._model_bytes
+        return max(self.workers + 1, min(AHEAD if group > 1 else max(16, 4 * self.workers), fitting))
+
+    def _in_order(
+        self, work: Callable[[int], T], costs: Values, window: int = AHEAD, *, beside: bool = False
+    ) -> Iterator[T]:
+        with one_thread():
+            if beside:
+                yield from in_order(self._pool, work, costs, self.workers, window, self._beside, self.meanwhile)
+            else:
+                yield from in_order(self._pool, work, costs, self.workers, window)
+
+    @contextmanager
+    def _trainer(self) -> Iterator[Trainer]:
+        trainer = self._trainers.get()
+        try:
+            yield trainer
+        finally:
+            self._trainers.put(trainer)

@@ -1,0 +1,71 @@
+"""Training of a cohort in stacks, which become smaller if they do not fit into memory."""
+
+import warnings
+from contextlib import nullcontext
+
+from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.engines.base import naming_client
+from fedcohort.engines.device import moved
+from fedcohort.engines.work_splitting import STACK_CLIENTS_COMBINED, largest_stack, out_of_memory
+from fedcohort.selection import Cohort
+from fedcohort.training.client_memories import Memories
+from fedcohort.training.stack import Stack
+
+__all__ = ["GroupTrainer"]
+
+
+class GroupTrainer:
+    """Trains groups of a cohort, each in one stack. Threads may share it.
+
+    Args:
+        stack: trains the clients of a group together.
+        model_bytes: size of the model.
+        memories: the clients' memories.
+
+    Attributes:
+        limit: maximum number of clients in one stack; None means as many as should fit.
+    """
+
+    def __init__(self, stack: Stack, model_bytes: int, memories: Memories) -> None:
+        self.stack, self.model_bytes, self.memories = stack, model_bytes, memories
+        self.limit: int | None = None
+
+    def largest(self, cohort: Cohort) -> int:
+        """Maximum number of this cohort's clients in one stack."""
+        if self.limit is not None:
+            return self.limit
+        if self.stack.device.type == "cpu" and self.stack.combines_samples(
+            cohort.clients, cohort.epochs, STACK_CLIENTS_COMBINED
+        ):
+            return STACK_CLIENTS_COMBINED
+        return largest_stack(self.stack.device, self.model_bytes)
+
+    def train(
+        self, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors], group: slice
+    ) -> list[tuple[Update, dict[str, Tensors]]]:
+        """Train a group of the cohort in one stack, or in smaller ones if that fails; updates and new memories, in order."""
+        clients = cohort.clients[group].tolist()
+        epochs = None if cohort.epochs is None else cohort.epochs[group].tolist()
+        memories = [moved(self.memories.get(client), self.stack.device) for client in clients]
+        try:
+            with naming_client(clients[0]) if len(clients) == 1 else nullcontext():
+                return self.stack.train(model, t, clients, epochs=epochs, received=received, memories=memories)
+        except Exception as error:
+            if len(clients) == 1:
+                raise
+            # a smaller stack may fit into memory; after any other error, stacks of one client show which client caused it
+            smaller = self._shrunk(len(clients)) if out_of_memory(error) else 1
+        starts = range(group.start, group.stop, smaller)
+        parts = [slice(start, min(start + smaller, group.stop)) for start in starts]
+        return [pair for part in parts for pair in self.train(model, t, cohort, received, part)]
+
+    def _shrunk(self, clients: int) -> int:
+        """From now on, train half as many clients in a stack; warns once for each size."""
+        smaller = max(1, clients // 2)
+        if self.limit is None or smaller < self.limit:
+            self.limit = smaller
+            warnings.warn(
+                f"a stack of {clients} clients does not fit into memory; from now on, stacks have {smaller}",
+                stacklevel=2,
+            )
+        return smaller

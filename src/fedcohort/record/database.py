@@ -1,0 +1,188 @@
+"""The tables of a run's database: their definition, the rows of a round, and the hashes that protect them."""
+
+import hashlib
+import json
+import math
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fedcohort.core.errors import UsageError
+from fedcohort.record.round_rows import ClientRow, LedgerRow, Reason, RoundRow
+
+__all__ = [
+    "FORMAT",
+    "SEALED",
+    "TABLES",
+    "SqlRow",
+    "as_rows",
+    "client_accuracies",
+    "damaged",
+    "file_hash",
+    "first_seal",
+    "numbers_of",
+    "seal_of",
+    "sealed_rows",
+]
+
+SqlRow: TypeAlias = tuple[int | float | str | bytes | None, ...]
+"""A row of a table, as SQLite returns it."""
+
+FORMAT = 2
+"""Version of the layout of run directories."""
+
+
+TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE rounds (
+  round INTEGER PRIMARY KEY, available INTEGER, selected INTEGER, trained INTEGER, admitted INTEGER,
+  simulated_time REAL, round_time REAL, steps INTEGER,
+  test_accuracy REAL, test_loss REAL, validation_accuracy REAL, validation_loss REAL, local_accuracy REAL, train_loss REAL,
+  class_accuracy TEXT, note TEXT
+);
+CREATE TABLE clients (
+  round INTEGER, position INTEGER, client INTEGER, status TEXT, detail TEXT, num_samples INTEGER, steps INTEGER, duration REAL,
+  weight REAL, loss REAL, accuracy REAL, reports TEXT, PRIMARY KEY (round, position)
+) WITHOUT ROWID;
+CREATE TABLE decisions (round INTEGER, position INTEGER, client INTEGER, selected INTEGER, score REAL, terms TEXT,
+  PRIMARY KEY (round, position)) WITHOUT ROWID;
+CREATE TABLE ledger (
+  round INTEGER, kind TEXT, messages INTEGER, bytes_down INTEGER, bytes_up INTEGER, passes REAL, seconds REAL, discloses TEXT,
+  PRIMARY KEY (round, kind)
+);
+CREATE TABLE wall (round INTEGER PRIMARY KEY, selection REAL, training REAL, aggregation REAL, evaluation REAL, recording REAL,
+  total REAL);
+CREATE TABLE client_accuracy (round INTEGER PRIMARY KEY, accuracies BLOB NOT NULL);
+CREATE TABLE portrait (name TEXT PRIMARY KEY, type TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL);
+CREATE TABLE seals (round INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
+CREATE TABLE checkpoints (round INTEGER PRIMARY KEY, file TEXT, sha256 TEXT);
+"""
+"""``clients.reports`` holds, as JSON, the numbers that not every client reports. ``client_accuracy`` holds the accuracy of the model
+on each client's data, little-endian float64 [m]. ``seals`` holds a hash of the rows of each round and of all rounds before: SQLite's
+own check does not detect a flipped bit in a number."""
+
+
+SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy")
+
+
+_SCALARS = (
+    "round", "available", "selected", "trained", "admitted", "simulated_time", "round_time", "steps", "test_accuracy", "test_loss",
+    "validation_accuracy", "validation_loss", "local_accuracy", "train_loss",
+)  # fmt: skip
+
+
+_COUNTS = frozenset({"round", "available", "selected", "trained", "admitted", "steps"})
+
+
+_WALL = ("selection", "training", "aggregation", "evaluation", "recording", "total")
+
+
+def file_hash(path: Path) -> str | None:
+    """SHA-256 of a file; None if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def first_seal(connection: sqlite3.Connection) -> str:
+    """The hash that the chain of seals starts from; it covers everything that is fixed when a run is created."""
+    fixed = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+    fixed += connection.execute(
+        "SELECT key, value FROM meta WHERE key NOT IN ('status', 'model') ORDER BY key"
+    ).fetchall()
+    fixed += connection.execute("SELECT * FROM portrait ORDER BY name").fetchall()
+    return hashlib.sha256(repr(fixed).encode()).hexdigest()
+
+
+def sealed_rows(connection: sqlite3.Connection, round_: int) -> dict[str, list[SqlRow]]:
+    """The rows of a round, by table."""
+    query = "SELECT * FROM {} WHERE round = ? ORDER BY 1, 2"
+    return {table: connection.execute(query.format(table), (round_,)).fetchall() for table in SEALED}
+
+
+def seal_of(tables: Mapping[str, list[SqlRow]], before: str) -> str:
+    """A hash of a round's rows and of all rounds before."""
+    rows = "".join(repr(row) for table in SEALED for row in tables[table])
+    return hashlib.sha256((before + rows).encode()).hexdigest()
+
+
+def as_rows(row: RoundRow) -> dict[str, list[SqlRow]]:
+    """The rows of a round by table. Numbers are those that SQLite will return, so that the seal can be computed first."""
+    t = row.round
+    scalars = [int(getattr(row, name)) if name in _COUNTS else _real(getattr(row, name)) for name in _SCALARS]
+    tables: dict[str, list[SqlRow]] = {
+        "rounds": [(*scalars, json.dumps([_plain(x) for x in row.class_accuracy]), row.note)],
+        "clients": [_client(t, position, client) for position, client in enumerate(row.clients)],
+        "decisions": [_decision(t, position, reason) for position, reason in enumerate(row.decisions)],
+        "ledger": sorted(_exchange(t, exchange) for exchange in row.ledger),
+        "wall": [(t, *(_real(row.wall.get(part, 0.0)) for part in _WALL))],
+        "client_accuracy": [],
+    }
+    if row.client_accuracy is not None:
+        tables["client_accuracy"] = [(t, np.asarray(row.client_accuracy, dtype="<f8").tobytes())]
+    return tables
+
+
+def _client(t: int, position: int, c: ClientRow) -> SqlRow:
+    """A selected client as a row of ``clients``."""
+    reports = json.dumps({name: _plain(value) for name, value in c.reports.items()}) if c.reports else "{}"
+    return (
+        t, position, int(c.client), c.status, c.detail, int(c.num_samples), int(c.steps), _real(c.duration), _real(c.weight),
+        _real(c.loss), _real(c.accuracy), reports,
+    )  # fmt: skip
+
+
+def _decision(t: int, position: int, reason: Reason) -> SqlRow:
+    """A candidate as a row of ``decisions``."""
+    client, selected, score, terms = reason
+    written = json.dumps({name: _known(value) for name, value in terms.items()}) if terms else "{}"
+    return t, position, int(client), int(selected), _known(score), written
+
+
+def _exchange(t: int, e: LedgerRow) -> SqlRow:
+    """The cost of one kind of exchange as a row of ``ledger``."""
+    return (
+        t, e.kind, int(e.messages), int(e.bytes_down), int(e.bytes_up), _real(e.passes), _real(e.seconds), e.discloses,
+    )  # fmt: skip
+
+
+def client_accuracies(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
+    """The measured rounds, and the accuracies of the clients as bytes."""
+    return connection.execute("SELECT round, accuracies FROM client_accuracy ORDER BY round").fetchall()
+
+
+def damaged(database: Path, error: object) -> UsageError:
+    """The error for a database that cannot be trusted."""
+    return UsageError(
+        f"{database}: the run's database is damaged, or it is not a database ({error}); nothing was overwritten; "
+        "restore the file, or delete the run directory to start again"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A number as SQLite and JSON store it: NaN and ±∞ as null."""
+    number = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(number, float):
+        return number
+    return number + 0.0 if math.isfinite(number) else None  # SQLite has no −0
+
+
+def _real(value: Any) -> float | None:
+    """Any number for a column of type REAL: NaN and ±∞ as null."""
+    number: float | None = _plain(float(value))
+    return number
+
+
+def _known(value: float) -> float | None:
+    """A score as SQLite stores it: NaN as null; ±∞ is kept, because strategies use it to put clients first or last."""
+    return None if math.isnan(value) else float(value) + 0.0
+
+
+def numbers_of(text: str) -> list[float]:
+    """The numbers of a JSON list; NaN for null."""
+    return [math.nan if value is None else float(value) for value in json.loads(text)]

@@ -1,0 +1,129 @@
+"""Provide what many charts share: axes, colors, dashes, legends, sizes and tooltips."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from fedcohort.core import words
+from fedcohort.report.figure import Drawing
+from fedcohort.report.style import Look
+
+__all__ = [
+    "color",
+    "dash",
+    "hideable",
+    "legend_columns",
+    "marks",
+    "number_tooltip",
+    "of_strategy",
+    "round_axis",
+    "sized",
+    "strategy_axis",
+    "text_tooltip",
+    "with_texts",
+]
+
+
+def sized(chart: Drawing, look: Look, height: float, paper: float | None = None) -> Drawing:
+    """The chart as wide as its place, and ``height`` points high on the page, ``paper`` points high in a paper.
+
+    Without ``paper``, charts in papers are half as high as on the page.
+    """
+    width = "container" if look.width is None else look.width
+    resized: Drawing = chart.properties(
+        width=width, height=height if look.page else round(height * 0.5) if paper is None else paper
+    )
+    return resized
+
+
+def hideable(chart: Drawing, look: Look) -> Drawing:
+    """The chart with its strategies filtered by ``hidden``, the list that the page's script sets; unchanged in papers."""
+    if not look.page:
+        return chart
+    filtered: Drawing = chart.transform_filter("indexof(hidden, datum.strategy) < 0")
+    return filtered
+
+
+def of_strategy(name: str, label: str) -> alt.Chart:
+    """An empty chart of the rows of the table ``name`` that belong to one strategy."""
+    return alt.Chart(alt.NamedData(name=name)).transform_filter(alt.FieldEqualPredicate(field="strategy", equal=label))
+
+
+# --- axes ----------------------------------------------------------------------------------------------------------------
+
+
+def round_axis(rounds: int, field: str = "x:Q", **more: Any) -> alt.X:
+    """The x axis of charts that draw each of ``rounds`` rounds as wide as 1."""
+    scale = alt.Scale(domain=[0.5, rounds + 0.5], nice=False)
+    return alt.X(field, title="round", scale=scale, axis=alt.Axis(tickMinStep=1, tickCount=6), **more)
+
+
+def strategy_axis(labels: Sequence[str], look: Look) -> alt.Y:
+    """The y axis of bars with one bar for each strategy."""
+    axis = alt.Axis(labelColor=look.ink, labelLimit=150)
+    return alt.Y("strategy:N", sort=list(labels), title=None, axis=axis)
+
+
+def marks(number: int, most: int = 7) -> list[int]:
+    """At most about ``most`` evenly spaced whole numbers below ``number``: labels of axes that run downwards."""
+    step = next(s for s in (k * 10**e for e in range(9) for k in (1, 2, 5)) if number / s <= most)
+    return list(range(0, number, step))
+
+
+# --- colors and legends --------------------------------------------------------------------------------------------------
+
+
+def color(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.Color:
+    """The color of each strategy. On the page, the list of strategies above the charts is the legend."""
+    scale = alt.Scale(domain=list(labels), range=look.colors(len(labels)))
+    return alt.Color("strategy:N", scale=scale, legend=_legend(labels, look) if legend else None)
+
+
+def dash(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.StrokeDash:
+    """The dash of each strategy."""
+    scale = alt.Scale(domain=list(labels), range=look.dashes(len(labels)))
+    return alt.StrokeDash("strategy:N", scale=scale, legend=_legend(labels, look) if legend else None)
+
+
+def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
+    if look.page:
+        return None
+    return alt.Legend(
+        title=None,
+        columns=legend_columns(labels, look),
+        symbolType="stroke",
+        symbolOpacity=1,
+        symbolSize=260,
+        symbolStrokeWidth=1.6,
+    )
+
+
+def legend_columns(labels: Sequence[str], look: Look) -> int:
+    """Number of legend entries that fit side by side below the chart; a column is as wide as its longest name."""
+    widths = [len(label) * look.size * 0.52 + 40 for label in labels]
+
+    def total_width(columns: int) -> float:
+        return sum(max(widths[first::columns]) for first in range(columns))
+
+    return next((n for n in range(len(labels), 1, -1) if total_width(n) <= (look.width or 600) - 30), 1)
+
+
+# --- tooltips ------------------------------------------------------------------------------------------------------------
+
+
+def with_texts(frame: pd.DataFrame, formats: Mapping[str, Callable[..., str]]) -> pd.DataFrame:
+    """The table with a column ``<name>_text`` for each column in ``formats``: its numbers as the format writes them."""
+    texts = {f"{name}_text": [write(value) for value in frame[name]] for name, write in formats.items()}
+    return frame.assign(**texts)
+
+
+def text_tooltip(name: str, title: str) -> alt.Tooltip:
+    """A line of a tooltip: a number as :func:`with_texts` wrote it."""
+    return alt.Tooltip(f"{name}_text:N", title=title)
+
+
+def number_tooltip(name: str, kind: str, title: str | None = None) -> alt.Tooltip:
+    """A line of a tooltip: a number that the browser writes, by a kind of :data:`fedcohort.core.words.D3_FORMATS`."""
+    return alt.Tooltip(f"{name}:Q", title=name if title is None else title, format=words.D3_FORMATS[kind])

@@ -1,0 +1,216 @@
+"""Draw how clients differ besides their classes: size, speed, label noise and availability."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from fedcohort.core import words
+from fedcohort.core.arrays import Indices
+from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
+from fedcohort.report.charts.clients import SHOWN, Clients, client_axis, evenly, paper_height
+from fedcohort.report.figure import Drawing, Figure, Panel, View
+from fedcohort.report.style import Look, tick
+
+__all__ = ["noise", "presence", "sizes", "speed"]
+
+CURVE = 200
+"""In federations of more than :data:`~fedcohort.report.charts.clients.SHOWN` clients, charts with a bar for each client show at most
+this many clients, in order, with the first and the last."""
+
+WHOLE: dict[str, Any] = {"labelExpr": "datum.value % 1 ? '' : format(datum.value, '~s')"}
+"""Settings of axes of counts: labels at whole numbers only."""
+
+HEIGHT = 200
+
+
+def sizes(clients: Clients, look: Look) -> Figure:
+    """A histogram of the clients' numbers of samples."""
+    samples = clients.facts["samples"]
+    most_bars = min(40, max(12, round(np.sqrt(len(samples)) * 2)))
+    width = max(1, -(-int(samples.max() + 1) // most_bars))
+    edges = np.arange(0, samples.max() + width + 1, width)  # whole numbers: clients of equal size are in one bar
+    counts, edges = np.histogram(samples, bins=edges)
+    frame = pd.DataFrame({"from": edges[:-1], "to": edges[1:], "clients": counts})
+    frame = frame[frame["clients"] > 0]
+    span = alt.Scale(domain=[0, int(frame["to"].max())], nice=False)
+    axis = alt.Axis(tickCount=6, **WHOLE)
+    chart = (
+        alt.Chart(alt.NamedData(name="sizes"))
+        .mark_bar(color=look.heat, stroke=look.ground)
+        .encode(
+            alt.X("from:Q", title="samples of a client", bin="binned", scale=span, axis=axis),
+            alt.X2("to:Q"),
+            alt.Y("clients:Q", title="clients", axis=alt.Axis(tickCount=4, **WHOLE)),
+            tooltip=[
+                number_tooltip("from", "count"),
+                number_tooltip("to", "count", "to below"),
+                number_tooltip("clients", "count"),
+            ],
+        )
+    )
+    note = (
+        f"{words.count(clients.number)} clients{'' if clients.whole else ' that were selected at least once'}, "
+        f"seed {clients.seed}: {words.count(int(samples.min()))} to {words.count(int(samples.max()))} samples, "
+        f"median {words.count(float(np.median(samples)))}."
+    )
+    view = View("sizes", [Panel(sized(chart, look, HEIGHT, paper_height(HEIGHT)))])
+    return Figure("sizes", "Sizes", note, [view], {"sizes": frame}, wide=False)
+
+
+def speed(clients: Clients, look: Look) -> Figure | None:
+    """The simulated time that each client needs for a round, beside the deadline."""
+    time = clients.facts.get("time")
+    if time is None or not np.isfinite(time).any():
+        return None
+    known = np.isfinite(time) & (clients.facts["samples"] > 0)
+    sending = clients.facts.get("sending", np.zeros(clients.number))
+    parts = {"computing": time - sending, "sending": sending}
+    bars = _Bars("speed", "simulated time of a round", "from the fastest to the slowest", parts, "~s", "number")
+    chart, frame, about = bars.draw(clients, np.where(known, time, np.nan), look)
+    data, layers = {"speed": frame}, [chart]
+    note = (
+        "Simulated time for nominal work and for sending a model in both directions, in round 1. The fastest possible client "
+        f"needs 1 unit per sample. Median {words.number(float(np.median(time[known])))}, slowest "
+        f"{words.number(float(time[known].max()))}."
+    )
+    if clients.deadline is not None:
+        late = int((time[known] > clients.deadline).sum())
+        need = "needs" if late == 1 else "need"
+        note += (
+            f" {words.count(late)} of {words.count(int(known.sum()))} clients {need} longer than the deadline, "
+            f"{words.number(clients.deadline)}."
+        )
+        data["deadline_key"] = pd.DataFrame({"deadline": [clients.deadline], "words": ["deadline"]})
+        layers += _deadline(bars.title, look)
+    drawn = sized(alt.layer(*layers), look, HEIGHT, paper_height(HEIGHT))
+    return Figure("speed", "Speed", f"{note}{about}", [View("speed", [Panel(drawn)])], data, wide=False)
+
+
+def _deadline(title: str, look: Look) -> list[Drawing]:
+    base = alt.Chart(alt.NamedData(name="deadline_key")).encode(alt.Y("deadline:Q", title=title))
+    place: dict[str, Any] = {"align": "left", "baseline": "bottom", "dx": 2, "dy": -2}
+    text = {"x": alt.value(0), "text": alt.Text("words:N")}
+    return [
+        base.mark_rule(color=look.ink, strokeDash=[5, 3]),
+        base.mark_text(**place, stroke=look.ground, strokeWidth=3).encode(**text),  # a halo: the name is above bars
+        base.mark_text(**place).encode(**text),
+    ]
+
+
+def noise(clients: Clients, look: Look) -> Figure | None:
+    """The share of wrong labels of each client; None if there are no wrong labels."""
+    wrong = clients.facts.get("wrong_labels", np.zeros(1))
+    if not wrong.any():
+        return None
+    bars = _Bars(
+        "noise", "share of wrong labels", "ordered by share of wrong labels", {"wrong labels": wrong}, ".0%", "share"
+    )
+    chart, frame, about = bars.draw(clients, wrong, look)
+    note = (
+        f"Share of labels that label noise changed, seed {clients.seed}: {words.count(int(np.count_nonzero(wrong)))} of "
+        f"{words.count(clients.number)} clients have wrong labels, up to {words.share(float(wrong.max()))}.{about}"
+    )
+    view = View("noise", [Panel(sized(chart, look, HEIGHT, paper_height(HEIGHT)))])
+    return Figure("noise", "Label noise", note, [view], {"noise": frame}, wide=False)
+
+
+def presence(clients: Clients, look: Look) -> Figure | None:
+    """The share of rounds in which each client is available; None if all clients always are."""
+    available = clients.facts.get("presence", np.ones(1))
+    if (available == 1).all():
+        return None
+    bars = _Bars("presence", "share of rounds", "ordered by availability", {"presence": available}, ".0%", "share")
+    chart, frame, about = bars.draw(clients, available, look)
+    note = f"Share of rounds in which the client is available, counted from the first round.{about}"
+    view = View("presence", [Panel(sized(chart, look, HEIGHT, paper_height(HEIGHT)))])
+    return Figure("presence", "Availability", note, [view], {"presence": frame}, wide=False)
+
+
+@dataclass(frozen=True)
+class _Bars:
+    """A chart with a bar for each client, stacked from one or more parts.
+
+    Attributes:
+        name: name of the table.
+        title: what the bars show.
+        order: how clients are ordered if there are many.
+        parts: values of the parts by name, float64 [m] each.
+        number: d3 format of the axis.
+        kind: how tooltips write values, by :data:`fedcohort.core.words.D3_FORMATS`.
+    """
+
+    name: str
+    title: str
+    order: str
+    parts: Mapping[str, np.ndarray]
+    number: str
+    kind: str
+
+    def draw(self, clients: Clients, values: np.ndarray, look: Look) -> tuple[Drawing, pd.DataFrame, str]:
+        """Draw all clients by number, or up to :data:`CURVE` of many clients ordered by ``values``.
+
+        Args:
+            clients: all clients.
+            values: what clients are ordered by, float64 [m]; clients without a finite value are left out.
+            look: how charts look.
+
+        Returns:
+            the chart, its table, and a sentence about which clients are drawn.
+        """
+        if clients.number <= SHOWN:
+            drawn, about = np.arange(clients.number), ""
+            x: list[Any] = [client_axis(list(map(str, drawn)), look)]
+        else:
+            known = np.flatnonzero(np.isfinite(values))
+            drawn = evenly(known[np.argsort(values[known], kind="stable")], CURVE)
+            about = _about(len(drawn), len(known), clients.number)
+            x = self._ordered_axis()
+        stacked = len(self.parts) > 1
+        legend = alt.Legend(title=None, orient="top", columns=2, symbolType="square", symbolStrokeWidth=0)
+        colors = alt.Scale(domain=list(self.parts), range=[look.heat, look.cold][: len(self.parts)])
+        chart = (
+            alt.Chart(alt.NamedData(name=self.name))
+            .mark_bar(binSpacing=0, strokeWidth=0 if clients.number <= SHOWN else 0.7)
+            .encode(
+                *x,
+                alt.Y("value:Q", title=self.title, stack="zero", axis=alt.Axis(**tick(self.number), tickCount=4)),
+                alt.Color("part:N", scale=colors, legend=legend if stacked else None),
+                alt.Stroke("part:N", scale=colors, legend=legend if stacked else None),
+                order=alt.Order("rank:Q"),
+                tooltip=[
+                    alt.Tooltip("client:N"),
+                    *([alt.Tooltip("part:N")] if stacked else []),
+                    number_tooltip("value", self.kind, self.title),
+                ],
+            )
+        )
+        return chart, self._table(drawn), about
+
+    def _ordered_axis(self) -> list[Any]:
+        axis = alt.Axis(format=".0%", tickCount=5)
+        whole = alt.Scale(domain=[0, 1], nice=False)
+        return [
+            alt.X("from:Q", bin="binned", title=f"clients, {self.order}", scale=whole, axis=axis),
+            alt.X2("to:Q"),
+        ]
+
+    def _table(self, drawn: Indices) -> pd.DataFrame:
+        places, width = np.arange(len(drawn)) / max(len(drawn), 1), 1 / max(len(drawn), 1)
+        common = {"client": list(map(str, drawn)), "from": places, "to": places + width}
+        return pd.concat(
+            [
+                pd.DataFrame({**common, "part": part, "rank": i, "value": values[drawn]})
+                for i, (part, values) in enumerate(self.parts.items())
+            ],
+            ignore_index=True,
+        )
+
+
+def _about(drawn: int, known: int, number: int) -> str:
+    if drawn == known:
+        return f" The chart shows all {words.count(known)} clients in order."
+    return f" The chart shows {drawn} of {words.count(number)} clients in order, with the first and the last."

@@ -1,0 +1,76 @@
+"""Make the page of a federation before training, and write pages to files."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fedcohort.core import words
+from fedcohort.core.errors import UsageError
+from fedcohort.report import terminal
+from fedcohort.report.charts.clients import Clients
+from fedcohort.report.charts.federation import federation
+from fedcohort.report.page import gallery
+from fedcohort.report.style import PAGE, short
+
+if TYPE_CHECKING:
+    from fedcohort.experiment import Experiment
+    from fedcohort.federation.datasets import Dataset
+    from fedcohort.federation.survey import Survey
+
+__all__ = ["pictures", "write"]
+
+
+def pictures(experiment: "Experiment", dataset: "Dataset", survey: "Survey", label: str = "") -> str:
+    """The page of a federation: its distributions, and charts of its clients.
+
+    The charts show clients × classes, sizes, class shares and speed, and label noise and availability if clients differ in them.
+
+    Args:
+        experiment: the description of the federation.
+        dataset: its data.
+        survey: facts about its clients.
+        label: label of the row, if the experiment has several.
+    """
+    report = survey.report
+    facts = {
+        "samples": report.sizes, "counts": report.counts, "wrong_labels": survey.wrong_labels, "time": survey.time,
+        "sending": survey.sending, "presence": survey.presence,
+    }  # fmt: skip
+    clients = Clients(experiment.seed, short(dataset.classes, 16), facts, deadline=experiment.systems.deadline)
+    title = f"{experiment.name}: {label}" if label and experiment.variants else experiment.name
+    sentences = [_held(experiment, dataset, survey)]
+    return gallery(
+        "A federation before training", title, sentences, federation(clients, PAGE),
+        facts=terminal.federation_facts(experiment, dataset, survey),
+    )  # fmt: skip
+
+
+def _held(experiment: "Experiment", dataset: "Dataset", survey: "Survey") -> str:
+    """A sentence about how many samples the clients hold, and how many belong to no client."""
+    report = survey.report
+    held, m = int(report.sizes.sum()), len(report.sizes)
+    by = f"by {experiment.federation.partition.name}, seed {experiment.seed}"
+    clients = "1 client holds" if m == 1 else f"{words.count(m)} clients hold"
+    samples = words.count(dataset.num_train)
+    data = f"{samples} training samples of {dataset.name} ({dataset.num_classes} classes), {by}"
+    left = dataset.num_train - held
+    if left == 0:
+        return f"{clients} all {data}."
+    return f"{clients} {words.count(held)} of the {data}; {words.count(left)} belong to no client."
+
+
+def write(output: str, text: str, *, quiet: bool = False) -> None:
+    """Write a page to a file, and print its size.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    file = Path(output)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {file}: cannot be written ({error.strerror}); give another file") from None
+    if not quiet:
+        click.echo(f"{file}: {words.size(len(text.encode()))}")

@@ -1,0 +1,102 @@
+"""Provide what every page needs besides its content: templates, style sheet and scripts."""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from fedcohort.core.errors import UsageError
+from fedcohort.report.style import CLASSES
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["environment", "page_script", "scripts", "style"]
+
+
+@lru_cache(maxsize=1)
+def environment() -> "Environment":
+    """The environment that renders the templates; it escapes everything that it inserts."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("fedcohort.report", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+
+
+def _template_text(name: str) -> str:
+    templates = environment()
+    assert templates.loader is not None
+    return str(templates.loader.get_source(templates, name)[0])
+
+
+def page_script() -> str:
+    """The page's own script."""
+    return _template_text("page.js")
+
+
+def style() -> str:
+    """The style sheet, with the colors of strategies and classes in light and dark mode."""
+    light = _variables("s", LIGHT_STRATEGIES) + _variables("c", CLASSES)
+    dark = _variables("s", DARK_STRATEGIES) + _variables("c", DARK_CLASSES)
+    return _template_text("page.css").replace("/*light*/", light).replace("/*dark*/", dark)
+
+
+def _variables(prefix: str, colors: Sequence[str]) -> str:
+    return "".join(f"--{prefix}{i}:{color};" for i, color in enumerate(colors))
+
+
+LIGHT_STRATEGIES = ("#0072B2", "#B85000", "#00795A", "#A8497F", "#8A6500", "#2F7FB0", "#000000", "#6B4A86")
+"""Okabe and Ito's hues, dark enough for text on white."""
+
+DARK_STRATEGIES = ("#4FA8E8", "#F08A4B", "#2FC79A", "#E5A3C8", "#D9B44A", "#8FD0F5", "#F2F2F2", "#B48BD6")
+DARK_CLASSES = (
+    "#7B74D4",
+    "#88CCEE",
+    "#44AA99",
+    "#3D9B58",
+    "#B3B34D",
+    "#DDCC77",
+    "#DD8A98",
+    "#B5477F",
+    "#C46FB8",
+    "#8A8A8A",
+)
+"""The same hues, lighter, for a dark background."""
+
+
+@lru_cache(maxsize=1)
+def scripts() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, taken from ``vl-convert``, so that pages need no network.
+
+    Bundling takes more than a second of processor time. Therefore the script is kept in the user's cache; without a cache it is
+    bundled again.
+    """
+    import vl_convert
+
+    from fedcohort.federation.cache import cache_folder
+
+    cached = None
+    with suppress(UsageError, OSError):
+        cached = cache_folder("pages") / f"vega-{version('vl-convert-python')}.js"
+        text = cached.read_text(encoding="utf-8")
+        if text.endswith(END):
+            return text
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed; window.vega = vega;")
+    bundle = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--") + END
+    if cached is not None:
+        with suppress(OSError):
+            fresh = cached.with_suffix(f".{os.getpid()}")
+            fresh.write_text(bundle, encoding="utf-8")
+            fresh.replace(cached)
+    return bundle
+
+
+END = "\n// whole\n"
+"""The last line of a cached script that was written completely."""

@@ -1,0 +1,233 @@
+"""Make the rows of the page's tables: results, fairness, cost, and how to repeat the runs."""
+
+import json
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedcohort import measures
+from fedcohort.core import words
+from fedcohort.core.arrays import Values
+from fedcohort.report.charts.cost import ledger
+from fedcohort.report.gather import Reading, Story
+from fedcohort.report.style import PAGE
+
+if TYPE_CHECKING:
+    from fedcohort.experiment import Experiment
+
+__all__ = [
+    "Cell",
+    "different_federations",
+    "fairness_rows",
+    "how",
+    "ledger_rows",
+    "result_rows",
+    "strategies",
+    "unfinished",
+]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A table cell: the text that is shown, and the number behind it."""
+
+    text: str
+    value: float
+
+    @property
+    def raw(self) -> str:
+        """The number with all its digits; empty if it is unknown or infinite."""
+        return repr(float(self.value)) if math.isfinite(self.value) else ""
+
+
+Format = Callable[[float], str]
+"""How a column writes its numbers."""
+
+
+def _cells(values: Mapping[Any, Any], formats: Mapping[str, Format]) -> dict[str, Cell]:
+    return {name: Cell(write(values[name]), values[name]) for name, write in formats.items()}
+
+
+def strategies(story: Story) -> list[dict[str, str]]:
+    """Label, full name, color and dash of the rows that have a round, as in the charts."""
+    if story.comparison is None:
+        return []
+    labels = [label for label, _ in story.played]
+    styles = zip(PAGE.colors(len(labels)), PAGE.dashes(len(labels)), strict=True)
+    return [
+        {
+            "label": label,
+            "name": row.label,
+            "color": color,
+            "dash": " ".join(map(str, dash)) if dash[1] else "none",
+        }
+        for label, row, (color, dash) in zip(labels, story.comparison.rows, styles, strict=True)
+    ]
+
+
+def unfinished(story: Story) -> list[dict[str, Any]]:
+    """How far the runs are that have rounds left to play."""
+    return [
+        {
+            "label": reading.run.meta["label"],
+            "seed": reading.seed,
+            "round": reading.num_rounds,
+            "rounds": reading.experiment.rounds,
+        }
+        for reading in story.unfinished
+    ]
+
+
+def different_federations(story: Story) -> bool:
+    """Whether rows differ in clients, data or systems, so that a difference between them is not due to the strategy alone."""
+    distinct = {
+        json.dumps([d["federation"], d["data"], d["systems"]], sort_keys=True, default=str)
+        for d in (row.experiment.to_dict() for row in story.rows)
+    }
+    return len(distinct) > 1
+
+
+RESULTS: dict[str, Format] = {
+    "accuracy": words.percent,
+    "accuracy_sd": words.percent,
+    "best_accuracy": words.percent,
+    "early_stop_accuracy": words.percent,
+    "time_to_target": words.count,
+    "bytes_to_target": words.size,
+    "bytes": words.size,
+    "client_passes": words.count,
+    "simulated_time": words.count,
+    "jain": words.index,
+    "jain_random": words.index,
+    "wall_seconds": words.duration,
+}
+"""How the columns of results are written, by their name in a comparison's table."""
+
+
+def result_rows(story: Story) -> list[dict[str, Any]]:
+    """The rows of the table of results."""
+    compared = story.comparison
+    if compared is None:
+        return []
+    rows = []
+    for i, (own, strategy) in enumerate(zip(compared.table.to_dict("records"), strategies(story), strict=True)):
+        meta = story.played[i][1][0].meta
+        rounds = words.rounds(own["rounds_to_target"], own["reached"], own["seeds"])
+        rows.append(
+            {
+                "label": strategy["label"],
+                "name": own["label"],
+                "strategy": strategy,
+                "verdict": _verdict(own["difference_low"], own["difference_high"]) if i else "reference",
+                "status": _unpublished(compared.rows[i].experiment, meta),
+                "difference": Cell(words.signed(own["difference"]) if i else "–", own["difference"]),
+                "interval": words.interval(own["difference_low"], own["difference_high"]),
+                "rounds_to_target": Cell(rounds, own["rounds_to_target"]),
+                **_cells(own, RESULTS),
+            }
+        )
+    return rows
+
+
+def _verdict(low: float, high: float) -> str:
+    """What the interval of a difference says about a row, compared with the first."""
+    if not math.isfinite(low):
+        return "unknown"
+    if low > 0:
+        return "better"
+    return "worse" if high < 0 else "open"
+
+
+def _unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:
+    """A sentence for each part of the experiment that is our own reading or design, not a published method."""
+    ours = meta["ours"].splitlines() if "ours" in meta else experiment.ours()
+    sentences = [f"{name}: our reading or design, not a published method" for name in ours]
+    if (title := meta.get("algorithm", "")).endswith("(ours)"):
+        sentences.append(f"{title}: its source has no such local optimizer")
+    return sentences
+
+
+PARTICIPATION = ("jain", "gini", "entropy", "coverage")
+
+
+def fairness_rows(story: Story) -> list[dict[str, Any]]:
+    """The rows of the table of fairness: how evenly each strategy selects, beside uniform selection; means over seeds."""
+    return [
+        {
+            "label": label,
+            "strategy": strategy,
+            "declined": any((reading.admitted != reading.selected).any() for reading in readings),
+            **_participation(readings),
+        }
+        for (label, readings), strategy in zip(story.played, strategies(story), strict=True)
+    ]
+
+
+def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
+    selected = [measures.participation(run.selected.sum(axis=0)) for run in readings]
+    chance = [measures.participation_random(run.num_clients, run.per_round, run.num_rounds) for run in readings]
+    values = {name: float(np.mean([getattr(p, name) for p in selected])) for name in PARTICIPATION}
+    values |= {f"{name}_random": float(np.mean([getattr(p, name) for p in chance])) for name in PARTICIPATION}
+    values["jain_model"] = float(np.mean([measures.jain(run.admitted.sum(axis=0)) for run in readings]))
+    worst = float(np.mean([_worst_clients(run) for run in readings]))
+    return _cells(values, dict.fromkeys(values, words.index)) | {"worst": Cell(words.percent(worst), worst)}
+
+
+def _worst_clients(reading: Reading) -> float:
+    """Mean of the lowest tenth of the clients' accuracies at the last measurement; NaN if they were never measured."""
+    measured = reading.client_accuracy
+    last: Values = measured.iloc[-1].to_numpy(np.float64) if len(measured) else np.full(1, np.nan)
+    return measures.worst_accuracy(last) if np.isfinite(last).any() else math.nan
+
+
+COSTS: dict[str, Format] = {
+    "messages": words.count,
+    "bytes_down": words.size,
+    "bytes_up": words.size,
+    "passes": words.count,
+    "seconds": words.duration,
+}
+"""How the columns of the cost ledger are written."""
+
+
+def ledger_rows(story: Story) -> list[dict[str, Any]]:
+    """The rows of the table of costs: one for each strategy and kind of exchange."""
+    by_label = {strategy["label"]: strategy for strategy in strategies(story)}
+    return [
+        {
+            "strategy": by_label[row["strategy"]],
+            "kind": row["kind"],
+            "discloses": row["discloses"],
+            **_cells(row, COSTS),
+        }
+        for row in ledger(story).to_dict("records")
+    ]
+
+
+def how(story: Story) -> list[dict[str, Any]]:
+    """How the runs of each row were made: experiment, versions, seeds, and the commands that repeat them."""
+    return [
+        _row_of_how(row.label, row.experiment, readings)
+        for row, readings in zip(story.rows, story.readings, strict=True)
+    ]
+
+
+def _row_of_how(label: str, experiment: "Experiment", readings: Sequence[Reading]) -> dict[str, Any]:
+    first = readings[0]
+    text = (first.run.path / "experiment.toml").read_text(encoding="utf-8")
+    return {
+        "name": label,
+        "toml": text,
+        "seeds": ", ".join(str(reading.seed) for reading in readings),
+        "versions": {key: first.meta[key] for key in ("fedcohort", "python", "torch", "numpy") if key in first.meta},
+        "commands": [f"fedcohort run {shlex.quote(str(reading.run.path / 'experiment.toml'))}" for reading in readings],
+        "data": first.meta.get("data", "")[:12],
+        "public": first.meta.get("public", "none"),
+        "keys": [reading.meta.get("key", "") for reading in readings],
+        "status": _unpublished(experiment, first.meta),
+        "handed": any(line.startswith("# ") and "handed over in Python" in line for line in text.splitlines()),
+    }

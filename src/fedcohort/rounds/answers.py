@@ -1,0 +1,80 @@
+"""Answer the questions that a strategy asks clients before it selects."""
+
+import copy
+from collections.abc import Iterator
+
+import numpy as np
+
+from fedcohort.algorithms import Update
+from fedcohort.algorithms.updates import is_finite
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
+from fedcohort.rounds.ledger import Ledger, num_bytes
+from fedcohort.rounds.run_state import RunState, members
+from fedcohort.selection import Cohort, LocalLoss, LossChange, Question, Speed
+
+__all__ = ["answer"]
+
+
+def answer(
+    run_state: RunState, t: int, available: Indices, ledger: Ledger, question: Question, clients: Indices
+) -> Values:
+    """The clients' answers to a question in round ``t``.
+
+    The clock answers questions about simulated time. A question about a change of loss takes a trial round. The engine answers all
+    other questions.
+
+    Args:
+        run_state: the run.
+        t: round, from 1.
+        available: ids of the available clients.
+        ledger: gets the cost of a trial round; the caller bills the question itself.
+        question: the question.
+        clients: ids of the clients that are asked.
+
+    Raises:
+        UsageError: the strategy asks clients that are not available.
+    """
+    away = clients[~np.isin(clients, available)]
+    if len(away):
+        raise UsageError(
+            f"{type(run_state.selector).__name__}.select in round {t} asks clients {away[:5].tolist()} for {question.kind}, "
+            "but they are not available; ask only clients in round.available"
+        )
+    if isinstance(question, Speed):
+        return run_state.clock.expected(t)[clients]
+    if isinstance(question, LossChange):
+        return _loss_change(run_state, t, ledger, question, clients)
+    return run_state.engine.answer(run_state.model, t, question, clients, run_state.algorithm)
+
+
+def _loss_change(run_state: RunState, t: int, ledger: Ledger, question: LossChange, clients: Indices) -> Values:
+    """Play a trial round on copies of the model and the algorithm, and compare losses. Clients forget the trial round afterwards."""
+    model, engine = run_state.model, run_state.engine
+    algorithm = copy.copy(run_state.algorithm)
+    algorithm.load_state_dict(copy.deepcopy(run_state.algorithm.state_dict()))
+    cohort = Cohort(np.array(question.participants, dtype=np.int64))
+    down = len(cohort) * num_bytes([model, *algorithm.broadcast().values()])
+    sent: list[tuple[int, float]] = []
+
+    def usable() -> Iterator[Update]:
+        for update in engine.train(model, t, cohort, algorithm):
+            sent.append((update.num_bytes, update.passes))
+            if update.failure is None and is_finite(update):
+                yield update
+
+    trained = algorithm.aggregate(model, usable(), members(run_state, cohort, len(cohort), t))
+    engine.commit([])
+    before, after = (engine.answer(state, t, LocalLoss(), clients) for state in (model, trained))
+    change = np.subtract(
+        after, before, out=np.full(len(before), np.nan), where=np.isfinite(before) & np.isfinite(after)
+    )
+    ledger.add(  # besides the cost of every question: the training, and the second model that all asked clients receive
+        question.kind,
+        messages=2 * len(cohort) + len(clients),
+        down=down + len(clients) * ledger.model_bytes,
+        up=sum(size for size, _ in sent),
+        passes=sum(passes for _, passes in sent),
+        seconds=0.0,
+    )
+    return np.asarray(change)

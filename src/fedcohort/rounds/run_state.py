@@ -1,0 +1,90 @@
+"""Everything that a run consists of while it is played."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from fedcohort.algorithms import Algorithm, Members, ModelState
+from fedcohort.engines.base import Engine
+from fedcohort.federation.systems import Clock
+from fedcohort.record import Portrait
+from fedcohort.selection import Cohort, Selector
+
+__all__ = ["RunState", "members"]
+
+
+@dataclass
+class RunState:
+    """Everything that a run consists of while it is played: the model, and the parts that have a state of their own.
+
+    Attributes:
+        seed: the experiment's seed.
+        k: number of clients to select per round.
+        clock: simulated time and availability.
+        selector: the strategy.
+        algorithm: the algorithm.
+        engine: trains clients, evaluates models and answers questions.
+        model: the global model.
+        plan: how the engine trains clients, for the record: ``loop``, ``threads`` or ``stacked``.
+        portrait: gives the facts about the clients for the record; called once, when a run begins.
+    """
+
+    seed: int
+    k: int
+    clock: Clock
+    selector: Selector
+    algorithm: Algorithm
+    engine: Engine
+    model: ModelState
+    plan: str = "loop"
+    portrait: Callable[[], Portrait] = Portrait
+
+    @property
+    def validates(self) -> bool:
+        """Whether the strategy learns from the server's validation set, so that every round must evaluate it."""
+        return "validation" in self.selector.needs
+
+    @property
+    def device(self) -> torch.device:
+        """The device that holds the model."""
+        return next(iter(self.model.values())).device
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next round depends on, for the checkpoint."""
+        return {
+            "model": self.model,
+            "selector": self.selector.state_dict(),
+            "algorithm": self.algorithm.state_dict(),
+            "engine": dict(self.engine.state_dict()),
+            "clock": self.clock.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from a checkpoint."""
+        self.model = state["model"]
+        self.selector.load_state_dict(state["selector"])
+        self.algorithm.load_state_dict(state["algorithm"])
+        self.engine.load_state_dict(state["engine"])
+        self.clock.load_state_dict(state["clock"])
+
+
+def members(run_state: RunState, cohort: Cohort, k: int, t: int) -> Members:
+    """What the algorithm needs to know about the cohort of round ``t`` in order to weigh updates."""
+
+    def by_client(values: ArrayLike | None) -> dict[int, Any]:
+        return {} if values is None else dict(zip(cohort.clients.tolist(), np.asarray(values).tolist(), strict=True))
+
+    return Members(
+        num_clients=len(run_state.clock.num_samples),
+        total_samples=int(run_state.clock.num_samples.sum()),
+        k=k,
+        multiplicity=by_client(cohort.multiplicity),
+        inclusion=by_client(cohort.inclusion),
+        weights=by_client(cohort.weights),
+        t=t,
+        trainable=run_state.engine.trainable,
+    )

@@ -1,0 +1,67 @@
+"""Find the directory of a run, or choose one for a new run."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from fedcohort.core.errors import UsageError
+from fedcohort.experiment import Cell, Experiment
+from fedcohort.record import Run
+from fedcohort.runs.given_objects import Given
+
+__all__ = ["check_same_data", "find_run", "on_device", "run_path", "with_plan"]
+
+
+def on_device(cell: Cell) -> Cell:
+    """The cell; if its device is "auto", with the device that this machine has."""
+    if cell.experiment.engine.device != "auto":
+        return cell
+    from fedcohort.engines.device import pick_device
+
+    return replace(cell, experiment=cell.experiment.with_engine(device=pick_device("auto")))
+
+
+def with_plan(cell: Cell, plan: str) -> Cell:
+    """The cell; if its plan is "auto", with ``plan``."""
+    if cell.experiment.engine.plan != "auto" or plan == "auto":
+        return cell
+    return replace(cell, experiment=cell.experiment.with_engine(plan=plan))
+
+
+def find_run(cell: Cell, given: Given, runs: str | Path) -> Run | None:
+    """The run directory of a cell, under any name; None if there is none yet.
+
+    If the plan of the cell is "auto", a run under any plan belongs to it. If there are two, a finished run is preferred.
+    """
+    folder = Path(runs)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--runs {folder}: is not a directory; give a directory that can be written")
+    cell = on_device(cell)
+    plans = ("threads", "stacked") if cell.experiment.engine.plan == "auto" else (cell.experiment.engine.plan,)
+    records = []
+    for plan in plans:
+        key = with_plan(cell, plan).experiment.key(given.key())
+        paths = [path for path in sorted(folder.glob(f"*-{key}")) if (path / "run.sqlite").exists()]
+        records += [Run(path) for path in paths[:1]]
+    return next((run for run in records if run.finished), records[0] if records else None)
+
+
+def run_path(cell: Cell, given: Given, runs: str | Path) -> Path:
+    """The directory for a new run of this cell: ``<runs>/<name>-<label>-seed<seed>-<hash>``."""
+    words = f"{cell.experiment.name}-{cell.label}-seed{cell.seed}"
+    slug = re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")[:80]
+    return Path(runs) / f"{slug}-{cell.experiment.key(given.key())}"
+
+
+def check_same_data(record: Run, fingerprint: str, experiment: Experiment) -> None:
+    """Refuse to resume or open a run if its data have changed since it began.
+
+    Raises:
+        UsageError: the fingerprint of the data differs from the one in the record.
+    """
+    begun = record.meta["data"]
+    if begun != fingerprint:
+        raise UsageError(
+            f"{record.path}: began on data with fingerprint {begun[:12]}, but data.name = {experiment.data.name!r} now has "
+            f"fingerprint {fingerprint[:12]}; restore the data, delete the directory to start again, or use another --runs directory"
+        )

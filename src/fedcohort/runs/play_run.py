@@ -1,0 +1,279 @@
+"""Play a run and write its record."""
+
+import hashlib
+import platform
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcohort.core.version import __version__
+from fedcohort.experiment import Cell, Experiment
+from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, writing
+from fedcohort.runs.find_run import check_same_data, find_run, on_device, run_path, with_plan
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.prepare_run import fingerprint_of, prepare
+
+if TYPE_CHECKING:
+    from fedcohort.engines.base import Later
+    from fedcohort.rounds import RunState
+    from fedcohort.selection import LocalAccuracy
+
+__all__ = ["Interrupted", "Progress", "run_cell"]
+
+Progress = Callable[[Cell, RoundRow], None]
+"""Called after every committed round, in the thread that plays the run; the next round may be training already."""
+
+
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+    """Ctrl-C was pressed: the round was finished and recorded. The message says how to resume."""
+
+
+def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: Progress | None = None) -> Run:
+    """Play one cell of an experiment, or resume it after its last checkpoint. A finished run is opened, not repeated.
+
+    Raises:
+        UsageError: something in the description, the data or the run directory cannot be used.
+        Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
+    """
+    cell = on_device(cell)
+    record = find_run(cell, given, runs)
+    if record is not None:
+        record.verify()
+        cell = with_plan(cell, record.experiment.engine.plan)
+    if record is not None and record.finished:
+        check_same_data(record, fingerprint_of(cell.experiment, given), cell.experiment)
+        return record
+    with prepare(cell.experiment, given) as (run_state, fingerprint):
+        cell = with_plan(cell, run_state.plan)
+        path = record.path if record is not None else run_path(cell, given, runs)
+        record = _begin(path, cell, given, run_state, fingerprint)
+        check_same_data(record, fingerprint, cell.experiment)
+        with writing(record) as writer, _finish_the_round() as stop:
+            first = _restore(record, run_state, writer)
+            _Rounds(cell, run_state, writer, progress).play(first, stop)
+    return Run(path)
+
+
+def _begin(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerprint: str) -> Run:
+    """Create the run directory, or open it if the run was interrupted."""
+    experiment = cell.experiment
+    public = experiment.public.words
+    if given.public_data is not None:
+        public = f"proxy: {given.public_data.name}, labels discarded"
+    meta = {
+        "name": experiment.name,
+        "label": cell.label,
+        "seed": str(cell.seed),
+        "key": experiment.key(given.key()),
+        "row": experiment.single(0).key(given.key()),
+        "public": public,
+        "given": given.names(),
+        "algorithm": run_state.algorithm.title(experiment.training),
+        "plan": run_state.plan,
+        "ours": "\n".join(experiment.ours()),
+        **given.classes(),
+        "data": fingerprint,
+        **_versions(),
+    }
+    description, files = _with_own_files(experiment)
+    return create_run(path, given.note() + description, meta, files)
+
+
+def _restore(record: Run, run_state: "RunState", writer: Writer) -> int:
+    """Put the run_state into the state of the last checkpoint, and return the next round; also record the facts about the clients."""
+    from fedcohort.engines.device import moved
+
+    if not record.portrait.facts:
+        writer.describe(run_state.portrait())
+    saved = record.checkpoint()
+    last = 0
+    if saved is not None:
+        last = saved[0]
+        run_state.load_state_dict(moved(saved[1], run_state.device))
+    writer.rewind(last)
+    return last + 1
+
+
+@dataclass(frozen=True)
+class _PlayedRound:
+    """A round that is not committed yet, because its model is still being evaluated while the next round trains.
+
+    Attributes:
+        row: its record.
+        validation, test: evaluations in progress; None if there is none.
+        saved: its checkpoint, if it has one.
+    """
+
+    row: RoundRow
+    validation: "Later | None"
+    test: "Later | None"
+    saved: Saved | None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the evaluations are done."""
+        return all(later.done() for later in (self.validation, self.test) if later is not None)
+
+    def complete(self) -> None:
+        """Wait for the evaluations, and add them and the time of waiting to the row."""
+        begin = time.perf_counter()
+        if self.validation is not None:
+            result = self.validation()
+            self.row.add_validation(result.accuracy, result.loss)
+        if self.test is not None:
+            result = self.test()
+            self.row.add_test(result.accuracy, result.loss, result.class_accuracy.tolist())
+        waited = time.perf_counter() - begin
+        self.row.wall["evaluation"] = self.row.wall.get("evaluation", 0.0) + waited
+        self.row.wall["total"] += waited
+
+
+class _Rounds:
+    """Play the rounds of a run and commit each to the record.
+
+    A round is submitted when it has been played, and settled (committed) as soon as its model has been evaluated. While the clients of
+    the next round train, the engine calls :meth:`settle` whenever it has to wait. Rounds are committed in order.
+
+    Args:
+        cell: the cell of the experiment.
+        run_state: the run, ready for its next round.
+        writer: writes the record.
+        progress: called after every committed round.
+    """
+
+    def __init__(self, cell: Cell, run_state: "RunState", writer: Writer, progress: Progress | None) -> None:
+        self.cell, self.run_state, self.writer, self.progress = cell, run_state, writer, progress
+        self._submitted: _PlayedRound | None = None
+        self._recording = 0.0  # seconds; known only when a round is recorded, so it is part of the next round's row
+
+    def play(self, first: int, stop: threading.Event) -> None:
+        """Play all rounds from ``first`` on, and finish the run.
+
+        Raises:
+            Interrupted: ``stop`` was set; the current round is finished and committed.
+        """
+        from fedcohort.core.threads import one_thread
+
+        rounds, path = self.cell.experiment.rounds, self.writer.path
+        self.run_state.engine.meanwhile = self.settle
+        with one_thread():
+            for t in range(first, rounds + 1):
+                stopping = self._play_round(t, stop)
+                if stopping and t < rounds:
+                    raise Interrupted(f"stopped after round {t} of {rounds}; the same command resumes it ({path})")
+        self.writer.finish(self.run_state.model)
+
+    def submit(self, played: _PlayedRound) -> None:
+        """Hand over a round that has been played; the previous round must be settled."""
+        self._submitted = played
+
+    def settle(self, *, wait: bool = False) -> bool:
+        """Commit the submitted round if its model has been evaluated.
+
+        Args:
+            wait: wait until it has been evaluated.
+
+        Returns:
+            Whether the submitted round still waits for its evaluation.
+        """
+        played = self._submitted
+        if played is not None and (wait or played.ready):
+            self._submitted = None
+            self._commit(played)
+        return self._submitted is not None
+
+    def _commit(self, played: _PlayedRound) -> None:
+        """Record a round, and report it."""
+        played.complete()
+        begin = time.perf_counter()
+        self.writer.record(played.row, played.saved)
+        self._recording += time.perf_counter() - begin
+        if self.progress is not None:
+            self.progress(self.cell, played.row)
+
+    def _play_round(self, t: int, stop: threading.Event) -> bool:
+        """Play round ``t`` and submit it; settle the round before.
+
+        Returns:
+            Whether ``stop`` was set in time, so that this round has a checkpoint and is committed.
+        """
+        from fedcohort.rounds import play_round
+
+        experiment, run_state = self.cell.experiment, self.run_state
+        last = t == experiment.rounds
+        try:
+            row = play_round(run_state, t, test=False, clients=self._question(t))
+        except Exception:
+            self.settle(wait=True)
+            raise
+        row.wall["recording"], self._recording = self._recording, 0.0
+        self.settle(wait=True)
+        begin, stopping = time.perf_counter(), stop.is_set()
+        due = last or stopping or t % experiment.measures.checkpoint_every == 0
+        saved = self.writer.save(t, run_state.state_dict()) if due else None
+        self._recording += time.perf_counter() - begin
+        tested = last or t % experiment.measures.evaluate_every == 0
+        validation = None if run_state.validates else run_state.engine.evaluate_beside(run_state.model, "validation")
+        test = run_state.engine.evaluate_beside(run_state.model, "test") if tested else None
+        self.submit(_PlayedRound(row, validation, test, saved))
+        if last or stopping:
+            self.settle(wait=True)
+        return stopping
+
+    def _question(self, t: int) -> "LocalAccuracy | None":
+        """The question to all clients about the new model, for the record; see ``measures.clients_every``."""
+        from fedcohort.selection import LocalAccuracy
+
+        experiment = self.cell.experiment
+        every = experiment.measures.clients_every
+        if not every or (t < experiment.rounds and t % every):
+            return None
+        return LocalAccuracy(held_out=experiment.federation.holdout > 0)
+
+
+def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:
+    """The description for the run directory, and copies of the users' own files, which it refers to: the originals may change."""
+    text, files = experiment.to_toml(), {}
+    for file in experiment.own_files():
+        content = file.read_bytes()
+        name = f"plug-ins/{file.stem}-{hashlib.sha256(content).hexdigest()[:8]}.py"
+        files[name] = content
+        text = text.replace(f"{file}:", f"{name}:")
+    return text, files
+
+
+@contextmanager
+def _finish_the_round() -> Iterator[threading.Event]:
+    """Let Ctrl-C set the event instead of interrupting the round; a second Ctrl-C interrupts it."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask_to_stop(*_: object) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, ask_to_stop)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _versions() -> dict[str, str]:
+    """Versions of the software, for the record."""
+    import numpy
+    import torch
+
+    return {
+        "fedcohort": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+    }

@@ -1,0 +1,296 @@
+"""Build everything that a run needs before its first round: data, clients, model, clock, strategy, algorithm, engine."""
+
+import copy
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from fedcohort.core.errors import UsageError
+from fedcohort.experiment import Experiment, Systems
+from fedcohort.federation.datasets import Dataset
+from fedcohort.record import Portrait
+from fedcohort.runs.given_objects import HANDED_OVER, Given
+
+if TYPE_CHECKING:
+    from fedcohort.algorithms import Algorithm, ModelState
+    from fedcohort.federation.federation import Federation
+    from fedcohort.federation.partition import Partition
+    from fedcohort.federation.public import PublicSet
+    from fedcohort.federation.survey import Survey
+    from fedcohort.federation.systems import Clock
+    from fedcohort.models import Model
+    from fedcohort.rounds import RunState
+    from fedcohort.selection import Census, Selector
+
+__all__ = ["Federated", "federate", "fingerprint_of", "load_data", "look", "model_of", "prepare"]
+
+log = logging.getLogger("fedcohort")
+"""Reports which plan was chosen for ``engine.plan = "auto"``, and why."""
+
+
+def fingerprint_of(experiment: Experiment, given: Given) -> str:
+    """Fingerprint of the data of the experiment, as the record stores it."""
+    return load_data(experiment, given)[1].fingerprint
+
+
+def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet]":
+    """The data set of an experiment, and its public part."""
+    from fedcohort.federation import datasets, loading
+    from fedcohort.federation.public import choose_public
+
+    data, public = experiment.data, experiment.public
+    dataset = given.data or loading.load(
+        data.name, data_dir=given.data_dir, image_column=data.image_column, label_column=data.label_column
+    )
+
+    def proxy(name: str) -> Dataset:
+        if given.public_data is not None:
+            return given.public_data
+        if name == HANDED_OVER:
+            raise UsageError(
+                f"public.name = {HANDED_OVER!r}: no samples were given; use fedcohort.run(…, public=…), 'holdout' or a data set"
+            )
+        return loading.load(name, data_dir=given.data_dir)
+
+    dataset = datasets.part(dataset, data.share)
+    name = public.name if given.public is None else HANDED_OVER
+    return dataset, choose_public(name, public.share, dataset, experiment.seed, load=proxy)
+
+
+@dataclass(frozen=True, eq=False)
+class Federated:
+    """The clients of an experiment and their data.
+
+    Attributes:
+        dataset: the whole data set.
+        split: the client of each training sample.
+        federation: the clients with the data that they train on, after label noise, local splits and feature shift.
+        public: samples set apart for the server.
+    """
+
+    dataset: Dataset
+    split: "Partition"
+    federation: "Federation"
+    public: "PublicSet"
+
+
+def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Federated:
+    """Divide the data of an experiment among its clients, with samples on ``device``.
+
+    The steps are: set public samples apart, partition, corrupt labels, split off held-out samples, shift features.
+    """
+    from fedcohort.federation.federation import gather
+    from fedcohort.federation.partition import partition
+
+    seed, data = experiment.seed, experiment.data
+    dataset, public = load_data(experiment, given)
+    split = partition(
+        experiment.federation.partition.build(),
+        dataset.train_labels[public.rest],
+        experiment.federation.clients,
+        seed,
+        None if dataset.writers is None else dataset.writers[public.rest],
+    )
+    split = replace(split, order=public.rest[split.order])
+    federation = gather(
+        dataset,
+        split,
+        validation=data.validation,
+        seed=seed,
+        label_noise=experiment.federation.label_noise.build(),
+        holdout=experiment.federation.holdout,
+        feature_shift=experiment.federation.feature_shift.build(),
+        device=device,
+    )
+    return Federated(dataset, split, federation, public)
+
+
+def model_of(experiment: Experiment, given: Given) -> "Model":
+    """The model that was given in Python, or else that of the experiment."""
+    from fedcohort.models import Model, as_model
+
+    model: Model = as_model(given.model) if given.model is not None else experiment.model.build()
+    return as_model(model)
+
+
+def _clock(
+    experiment: Experiment, systems: Systems, federation: "Federation", algorithm: "Algorithm", model: "ModelState"
+) -> "Clock":
+    """The clock of a run.
+
+    Args:
+        experiment: the experiment.
+        systems: its systems, or the default if the algorithm pools all data.
+        federation: the clients.
+        algorithm: the algorithm, which determines the nominal number of epochs.
+        model: the initial model, which determines transfer times.
+    """
+    from fedcohort.federation.systems import Clock
+    from fedcohort.rounds.ledger import num_bytes
+
+    return Clock(
+        federation.num_samples,
+        experiment.seed,
+        systems.latency.build(),
+        systems.availability.build(),
+        systems.network.build(),
+        rounds=experiment.rounds,
+        dropout=systems.dropout,
+        deadline=systems.deadline,
+        overcommit=systems.overcommit,
+        idle_time=systems.idle_time,
+        model_bytes=num_bytes([model]),
+        epochs=algorithm.local_training(experiment.training).epochs,
+    )
+
+
+def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
+    """The data of an experiment and facts about each of its clients, without training."""
+    from fedcohort.engines.local_engine import build_module
+    from fedcohort.federation.featureshift import Space, in_words
+    from fedcohort.federation.survey import survey
+    from fedcohort.training.states_and_reports import DTYPES, state_of
+
+    federated, seed = federate(experiment, given), experiment.seed
+    federation = federated.federation
+    algorithm = given.algorithm if given.algorithm is not None else experiment.algorithm.build()
+    module = build_module(model_of(experiment, given), federation, seed)
+    start = state_of(module.to(dtype=DTYPES[experiment.training.precision]))
+    clock = _clock(experiment, experiment.systems, federation, algorithm, start)
+    space = Space(federation.sample_shape, np.ones(()), federation.num_clients)
+    shift = in_words(experiment.federation.feature_shift.build(), space, seed=seed)
+    facts = survey(federated.dataset.train_labels, federated.split, federation, clock, experiment.rounds, shift)
+    return federated.dataset, facts
+
+
+@contextmanager
+def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, str]]":
+    """Prepare a run for its first round: the run_state, and the fingerprint of its data. The engine is closed at the end of the block.
+
+    Raises:
+        UsageError: something in the description or the data cannot be used.
+    """
+    from fedcohort.engines.device import pick_device
+    from fedcohort.engines.local_engine import LocalEngine
+    from fedcohort.federation.pooled import pooled
+    from fedcohort.rounds import RunState
+    from fedcohort.selection.all_available import All
+
+    seed, federated = experiment.seed, federate(experiment, given, pick_device(experiment.engine.device))
+    federation = federated.federation
+    selector, algorithm = _plugins(experiment, given)
+    systems, k = experiment.systems, experiment.selection.k
+    if algorithm.pools:
+        federation, selector, systems, k = pooled(federation), All(), Systems(), 1
+    model = model_of(experiment, given)
+    _give_tools(algorithm, model, federation, federated.public, seed)
+    plan = _plan(
+        experiment, model, federation, algorithm, min(math.ceil(k * systems.overcommit), federation.num_clients)
+    )
+    engine = LocalEngine(
+        federation, model, experiment.training, algorithm, seed, experiment.engine.workers,
+        plan=plan, arithmetic=experiment.engine.arithmetic,
+    )  # fmt: skip
+    try:
+        start = engine.initial_model()
+        clock = _clock(experiment, systems, federation, algorithm, start)
+        width = sum(start[name].numel() for name in engine.trainable)
+        selector.setup(_census(experiment, selector, algorithm, federation, clock, k, width))
+        facts = partial(_portrait, federation, clock, experiment.rounds)
+        yield (
+            RunState(seed, k, clock, selector, algorithm, engine, start, engine.plan, facts),
+            federated.public.fingerprint,
+        )
+    finally:
+        engine.close()
+
+
+def _plugins(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm]":
+    """New instances of the strategy and the algorithm.
+
+    Raises:
+        UsageError: they cannot be combined, or need data that the experiment does not provide.
+    """
+    from fedcohort.experiment.pairings import check
+
+    selector = copy.deepcopy(given.selector) if given.selector is not None else experiment.selection.build()
+    algorithm = copy.deepcopy(given.algorithm) if given.algorithm is not None else experiment.algorithm.build()
+    for plugin in (selector, algorithm):
+        provided = {"public"} if given.public is not None else set()
+        experiment.check_needs(plugin.needs - provided, type(plugin).__name__)
+    check(selector, algorithm)
+    return selector, algorithm
+
+
+def _give_tools(
+    algorithm: "Algorithm", model: "Model", federation: "Federation", public: "PublicSet", seed: int
+) -> None:
+    """Give the server half of the algorithm the data and functions that it works with."""
+    from fedcohort.algorithms.server_tools import ServerTools
+    from fedcohort.engines.local_engine import build_module
+
+    samples = public.features() if "public" in algorithm.needs else federation.test[:0].features
+    algorithm.prepare(
+        ServerTools(
+            build=partial(build_module, model, federation, seed),
+            prepared=federation.prepare,
+            num_classes=federation.num_classes,
+            public=samples.to(federation.device),
+            validation=(federation.validation.features, federation.validation.labels),
+            seed=seed,
+        )
+    )
+
+
+def _plan(
+    experiment: Experiment, model: "Model", federation: "Federation", algorithm: "Algorithm", cohort: int
+) -> Literal["loop", "threads", "stacked"]:
+    """How clients are trained: the plan of the experiment, or for "auto" the plan that is fastest for ``cohort`` clients a round."""
+    engine = experiment.engine
+    if engine.plan != "auto":
+        return engine.plan
+    from fedcohort.engines.plans import choose_plan
+
+    choice = choose_plan(
+        federation, model, experiment.training, algorithm, experiment.seed, engine.workers, cohort, engine.arithmetic
+    )
+    log.info("%s", choice)
+    return choice.plan
+
+
+def _census(
+    experiment: Experiment,
+    selector: "Selector",
+    algorithm: "Algorithm",
+    federation: "Federation",
+    clock: "Clock",
+    k: int,
+    width: int,
+) -> "Census":
+    """The facts about the federation that the strategy receives before the first round."""
+    from fedcohort.selection import Census
+
+    histogram = federation.histogram() if "histogram" in selector.needs else None
+    return Census(
+        federation.num_samples,
+        federation.num_classes,
+        min(clock.invited(k), federation.num_clients),
+        histogram,
+        clock.epochs,
+        width,
+        batch_size=algorithm.local_training(experiment.training).batch_size,
+        rounds=experiment.rounds,
+    )
+
+
+def _portrait(federation: "Federation", clock: "Clock", rounds: int) -> Portrait:
+    """The facts about the clients for the record."""
+    from fedcohort.federation.survey import portrait
+
+    return Portrait(federation.classes, portrait(federation, clock, rounds))

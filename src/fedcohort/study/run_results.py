@@ -1,0 +1,92 @@
+"""The results of one run, as a comparison shows them."""
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcohort import measures
+from fedcohort.record import Run
+from fedcohort.study.run_measures import Measured
+
+__all__ = ["Result", "plain", "result"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The results of one run. Accuracies are fractions on the test set unless stated otherwise; NaN is unknown.
+
+    Attributes:
+        seed: seed of the run.
+        path: run directory.
+        rounds: number of rounds played.
+        accuracy: accuracy after the last round.
+        best_accuracy: the highest accuracy of all rounds.
+        early_stop_accuracy: accuracy in the round with the best validation accuracy.
+        local_accuracy: mean training accuracy of the last round's clients, each with its own model.
+        simulated_time: simulated time of all rounds; the fastest possible client needs 1 unit per sample and round.
+        jain: Jain's index of how often each client was selected.
+        jain_random: its mean under uniform selection of as many clients.
+        bytes: bytes sent and received.
+        client_passes: forward passes over a client's training data, summed over clients.
+        wall_seconds: wall time of the simulator for all rounds.
+        updates: number of selected clients, summed over rounds.
+        diverged: number of them with an update that had NaN or infinite entries and was dropped.
+    """
+
+    seed: int
+    path: Path
+    rounds: int
+    accuracy: float
+    best_accuracy: float
+    early_stop_accuracy: float
+    local_accuracy: float
+    simulated_time: float
+    jain: float
+    jain_random: float
+    bytes: float
+    client_passes: float
+    wall_seconds: float
+    updates: int
+    diverged: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; unknown values are None."""
+        return {key: plain(value) for key, value in asdict(self).items()}
+
+
+def result(run: Run) -> Result:
+    """The results of a run, from its record.
+
+    Raises:
+        UsageError: the run has no finished round, or its database is damaged.
+    """
+    measured = Measured(run)
+    return Result(
+        seed=measured.experiment.seed,
+        path=run.path,
+        rounds=measured.num_rounds,
+        accuracy=measured.accuracy,
+        best_accuracy=measured.best_accuracy,
+        early_stop_accuracy=measured.early_stop_accuracy,
+        local_accuracy=measured.local_accuracy,
+        simulated_time=measured.simulated_time,
+        jain=measures.jain(measured.selected),
+        jain_random=measured.jain_random.mean,
+        bytes=measured.bytes,
+        client_passes=measured.client_passes,
+        wall_seconds=measured.wall_seconds["total"],
+        updates=len(measured.clients),
+        diverged=int((measured.clients["status"] == "diverged").sum()),
+    )
+
+
+def plain(value: Any) -> Any:
+    """A value for JSON: numbers of Python, paths as strings, and None for unknown values."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Path):
+        return str(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,329 @@
+"""The local problem of one client during its training: what the client half of an algorithm may use."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedcohort.algorithms import ModelState, Tensors
+from fedcohort.algorithms.losses import CrossEntropy
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.streams import integer, rng, torch_seeded
+from fedcohort.federation.federation import Samples
+from fedcohort.training.augment import Changes
+from fedcohort.training.forward import probabilities
+from fedcohort.training.local_setup import LocalSetup
+from fedcohort.training.plain_network import Program
+from fedcohort.training.states_and_reports import CHUNK, received_outputs
+
+__all__ = ["ClientProblem"]
+
+AT_ONCE = 2**22
+"""Maximum number of a client's feature values for which all of them are standardized at once; otherwise, one batch at a time."""
+
+STRETCH = 2**20
+"""Number of feature values that a program standardizes at once if a client has more than :data:`AT_ONCE`."""
+
+
+class ClientProblem:
+    """Implements :class:`fedcohort.algorithms.Problem` for one client.
+
+    Attributes:
+        forwards: samples that went through the model so far; a sample counts three times if its gradient was taken.
+        changes: the random changes of images in this epoch; None without augmentation.
+    """
+
+    def __init__(
+        self,
+        setup: LocalSetup,
+        model: ModelState,
+        t: int,
+        client: int,
+        received: Mapping[str, Tensors],
+        memory: Mapping[str, Tensors],
+    ) -> None:
+        self.parameters = setup.parameters
+        self.anchor = {name: model[name] for name in setup.parameters}
+        self.received = received
+        self.memory = memory
+        self.training = setup.training
+        self.lr: float | Tensor = setup.training.lr_at(t)
+        self.steps: int | Tensor = 0
+        self.t = t
+        self.batch: Tensor = torch.empty(0, dtype=torch.int64)
+        self.notes: dict[str, Any] = {}
+        self.changes: Changes | None = None
+        self.forwards = 0
+        self._importance: Tensor | None = None  # the weight of every training sample's loss in a batch
+        self._setup = setup
+        self._reports_objective = isinstance(setup.loss, CrossEntropy)
+        self._model = model
+        self.client = client
+        self._data = data = setup.federation.client(client)
+        self.num_samples = len(data)
+        self.device = data.labels.device
+        self._prepared = (
+            _channels_last(setup.federation.prepare(data.features, setup.dtype))
+            if len(data) * math.prod(setup.federation.sample_shape) <= AT_ONCE
+            else None
+        )
+        self._outputs = self._received_outputs() if setup.loss.needs_outputs else None
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """See :class:`Problem`."""
+        return rng(self._setup.seed, "algorithm", self.t, self.client)
+
+    @cached_property
+    def held_out(self) -> tuple[Tensor, Tensor]:
+        """See :class:`Problem`."""
+        held = self._setup.federation.held_out(self.client)
+        if len(held) < self._setup.smallest_batch:
+            held = held[:0]
+        return held.features, held.labels
+
+    def held_out_probabilities(self) -> tuple[Values, Indices]:
+        """Class probabilities [n, K] of the current model, in evaluation mode, on the held-out samples, and their labels [n]."""
+        return self._probabilities(self._setup.federation.held_out(self.client))
+
+    def trained_probabilities(self) -> tuple[Values, Indices]:
+        """As :meth:`held_out_probabilities`, on the client's training samples."""
+        return self._probabilities(self._data)
+
+    def tested_probabilities(self) -> tuple[Values, Indices]:
+        """As :meth:`held_out_probabilities`, on the server's test set; not counted as the client's work."""
+        before = self.forwards
+        result = self._probabilities(self._setup.federation.test)
+        self.forwards = before
+        return result
+
+    def draw_by_loss(self, order: np.random.Generator, *, reweighted: bool) -> Indices:
+        """Draw n of the n training samples with replacement, in proportion to their current loss.
+
+        The draw is uniform if the losses do not add up to a positive, finite number.
+
+        Args:
+            order: draws the samples.
+            reweighted: whether gradients weigh the loss of sample j by 1/(n·p_j), where p_j is its probability, so that the expected
+                gradient of a batch is the gradient over all samples.
+
+        Returns:
+            positions in the training samples, int64 [n].
+        """
+        if not self.num_samples:
+            return np.arange(0)
+        shares, labels = self.trained_probabilities()
+        losses = -np.log(np.maximum(shares[np.arange(len(labels)), labels], 1e-12))
+        total, n = losses.sum(), len(labels)
+        chance = losses / total if 0 < total < np.inf else np.full(n, 1 / n)
+        if reweighted:
+            weights = np.divide(1 / n, chance, out=np.zeros(n), where=chance > 0)
+            self._importance = torch.from_numpy(weights).to(self._data.labels.device, self._setup.dtype)
+        drawn: Indices = order.choice(n, n, p=chance)
+        return drawn
+
+    def _probabilities(self, samples: Samples) -> tuple[Values, Indices]:
+        setup = self._setup
+        self.forwards += len(samples)
+        setup.module.eval()
+        shares = probabilities(setup.module, setup.federation, setup.dtype, samples)
+        setup.module.train()
+        return shares, samples.labels.cpu().numpy()
+
+    @property
+    def gradients(self) -> Tensors:
+        """Gradients of the last :meth:`backward`, by parameter name."""
+        return {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
+
+    def backward(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """See :class:`Problem`: sets ``.grad``; returns the cross-entropy of each sample [B] and the number of correct predictions."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
+        self.forwards += 3 * len(self.batch)
+        parts = [self._backward(index, share, number) for number, (index, share) in enumerate(self._chunks(weights))]
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat([losses for losses, _ in parts]), torch.stack([right for _, right in parts]).sum()
+
+    @property
+    def reweighted(self) -> bool:
+        """Whether samples have weights of their own, see :meth:`draw_by_loss`."""
+        return self._importance is not None
+
+    def descend(self, program: Program, order: Tensor, size: int) -> tuple[list[Tensor], Tensor]:
+        """Take the plain SGD steps of an epoch with the network's program.
+
+        Args:
+            program: the network's program.
+            order: the samples of the epoch, as positions, int64 [n].
+            size: size of a batch.
+
+        Returns:
+            the cross-entropy of each sample in each step, and the total number of correct predictions.
+        """
+        setup, labels = self._setup, self._data.labels
+        if self._prepared is not None:
+            losses, right = program.descend(self._prepared, labels, order, size, setup.optimizer)
+        else:
+            losses, right = [], torch.zeros((), dtype=torch.int64)
+            stretch = max(1, STRETCH // (size * math.prod(setup.federation.sample_shape))) * size
+            for part in order.split(stretch):
+                rows = _channels_last(setup.federation.prepare(self._data.pick(part), setup.dtype))
+                positions = torch.arange(len(part))
+                part_losses, part_right = program.descend(rows, labels[part], positions, size, setup.optimizer)
+                losses += part_losses
+                right += part_right
+        self.steps += len(losses)
+        self.forwards += 3 * len(order)
+        self.batch = order[len(order) - len(losses[-1]) :] if losses else order
+        return losses, right
+
+    def _backward(self, index: Tensor, weights: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
+        """Add the gradients of one chunk of the batch."""
+        labels = self._data.labels.index_select(0, index)
+        program = self._setup.program
+        constant = weights is None or (isinstance(weights, Tensor) and weights.dim() < 2 and not weights.requires_grad)
+        if program is not None and constant and program.holds():
+            return program.backward(self._features(index), labels, weights, len(self.batch))
+        logits = self._outputs_of(self._setup.module, self._features(index), number)
+        objective = self._objective(logits, labels, index)
+        if weights is None:
+            # one call computes the mean, and one its gradient; backward(gradient=...) would import sympy
+            torch.dot(objective, torch.full_like(objective, 1 / len(self.batch))).backward()
+        else:
+            ((objective * weights).sum() / len(self.batch)).backward()
+        scores = logits.detach()
+        losses = objective.detach() if self._reports_objective else _cross_entropy(scores, labels)
+        return losses, (scores.argmax(1) == labels).sum()
+
+    def _features(self, index: Tensor) -> Tensor:
+        """The training samples at these positions, standardized and augmented."""
+        if self._prepared is None:
+            rows = self._setup.federation.prepare(self._data.pick(index), self._setup.dtype)
+        else:
+            rows = self._prepared.index_select(0, index)
+            rows = rows.permute(0, 3, 1, 2) if rows.dim() == 4 else rows
+        return rows if self.changes is None else self.changes(rows, index)
+
+    def gradient(self, at: Tensors | None = None) -> Tensors:
+        """See :class:`Problem`; ``.grad`` stays as it is."""
+        return self.losses_and_gradient(self.parameters if at is None else at)[1]
+
+    def full_gradient(self, at: Tensors) -> Tensors:
+        """See :class:`Problem`; the model's buffers stay as they are."""
+        before = self.batch, self._importance
+        self.batch, self._importance = torch.arange(len(self._data), device=self._data.labels.device), None
+        try:
+            return self.losses_and_gradient(at)[1]
+        finally:
+            self.batch, self._importance = before
+
+    def losses_and_gradient(self, at: Tensors, weights: Tensor | None = None) -> tuple[Tensor, Tensors]:
+        """See :class:`Problem`; the model's buffers stay as they are."""
+        self.forwards += 3 * len(self.batch)
+
+        def parts(model: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+            for number, (index, share) in enumerate(self._chunks(weights)):
+                logits = self._outputs_of(model, self._features(index), number)
+                objective = self._objective(logits, self._data.labels[index], index)
+                weighted = objective if share is None else objective * share
+                yield objective.detach(), weighted.sum() / len(self.batch)
+
+        return self._summed(at, parts)
+
+    def cross_entropy_gradient(self, features: Tensor, labels: Tensor) -> Tensors:
+        """See :class:`Problem`; the model's buffers stay as they are."""
+        self.forwards += 3 * len(labels)
+
+        def parts(model: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+            chunks = zip(features.split(CHUNK), labels.split(CHUNK), strict=True)
+            for number, (raw, targets) in enumerate(chunks):
+                inputs = self._setup.federation.prepare(raw, self._setup.dtype)
+                losses = _cross_entropy(self._outputs_of(model, inputs, number), targets)
+                yield losses.detach(), losses.sum() / len(labels)
+
+        return self._summed(self.parameters, parts)[1]
+
+    def received_loss(self) -> float:
+        """See :class:`Problem`."""
+        self.forwards += len(self._data)
+        module, device = self._setup.module, self._data.labels.device
+        training = module.training
+        module.eval()
+        total = torch.zeros((), dtype=torch.float64, device=device)
+        with torch.no_grad():
+            for index in torch.arange(len(self._data), device=device).split(CHUNK):
+                logits = torch.func.functional_call(module, self._model, (self._features(index),))
+                total += self._objective(logits, self._data.labels[index], index).double().sum()
+        module.train(training)
+        return float(total / len(self._data))
+
+    def _outputs_of(self, model: Callable[[Tensor], Tensor], inputs: Tensor, number: int) -> Tensor:
+        """Outputs in training mode for chunk ``number`` of a batch.
+
+        Random numbers that the model draws depend only on seed, client, round, step and chunk.
+        """
+        if not self._setup.draws:
+            return model(inputs)
+        with torch_seeded(self._first_draw + (int(self.steps) << 16) + number, inputs.device):
+            return model(inputs)
+
+    @cached_property
+    def _first_draw(self) -> int:
+        return integer(self._setup.seed, "module", self.t, self.client)
+
+    def _chunks(self, weights: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """The batch in chunks of :data:`CHUNK` samples, each with its weights, including those of samples that were drawn by loss."""
+        if self._importance is not None:
+            own = self._importance[self.batch]
+            weights = own if weights is None else weights * own
+        if len(self.batch) <= CHUNK:
+            yield self.batch, weights
+            return
+        chunks = torch.split(self.batch, CHUNK)
+        yield from zip(chunks, [None] * len(chunks) if weights is None else torch.split(weights, CHUNK), strict=True)
+
+    def _summed(
+        self, at: Tensors, parts: Callable[[Callable[[Tensor], Tensor]], Iterator[tuple[Tensor, Tensor]]]
+    ) -> tuple[Tensor, Tensors]:
+        """Values of all ``parts``, and the sum of their gradients ``at`` these parameters.
+
+        The model runs on copies of its buffers, so that batch statistics stay as they are.
+        """
+        module = self._setup.module
+        point = {name: value.detach().requires_grad_() for name, value in at.items()}
+        state = point | {name: buffer.clone() for name, buffer in module.named_buffers()}
+        total = {name: torch.zeros_like(value) for name, value in point.items()}
+        values = []
+        for value, loss in parts(lambda features: torch.func.functional_call(module, state, (features,))):
+            values.append(value)
+            for name, gradient in zip(point, torch.autograd.grad(loss, list(point.values())), strict=True):
+                total[name] += gradient
+        return torch.cat(values) if values else torch.empty(0), total
+
+    def _objective(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
+        outputs = None if self._outputs is None else self._outputs[index]
+        return self._setup.loss.samples(logits, labels, outputs)
+
+    def _received_outputs(self) -> Tensor:
+        """See :func:`received_outputs`; one forward pass."""
+        setup = self._setup
+        self.forwards += len(self._data)
+        setup.module.eval()
+        outputs = received_outputs(lambda raw: setup.module(setup.federation.prepare(raw, setup.dtype)), self._data)
+        setup.module.train()
+        return outputs
+
+
+def _channels_last(features: Tensor) -> Tensor:
+    """Images as [N, H, W, C], so that whole samples are contiguous; other features unchanged."""
+    return features.permute(0, 2, 3, 1) if features.dim() == 4 else features
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(logits, labels, reduction="none")

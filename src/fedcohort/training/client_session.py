@@ -1,0 +1,155 @@
+"""The training of one client in one round: its epochs, and the update at the end."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcohort.algorithms import Tensors, Update
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.streams import rng
+from fedcohort.training.augment import Changes
+from fedcohort.training.client_problem import ClientProblem
+from fedcohort.training.local_setup import LocalSetup
+from fedcohort.training.states_and_reports import NO_STEP, copied, to_device, training_report
+from fedcohort.training.stopping import Progress, StoppingRule
+
+__all__ = ["Session"]
+
+MORE_WORK_BY_LOSS = 4 / 3
+"""Work of an epoch in which samples are drawn by their loss: each sample has one forward pass in addition to training."""
+
+
+class Session:
+    """Trains one client from the model that ``setup`` has loaded.
+
+    Args:
+        setup: the model and the settings.
+        problem: the client's local problem.
+        epochs: maximum number of epochs.
+        sampling: how an epoch's samples are drawn, see :class:`fedcohort.selection.Cohort`.
+    """
+
+    def __init__(self, setup: LocalSetup, problem: ClientProblem, epochs: int, sampling: str) -> None:
+        self.setup, self.problem, self.epochs, self.sampling = setup, problem, epochs, sampling
+        settings, samples = setup.training, problem.num_samples
+        self.by_loss = sampling != "shuffled"
+        self.size = settings.batch_size or max(1, samples)
+        self.order = rng(setup.seed, "batches", problem.t, problem.client)
+        augments = settings.augment != "none"
+        self.changes = rng(setup.seed, "augment", problem.t, problem.client) if augments else None
+        self.losses: list[Tensor] = []  # cross-entropy of every sample in every step
+        self.right = torch.zeros((), dtype=torch.int64)  # correct predictions in the last epoch
+        self.first_visits: Indices = np.arange(samples)  # position in the first epoch of each sample's first visit
+        self.first_steps = 0  # steps of the first epoch
+        self.trained_on = np.full(samples, not self.by_loss)
+        self.checks: list[dict[str, float]] = []  # what the stopping rule reported after each epoch
+        self.used = 0  # epochs done
+
+    def run(self, stop: StoppingRule | None) -> None:
+        """Train for all epochs, or fewer if ``stop`` ends the training."""
+        while self.used < self.epochs:
+            losses = self._epoch()
+            if stop is not None and self._ends(stop, losses):
+                break
+
+    def result(self) -> tuple[Update, dict[str, Tensors]]:
+        """The client's update and its new memory."""
+        setup, problem = self.setup, self.problem
+        samples, work = problem.num_samples, self.used / setup.training.epochs
+        if not self.losses:
+            return Update(problem.client, samples, 0, copied(setup.entries), work=work, failure=NO_STEP), {}
+        extra, memory = setup.algorithm.finish(problem)
+        update = Update(
+            client=problem.client,
+            num_samples=samples,
+            steps=int(problem.steps),
+            state=copied(setup.entries),
+            extra=extra,
+            report=self._report(),
+            passes=problem.forwards / samples,
+            work=work * (MORE_WORK_BY_LOSS if self.by_loss else 1),
+        )
+        return update, memory
+
+    def _epoch(self) -> list[Tensor]:
+        """One pass over the samples; returns the losses of its steps."""
+        problem, device = self.problem, self.problem.device
+        samples = self._samples()
+        if self.changes is not None:
+            problem.changes = Changes.draw(self.setup.training.augment, problem.num_samples, self.changes, device)
+        order = to_device(samples, device)
+        program = None if problem.reweighted else self.setup.plain_steps(self.size)
+        losses, self.right = self._steps(order) if program is None else problem.descend(program, order, self.size)
+        self.losses += losses
+        self.first_steps = self.first_steps or len(self.losses)
+        self.used += 1
+        return losses
+
+    def _samples(self) -> Indices:
+        """The samples of the next epoch, in order."""
+        if not self.by_loss:
+            return self.order.permutation(self.problem.num_samples)
+        samples = self.problem.draw_by_loss(self.order, reweighted=self.sampling == "loss_unbiased")
+        if self.used == 0:
+            self.first_visits = np.unique(samples, return_index=True)[1]
+        self.trained_on[samples] = True
+        return samples
+
+    def _steps(self, order: Tensor) -> tuple[list[Tensor], Tensor]:
+        """A step for every batch; the cross-entropy of each sample in each step, and the total number of correct predictions."""
+        setup, problem = self.setup, self.problem
+        all_losses: list[Tensor] = []
+        all_right = torch.zeros((), dtype=torch.int64, device=order.device)
+        for start in range(0, len(order), self.size):
+            problem.batch = order[start : start + self.size]
+            if len(problem.batch) < setup.smallest_batch:
+                continue
+            losses, right = setup.algorithm.backward(problem)
+            if setup.training.clip_norm:
+                torch.nn.utils.clip_grad_norm_(setup.parameters.values(), setup.training.clip_norm)
+            if setup.algorithm.corrects:
+                setup.algorithm.correct(problem, problem.gradients)
+            setup.optimizer.step()
+            problem.steps += 1
+            all_right += right
+            all_losses.append(losses)
+        return all_losses, all_right
+
+    def _ends(self, stop: StoppingRule, losses: list[Tensor]) -> bool:
+        """Whether the rule ends the training after this epoch; ``losses`` are those of its steps."""
+        problem = self.problem
+        progress = Progress(
+            epoch=self.used,
+            last=self.used == self.epochs,
+            loss=float(_step_means(losses).mean()) if losses else math.nan,
+            held_out=problem.held_out_probabilities,
+            before=self.checks,
+            trained=problem.trained_probabilities,
+            tested=problem.tested_probabilities,
+        )
+        ends, report = stop.check(progress)
+        self.checks.append(report)
+        return ends
+
+    def _report(self) -> dict[str, float]:
+        first_epoch = torch.cat(self.losses[: self.first_steps]).double().cpu().numpy()
+        # samples of a last batch that was left out have no loss
+        first_pass = first_epoch[self.first_visits[self.first_visits < len(first_epoch)]]
+        checked = self.checks[-1] | {"epochs": float(self.used)} if self.checks else {}
+        measured = {
+            "loss": float(_step_means(self.losses).mean()),
+            "square_loss": float(np.square(first_pass).mean()),
+            "samples": float(self.trained_on.sum()),
+            "steps": float(self.problem.steps),
+            "accuracy": float(self.right) / self.problem.num_samples,
+        }
+        return training_report(**(measured | checked))
+
+
+def _step_means(losses: list[Tensor]) -> Values:
+    """The mean loss of every step, float64."""
+    sizes = np.array([len(step) for step in losses])
+    means: Values = np.add.reduceat(torch.cat(losses).double().cpu().numpy(), np.cumsum(sizes) - sizes) / sizes
+    return means

@@ -1,0 +1,104 @@
+"""One copy of the model with everything that the local training of one client after another needs."""
+
+import torch
+from torch import nn
+
+from fedcohort.algorithms import Algorithm, ModelState, Tensors
+from fedcohort.algorithms.base import takes_plain_steps
+from fedcohort.algorithms.losses import CrossEntropy
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.federation.federation import Federation
+from fedcohort.training.augment import check_images
+from fedcohort.training.matrix_products import quick_products
+from fedcohort.training.network_rewriting import relu_last
+from fedcohort.training.optimizers import SGD, PlainSGD, build_optimizer
+from fedcohort.training.plain_network import Program, program_of
+from fedcohort.training.random_layers import draws_at_random
+from fedcohort.training.states_and_reports import CHUNK, DTYPES
+
+__all__ = ["LocalSetup"]
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+class LocalSetup:
+    """The model of one thread, with its optimizer, its loss and the data.
+
+    Args:
+        federation: holds the clients' data.
+        module: a model that nothing else uses; it is changed in place.
+        training: the experiment's settings.
+        algorithm: its client half adapts the settings.
+        seed: the experiment's seed.
+        draws: whether the model draws random numbers in training, see :mod:`fedcohort.training.random_layers`; None means that a trial
+            run decides.
+
+    Attributes:
+        training: the settings after the algorithm has adapted them.
+        smallest_batch: smaller batches are left out. It is 2 for models with batch norm, which has no statistics of a single sample
+            and would raise an error.
+        entries: the entries of the module's state dictionary.
+        parameters: the trainable entries.
+        program: the steps of the network as one program; None if there is no program for this network.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        module: nn.Module,
+        training: Training,
+        algorithm: Algorithm,
+        seed: int,
+        draws: bool | None = None,
+    ) -> None:
+        self.federation = federation
+        self.algorithm = algorithm
+        self.training = algorithm.local_training(training)
+        check_images(training.augment, federation.sample_shape)
+        self.loss = self.training.build_loss()
+        self.seed = seed
+        self.dtype = DTYPES[training.precision]
+        self.module = quick_products(relu_last(module)).to(dtype=self.dtype)
+        if len(federation.sample_shape) == 3:
+            self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.smallest_batch = 2 if any(isinstance(part, _BATCH_NORMS) for part in self.module.modules()) else 1
+        if draws is None:
+            draws = draws_at_random(self.module, federation.prepare(federation.train[:2].features, self.dtype))
+        self.draws = draws
+        self.entries: ModelState = self.module.state_dict()
+        self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+        self.optimizer = build_optimizer(self.training, list(self.parameters.values()))
+        self.program: Program | None = None
+        if type(self.loss) is CrossEntropy:
+            self.program = program_of(self.module, federation.sample_shape)
+        self._shown: ModelState | None = None
+
+    def show(self, model: ModelState) -> nn.Module:
+        """The module with the weights of ``model``, in evaluation mode; copies them only if the module holds another model."""
+        if self._shown is not model:
+            self.load(model)
+            self._shown = model
+        return self.module.eval()
+
+    def load(self, model: ModelState) -> None:
+        """Copy the weights of ``model`` into the module."""
+        self._shown = None
+        with torch.no_grad():
+            for name, value in self.entries.items():
+                value.copy_(model[name])
+
+    def begin(self, model: ModelState, t: int) -> None:
+        """Prepare for a training in round ``t`` from ``model``: weights, training mode, fresh optimizer state, learning rate."""
+        self.load(model)
+        self.module.train()
+        self.optimizer.state.clear()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.training.lr_at(t)
+
+    def plain_steps(self, size: int) -> Program | None:
+        """The program that takes all steps of an epoch, in batches of ``size``, in one call; None if steps are not plain SGD steps."""
+        settings = self.training
+        plain = isinstance(self.optimizer, PlainSGD | SGD) and not settings.clip_norm and settings.augment == "none"
+        if self.program is None or not plain or size > CHUNK or not takes_plain_steps(self.algorithm):
+            return None
+        return self.program if self.program.holds() else None

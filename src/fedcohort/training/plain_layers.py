@@ -1,0 +1,101 @@
+"""The layers of a plain network, in the form in which :mod:`fedcohort.training.plain_network` uses them."""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from fedcohort.training.matrix_products import product_limit
+
+__all__ = ["Layer", "layers_of"]
+
+NONE = -1
+"""Stands for the position of a parameter that the layer does not have."""
+
+
+class Layer(NamedTuple):
+    """What a layer does, and its parameters, as their positions among the network's parameters."""
+
+    kind: str
+    """convolution, pooling, linear, relu or flatten."""
+    weight: int
+    bias: int
+    back: bool
+    """Whether layers before it need the gradient of its inputs."""
+    kernel: list[int]
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    groups: int
+    ceil: bool
+    large: float
+    """Minimum number of multiplications for which oneDNN is used, see :mod:`fedcohort.training.matrix_products`."""
+
+
+BARE = Layer("relu", NONE, NONE, True, [1, 1], [1, 1], [0, 0], [1, 1], 1, False, math.inf)
+"""A layer without parameters; other layers are made from it."""
+
+
+def layers_of(module: nn.Module, parameters: list[nn.Parameter], *, is_flat: bool) -> list[Layer] | None:
+    """The layers in order, if each parameter belongs to exactly one of them and outputs are [B, K]; None otherwise.
+
+    ``is_flat`` says whether the inputs are [B, d] instead of images.
+    """
+    numbers = {id(parameter): i for i, parameter in enumerate(parameters)}
+    layers: list[Layer] = []
+    used: list[int] = []
+    for part in _sequence(module):
+        layer = _layer(part, numbers, is_flat)
+        if layer is None:
+            return None
+        layers.append(layer._replace(back=bool(used)))
+        used += [number for number in (layer.weight, layer.bias) if number != NONE]
+        is_flat = is_flat or layer.kind == "flatten"
+    complete = is_flat and used and sorted(used) == list(range(len(parameters)))
+    return layers if complete else None
+
+
+def _sequence(module: nn.Module) -> Iterator[nn.Module]:
+    """The layers of nested Sequentials in order, without Identity."""
+    if type(module) is nn.Sequential:
+        for part in module:
+            yield from _sequence(part)
+    elif type(module) is not nn.Identity:
+        yield module
+
+
+def _layer(part: nn.Module, numbers: dict[int, int], is_flat: bool) -> Layer | None:
+    """The layer, or None if the program does not support it; ``numbers`` maps the ``id`` of each parameter to its position."""
+    own = {name: NONE if value is None else numbers[id(value)] for name, value in part._parameters.items()}
+    if part._buffers:
+        return None
+    if not own:
+        return _layer_without_parameters(part, is_flat)
+    if set(own) != {"weight", "bias"} or own["weight"] == NONE:
+        return None
+    bare = BARE._replace(weight=own["weight"], bias=own["bias"])
+    if math.prod(part.get_parameter("weight").shape[1:]) == 1:
+        return None  # autograd computes products of single numbers by other calls
+    if isinstance(part, nn.Linear) and is_flat and (limit := product_limit(part)) is not None:
+        return bare._replace(kind="linear", large=limit)
+    if type(part) is nn.Conv2d and not is_flat and part.padding_mode == "zeros" and not isinstance(part.padding, str):
+        return bare._replace(kind="convolution", groups=part.groups, **_window(part))
+    return None
+
+
+def _layer_without_parameters(part: nn.Module, is_flat: bool) -> Layer | None:
+    """The layer if it is ReLU, Flatten or a pooling; None otherwise."""
+    if type(part) is nn.ReLU:
+        return BARE
+    if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
+        return BARE._replace(kind="flatten")
+    if type(part) is nn.MaxPool2d and not is_flat and not part.return_indices and isinstance(part.ceil_mode, bool):
+        return BARE._replace(kind="pooling", ceil=part.ceil_mode, **_window(part))
+    return None
+
+
+def _window(part: nn.Conv2d | nn.MaxPool2d) -> dict[str, Any]:
+    """Kernel, stride, padding and dilation, as two numbers each."""
+    sizes = {"kernel": part.kernel_size, "stride": part.stride, "padding": part.padding, "dilation": part.dilation}
+    return {name: list(size) if isinstance(size, tuple | list) else [int(size)] * 2 for name, size in sizes.items()}

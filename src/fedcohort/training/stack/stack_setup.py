@@ -1,0 +1,159 @@
+"""What all stacks of a run share: the network, the data, the settings, and whether they can be stacked at all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedcohort.algorithms import Algorithm
+from fedcohort.algorithms.base import takes_plain_steps
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.arrays import Indices
+from fedcohort.core.errors import UsageError
+from fedcohort.federation.federation import Federation
+from fedcohort.training.client_axis_networks import Chain, Network, network_of
+from fedcohort.training.fused_descent import Extent, few_samples
+from fedcohort.training.reused_memory import Buffers
+from fedcohort.training.stack.client_axis import padded, sample_mask
+from fedcohort.training.states_and_reports import CHUNK, DTYPES, state_of, to_device
+
+__all__ = ["Batch", "StackSetup", "cannot_stack"]
+
+
+def cannot_stack(module: nn.Module, federation: Federation, algorithm: Algorithm, training: Training) -> str | None:
+    """Why clients cannot be trained in stacks, in words; None if they can."""
+    if training.augment != "none":
+        return "images are changed at random"
+    name = type(algorithm).__name__
+    if not _client_half_stacks(type(algorithm)):
+        return f"the client half of {name} works on one client at a time"
+    network = network_of(module.train(), state_of(module), federation.sample_shape)
+    return network if isinstance(network, str) else None
+
+
+def _client_half_stacks(kind: type[Algorithm]) -> bool:
+    """Whether every hook that the algorithm overrides is covered by its ``stacks = True``.
+
+    A subclass that overrides a hook has to declare ``stacks`` itself: the declaration it inherits is about the inherited hook.
+    """
+
+    def defined_at(name: str) -> int:
+        return next(i for i, base in enumerate(kind.__mro__) if name in vars(base))
+
+    own = [hook for hook in ("backward", "correct", "finish") if kind.__mro__[defined_at(hook)] is not Algorithm]
+    return all(kind.stacks and defined_at("stacks") <= defined_at(hook) for hook in own)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch of each client.
+
+    Attributes:
+        inputs: standardized features, [a, B, …].
+        labels: int64 [a, B].
+        mask: which positions hold samples, bool [a, B]; None if no batch is padded.
+        positions: positions of the samples in the clients' training parts, int64 [a, B].
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    mask: Tensor | None
+    positions: Tensor
+
+
+class StackSetup:
+    """The network of all stacks with its settings and data. Threads may share it.
+
+    Args:
+        federation: holds the clients' data.
+        module: the model, which is not changed.
+        training: the experiment's settings.
+        algorithm: the run's algorithm; only its client half is used.
+        seed: the experiment's seed.
+
+    Attributes:
+        fused: whether steps are taken without computing gradients separately.
+        unseen: whether nothing reads a client's model before it is sent.
+
+    Raises:
+        UsageError: these clients cannot be trained in stacks.
+    """
+
+    def __init__(
+        self, federation: Federation, module: nn.Module, training: Training, algorithm: Algorithm, seed: int
+    ) -> None:
+        self.dtype = DTYPES[training.precision]
+        module = module.to(dtype=self.dtype)
+        reason = cannot_stack(module, federation, algorithm, training)
+        network = network_of(module, state_of(module), federation.sample_shape)
+        if reason is not None or isinstance(network, str):
+            raise UsageError(f"engine.plan = 'stacked': {reason}; use 'threads'")
+        self.network: Network = network
+        self.module = module
+        self.federation = federation
+        self.algorithm = algorithm
+        self.training = training = algorithm.local_training(training)
+        self.loss = training.build_loss()
+        self.seed = seed
+        self.sizes = federation.num_samples
+        self.buffers = Buffers()
+        self.device = federation.device
+        simple = training.optimizer == "sgd" and not (training.nesterov or training.weight_decay or training.clip_norm)
+        self.fused = isinstance(network, Chain) and takes_plain_steps(algorithm) and simple
+        self.unseen = self.fused and type(algorithm).finish is Algorithm.finish
+
+    def combines_samples(self, clients: Indices, epochs: Indices | None, most: int) -> bool:
+        """Whether these clients, in stacks of at most ``most``, keep their first layer as a combination of samples.
+
+        See :mod:`fedcohort.training.fused_descent`.
+        """
+        sizes = self.sizes[clients]
+        passes = np.broadcast_to(self.training.epochs if epochs is None else epochs, sizes.shape)
+        if not self.unseen or not (sizes * passes).all():
+            return False
+        samples = int(sizes.max())
+        batch = min(self.training.batch_size or samples, samples)
+        steps = int((-(-sizes // batch) * passes).max())
+        extent = Extent(min(len(clients), most), steps, batch, samples, again=bool((passes > 1).any()))
+        return batch <= CHUNK and self.few_samples(extent)
+
+    def few_samples(self, extent: Extent) -> bool:
+        """Whether a combination of samples is faster for clients with this much work; False if the network is not a chain."""
+        if not isinstance(self.network, Chain):
+            return False
+        width, inputs = self.module.get_parameter(self.network.layers[0].weight).shape
+        return few_samples(inputs, width, extent, self.device, self.dtype)
+
+    def load(self, clients: Sequence[int], rows: Sequence[np.ndarray]) -> Batch:
+        """The samples at these positions of each client's training part, short rows padded."""
+        federation = self.federation
+        positions = padded(rows)
+        width = positions.shape[1]
+        flat = to_device((positions + federation.offsets[list(clients)][:, None]).reshape(-1), self.device)
+        features = self.features(flat)
+        return Batch(
+            inputs=features.reshape(len(rows), width, *features.shape[1:]),
+            labels=federation.train.labels.index_select(0, flat).reshape(len(rows), width),
+            mask=sample_mask(np.array([len(row) for row in rows]), width, self.device),
+            positions=to_device(positions, self.device),
+        )
+
+    def features(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """Standardized features of the training samples at these rows of the federation; written to ``out`` if given."""
+        train = self.federation.train
+        raw = self.buffers.like({"raw": train.source[0]}, len(rows))["raw"]
+        return self.federation.standardised(train.pick(rows, raw), self.dtype, out)
+
+    @cached_property
+    def largest(self) -> float:
+        """An upper bound of the absolute values of all standardized features."""
+        features = self.federation.train.source
+        if features.dtype == torch.uint8:
+            ends = torch.tensor([0, 255], dtype=torch.uint8, device=self.device)
+            ends = ends.reshape(2, *[1] * len(self.federation.sample_shape)).expand(2, *self.federation.sample_shape)
+        else:
+            ends = torch.stack([features.amin(0), features.amax(0)])
+        return float(self.federation.prepare(ends, self.dtype).abs().max())

@@ -1,0 +1,53 @@
+"""The local training of one client at a time: the innermost loop of a run.
+
+A :class:`Trainer` owns one copy of the model and trains one client after another on it. For the same client, model and round it
+computes the same bits on one intra-op thread, whatever was trained before and whatever runs at the same time.
+"""
+
+from collections.abc import Mapping
+
+from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.training.client_problem import ClientProblem
+from fedcohort.training.client_session import Session
+from fedcohort.training.local_setup import LocalSetup
+from fedcohort.training.stopping import StoppingRule
+
+__all__ = ["Trainer"]
+
+
+class Trainer(LocalSetup):
+    """Trains clients of a federation, one at a time. Arguments and attributes are those of
+    :class:`LocalSetup <fedcohort.training.local_setup.LocalSetup>`."""
+
+    def train(
+        self,
+        model: ModelState,
+        t: int,
+        client: int,
+        *,
+        epochs: int | None = None,
+        sampling: str = "shuffled",
+        stop: StoppingRule | None = None,
+        received: Mapping[str, Tensors] | None = None,
+        memory: Mapping[str, Tensors] | None = None,
+    ) -> tuple[Update, dict[str, Tensors]]:
+        """Train ``client`` in round ``t`` from ``model``.
+
+        Args:
+            model: the global model.
+            t: round, from 1.
+            client: id.
+            epochs: replaces the experiment's number of epochs.
+            sampling: how an epoch's samples are drawn, see :class:`fedcohort.selection.Cohort`.
+            stop: may end the training after fewer epochs.
+            received: what the algorithm broadcast beside the model.
+            memory: what the algorithm kept for this client.
+
+        Returns:
+            the client's update and its new memory.
+        """
+        self.begin(model, t)
+        problem = ClientProblem(self, model, t, client, received or {}, memory or {})
+        session = Session(self, problem, self.training.epochs if epochs is None else epochs, sampling)
+        session.run(stop)
+        return session.result()
