@@ -38,11 +38,11 @@ def one_step(state: dict[str, Any], x: Values, r: Values, f: float = 0.995) -> d
     return {"V": np.array(V), "b": np.array(b), "transitions": 0.999 * C + xi, "belief": post, "noise": noise}
 
 
-@pytest.mark.parametrize("states", [1, 2, 3])
 def answers(values: Values, question: Question, clients: Indices) -> Values:
     return values[clients]
 
 
+@pytest.mark.parametrize("states", [1, 2, 3])
 def test_learning_matches_the_pseudo_code(states: int) -> None:
     g, head = RNG(0), HiddenMarkov(states=states)
     state = head.start(6, 3, g)

@@ -286,7 +286,7 @@ def test_a_run_in_another_format_is_rejected(tmp_path: Path) -> None:
     path = interrupted_run(tmp_path)
     with sqlite3.connect(path / "run.sqlite") as db:
         db.execute("UPDATE meta SET value = '99' WHERE key = 'format'")
-    with pytest.raises(UsageError, match=r"written in format 99, this version of FedCohort reads format 2"):
+    with pytest.raises(UsageError, match=r"written in format 99, but this version of FedCohort reads format 2"):
         fedcohort.open_run(path)
     with pytest.raises(UsageError, match="written in format 99"):
         fedcohort.run(small(), runs=tmp_path)
