@@ -78,6 +78,7 @@ class Ledger:
         """A function that answers like ``answer``, and bills the cost of every question."""
 
         def ask(question: Question, clients: Indices) -> Values:
+            """Answer ``question`` for each of ``clients``, and add one row to the ledger."""
             clients = np.asarray(clients, dtype=np.int64)
             start = time.perf_counter()
             no_answers = np.zeros(0 if question.numbers == 1 else (0, question.numbers))
