@@ -112,7 +112,7 @@ def draw_rounds(availability: str, latency: Redraw = "client", network: str = "s
     """Availability and latency of one round, drawn as in a run: the median of ten rounds after the first."""
     from fedcohort.experiment import Systems
     from fedcohort.federation.latency import ShiftedExponential
-    from fedcohort.federation.systems import Clock
+    from fedcohort.federation.simulated_clock import Clock
 
     tables = {
         name: field.default.table for name, field in Systems.model_fields.items() if name in ("availability", "network")

@@ -101,7 +101,7 @@ def one_growth(clients: int, strategy: str, rounds: int) -> Any:
 
     from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.federation.federation import Federation, Samples
-    from fedcohort.federation.systems import Clock
+    from fedcohort.federation.simulated_clock import Clock
     from fedcohort.models import as_model
     from fedcohort.rounds import RunState, play_round
     from fedcohort.rounds.ledger import num_bytes

@@ -27,11 +27,11 @@ from fedcohort.engines.base import Engine
 from fedcohort.experiment import Experiment
 from fedcohort.experiment import sections as schema
 from fedcohort.experiment.pairings import NEEDED_FROM_STRATEGY, check
-from fedcohort.federation.loading import NAMES
+from fedcohort.federation.load_dataset import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
 from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, Round, Selector, Why
-from fedcohort.training.stopping import RULES, Progress
+from fedcohort.training.early_stopping import RULES, Progress
 
 DOCS = Path(__file__).parent
 SOURCE = Path(schema.__file__).parents[1]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
     from fedcohort.experiment import load as load_experiment
     from fedcohort.federation.datasets import Dataset, from_arrays
-    from fedcohort.federation.loading import load as load_dataset
+    from fedcohort.federation.load_dataset import load as load_dataset
 
 __all__ = [
     "Comparison", "Dataset", "Experiment", "Run", "UsageError", "__version__", "compare", "from_arrays", "load_dataset",

@@ -10,8 +10,8 @@ from fedcohort.experiment import Cell, Experiment
 from fedcohort.federation.datasets import Dataset
 from fedcohort.runs.given_objects import Given, PublicSamples
 from fedcohort.runs.play_run import Progress, run_cell
-from fedcohort.study import compare as comparing
 from fedcohort.study import comparison
+from fedcohort.study import run_comparison as comparing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,8 +49,8 @@ class Run(record.Run):
 
     def _repr_html_(self) -> str:
         """The report, in a notebook."""
-        from fedcohort.report.gather import gather
         from fedcohort.report.page import framed, page
+        from fedcohort.report.read_runs import gather
 
         return framed(page(gather([self])))
 
@@ -79,8 +79,8 @@ class Comparison(comparison.Comparison):
         return f"{terminal.as_text(terminal.comparison(self, 100), 100)}\n{self.place}"
 
     def _repr_html_(self) -> str:
-        from fedcohort.report.gather import gather
         from fedcohort.report.page import framed, page
+        from fedcohort.report.read_runs import gather
 
         runs = [row.runs[seed] for row in self.rows for seed in sorted(row.runs)]
         return framed(page(gather(runs, self.name)))

@@ -17,10 +17,10 @@ import torch
 from PIL import Image
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation import images, loading
+from fedcohort.federation import images, load_dataset
 from fedcohort.federation.datasets import Dataset, from_arrays, part
 from fedcohort.federation.federation import gather
-from fedcohort.federation.loading import NAMES, load
+from fedcohort.federation.load_dataset import NAMES, load
 from fedcohort.federation.partition import Iid, partition
 
 MIRROR = os.environ.get("FEDCOHORT_DATA")
@@ -43,7 +43,7 @@ def no_library(monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("the data set was read again")
 
-    monkeypatch.setattr(loading, "read", fail)
+    monkeypatch.setattr(load_dataset, "read", fail)
 
 
 def png(color, size=(6, 4), mode="RGB", **options):
@@ -581,8 +581,8 @@ def test_an_entry_that_is_a_file_is_replaced(own_cache):
 def test_what_a_killed_process_left_is_cleared_away(tmp_path, own_cache):
     folder = str(image_folder(tmp_path / "pets"))
     code = (
-        "import os, signal, sys; from fedcohort.federation import images, loading;"
-        "images._decode_image = lambda *args: os.kill(os.getpid(), signal.SIGKILL); loading.load(sys.argv[1])"
+        "import os, signal, sys; from fedcohort.federation import images, load_dataset;"
+        "images._decode_image = lambda *args: os.kill(os.getpid(), signal.SIGKILL); load_dataset.load(sys.argv[1])"
     )
     assert subprocess.run([sys.executable, "-c", code, folder], timeout=120).returncode == -9
     (left_over,) = (p for p in own_cache.iterdir() if p.is_dir())
@@ -594,7 +594,7 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path, own_cache):
 
 def test_processes_may_race(tmp_path, own_cache):
     folder = image_folder(tmp_path / "pets", per_class=50)
-    code = "import sys; from fedcohort.federation.loading import load; print(load(sys.argv[1]).fingerprint)"
+    code = "import sys; from fedcohort.federation.load_dataset import load; print(load(sys.argv[1]).fingerprint)"
     racers = [
         subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
@@ -614,7 +614,7 @@ def test_a_cache_that_cannot_be_made(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["digits", "breast_cancer"])
 def test_embedded_sets_are_kept_too(own_cache, name):
     code = (
-        "import sys; from fedcohort.federation.loading import load; "
+        "import sys; from fedcohort.federation.load_dataset import load; "
         "print(load(sys.argv[1]).fingerprint, 'sklearn' in sys.modules)"
     )
     found = [
@@ -622,7 +622,7 @@ def test_embedded_sets_are_kept_too(own_cache, name):
         for _ in range(2)
     ]
     assert [loaded for _, loaded in found] == ["True", "False"]
-    kept, made = load(name), loading.from_scikit_learn(name)
+    kept, made = load(name), load_dataset.from_scikit_learn(name)
     assert {fingerprint for fingerprint, _ in found} == {kept.fingerprint} == {made.fingerprint}
     for key in ("train_features", "train_labels", "test_features", "test_labels"):
         assert getattr(kept, key).dtype == getattr(made, key).dtype
@@ -638,7 +638,7 @@ def test_embedded_sets_need_no_cache(tmp_path, monkeypatch):
 
 def test_importing_is_light():
     code = (
-        "import sys, fedcohort.federation.loading;"
+        "import sys, fedcohort.federation.load_dataset;"
         "print([m for m in ('torch', 'datasets', 'sklearn', 'PIL', 'pandas') if m in sys.modules])"
     )
     assert (
@@ -710,7 +710,7 @@ def test_a_hub_that_never_answers(hub, connections, monkeypatch):
 
 def test_offline_mode(tmp_path):
     """HF_HUB_OFFLINE is read when the library is imported, hence another process."""
-    code = "from fedcohort.federation.loading import load; load('cifar10')"
+    code = "from fedcohort.federation.load_dataset import load; load('cifar10')"
     env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
     assert "UsageError: data set = 'cifar10': not in a local mirror, not cached" in done.stderr.splitlines()[-1]

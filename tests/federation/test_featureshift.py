@@ -21,7 +21,7 @@ from fedcohort.federation.featureshift import (
     shift_features,
 )
 from fedcohort.federation.federation import Federation, gather
-from fedcohort.federation.loading import load
+from fedcohort.federation.load_dataset import load
 from fedcohort.federation.partition import Iid, partition
 
 RULES: list[FeatureShift] = [Gauss(sigma=0.3), Rotate(), BrightnessContrast(), DeadPixels(share=0.2)]

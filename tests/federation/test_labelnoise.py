@@ -17,7 +17,7 @@ from fedcohort.federation import LabelNoise, labelnoise, parameters
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.labelnoise import Beta, Constant, NoLabelNoise, SomeClients, corrupt, flip_matrix
-from fedcohort.federation.loading import load
+from fedcohort.federation.load_dataset import load
 from fedcohort.federation.partition import DirichletClass, Iid, partition
 
 TRUCK, CAR, BIRD, PLANE, DEER, HORSE, CAT, DOG = 9, 1, 2, 0, 4, 7, 3, 5

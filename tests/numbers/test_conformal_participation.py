@@ -19,10 +19,10 @@ from fedcohort.models import Mlp
 from fedcohort.record import RoundRow
 from fedcohort.rounds import RunState, play_round
 from fedcohort.selection import STRATEGIES, Cohort, Outcome, Question, Selector, choose
-from fedcohort.selection.conformal import Conformal
+from fedcohort.selection.conformal_participation import Conformal
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.testing.base import bits
-from fedcohort.training.forward import probabilities
+from fedcohort.training.forward_passes import probabilities
 from tests.experiments import small
 from tests.run_states import a_run_state
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why

@@ -16,9 +16,9 @@ from xml.etree import ElementTree
 import pytest
 
 from fedcohort.report.federation_page import pictures
-from fedcohort.report.gather import find_runs, gather
 from fedcohort.report.live import serve
 from fedcohort.report.page import page as report
+from fedcohort.report.read_runs import find_runs, gather
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import look
 from tests.experiments import small

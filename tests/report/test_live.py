@@ -20,8 +20,8 @@ import fedcohort
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import writing
-from fedcohort.report.gather import find_runs
 from fedcohort.report.live import Live, serve
+from fedcohort.report.read_runs import find_runs
 from tests.experiments import small
 from tests.records import played, written
 

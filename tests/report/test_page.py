@@ -17,10 +17,10 @@ from fedcohort import measures
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
-from fedcohort.report.gather import find_runs, gather
+from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
-from fedcohort.report.style import PAGE, paper
+from fedcohort.report.read_runs import find_runs, gather
 from tests.experiments import small
 from tests.records import seal_again
 from tests.report.pages import Page

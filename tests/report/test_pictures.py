@@ -7,13 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 from fedcohort.cli import cli
-from fedcohort.federation.survey import Survey
+from fedcohort.federation.describe_federation import Survey
 from fedcohort.record import Portrait
-from fedcohort.report.charts.clients import SAMPLE, SHOWN, Clients
+from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.federation import federation
+from fedcohort.report.charts.shown_clients import SAMPLE, SHOWN, Clients
 from fedcohort.report.federation_page import pictures
 from fedcohort.report.figure import Figure
-from fedcohort.report.style import PAGE
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import look
 from tests.experiments import small

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from benchmarks.report_scale import STRATEGIES, large, make
 
-from fedcohort.report.gather import find_runs, gather
 from fedcohort.report.page import page
 from fedcohort.report.page_assets import scripts
+from fedcohort.report.read_runs import find_runs, gather
 from tests.report.pages import Page
 
 

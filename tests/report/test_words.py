@@ -13,11 +13,11 @@ from rich.table import Table
 
 from fedcohort.core import words
 from fedcohort.report import terminal
+from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import cost
-from fedcohort.report.charts.studies import bars
-from fedcohort.report.gather import Story, find_runs, gather
+from fedcohort.report.charts.sweeps import bars
 from fedcohort.report.page import page
-from fedcohort.report.style import PAGE
+from fedcohort.report.read_runs import Story, find_runs, gather
 from fedcohort.study.comparison import Comparison
 from tests.report.pages import Page
 

@@ -11,7 +11,7 @@ import fedcohort
 from fedcohort.algorithms.centralised import Centralised
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation
-from fedcohort.federation.pooled import pooled
+from fedcohort.federation.pooled_federation import pooled
 from fedcohort.runs.given_objects import Given
 from tests.experiments import small
 from tests.run_states import a_run_state

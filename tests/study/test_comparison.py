@@ -14,9 +14,9 @@ from fedcohort import measures
 from fedcohort.core.errors import UsageError
 from fedcohort.record import ClientRow, Run, create_run
 from fedcohort.report import terminal
+from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison, Row, Target
 from fedcohort.study.run_results import result
-from fedcohort.study.side_by_side import read
 from tests.experiments import UCB, small
 from tests.records import exchange, played, written
 

@@ -15,7 +15,7 @@ from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.measures.conformal import coverage_range
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import prepare
-from fedcohort.study.coverage import conformal
+from fedcohort.study.conformal_coverage import conformal
 from tests.cli.test_cli import call, refused
 from tests.experiments import UCB, cell, small
 from tests.golden.test_same_bits import record

@@ -19,7 +19,7 @@ from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
 from fedcohort.training.client_problem import ClientProblem
 from fedcohort.training.client_session import Session
-from fedcohort.training.stack.group import Group
+from fedcohort.training.stack.client_group import Group
 from fedcohort.training.stack.stack_problem import StackProblem
 
 

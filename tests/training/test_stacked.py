@@ -39,7 +39,7 @@ from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation
 from fedcohort.training.client_axis_networks import Chain, Vectorized, network_of
 from fedcohort.training.fused_descent import Models, Visits, few_samples
 from fedcohort.training.stack import Stack
-from fedcohort.training.stack.group import Group
+from fedcohort.training.stack.client_group import Group
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 

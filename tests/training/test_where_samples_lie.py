@@ -17,7 +17,7 @@ from fedcohort.algorithms.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
-from fedcohort.federation.pooled import pooled
+from fedcohort.federation.pooled_federation import pooled
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort, Context, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
 from fedcohort.testing.base import HEALTHY, bits, small_federation

@@ -21,7 +21,7 @@ from fedcohort.core.errors import UsageError
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
     from fedcohort.federation.datasets import Dataset
-    from fedcohort.federation.survey import Survey
+    from fedcohort.federation.describe_federation import Survey
 
 __all__ = ["data"]
 
@@ -72,7 +72,7 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     from pathlib import Path
 
     from fedcohort.core import words
-    from fedcohort.federation.loading import EMBEDDED, SOURCES
+    from fedcohort.federation.load_dataset import EMBEDDED, SOURCES
     from fedcohort.report import terminal
 
     mirror = data_dir or os.environ.get("FEDCOHORT_DATA")

@@ -33,8 +33,8 @@ from fedcohort.cli.options import (
 from fedcohort.core.errors import UsageError, nearest
 
 if TYPE_CHECKING:
+    from fedcohort.report.chart_style import Look
     from fedcohort.report.figure import Figure
-    from fedcohort.report.style import Look
 
 __all__ = ["figures", "live", "profile", "report"]
 
@@ -49,8 +49,8 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
     runs in --runs; without RUN, all runs in --runs are used. Unfinished runs can be included.
     """
     from fedcohort.report.federation_page import write
-    from fedcohort.report.gather import find_runs, gather
     from fedcohort.report.page import page
+    from fedcohort.report.read_runs import find_runs, gather
 
     command = "fedcohort " + shlex.join(sys.argv[1:]) if Path(sys.argv[0]).name == "fedcohort" else None
     text = page(gather(find_runs(paths, runs, settings)), command=command)
@@ -74,8 +74,8 @@ def figures(
     RUN is as for `fedcohort report`, or a JSON file that `fedcohort profile --json` wrote, for the charts of batch sizes. Figures have
     the width of one or two columns, black text, and dashes and symbols besides colors.
     """
-    from fedcohort.report.export import export
-    from fedcohort.report.style import paper
+    from fedcohort.report.chart_style import paper
+    from fedcohort.report.paper_figures import export
 
     look = paper(columns)
     charts = _figures(paths, runs, settings, look)
@@ -89,10 +89,10 @@ def figures(
 
 def _figures(paths: Sequence[str], runs: str, settings: Sequence[str], look: "Look") -> "list[Figure]":
     """The charts of runs, and those of a profile if one of the paths is a JSON file."""
-    from fedcohort.report.charts.profiles import profiles
-    from fedcohort.report.gather import find_runs, gather
+    from fedcohort.report.charts.batch_sizes import profiles
     from fedcohort.report.page_sections import figures as figures_of_runs
-    from fedcohort.study.profiling import Profile
+    from fedcohort.report.read_runs import find_runs, gather
+    from fedcohort.study.batch_size_profile import Profile
 
     measured = [path for path in paths if Path(path).suffix.lower() == ".json"]
     if len(measured) > 1:
@@ -158,8 +158,8 @@ def profile(
     """
     from fedcohort.core import words
     from fedcohort.report import terminal
-    from fedcohort.study.profiling import SIZES
-    from fedcohort.study.profiling import profile as measure
+    from fedcohort.study.batch_size_profile import SIZES
+    from fedcohort.study.batch_size_profile import profile as measure
 
     measured = measure(
         experiment_of(file, settings), sizes=sizes or SIZES, rounds=rounds, seconds=seconds, precision=precision,
@@ -171,10 +171,10 @@ def profile(
         screen = terminal.screen()
         screen.print(terminal.profile(measured, screen.width))
     if output is not None:
-        from fedcohort.report.charts.profiles import profiles
+        from fedcohort.report.chart_style import PAGE
+        from fedcohort.report.charts.batch_sizes import profiles
         from fedcohort.report.federation_page import write
         from fedcohort.report.page import gallery
-        from fedcohort.report.style import PAGE
 
         sentences = [f"{each.batch_size} by {each.rule}: {each.reason}." for each in measured.recommendations]
         write(output, gallery("Batch sizes", measured.name, sentences, profiles(measured, PAGE)), quiet=as_json)

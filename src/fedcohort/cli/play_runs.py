@@ -131,7 +131,7 @@ def compare(
         raise UsageError(
             f"--set {settings[0]!r}: run directories are only read; leave it out, or give an experiment file"
         )
-    from fedcohort.study.side_by_side import read
+    from fedcohort.study.compare_existing_runs import read
 
     _print_comparison(read(folders), as_json)
 
@@ -196,7 +196,7 @@ def _grid(over: Sequence[str]) -> dict[str, Any]:
 def _compare(experiment: "Experiment", runs: str, data_dir: str | None, jobs: int, quiet: bool, as_json: bool) -> None:
     """Run the rows of an experiment that are missing, and print the comparison."""
     from fedcohort.runs.given_objects import Given
-    from fedcohort.study.compare import compare
+    from fedcohort.study.run_comparison import compare
 
     if jobs > 1 and click.get_current_context().meta.get("fedcohort.track"):
         raise UsageError(f"--jobs {jobs}: trackers work with one process only; leave out --track, or use --jobs 1")

@@ -31,12 +31,16 @@ def measure(
     from fedcohort.core import words
     from fedcohort.record import open_run
     from fedcohort.report import terminal
-    from fedcohort.study import coverage
+    from fedcohort.study import conformal_coverage
     from fedcohort.study.summary import summary
 
     runs = [open_run(path) for path in paths]
     summaries = [summary(run, target) for run in runs]
-    sets = [coverage.conformal(run, conformal, data_dir=data_dir) for run in runs] if conformal is not None else []
+    sets = (
+        [conformal_coverage.conformal(run, conformal, data_dir=data_dir) for run in runs]
+        if conformal is not None
+        else []
+    )
     if as_json:
         rows = [{"path": Path(path), **each.to_json()} for path, each in zip(paths, summaries, strict=True)]
         for row, sets_of_run in zip(rows, sets, strict=False):
@@ -60,7 +64,7 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
     from fedcohort.core import words
     from fedcohort.record import open_run
     from fedcohort.report import terminal
-    from fedcohort.study.why import explain
+    from fedcohort.study.explain_decision import explain
 
     explanation = explain(open_run(path), round_, client)
     if as_json:

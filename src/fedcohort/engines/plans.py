@@ -27,7 +27,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.local_engine import LocalEngine, Plan, build_module, threads_for
-from fedcohort.federation.cache import cache_folder
+from fedcohort.federation.dataset_cache import cache_folder
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort

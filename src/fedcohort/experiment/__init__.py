@@ -2,8 +2,8 @@
 
 from fedcohort.experiment.experiment import Cell, Experiment
 from fedcohort.experiment.file import load
+from fedcohort.experiment.nested_values import parse_overrides
 from fedcohort.experiment.sections import Algorithm, Choice, Partition, Selection, Systems, Variant
-from fedcohort.experiment.values import parse_overrides
 
 __all__ = [
     "Algorithm", "Cell", "Choice", "Experiment", "Partition", "Selection", "Systems", "Variant", "load", "parse_overrides",

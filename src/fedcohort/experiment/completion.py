@@ -8,6 +8,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.core.parameters import make
 from fedcohort.core.plugins import is_file_name
+from fedcohort.experiment.nested_values import anchored, flattened
 from fedcohort.experiment.sections import (
     Algorithm,
     Availability,
@@ -22,7 +23,6 @@ from fedcohort.experiment.sections import (
     Selection,
     Variant,
 )
-from fedcohort.experiment.values import anchored, flattened
 
 __all__ = ["NOT_IN_ROWS", "completed"]
 

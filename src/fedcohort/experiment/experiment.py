@@ -21,6 +21,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey, explain, in_key
 from fedcohort.core.plugins import is_file_name, short_name
 from fedcohort.experiment.completion import NOT_IN_ROWS, completed
+from fedcohort.experiment.nested_values import by_content, flattened, merge, nested, strings, without_none
 from fedcohort.experiment.pairings import check_row
 from fedcohort.experiment.sections import (
     Algorithm,
@@ -36,7 +37,6 @@ from fedcohort.experiment.sections import (
     Systems,
     Variant,
 )
-from fedcohort.experiment.values import by_content, flattened, merge, nested, strings, without_none
 
 __all__ = ["Cell", "Experiment"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment.experiment import Experiment
-from fedcohort.experiment.values import anchored, merge, parse_overrides
+from fedcohort.experiment.nested_values import anchored, merge, parse_overrides
 
 __all__ = ["load"]
 
@@ -32,7 +32,7 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
         raise UsageError(f"{file}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from None
-    from fedcohort.federation.loading import NAMES
+    from fedcohort.federation.load_dataset import NAMES
 
     values = anchored(values, file.parent)
     for row in [values, *(row for row in _list(values.get("variants")) if isinstance(row, Mapping))]:

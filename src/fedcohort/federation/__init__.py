@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedcohort.federation.federation import Federation, Samples
     from fedcohort.federation.labelnoise import LabelNoise
     from fedcohort.federation.latency import Communication, Latency, Network, Times
-    from fedcohort.federation.loading import load
+    from fedcohort.federation.load_dataset import load
     from fedcohort.federation.partition import Partition, Rule
 
 __all__ = [

@@ -8,15 +8,15 @@ import click
 from fedcohort.core import words
 from fedcohort.core.errors import UsageError
 from fedcohort.report import terminal
-from fedcohort.report.charts.clients import Clients
+from fedcohort.report.chart_style import PAGE, short
 from fedcohort.report.charts.federation import federation
+from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.page import gallery
-from fedcohort.report.style import PAGE, short
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
     from fedcohort.federation.datasets import Dataset
-    from fedcohort.federation.survey import Survey
+    from fedcohort.federation.describe_federation import Survey
 
 __all__ = ["pictures", "write"]
 

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
-from fedcohort.report.gather import Story, begun, gather
+from fedcohort.report.read_runs import Story, begun, gather
 
 __all__ = ["PORT", "Live", "beside", "serve"]
 

@@ -6,12 +6,12 @@ from html import escape
 from typing import Any
 
 from fedcohort.core import words
+from fedcohort.report.chart_style import PAGE
 from fedcohort.report.figure import Figure, columns, spec
-from fedcohort.report.gather import PANELS, Story
 from fedcohort.report.headline import headline
 from fedcohort.report.page_assets import environment, page_script, scripts, style
 from fedcohort.report.page_sections import parts, sections
-from fedcohort.report.style import PAGE
+from fedcohort.report.read_runs import PANELS, Story
 from fedcohort.report.table_rows import (
     different_federations,
     fairness_rows,

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError
-from fedcohort.report.style import CLASSES
+from fedcohort.report.chart_style import CLASSES
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -80,7 +80,7 @@ def scripts() -> str:
     """
     import vl_convert
 
-    from fedcohort.federation.cache import cache_folder
+    from fedcohort.federation.dataset_cache import cache_folder
 
     cached = None
     with suppress(UsageError, OSError):

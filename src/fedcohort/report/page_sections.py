@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcohort.report.charts import accuracy, client_accuracy, cost, participation, raster, reasons, selections, studies
-from fedcohort.report.charts.clients import Clients
+from fedcohort.report.chart_style import PAGE, Look
+from fedcohort.report.charts import accuracy, client_accuracy, cost, participation, raster, reasons, selections, sweeps
 from fedcohort.report.charts.federation import federation
+from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.figure import Figure
-from fedcohort.report.gather import Story
-from fedcohort.report.style import PAGE, Look
+from fedcohort.report.read_runs import Story
 
 __all__ = ["Part", "Section", "figures", "parts", "sections"]
 
@@ -73,7 +73,7 @@ def _parts(story: Story, look: Look) -> dict[str, list[Part]]:
             accuracy.accuracy(story, look),
             accuracy.differences(story, look),
             accuracy.loss(story, look),
-            *studies.studies(story, look),
+            *sweeps.studies(story, look),
         ),
         "federation": _untitled(*_federation(story, look)),
         "participation": _untitled(
@@ -120,8 +120,8 @@ def figures(story: Story, look: Look) -> Iterator[Figure]:
     for section in parts(story, look).values():
         for part in section:
             yield from part.figures
-    final = studies.bars(story, look)
+    final = sweeps.bars(story, look)
     if final is not None:
         yield final
     if any(row.experiment.selection.name == "conformal" for row in story.rows):
-        yield studies.score_functions(look)
+        yield sweeps.score_functions(look)

@@ -12,9 +12,9 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.core import words
 from fedcohort.core.arrays import Values
+from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
-from fedcohort.report.gather import Reading, Story
-from fedcohort.report.style import PAGE
+from fedcohort.report.read_runs import Reading, Story
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment

@@ -14,12 +14,12 @@ from fedcohort.core.arrays import Values
 from fedcohort.core.streams import rng
 from fedcohort.record import Reasons, RoundRow
 from fedcohort.rounds.answers import answer
+from fedcohort.rounds.client_outcomes import Tally
 from fedcohort.rounds.ledger import Ledger, Stopwatch, num_bytes
 from fedcohort.rounds.reasons import decisions
 from fedcohort.rounds.run_state import RunState, members
-from fedcohort.rounds.tally import Tally
 from fedcohort.selection import Cohort, LocalAccuracy, Round, choose
-from fedcohort.training.forward import Evaluation
+from fedcohort.training.forward_passes import Evaluation
 
 __all__ = ["play_round"]
 

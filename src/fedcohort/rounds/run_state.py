@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from fedcohort.algorithms import Algorithm, Members, ModelState
 from fedcohort.engines.base import Engine
-from fedcohort.federation.systems import Clock
+from fedcohort.federation.simulated_clock import Clock
 from fedcohort.record import Portrait
 from fedcohort.selection import Cohort, Selector
 

@@ -50,7 +50,7 @@ class Given:
 
     def __post_init__(self) -> None:
         if self.public is not None and not isinstance(self.public, Dataset):
-            from fedcohort.federation.public import unlabeled_dataset
+            from fedcohort.federation.public_samples import unlabeled_dataset
 
             object.__setattr__(self, "public", unlabeled_dataset(self.public))
 

@@ -19,11 +19,11 @@ from fedcohort.runs.given_objects import HANDED_OVER, Given
 
 if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm, ModelState
+    from fedcohort.federation.describe_federation import Survey
     from fedcohort.federation.federation import Federation
     from fedcohort.federation.partition import Partition
-    from fedcohort.federation.public import PublicSet
-    from fedcohort.federation.survey import Survey
-    from fedcohort.federation.systems import Clock
+    from fedcohort.federation.public_samples import PublicSet
+    from fedcohort.federation.simulated_clock import Clock
     from fedcohort.models import Model
     from fedcohort.rounds import RunState
     from fedcohort.selection import Census, Selector
@@ -41,11 +41,11 @@ def fingerprint_of(experiment: Experiment, given: Given) -> str:
 
 def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet]":
     """The data set of an experiment, and its public part."""
-    from fedcohort.federation import datasets, loading
-    from fedcohort.federation.public import choose_public
+    from fedcohort.federation import datasets, load_dataset
+    from fedcohort.federation.public_samples import choose_public
 
     data, public = experiment.data, experiment.public
-    dataset = given.data or loading.load(
+    dataset = given.data or load_dataset.load(
         data.name, data_dir=given.data_dir, image_column=data.image_column, label_column=data.label_column
     )
 
@@ -56,7 +56,7 @@ def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet
             raise UsageError(
                 f"public.name = {HANDED_OVER!r}: no samples were given; use fedcohort.run(…, public=…), 'holdout' or a data set"
             )
-        return loading.load(name, data_dir=given.data_dir)
+        return load_dataset.load(name, data_dir=given.data_dir)
 
     dataset = datasets.part(dataset, data.share)
     name = public.name if given.public is None else HANDED_OVER
@@ -131,7 +131,7 @@ def _clock(
         algorithm: the algorithm, which determines the nominal number of epochs.
         model: the initial model, which determines transfer times.
     """
-    from fedcohort.federation.systems import Clock
+    from fedcohort.federation.simulated_clock import Clock
     from fedcohort.rounds.ledger import num_bytes
 
     return Clock(
@@ -153,8 +153,8 @@ def _clock(
 def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     """The data of an experiment and facts about each of its clients, without training."""
     from fedcohort.engines.local_engine import build_module
+    from fedcohort.federation.describe_federation import survey
     from fedcohort.federation.featureshift import Space, in_words
-    from fedcohort.federation.survey import survey
     from fedcohort.training.states_and_reports import DTYPES, state_of
 
     federated, seed = federate(experiment, given), experiment.seed
@@ -178,7 +178,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     """
     from fedcohort.engines.device import pick_device
     from fedcohort.engines.local_engine import LocalEngine
-    from fedcohort.federation.pooled import pooled
+    from fedcohort.federation.pooled_federation import pooled
     from fedcohort.rounds import RunState
     from fedcohort.selection.all_available import All
 
@@ -291,6 +291,6 @@ def _census(
 
 def _portrait(federation: "Federation", clock: "Clock", rounds: int) -> Portrait:
     """The facts about the clients for the record."""
-    from fedcohort.federation.survey import portrait
+    from fedcohort.federation.describe_federation import portrait
 
     return Portrait(federation.classes, portrait(federation, clock, rounds))

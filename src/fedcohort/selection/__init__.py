@@ -88,7 +88,7 @@ STRATEGIES = Table(
         "eiffel": "fedcohort.selection.eiffel:Eiffel",
         "cs_ucb": "fedcohort.selection.cs_ucb:CSUCB",
         "fedcs": "fedcohort.selection.fedcs:FedCS",
-        "conformal": "fedcohort.selection.conformal:Conformal",
+        "conformal": "fedcohort.selection.conformal_participation:Conformal",
         "flash": "fedcohort.selection.flash:Flash",
         "flash_printed": "fedcohort.selection.flash:FlashPrinted",
         "flash_linucb": "fedcohort.selection.flash:FlashLinUCB",

@@ -26,8 +26,8 @@ from fedcohort.rounds import RunState, play_round
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import prepare
 from fedcohort.selection import Cohort, LocalAccuracy
+from fedcohort.study.batch_size_profile import Order, Size
 from fedcohort.study.peak_memory import PeakMemory
-from fedcohort.study.profiling import Order, Size
 
 __all__ = ["StepTimer", "measure", "relative_precision"]
 

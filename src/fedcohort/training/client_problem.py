@@ -15,8 +15,8 @@ from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.streams import integer, rng, torch_seeded
 from fedcohort.federation.federation import Samples
-from fedcohort.training.augment import Changes
-from fedcohort.training.forward import probabilities
+from fedcohort.training.forward_passes import probabilities
+from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.plain_network import Program
 from fedcohort.training.states_and_reports import CHUNK, received_outputs

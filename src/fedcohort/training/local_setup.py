@@ -8,7 +8,7 @@ from fedcohort.algorithms.base import takes_plain_steps
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.federation.federation import Federation
-from fedcohort.training.augment import check_images
+from fedcohort.training.image_augmentation import check_images
 from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.network_rewriting import relu_last
 from fedcohort.training.optimizers import SGD, PlainSGD, build_optimizer

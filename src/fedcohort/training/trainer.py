@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from fedcohort.algorithms import ModelState, Tensors, Update
 from fedcohort.training.client_problem import ClientProblem
 from fedcohort.training.client_session import Session
+from fedcohort.training.early_stopping import StoppingRule
 from fedcohort.training.local_setup import LocalSetup
-from fedcohort.training.stopping import StoppingRule
 
 __all__ = ["Trainer"]
 

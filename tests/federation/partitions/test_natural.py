@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation import loading
+from fedcohort.federation import load_dataset
 from fedcohort.federation.partition import Iid, describe, partition
 from fedcohort.federation.partitions.dominant_class import DominantClass
 from fedcohort.federation.partitions.natural import Natural
@@ -84,7 +84,7 @@ def femnist(tmp_path_factory):
         pytest.skip("FEDCOHORT_DATA names no mirror with femnist-105-writers")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDCOHORT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return loading.load("femnist")
+        return load_dataset.load("femnist")
 
 
 def test_the_105_writers_of_femnist(femnist):

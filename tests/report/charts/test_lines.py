@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.lines import name_positions
-from fedcohort.report.style import PAGE
 
 APART = 1.25 * PAGE.size / PAGE.height
 """Of the height of a chart: what a name takes."""

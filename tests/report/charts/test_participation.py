@@ -7,11 +7,11 @@ import pytest
 
 from fedcohort import measures
 from fedcohort.record import Run
+from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.participation import fairness
 from fedcohort.report.charts.raster import raster
 from fedcohort.report.charts.selections import selections
-from fedcohort.report.gather import gather
-from fedcohort.report.style import PAGE
+from fedcohort.report.read_runs import gather
 from tests.records import played, written
 
 

@@ -9,12 +9,12 @@ from numpy.typing import ArrayLike
 
 from fedcohort import measures
 from fedcohort.core import words
+from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import color, hideable, sized, strategy_axis, text_tooltip, with_texts
 from fedcohort.report.charts.lines import Axes, lines
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.gather import POINTS, Reading, Story
-from fedcohort.report.style import Look
+from fedcohort.report.read_runs import POINTS, Reading, Story
 from fedcohort.study.comparison import Comparison
 
 __all__ = ["accuracy", "differences", "loss", "seeds_note"]

@@ -7,8 +7,8 @@ import altair as alt
 import pandas as pd
 
 from fedcohort.core import words
+from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Drawing
-from fedcohort.report.style import Look
 
 __all__ = [
     "color",

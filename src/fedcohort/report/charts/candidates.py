@@ -4,12 +4,12 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, round_axis, sized
 from fedcohort.report.charts.raster import CELLS, client_scale
 from fedcohort.report.charts.score_terms import named
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.gather import Reading, blocks
-from fedcohort.report.style import Look
+from fedcohort.report.read_runs import Reading, blocks
 
 __all__ = ["candidates"]
 
@@ -20,7 +20,7 @@ def candidates(number: int, reading: Reading, frame: pd.DataFrame, terms: list[s
     Args:
         number: place of the strategy, for the figure's key.
         reading: the run.
-        frame: every candidate of every round, from :meth:`~fedcohort.report.gather.Reading.decisions`.
+        frame: every candidate of every round, from :meth:`~fedcohort.report.read_runs.Reading.decisions`.
         terms: the terms to show.
         look: how charts look.
     """

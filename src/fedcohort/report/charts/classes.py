@@ -6,10 +6,10 @@ import pandas as pd
 
 from fedcohort.core import words
 from fedcohort.core.arrays import Indices
+from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
-from fedcohort.report.charts.clients import Clients, axis_title, client_axis, paper_height, sample_note
+from fedcohort.report.charts.shown_clients import Clients, axis_title, client_axis, paper_height, sample_note
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.style import Look
 
 __all__ = ["class_counts", "class_shares"]
 

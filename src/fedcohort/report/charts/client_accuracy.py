@@ -9,6 +9,7 @@ import pandas as pd
 from fedcohort import measures
 from fedcohort.core import words
 from fedcohort.core.arrays import Values
+from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.axes_and_legends import (
     color,
@@ -24,8 +25,7 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.lines import Axes, lines
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.gather import Reading, Story, blocks
-from fedcohort.report.style import Look
+from fedcohort.report.read_runs import Reading, Story, blocks
 
 __all__ = ["class_accuracy", "client_accuracy"]
 

@@ -5,12 +5,12 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.record import ClientRow
+from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis, sized
 from fedcohort.report.charts.means_and_bands import domain, thinned
 from fedcohort.report.charts.score_terms import named
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.gather import Reading
-from fedcohort.report.style import Look
+from fedcohort.report.read_runs import Reading
 
 __all__ = ["reported"]
 

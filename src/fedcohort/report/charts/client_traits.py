@@ -10,16 +10,16 @@ import pandas as pd
 
 from fedcohort.core import words
 from fedcohort.core.arrays import Indices
+from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
-from fedcohort.report.charts.clients import SHOWN, Clients, client_axis, evenly, paper_height
+from fedcohort.report.charts.shown_clients import SHOWN, Clients, client_axis, evenly, paper_height
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.style import Look, tick
 
 __all__ = ["noise", "presence", "sizes", "speed"]
 
 CURVE = 200
-"""In federations of more than :data:`~fedcohort.report.charts.clients.SHOWN` clients, charts with a bar for each client show at most
-this many clients, in order, with the first and the last."""
+"""The largest number of clients for which charts draw a bar each, in order, with the first and the last. It holds for federations of
+more than :data:`~fedcohort.report.charts.shown_clients.SHOWN` clients."""
 
 WHOLE: dict[str, Any] = {"labelExpr": "datum.value % 1 ? '' : format(datum.value, '~s')"}
 """Settings of axes of counts: labels at whole numbers only."""

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.core import words
+from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import hideable, sized, strategy_axis, text_tooltip, with_texts
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.gather import Story
-from fedcohort.report.style import Look, tick
+from fedcohort.report.read_runs import Story
 
 __all__ = ["cost", "ledger", "wall"]
 

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.core import words
+from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import color, dash, hideable, number_tooltip, sized, text_tooltip
 from fedcohort.report.charts.means_and_bands import has_band
 from fedcohort.report.figure import Drawing
-from fedcohort.report.style import Look, tick
 
 __all__ = ["Axes", "lines"]
 

@@ -5,12 +5,12 @@ import pandas as pd
 
 from fedcohort.core import streams
 from fedcohort.core.arrays import Values
+from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.lines import Axes, lines
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, thinned
 from fedcohort.report.figure import Figure, Panel, View
-from fedcohort.report.gather import Reading, Story
-from fedcohort.report.style import Look
+from fedcohort.report.read_runs import Reading, Story
 
 __all__ = ["fairness", "participation"]
 

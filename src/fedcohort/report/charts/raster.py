@@ -4,10 +4,10 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, of_strategy, round_axis, sized
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.gather import Reading, Story, blocks
-from fedcohort.report.style import Look
+from fedcohort.report.read_runs import Reading, Story, blocks
 
 __all__ = ["CELLS", "client_scale", "raster"]
 

@@ -6,14 +6,14 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis, sized
 from fedcohort.report.charts.candidates import candidates
 from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.means_and_bands import domain
 from fedcohort.report.charts.score_terms import by_block, named
 from fedcohort.report.figure import Figure, Panel, View
-from fedcohort.report.gather import Reading, Story
-from fedcohort.report.style import Look
+from fedcohort.report.read_runs import Reading, Story
 
 __all__ = ["reasons"]
 

@@ -6,10 +6,10 @@ import pandas as pd
 
 from fedcohort import measures
 from fedcohort.core import words
+from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, of_strategy, sized
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.gather import Reading, Story
-from fedcohort.report.style import Look
+from fedcohort.report.read_runs import Reading, Story
 
 __all__ = ["selections"]
 

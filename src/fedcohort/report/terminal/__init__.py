@@ -1,11 +1,11 @@
 """Print to the terminal: tables that hide columns if the terminal is narrow, and the progress of runs."""
 
+from fedcohort.report.terminal.batch_sizes import profile
 from fedcohort.report.terminal.catalogue import plug_ins
 from fedcohort.report.terminal.comparisons import comparison, results, summaries
 from fedcohort.report.terminal.decisions import explanation
 from fedcohort.report.terminal.federations import federation_facts, known_data, partition, quantiles
 from fedcohort.report.terminal.layout import as_text, screen
-from fedcohort.report.terminal.profiles import profile
 from fedcohort.report.terminal.progress import watching
 
 __all__ = [

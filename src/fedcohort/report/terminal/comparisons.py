@@ -14,7 +14,7 @@ from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed,
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
-    from fedcohort.study.coverage import Conformal
+    from fedcohort.study.conformal_coverage import Conformal
     from fedcohort.study.run_results import Result
     from fedcohort.study.summary import Summary
 

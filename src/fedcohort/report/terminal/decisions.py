@@ -11,7 +11,7 @@ from fedcohort.report.terminal.federations import SHOWN_CLIENTS
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
 if TYPE_CHECKING:
-    from fedcohort.study.why import Explanation
+    from fedcohort.study.explain_decision import Explanation
 
 __all__ = ["explanation"]
 

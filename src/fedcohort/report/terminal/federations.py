@@ -24,8 +24,8 @@ from fedcohort.report.terminal.layout import (
 if TYPE_CHECKING:
     from fedcohort.experiment import Choice, Experiment
     from fedcohort.federation.datasets import Dataset
+    from fedcohort.federation.describe_federation import Survey
     from fedcohort.federation.partition import PartitionReport
-    from fedcohort.federation.survey import Survey
 
 __all__ = ["SHOWN_CLIENTS", "federation_facts", "known_data", "partition"]
 

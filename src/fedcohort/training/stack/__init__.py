@@ -10,7 +10,7 @@ numbers of steps agree exactly. The last bits of a client's result may depend on
 cut in the same way whatever the number of threads.
 """
 
-from fedcohort.training.stack.stack import Stack
 from fedcohort.training.stack.stack_setup import cannot_stack
+from fedcohort.training.stack.train_stack import Stack
 
 __all__ = ["Stack", "cannot_stack"]

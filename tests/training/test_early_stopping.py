@@ -14,7 +14,7 @@ from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort, Context
 from fedcohort.testing.base import HEALTHY, bits, small_federation
-from fedcohort.training.stopping import ConformalRule, LossesRule, Progress, build_rule
+from fedcohort.training.early_stopping import ConformalRule, LossesRule, Progress, build_rule
 
 WORKED = np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55])
 
@@ -75,7 +75,7 @@ OWN_RULE = '''
 """Stop when the loss of an epoch is hardly below that of the epoch before."""
 
 from fedcohort.core.parameters import parameters
-from fedcohort.training.stopping import Progress, StoppingRule
+from fedcohort.training.early_stopping import Progress, StoppingRule
 
 
 @parameters

@@ -9,7 +9,7 @@ from fedcohort.core.words import count, number, percent, share, size
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
 if TYPE_CHECKING:
-    from fedcohort.study.profiling import Profile, Recommendation
+    from fedcohort.study.batch_size_profile import Profile, Recommendation
 
 __all__ = ["profile"]
 

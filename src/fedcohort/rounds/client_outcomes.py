@@ -12,7 +12,7 @@ from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.record import ClientRow
 from fedcohort.selection import Cohort, Outcome
-from fedcohort.training.forward import Evaluation
+from fedcohort.training.forward_passes import Evaluation
 
 __all__ = ["Tally"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.federation.federation import Federation
 from fedcohort.federation.partition import Partition, PartitionReport, describe
-from fedcohort.federation.systems import Clock
+from fedcohort.federation.simulated_clock import Clock
 
 __all__ = ["Survey", "portrait", "survey"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from fedcohort.core import words
 from fedcohort.core.arrays import Indices
 from fedcohort.record import Portrait
-from fedcohort.report.style import Look, short
+from fedcohort.report.chart_style import Look, short
 
 __all__ = ["SAMPLE", "SHOWN", "Clients", "axis_title", "client_axis", "evenly", "paper_height", "sample_note", "shown"]
 

@@ -11,9 +11,9 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Portrait, Run
-from fedcohort.report.style import short
+from fedcohort.report.chart_style import short
+from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,14 +15,14 @@ from fedcohort.cli import cli
 from fedcohort.core import words
 from fedcohort.core.errors import UsageError
 from fedcohort.report import terminal
-from fedcohort.report.charts.profiles import profiles
-from fedcohort.report.export import composed, draw
+from fedcohort.report.chart_style import PAGE, paper
+from fedcohort.report.charts.batch_sizes import profiles
 from fedcohort.report.page import gallery
-from fedcohort.report.style import PAGE, paper
+from fedcohort.report.paper_figures import composed, draw
 from fedcohort.selection import Cohort
 from fedcohort.study.batch_size_process import StepTimer, relative_precision
+from fedcohort.study.batch_size_profile import Profile, Size, profile, recommend
 from fedcohort.study.peak_memory import PeakMemory
-from fedcohort.study.profiling import Profile, Size, profile, recommend
 from tests.experiments import small
 from tests.run_states import a_run_state
 
@@ -205,7 +205,7 @@ def test_settings_that_cannot_be(values: dict[str, Any], words: str) -> None:
 
 def test_the_command_shows_a_table_json_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Profile("quickstart", 3, SIZES, recommend(SIZES))
-    monkeypatch.setattr("fedcohort.study.profiling.profile", lambda *_, **__: found)
+    monkeypatch.setattr("fedcohort.study.batch_size_profile.profile", lambda *_, **__: found)
     page = tmp_path / "profile.html"
     result = CliRunner().invoke(cli, ["profile", "-o", str(page)])
     assert result.exit_code == 0, result.output

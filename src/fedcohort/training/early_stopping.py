@@ -145,10 +145,10 @@ class LossesRule(StoppingRule):
 RULES = Table(
     kind="stopping rule",
     group="fedcohort.stopping_rules",
-    base="fedcohort.training.stopping:StoppingRule",
+    base="fedcohort.training.early_stopping:StoppingRule",
     builtin={
-        "conformal": "fedcohort.training.stopping:ConformalRule",
-        "losses": "fedcohort.training.stopping:LossesRule",
+        "conformal": "fedcohort.training.early_stopping:ConformalRule",
+        "losses": "fedcohort.training.early_stopping:LossesRule",
     },
 )
 """Every rule by name."""

@@ -8,8 +8,8 @@ import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.loading import load
-from fedcohort.runs import jobs
+from fedcohort.federation.load_dataset import load
+from fedcohort.runs import parallel_runs
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 
@@ -46,7 +46,7 @@ def test_cores_are_shared_and_finished_runs_are_left(tmp_path: Path, monkeypatch
     import torch
 
     threads = torch.get_num_threads()
-    monkeypatch.setattr(jobs, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(parallel_runs, "ProcessPoolExecutor", Here)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     Here.sizes = []
     experiment = small(rounds=2, seeds=2)

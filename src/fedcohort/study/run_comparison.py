@@ -74,7 +74,7 @@ def _run_in_processes(
     experiment: Experiment, rows: list[_PlannedRow], given: Given, runs: str | Path, jobs: int
 ) -> None:
     """Play all runs that are missing in several processes."""
-    from fedcohort.runs.jobs import run_cells
+    from fedcohort.runs.parallel_runs import run_cells
 
     if any(row.given.names() for row in rows):
         raise UsageError(

@@ -12,7 +12,7 @@ from fedcohort.algorithms import Update
 from fedcohort.rounds import play_round
 from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Card, Cohort, Outcome, Round, Selector, Speed, Why, parameters
-from fedcohort.training.upload import partial_upload
+from fedcohort.training.partial_upload import partial_upload
 from tests.run_states import a_run_state
 
 

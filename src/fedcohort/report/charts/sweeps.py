@@ -11,6 +11,7 @@ import pandas as pd
 
 from fedcohort.core import words
 from fedcohort.measures import conformal
+from fedcohort.report.chart_style import Look, short, tick
 from fedcohort.report.charts.axes_and_legends import (
     color,
     dash,
@@ -24,8 +25,7 @@ from fedcohort.report.charts.axes_and_legends import (
 )
 from fedcohort.report.charts.means_and_bands import domain
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.gather import Story
-from fedcohort.report.style import Look, short, tick
+from fedcohort.report.read_runs import Story
 
 __all__ = ["bars", "score_functions", "studies", "swept"]
 

@@ -17,7 +17,7 @@ from fedcohort.algorithms import Update
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.availability import Bernoulli, Trace
 from fedcohort.federation.latency import LogNormalBandwidth, ShiftedExponential
-from fedcohort.federation.systems import Clock
+from fedcohort.federation.simulated_clock import Clock
 from fedcohort.rounds import play_round
 from tests.experiments import small
 from tests.golden.test_same_bits import record

@@ -7,7 +7,7 @@ import pytest
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.datasets import Dataset, from_arrays
-from fedcohort.federation.public import choose_public, take_away
+from fedcohort.federation.public_samples import choose_public, take_away
 
 
 def data(num_train: int = 50, shape: tuple[int, ...] = (1, 4, 4), seed: int = 0) -> Dataset:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.core.errors import UsageError
+from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Figure, View, records, spec
-from fedcohort.report.style import Look
 
 __all__ = ["FORMATS", "composed", "draw", "export"]
 

@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.core import words
+from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import sized, text_tooltip, with_texts
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.style import Look, tick
 
 if TYPE_CHECKING:
-    from fedcohort.study.profiling import Profile
+    from fedcohort.study.batch_size_profile import Profile
 
 __all__ = ["profiles"]
 

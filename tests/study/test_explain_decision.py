@@ -15,7 +15,7 @@ from fedcohort.record import ClientRow, Portrait, Run
 from fedcohort.report.terminal import as_text, explanation
 from fedcohort.selection import STRATEGIES, Cohort, Round
 from fedcohort.selection.uniform import Uniform
-from fedcohort.study.why import Candidate, explain
+from fedcohort.study.explain_decision import Candidate, explain
 from tests.cli.test_cli import call, refused
 from tests.experiments import small
 from tests.records import played, written
@@ -106,7 +106,7 @@ def test_every_strategy_can_be_explained(name: str, tmp_path: Path) -> None:
 
 def test_scores_in_words() -> None:
     def said(score: float, **terms: float) -> str:
-        from fedcohort.study.why import _score_in_words
+        from fedcohort.study.explain_decision import _score_in_words
 
         return _score_in_words(Candidate(0, True, score, 1.0, terms))
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.accuracy import accuracy
-from fedcohort.report.gather import gather
-from fedcohort.report.style import PAGE
+from fedcohort.report.read_runs import gather
 from tests.records import exchange, played, written
 
 

@@ -13,7 +13,7 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.base import ClientError
 from fedcohort.selection import Cohort, Round, Selector
-from fedcohort.study.side_by_side import read
+from fedcohort.study.compare_existing_runs import read
 from tests.experiments import IID, small
 
 

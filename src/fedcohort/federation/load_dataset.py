@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.federation.cache import absolute, entry_of_scikit_learn, entry_of_source, load_or_decode, save
+from fedcohort.federation.dataset_cache import absolute, entry_of_scikit_learn, entry_of_source, load_or_decode, save
 from fedcohort.federation.datasets import Dataset, from_arrays, held_out
 from fedcohort.federation.images import decode, read
 
