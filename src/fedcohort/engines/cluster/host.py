@@ -5,6 +5,7 @@ the driver and travel with the work. Any host can therefore do any work again, w
 """
 
 import importlib.util
+import os
 import platform
 import sys
 import traceback
@@ -227,6 +228,10 @@ class Host:
 
         node = ray.get_runtime_context().get_node_id()
         return Facts(node, platform.processor() or platform.machine(), torch.backends.cpu.get_cpu_capability())
+
+    def pid(self) -> int:
+        """The number of this process."""
+        return os.getpid()
 
     def train(
         self,

@@ -191,7 +191,7 @@ class HostPool:
                 self._ray.shutdown()
                 if attempt == STARTS:
                     raise UsageError(
-                        f"engine.name = 'ray': a private cluster could not be started ({_first_line(error)}); use engine.name = 'local'"
+                        f"engine.name = 'ray': no private cluster could be started ({_first_line(error)}); use engine.name = 'local'"
                     ) from error
                 log.warning("Ray did not start (%s); another attempt follows", _first_line(error))
             else:

@@ -2,8 +2,8 @@
 
 * ``threads`` gives the bits of the local engine's plan of that name, for any number of hosts and whatever hosts are lost.
 * ``stacked`` trains the stacks of the local engine on the hosts, with its bits.
-* ``means`` leaves the models on the hosts. They send the mean of each block of neighboring clients of the cohort. The blocks depend only
-  on the cohort, so the bits do not depend on the number of hosts; they differ from ``threads`` by rounding.
+* ``means`` leaves the models on the hosts, which send the mean of each block of neighboring clients. The blocks depend only on the
+  cohort, so the bits do not depend on the number of hosts; they differ from ``threads`` by rounding.
 
 The driver keeps the clients' memories and evaluates models, so a host can be lost at any time: its work is done again elsewhere.
 """
