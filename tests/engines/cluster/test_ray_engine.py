@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import partial
@@ -172,9 +174,12 @@ def test_a_run_without_hosts_ends_after_the_stated_patience(hosts: HostPool) -> 
 
 
 @pytest.fixture
-def runs_use(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in this process use the shared hosts."""
-    monkeypatch.setattr(host_pool, "shared_pool", lambda *_, **__: hosts)
+def runs_on_hosts(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs in this process use the shared hosts, and at least one run does."""
+    used = []
+    monkeypatch.setattr(host_pool, "shared_pool", lambda *_, **__: used.append(1) or hosts)
+    yield
+    assert used
 
 
 def content(run: Run) -> tuple[Any, bytes]:
@@ -183,7 +188,7 @@ def content(run: Run) -> tuple[Any, bytes]:
     return rounds.to_json(), (run.path / "model.safetensors").read_bytes()
 
 
-@pytest.mark.usefixtures("runs_use")
+@pytest.mark.usefixtures("runs_on_hosts")
 @pytest.mark.parametrize(
     "selection", ["powd", "oort", {"name": "conformal", "base": "uniform", "alpha_cp": 0.3, "theta": 0.5}]
 )
@@ -214,7 +219,7 @@ class Halved(FedAvg):
 """
 
 
-@pytest.mark.usefixtures("runs_use")
+@pytest.mark.usefixtures("runs_on_hosts")
 def test_hosts_load_plugins_from_files(tmp_path: Path) -> None:
     """The file need not exist on the hosts: its text is sent."""
     file = tmp_path / "own.py"
@@ -232,9 +237,16 @@ def test_settings_that_need_a_cluster_are_refused_without_one(tmp_path: Path) ->
         fedcohort.compare(small(seeds=2, engine={"name": "ray"}), runs=tmp_path, jobs=2)
 
 
-def test_without_ray_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
+@pytest.mark.parametrize(("address", "reason"), [("127.0.0.1:1", "refused"), ("nowhere", "the form is HOST:PORT")])
+def test_an_address_without_a_cluster_is_one_line(address: str, reason: str) -> None:
+    pytest.importorskip("ray")
+    source = f"from fedcohort.engines.cluster.host_pool import HostPool; HostPool({address!r})"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=100)
+    assert f"UsageError: engine.address = {address!r}: no Ray cluster answers there" in done.stderr.splitlines()[-1]
+    assert reason in done.stderr
 
+
+def test_without_ray_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"pip install 'fedcohort\[ray\]'"):
         host_pool.ray_module()

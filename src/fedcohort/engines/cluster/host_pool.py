@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import time
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,6 +21,8 @@ PATIENCE = 600.0
 """Default number of seconds that a run waits for a host when none is left."""
 STARTS = 3
 """Number of times that a private cluster is started; Ray gives up after 30 s, which a busy machine can exceed."""
+REACH_SECONDS = 10.0
+"""Seconds to wait for the address of a cluster to answer."""
 PAUSE = 1.0
 """Seconds between a host that could not be started and its replacement."""
 
@@ -176,8 +179,9 @@ class HostPool:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self.address:
             try:
+                _reach(self.address)
                 self._ray.init(address=self.address, **options)
-            except (ConnectionError, RuntimeError, ValueError) as error:
+            except (OSError, RuntimeError, ValueError) as error:
                 raise UsageError(
                     f"engine.address = {self.address!r}: no Ray cluster answers there ({_first_line(error)}); give the address that "
                     "ray start --head printed, or leave it out for a private cluster on this machine"
@@ -216,6 +220,21 @@ def _actor_class(ray: Any) -> type[Host]:
         state = ray.method(concurrency_group="models")(Host.state)
 
     return HostActor
+
+
+def _reach(address: str) -> None:
+    """Try to reach the cluster, because Ray would try for many minutes. ``auto`` is Ray's word for the cluster of this machine.
+
+    Raises:
+        OSError: the address does not answer.
+        ValueError: the address has another form.
+    """
+    if address == "auto":
+        return
+    host, colon, port = address.rpartition(":")
+    if not (host and colon and port.isdecimal()):
+        raise ValueError("the form is HOST:PORT")
+    socket.create_connection((host, int(port)), REACH_SECONDS).close()
 
 
 def _first_line(error: BaseException) -> str:
