@@ -148,7 +148,7 @@ class EndsItsHost(FedAvg):
 
     def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
         """End the process."""
-        if problem.client == 3:
+        if getattr(problem, "client", None) == 3:
             os._exit(1)
         return super().finish(problem)
 
@@ -177,14 +177,19 @@ def test_a_run_without_hosts_ends_after_the_stated_patience(hosts: HostPool) -> 
 def runs_on_hosts(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Runs in this process use the shared hosts, and at least one run does."""
     used = []
-    monkeypatch.setattr(host_pool, "shared_pool", lambda *_, **__: used.append(1) or hosts)
+
+    def shared(*_: object, **__: object) -> HostPool:
+        used.append(hosts)
+        return hosts
+
+    monkeypatch.setattr(host_pool, "shared_pool", shared)
     yield
     assert used
 
 
 def content(run: Run) -> tuple[Any, bytes]:
     """What a run recorded, without wall times and without the settings of the engine."""
-    rounds = run.rounds.drop(columns=[name for name in run.rounds if name.startswith("wall")])
+    rounds = run.rounds.drop(columns=[name for name in run.rounds if str(name).startswith("wall")])
     return rounds.to_json(), (run.path / "model.safetensors").read_bytes()
 
 

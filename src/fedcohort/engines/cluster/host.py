@@ -14,7 +14,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,10 +28,18 @@ from fedcohort.engines import device
 from fedcohort.engines.base import naming_client
 from fedcohort.engines.client_answers import forward_answers, trial_answers
 from fedcohort.engines.cluster.flat_arrays import Bytes, ModelLayout, NestedArrays, as_arrays, as_tensors
-from fedcohort.engines.device import Arithmetic
+from fedcohort.engines.cluster.messages import (
+    Broadcast,
+    Facts,
+    Failed,
+    Setup,
+    TrainedClient,
+    TrainedGroup,
+    federation_of,
+)
 from fedcohort.engines.local_engine import build_module
 from fedcohort.engines.stacked_cohort import GroupTrainer
-from fedcohort.federation.federation import Federation, Samples
+from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memory
@@ -40,119 +48,12 @@ from fedcohort.training.stack import Stack
 from fedcohort.training.states_and_reports import DTYPES
 from fedcohort.training.trainer import Trainer
 
-__all__ = ["Broadcast", "Facts", "Failed", "Host", "Plugins", "Setup", "TrainedClient", "TrainedGroup", "clients_of"]
+__all__ = ["Host"]
+
+T = TypeVar("T")
 
 ENGINES = 2
 """Maximum number of engines whose models and data a host keeps ready."""
-
-
-class Facts(NamedTuple):
-    """What a host says of itself: the node it runs on, and what the bits of its arithmetic can depend on."""
-
-    node: str
-    processor: str
-    instructions: str
-
-
-@dataclass(frozen=True)
-class Failed:
-    """An error in the work of a host: the message, and the traceback as text."""
-
-    message: str
-    traceback: str
-
-
-class Plugins(NamedTuple):
-    """The parts of an engine that users can write: pickled, with the source of their modules by name."""
-
-    sources: Mapping[str, str]
-    pickled: bytes
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What a host needs in order to train the clients of an engine.
-
-    Attributes:
-        clients: the data, see :func:`clients_of`.
-        plugins: model, settings of the training, algorithm.
-        seed: the experiment's seed.
-        stacked: whether clients are trained in stacks.
-        device: device of the tensors.
-        arithmetic: arithmetic of a GPU.
-    """
-
-    clients: Mapping[str, Any]
-    plugins: Plugins
-    seed: int
-    stacked: bool
-    device: str
-    arithmetic: Arithmetic
-
-
-@dataclass(frozen=True)
-class Broadcast:
-    """What all clients receive: the model as one row of bytes, and the tensors that the algorithm sends beside it."""
-
-    model: Bytes
-    received: NestedArrays
-
-
-class TrainedClient(NamedTuple):
-    """An update without its model: the fields of :class:`~fedcohort.algorithms.Update` that are numbers and words, the tensors beside
-    the model, the client's new memory, whether there is a model, and whether all its numbers are finite."""
-
-    words: dict[str, Any]
-    extra: NestedArrays
-    memory: NestedArrays
-    has_model: bool
-    finite: bool
-
-
-class TrainedGroup(NamedTuple):
-    """The result of a group of clients: one entry for each, and their models, uint8 [n, bytes]; None if the host kept the models.
-    A client without a result has a row of zeros."""
-
-    clients: list[TrainedClient]
-    models: Bytes | None
-
-
-def clients_of(federation: Federation) -> dict[str, Any]:
-    """The training data of all clients and the test set as numpy arrays. Some stopping rules measure something on the test set."""
-    return {
-        "train": _arrays(federation.train),
-        "test": _arrays(federation.test),
-        "offsets": federation.offsets,
-        "held": federation.held,
-        "shift": federation.shift.cpu().numpy(),
-        "scale": federation.scale.cpu().numpy(),
-        "classes": federation.classes,
-    }
-
-
-def _arrays(samples: Samples) -> tuple[Any, Any, Any]:
-    rows = None if samples.rows is None else samples.rows.cpu().numpy()
-    return samples.source.cpu().numpy(), samples.labels.cpu().numpy(), rows
-
-
-def _samples(arrays: tuple[Any, Any, Any]) -> Samples:
-    source, labels, rows = arrays
-    return Samples(torch.from_numpy(source), torch.from_numpy(labels), None if rows is None else torch.from_numpy(rows))
-
-
-def _federation(clients: Mapping[str, Any], where: str) -> Federation:
-    """The federation of :func:`clients_of`, whose tensors are views of the arrays and must not be changed."""
-    train = _samples(clients["train"])
-    return Federation(
-        train=train,
-        offsets=clients["offsets"],
-        validation=Samples(train.source[:0], train.labels[:0]),
-        test=_samples(clients["test"]),
-        classes=clients["classes"],
-        shift=torch.from_numpy(clients["shift"]),
-        scale=torch.from_numpy(clients["scale"]),
-        held=clients["held"],
-    ).to(where)
 
 
 def _load_modules(sources: Mapping[str, str]) -> None:
@@ -191,7 +92,7 @@ class _Site:
         _load_modules(setup.plugins.sources)
         parts: tuple[Model, Training, Algorithm] = cloudpickle.loads(setup.plugins.pickled)
         model, training, algorithm = parts
-        federation = _federation(setup.clients, setup.device)
+        federation = federation_of(setup.clients, setup.device)
 
         def module() -> Any:
             built = build_module(model, federation, setup.seed)
@@ -333,7 +234,7 @@ class Host:
         _, model, received = self._broadcasts[engine]
         return site, model, received
 
-    def _answer(self, work: Callable[[], Any]) -> Any:
+    def _answer(self, work: Callable[[], T]) -> T | Failed:
         """The result of ``work``, or its error in a form that every process can read."""
         try:
             return work()

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from fedcohort.core.errors import UsageError
-from fedcohort.engines.cluster.host import Facts, Host
+from fedcohort.engines.cluster.host import Host
+from fedcohort.engines.cluster.messages import Facts
 
 __all__ = ["PATIENCE", "HostPool", "Member", "lost_errors", "ray_module", "shared_pool"]
 

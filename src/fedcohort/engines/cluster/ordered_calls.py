@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fedcohort.engines.base import ClientError
-from fedcohort.engines.cluster.host import Failed
 from fedcohort.engines.cluster.host_pool import HostPool, Member, lost_errors, ray_module
+from fedcohort.engines.cluster.messages import Failed
 
 __all__ = ["Call", "HostError", "Result", "ordered_results"]
 

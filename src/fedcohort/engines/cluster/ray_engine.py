@@ -28,8 +28,8 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.threads import one_thread
 from fedcohort.engines.base import Later
 from fedcohort.engines.cluster.flat_arrays import ModelLayout, NestedArrays, as_arrays, as_tensors
-from fedcohort.engines.cluster.host import Broadcast, Plugins, Setup, TrainedClient, TrainedGroup, clients_of
 from fedcohort.engines.cluster.host_pool import HostPool, Member, ray_module
+from fedcohort.engines.cluster.messages import Broadcast, Plugins, Setup, TrainedClient, TrainedGroup, clients_of
 from fedcohort.engines.cluster.ordered_calls import Call, Result, ordered_results
 from fedcohort.engines.cluster.remote_models import RemoteModels
 from fedcohort.engines.device import Arithmetic
@@ -284,7 +284,7 @@ def _plugins(model: Model, training: Training, algorithm: Algorithm) -> Plugins:
         inspect.getmodule(type(part)) for part in (*parts, getattr(model, "module", None), training.build_loss())
     ]
     sources = {module.__name__: _source(module) for module in modules if module is not None and _is_own(module)}
-    return Plugins(sources, cloudpickle.dumps(parts))
+    return Plugins(sources, cloudpickle.dumps(parts))  # type: ignore[no-untyped-call]
 
 
 def _is_own(module: ModuleType) -> bool:

@@ -6,8 +6,8 @@ from typing import Any
 from fedcohort.algorithms import ModelState
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.cluster.flat_arrays import ModelLayout
-from fedcohort.engines.cluster.host import Failed, TrainedClient
 from fedcohort.engines.cluster.host_pool import Member, lost_errors, ray_module
+from fedcohort.engines.cluster.messages import Failed, TrainedClient
 from fedcohort.engines.cluster.ordered_calls import HostError
 
 __all__ = ["RemoteModels"]
