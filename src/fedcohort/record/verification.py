@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record.database import damaged, file_hash, first_seal, seal_of, sealed_rows
+from fedcohort.record.plug_ins import copied_files
 
 __all__ = ["verify_files", "verify_rounds"]
 
@@ -33,7 +34,7 @@ def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
 
 
 def verify_files(path: Path, meta: Mapping[str, str]) -> None:
-    """Compare the final model and the description in a run directory with the database.
+    """Compare the final model, the description and the copies of plug-in files in a run directory with the database.
 
     Args:
         path: the run directory.
@@ -53,6 +54,10 @@ def verify_files(path: Path, meta: Mapping[str, str]) -> None:
         same = False
     if not same:
         raise _changed(resolved)
+    for name, expected in copied_files(meta, path / "run.sqlite").items():
+        copy = path / name
+        if not copy.is_file() or not (file_hash(copy) or "").startswith(expected):
+            raise _changed(copy)
 
 
 def _changed(file: Path) -> UsageError:
