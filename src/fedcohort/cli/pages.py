@@ -119,7 +119,7 @@ def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> N
     from fedcohort.report.live import serve
 
     server = serve(runs, port, name)
-    click.echo(f"http://127.0.0.1:{server.server_port}/")
+    click.echo(server.address)
     sys.stdout.flush()
 
     def until_input_ends() -> None:
