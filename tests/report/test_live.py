@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -110,6 +111,11 @@ def change_a_number(run: Path) -> None:
     database.close()
 
 
+def make_a_folder(run: Path) -> None:
+    (run / "run.sqlite").unlink()
+    (run / "run.sqlite").mkdir()
+
+
 def forge(statement: str, *values: str) -> Callable[[Path], None]:
     """Change a record and make its hashes valid again, as anyone can."""
 
@@ -122,13 +128,10 @@ def forge(statement: str, *values: str) -> Callable[[Path], None]:
     return change
 
 
-DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no database": (lambda run: (run / "run.sqlite").write_bytes(b"no database"), "run.sqlite: the run"),
     "an empty database": (lambda run: (run / "run.sqlite").write_bytes(b""), "run.sqlite: the run"),
-    "a folder as database": (
-        lambda run: ((run / "run.sqlite").unlink(), (run / "run.sqlite").mkdir()),
-        "no run.sqlite",
-    ),
+    "a folder as database": (make_a_folder, "no run.sqlite"),
     "a number": (change_a_number, "round 1 or the description differs"),
     "the description": (lambda run: flip(run / "experiment.toml"), "experiment.toml: is missing, or differs"),
     "no description": (lambda run: (run / "experiment.toml").unlink(), "experiment.toml: is missing, or differs"),
@@ -196,9 +199,8 @@ def test_it_is_for_this_machine_only(runs: Path) -> None:
     "query", ["", "?token=", "?token=wrong", f"?token={TOKEN}x", "?token=%C3%A9", f"?name={TOKEN}"]
 )
 def test_every_answer_needs_the_token(runs: Path, query: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    compared = []
-    compare = hmac.compare_digest
-    monkeypatch.setattr(hmac, "compare_digest", lambda *pair: compared.append(pair) or compare(*pair))
+    compared = Mock(side_effect=hmac.compare_digest)
+    monkeypatch.setattr(hmac, "compare_digest", compared)
     with serving(runs) as port:
         for path in ("/", "/state", "/vega.js", "/nothing"):
             for method in ("GET", "HEAD"):
@@ -206,7 +208,7 @@ def test_every_answer_needs_the_token(runs: Path, query: str, monkeypatch: pytes
                 assert status == 403, path
                 assert TOKEN not in text
                 assert "figure" not in text
-        assert len(compared) == 8  # in a time that does not depend on how much of the token is right
+        assert compared.call_count == 8  # in a time that does not depend on how much of the token is right
         assert ask(port, "/state")[0] == 200
 
 

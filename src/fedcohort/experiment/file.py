@@ -38,17 +38,16 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
         raise UsageError(f"{file}: not valid TOML: {error}") from None
     from fedcohort.federation.load_dataset import NAMES
 
-    written, values = values, values if recorded else anchored(values, file.parent)
+    if not recorded:
+        if not trust and in_run_directory(file):
+            _ask_for_consent(file, values)  # before overrides, which compare the old plug-in with the new one
+        values = anchored(values, file.parent)
     for row in [values, *(row for row in _list(values.get("variants")) if isinstance(row, Mapping))]:
         _anchor(row, ("systems", "availability"), "file", file.parent)
         for section in ("data", "public"):
             _anchor(row, (section,), "name", file.parent, only=lambda path: path.is_dir() and path.name not in NAMES)
     values = merge(values, parse_overrides(overrides), where="")
-    if recorded:
-        return Experiment.recorded(values)
-    if not trust and in_run_directory(file):
-        _ask_for_consent(file, values, written)
-    return Experiment(**values)
+    return Experiment.recorded(values) if recorded else Experiment(**values)
 
 
 def in_run_directory(file: Path) -> bool:
@@ -56,24 +55,21 @@ def in_run_directory(file: Path) -> bool:
     return any((file.parent / name).exists() for name in ("run.sqlite", "run.lock"))
 
 
-def _ask_for_consent(file: Path, values: Mapping[str, Any], written: Mapping[str, Any]) -> None:
+def _ask_for_consent(file: Path, values: Mapping[str, Any]) -> None:
     """Refuse to run the plug-in files that the description in a run directory names: they came with the directory.
 
     Args:
         file: the description.
-        values: the experiment, with absolute paths and with overrides.
-        written: the contents of the file.
+        values: its contents.
 
     Raises:
-        UsageError: ``values`` still has a plug-in file of ``written``.
+        UsageError: there are such files.
     """
-    used = set(strings(values))
-    own = sorted({name for name in strings(written) if is_file_name(name) and anchored(name, file.parent) in used})
+    own = sorted({name.rpartition(":")[0] for name in strings(values) if is_file_name(name)})
     if own:
-        files = ", ".join(dict.fromkeys(name.rpartition(":")[0] for name in own))
         raise UsageError(
-            f"{file}: names plug-in files of a run directory, which would be run: {files}; if you have read and trust them, add "
-            "--trust-plugins (in Python: trust=True)"
+            f"{file}: names plug-in files of a run directory, which would be run: {', '.join(own)}; if you have read and trust them, "
+            "add --trust-plugins (in Python: trust=True)"
         )
 
 

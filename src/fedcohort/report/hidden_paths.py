@@ -29,7 +29,7 @@ def without_paths(text: str, sources: Iterable[str], folders: Iterable[Path] = (
         last = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
         if not last:
             continue
-        short = f"…/{last}"
+        short = f"…/{last}".replace("\\", r"\\")
         for form in {path, html.escape(path), json.dumps(path)[1:-1]}:
-            text = re.sub(rf"(?<![\w.…/-]){re.escape(form)}", lambda _, short=short: short, text)
+            text = re.sub(rf"(?<![\w.…/-]){re.escape(form)}", short, text)
     return text

@@ -222,9 +222,9 @@ def _check_client(run: Run, row: Mapping[str, Any], client: int, compared: Seque
         raise UsageError(f"--client {client}: the federation has no such client; {valid}")
     if client in compared:
         return True
-    available = was_available(run, row["round"], client)
-    if available is not False:
-        return available is not None
+    was = was_available(run, row["round"], client)
+    if was is not False:
+        return was is not None
     examples = ", ".join(map(str, compared[:12])) + (", …" if len(compared) > 12 else "")
     available = f"{row['available']:,} of {m:,} clients were, among them {examples}" if compared else "no client was"
     raise UsageError(f"--client {client}: was not available in round {row['round']}; {available}")
