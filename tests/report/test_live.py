@@ -23,7 +23,7 @@ from click.testing import CliRunner
 import fedcohort
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
-from fedcohort.record import writing
+from fedcohort.record import Run, writing
 from fedcohort.report.live import Live, serve
 from fedcohort.report.read_runs import find_runs
 from tests.experiments import small
@@ -116,6 +116,12 @@ def make_a_folder(run: Path) -> None:
     (run / "run.sqlite").mkdir()
 
 
+def make_a_pipe(file: Path) -> None:
+    """A pipe without a writer: opening it would wait for ever."""
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+
+
 def forge(statement: str, *values: str) -> Callable[[Path], None]:
     """Change a record and make its hashes valid again, as anyone can."""
 
@@ -134,6 +140,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a folder as database": (make_a_folder, "no run.sqlite"),
     "a number": (change_a_number, "round 1 or the description differs"),
     "the description": (lambda run: flip(run / "experiment.toml"), "experiment.toml: is missing, or differs"),
+    "a pipe as description": (
+        lambda run: make_a_pipe(run / "experiment.toml"),
+        "experiment.toml: is missing, or differs",
+    ),
+    "a pipe as database": (lambda run: make_a_pipe(run / "run.sqlite"), "no run.sqlite"),
     "no description": (lambda run: (run / "experiment.toml").unlink(), "experiment.toml: is missing, or differs"),
     "no name": (forge("DELETE FROM meta WHERE key = 'name'"), "KeyError"),
     "no status": (forge("DELETE FROM meta WHERE key = 'status'"), "its status is None"),
@@ -159,6 +170,23 @@ def test_a_damaged_run_is_listed_beside_the_others(tmp_path: Path, kind: str) ->
     version = live.state(None)["version"]
     assert f'data-live="{version}"' in text
     assert live.state(None)["version"] == version
+
+
+def test_a_run_that_is_deleted_meanwhile_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for label in ("stays", "goes"):
+        written(tmp_path / label, [played(1)], label=label)
+    live = Live(tmp_path)
+    read = Run.meta.fget  # type: ignore[attr-defined]
+
+    def delete_before(run: Run) -> dict[str, str]:
+        if run.path.name == "goes":
+            shutil.rmtree(run.path)
+        return dict(read(run))
+
+    monkeypatch.setattr(Run, "meta", property(delete_before))
+    text = live.page(None)
+    assert "cannot be shown" not in text
+    assert "stays" in text
 
 
 def test_a_run_that_is_restored_is_shown_again(tmp_path: Path) -> None:

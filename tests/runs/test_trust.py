@@ -385,6 +385,21 @@ def test_a_forged_list_of_copies_is_damage(begun: tuple[Experiment, Path], files
         fedcohort.open_run(begun[1])
 
 
+@pytest.mark.parametrize("entry", ["experiment", "name", "label", "row", "seed", "data", "given"])
+def test_a_record_without_a_fact_that_readers_use_is_damage(begun: tuple[Experiment, Path], entry: str) -> None:
+    edit(begun[1], f"DELETE FROM meta WHERE key = '{entry}'")
+    result = call("report", begun[1])
+    assert result.exit_code == 2
+    assert f"its entry '{entry}' is missing or wrong" in result.stderr
+
+
+@pytest.mark.parametrize("seed", ["", "-1", "one", "1.5"])
+def test_a_seed_that_is_no_number_is_damage(begun: tuple[Experiment, Path], seed: str) -> None:
+    edit(begun[1], f"UPDATE meta SET value = '{seed}' WHERE key = 'seed'")
+    with pytest.raises(UsageError, match="'seed' is missing or wrong"):
+        fedcohort.open_run(begun[1])
+
+
 @pytest.mark.parametrize("facts", ["[]", "{", '{"selection": 1}', "null"])
 def test_forged_facts_about_plug_ins_are_damage(begun: tuple[Experiment, Path], facts: str) -> None:
     edit(begun[1], f"UPDATE meta SET value = '{facts}' WHERE key = 'plug-ins'")

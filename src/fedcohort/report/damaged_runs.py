@@ -9,7 +9,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.report.hidden_paths import without_paths
 
-__all__ = ["Damaged", "Inspector", "damage_in", "reason", "separated", "signature"]
+__all__ = ["Damaged", "Inspector", "changed", "damage_in", "reason", "separated", "signature"]
 
 
 class Damaged(NamedTuple):
@@ -40,6 +40,11 @@ def signature(path: Path) -> tuple[tuple[str, int, int], ...]:
             continue
         facts.append((file.name, status.st_mtime_ns, status.st_size))
     return tuple(facts)
+
+
+def changed(path: Path) -> int:
+    """When the database of a run directory was written last, in nanoseconds; 0 if there is none."""
+    return max((time for name, time, _ in signature(path) if name.startswith("run.sqlite")), default=0)
 
 
 class Inspector:

@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
-from fedcohort.report.damaged_runs import Damaged, Inspector, damage_in, reason, separated, signature
+from fedcohort.report.damaged_runs import Damaged, Inspector, changed, damage_in, reason, separated, signature
 from fedcohort.report.hidden_paths import without_paths
 from fedcohort.report.read_runs import Story, begun, gather
 
@@ -64,7 +64,7 @@ class Live:
     def _scan(self) -> tuple[dict[str, list[Run]], list[Damaged]]:
         """The groups of runs, and the runs that cannot be opened."""
         runs: dict[str, list[Run]] = {}
-        newest: dict[str, float] = {}
+        newest: dict[str, int] = {}
         damaged = []
         for path in sorted(self.folder.iterdir(), key=begun) if self.folder.is_dir() else []:
             if not (path / "run.sqlite").exists():  # not a run, or a run that is being created
@@ -72,12 +72,12 @@ class Live:
             try:
                 run = Run(path)
                 name = run.meta["name"]
-                changed = max(file.stat().st_mtime for file in path.glob("run.sqlite*"))
             except Exception as error:  # a damaged or forged record can raise anything
-                damaged.append(Damaged(path.name, reason(error, path)))
+                if (path / "run.sqlite").exists():  # it has not been deleted meanwhile
+                    damaged.append(Damaged(path.name, reason(error, path)))
                 continue
             runs.setdefault(name, []).append(run)
-            newest[name] = max(newest.get(name, 0.0), changed)
+            newest[name] = max(newest.get(name, 0), changed(path))
         return {name: runs[name] for name in sorted(runs, key=lambda name: -newest[name])}, damaged
 
     def chosen(self, groups: dict[str, list[Run]], asked: str | None) -> str:
