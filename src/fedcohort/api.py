@@ -106,6 +106,7 @@ def run(
     public: "PublicSamples | None" = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
+    trust: bool = False,
 ) -> Run:
     """Run the base of an experiment (without its variants and its sweep) under one seed.
 
@@ -123,6 +124,7 @@ def run(
         public: the server's public samples: a data set (the training part is used), or only samples [N, ...]; see ``[public]``.
         runs: folder of run directories.
         progress: called after every round with the cell of the experiment and the row of the record.
+        trust: resume a run directory even if its copies of plug-in files are not the files of the experiment.
 
     Returns:
         The finished run.
@@ -133,7 +135,7 @@ def run(
     """
     experiment = experiment or Experiment()
     given = Given(data, model, selector, algorithm, data_dir, public)
-    return _run(experiment, experiment.seed if seed is None else seed, given, runs, progress)
+    return _run(experiment, experiment.seed if seed is None else seed, given, runs, progress, trust)
 
 
 def run_seeds(
@@ -147,6 +149,7 @@ def run_seeds(
     public: "PublicSamples | None" = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
+    trust: bool = False,
 ) -> list[Run]:
     """Run the base of an experiment (without its variants and its sweep) under all its seeds, as ``fedcohort run`` does.
 
@@ -161,12 +164,15 @@ def run_seeds(
     """
     experiment = experiment or Experiment()
     given = Given(data, model, selector, algorithm, data_dir, public)
-    return [_run(experiment, seed, given, runs, progress) for seed in experiment.all_seeds]
+    return [_run(experiment, seed, given, runs, progress, trust) for seed in experiment.all_seeds]
 
 
-def _run(experiment: Experiment, seed: int, given: Given, runs: str | Path, progress: Progress | None) -> Run:
+def _run(
+    experiment: Experiment, seed: int, given: Given, runs: str | Path, progress: Progress | None, trust: bool
+) -> Run:
     label = experiment.label if given.selector is None else type(given.selector).__name__
-    return Run(run_cell(Cell(label, seed, experiment.single(seed)), given, runs=runs, progress=progress).path)
+    cell = Cell(label, seed, experiment.single(seed))
+    return Run(run_cell(cell, given, runs=runs, progress=progress, trust=trust).path)
 
 
 def compare(
@@ -181,6 +187,7 @@ def compare(
     runs: str | Path = "runs",
     progress: Progress | None = None,
     jobs: int = 1,
+    trust: bool = False,
 ) -> Comparison:
     """Run every row of an experiment under every seed, and compare the rows. Finished runs are not repeated.
 
@@ -197,6 +204,7 @@ def compare(
         progress: called after every round; not available with several jobs.
         jobs: number of runs at the same time, each in a process of its own with its share of the cores; must be 1 if objects
             from Python replace settings.
+        trust: resume run directories even if their copies of plug-in files are not the files of the experiment.
 
     Raises:
         UsageError: a setting, the data or a run directory cannot be used.
@@ -204,7 +212,7 @@ def compare(
     """
     given = Given(data=data, model=model, data_dir=data_dir, public=public)
     compared = comparing.compare(
-        experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs
+        experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs, trust=trust
     )
     rows = (
         Row(row.label, row.experiment, {seed: Run(run.path) for seed, run in row.runs.items()}) for row in compared.rows

@@ -41,6 +41,7 @@ __all__ = [
     "sizes_option",
     "target_option",
     "track_option",
+    "trust_option",
     "until_closed_option",
     "variant_option",
     "with_options",
@@ -137,6 +138,13 @@ over_option: Option = click.option(
     multiple=True,
     metavar="KEY=[V, …]",
     help="Add a setting to the grid, such as 'selection.k=[1, 3, 6]'; repeatable.",
+)
+
+trust_option: Option = click.option(
+    "--trust-plugins",
+    "trust",
+    is_flag=True,
+    help="Run the plug-in files that came with a run directory; read them first.",
 )
 
 # where data and runs are
@@ -305,12 +313,15 @@ precision_option: Option = click.option(
 )
 
 
-def experiment_of(file: str | None, settings: Sequence[str]) -> "Experiment":
-    """The experiment of a file, or the quickstart, with settings from ``--set``."""
+def experiment_of(file: str | None, settings: Sequence[str], trust: bool) -> "Experiment":
+    """The experiment of a file, or the quickstart, with settings from ``--set``.
+
+    ``trust`` permits the file to be the description in a run directory that names plug-in files.
+    """
     from fedcohort.experiment import Experiment, load, parse_overrides
 
     if file is not None:
-        return load(file, settings)
+        return load(file, settings, trust=trust)
     return Experiment().with_overrides(parse_overrides(settings))
 
 

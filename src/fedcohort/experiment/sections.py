@@ -1,14 +1,16 @@
 """The schema of an experiment file: its sections, with their settings, limits and defaults."""
 
 import copy
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedcohort.algorithms import ALGORITHMS, LOSSES
+from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey
-from fedcohort.core.plugins import Table
+from fedcohort.core.plugins import Table, is_file_name
 from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.models import MODELS
 from fedcohort.selection import STRATEGIES
@@ -64,7 +66,16 @@ class Choice(Section):
     """All parameters of the plug-in, including defaults."""
 
     def build(self) -> Any:
-        """A new instance."""
+        """A new instance.
+
+        Raises:
+            UsageError: the section was read from the record of a run, and its plug-in is a file of the run directory.
+        """
+        if is_file_name(self.name) and not Path(self.name).is_absolute():  # only a record has a relative path here
+            raise UsageError(
+                f"{type(self).__name__.lower()}.name = {self.name!r}: is a file of a run directory, which is not run when the record "
+                "is read; to run it, load the experiment of the run directory with trust=True"
+            )
         return self.table.find(self.name, type(self).__name__.lower())(**copy.deepcopy(self.parameters))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.core import words
 from fedcohort.core.arrays import Values
+from fedcohort.core.plugins import short_name
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.read_runs import Reading, Story
@@ -144,8 +145,8 @@ def _verdict(low: float, high: float) -> str:
 
 def _unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:
     """A sentence for each part of the experiment that is our own reading or design, not a published method."""
-    ours = meta["ours"].splitlines() if "ours" in meta else experiment.ours()
-    sentences = [f"{name}: our reading or design, not a published method" for name in ours]
+    ours = meta["ours"].splitlines() if "ours" in meta else experiment.ours(built_in=True)
+    sentences = [f"{short_name(name)}: our reading or design, not a published method" for name in ours]
     if (title := meta.get("algorithm", "")).endswith("(ours)"):
         sentences.append(f"{title}: its source has no such local optimizer")
     return sentences

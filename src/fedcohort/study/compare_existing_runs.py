@@ -26,7 +26,7 @@ def read(paths: Iterable[str | Path]) -> Comparison:
                 else f"with `fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}`"
             )
             raise UsageError(
-                f"{run.path}: stopped after round {run.last_round} of {run.experiment.rounds}; finish it first, {how}"
+                f"{run.path}: stopped after round {run.last_round} of {run.described.rounds}; finish it first, {how}"
             )
         runs.append(run)
     return Comparison("runs", side_by_side(runs))
