@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import check_classes, check_labels, check_writers
-from fedcohort.federation.dataset_cache import SPLITS, save
+from fedcohort.federation.cache_entries import SPLITS, save
 from fedcohort.federation.datasets import from_arrays, held_out
 
 if TYPE_CHECKING:
