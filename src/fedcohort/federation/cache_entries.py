@@ -124,6 +124,7 @@ def read_meta(entry: Path) -> Meta:
 
 def _meta(content: dict[str, Any]) -> Meta:
     arrays = content["arrays"]
+    known: dict[str, ArrayOnDisk | None]
     if isinstance(arrays, dict):
         known = {key: ArrayOnDisk(a["dtype"], tuple(a["shape"]), a.get(HASH)) for key, a in arrays.items()}
     else:
@@ -216,7 +217,7 @@ def _hash_of(array: NDArray[Any]) -> str | None:
         import xxhash
     except ModuleNotFoundError:
         return None
-    return str(xxhash.xxh3_128_hexdigest(memoryview(np.ascontiguousarray(array)).cast("B")))
+    return str(xxhash.xxh3_128_hexdigest(np.ascontiguousarray(array).data.cast("B")))
 
 
 def _hash_of_meta(content: dict[str, Any]) -> str:

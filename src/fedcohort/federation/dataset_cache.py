@@ -28,7 +28,7 @@ from fedcohort.federation.datasets import Dataset
 
 __all__ = [
     "absolute", "cache_folder", "clear_left_overs", "entry_of_scikit_learn", "entry_of_source", "is_folder", "load_or_decode",
-    "remove", "scratch_prefix",
+    "remove", "scratch_folder",
 ]  # fmt: skip
 
 CACHE_FORMAT = 1
@@ -157,7 +157,7 @@ def _shown(path: Path) -> str:
 
 def _build(entry: Path, decode: Callable[[Path, Path], None]) -> None:
     """Decode into a scratch folder, then rename it: an entry is either complete or missing. The caller holds the lock."""
-    scratch = Path(mkdtemp(prefix=f"{scratch_prefix(entry.name)}", dir=entry.parent))
+    scratch = scratch_folder(entry)
     try:
         (scratch / "arrays").mkdir()
         decode(scratch / "huggingface", scratch / "arrays")
@@ -168,9 +168,9 @@ def _build(entry: Path, decode: Callable[[Path, Path], None]) -> None:
         remove(scratch)
 
 
-def scratch_prefix(entry: str) -> str:
-    """How the names of the folders begin in which an entry is made."""
-    return f".{entry}~"
+def scratch_folder(entry: Path) -> Path:
+    """A new folder for files on the way into or out of an entry; the caller holds the lock of the entry."""
+    return Path(mkdtemp(prefix=f".{entry.name}~", dir=entry.parent))
 
 
 def clear_left_overs(root: Path, locked: str = "") -> list[Path]:
