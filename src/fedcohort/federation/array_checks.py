@@ -36,6 +36,11 @@ def brief(text: object, most: int = 60) -> str:
     return shown if len(shown) <= most else f"{shown[: most // 2]}…{shown[len(shown) - (most - 1) // 2 :]}"
 
 
+def has_control_characters(text: str) -> bool:
+    """Whether a text would break a line or a terminal, or cannot be written in UTF-8."""
+    return any(map(_is_control, text))
+
+
 def _is_control(character: str) -> bool:
     """Whether a character moves the cursor, ends a line, changes the direction of writing, or cannot be encoded."""
     return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in DIRECTIONS
@@ -137,7 +142,7 @@ def check_class_names(names: Sequence[Any], where: str) -> None:
         UsageError: a name with a line break or another control character.
     """
     for number, name in enumerate(names):
-        if any(map(_is_control, str(name))):
+        if has_control_characters(str(name)):
             problem = f"class {number}, '{brief(name)}': the name contains control characters"
             raise UsageError(f"{where}: {problem}; rename the class, or its folder, with visible characters")
 
@@ -157,5 +162,5 @@ def check_writers(values: object, where: str) -> NDArray[np.int64]:
 def _as_array(values: object, where: str) -> NDArray[Any]:
     try:
         return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
-    except (OverflowError, TypeError, ValueError) as error:
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:  # RuntimeError: tensors without values
         raise UsageError(f"{where}: not an array ({brief(error, 120)})") from None
