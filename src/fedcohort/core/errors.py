@@ -97,7 +97,7 @@ class _Short(reprlib.Repr):
         self.maxlevel, self.maxlist, self.maxtuple, self.maxdict, self.maxset = 4, 20, 20, 20, 20
         self.maxstring = self.maxlong = self.maxother = LONGEST_VALUE
 
-    def repr_dict(self, x: Mapping[object, object], level: int) -> str:  # type: ignore[override]
+    def repr_dict(self, x: Mapping[object, object], level: int) -> str:
         """See :class:`reprlib.Repr`."""
         if level <= 0:
             return "{...}" if x else "{}"

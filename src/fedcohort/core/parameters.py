@@ -127,10 +127,10 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     Raises:
         UsageError: a value is not valid; the message names the key below ``where``, its value and a value that works.
     """
-    fields = getattr(cls, "__pydantic_fields__", None)
-    for key in values if fields is not None else ():
-        if key not in fields:
-            raise UsageError(f"{where}.{key}: {_unknown(key, fields)}")
+    fields: Mapping[str, FieldInfo] | None = getattr(cls, "__pydantic_fields__", None)
+    unknown = [] if fields is None else [key for key in values if key not in fields]
+    if unknown:
+        raise UsageError(f"{where}.{unknown[0]}: {_unknown(unknown[0], fields or ())}")
     try:
         return cls(**values)
     except ValidationError as error:
