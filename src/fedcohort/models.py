@@ -229,8 +229,9 @@ class _UserModel(Model):
 
         if isinstance(self.given, nn.Module):
             return copy.deepcopy(self.given)
-        num_parameters = len(inspect.signature(self.given).parameters)
-        module = self.given(shape, num_classes) if num_parameters >= 2 else self.given()
+        parameters = inspect.signature(self.given).parameters.values()
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        module = self.given(shape, num_classes) if len(positional) >= 2 else self.given()
         if not isinstance(module, nn.Module):
             raise UsageError(f"model = {shown(self.given)}: returned {type(module).__name__}, not a torch.nn.Module")
         return module

@@ -12,7 +12,7 @@ import click
 from fedcohort.cli.catalogue import strategies
 from fedcohort.cli.data import data
 from fedcohort.cli.errors import Stopped, Wrong
-from fedcohort.cli.output import end_at_closed_pipe, show_all_characters
+from fedcohort.cli.output import FULL, drop_output, end_at_closed_pipe, show_all_characters
 from fedcohort.cli.pages import figures, live, profile, report
 from fedcohort.cli.play_runs import compare, run, sweep
 from fedcohort.cli.read_runs import measure, why
@@ -34,6 +34,9 @@ def main() -> None:
                 sys.stdout.flush()
     except BrokenPipeError:
         end_at_closed_pipe()
+    except OSError as error:  # standard output is a file on a full disk
+        Wrong(f"cannot write: {error.strerror}").show()
+        drop_output(Wrong.exit_code)
 
 
 class _Commands(click.Group):
@@ -59,6 +62,10 @@ class _Commands(click.Group):
             raise Wrong(_one_line(error)) from None
         except BrokenPipeError:
             end_at_closed_pipe()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise Wrong(f"cannot write: {error.strerror}") from None
         except KeyboardInterrupt:
             raise Stopped("interrupted; finished rounds are kept, and the same command resumes the run") from None
 

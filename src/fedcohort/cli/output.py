@@ -1,15 +1,19 @@
 """Standard output that shows as many characters as it can, and that may be closed by the program that reads it."""
 
 import codecs
+import errno
 import os
 import sys
 from typing import NoReturn
 from unicodedata import east_asian_width
 
-__all__ = ["CLOSED_PIPE", "end_at_closed_pipe", "show_all_characters"]
+__all__ = ["CLOSED_PIPE", "FULL", "drop_output", "end_at_closed_pipe", "show_all_characters"]
 
 CLOSED_PIPE = 141
 """Exit code if the program that reads the output ends first, as of programs that are ended by the signal SIGPIPE: 128 + 13."""
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Numbers of errors of a disk that takes no more data."""
 
 _SUBSTITUTES = {
     "−": "-", "–": "-", "—": "-", "…": "...", "·": "-", "×": "x", "±": "+/-", "≥": ">=", "≤": "<=", "→": "->", "∞": "inf",
@@ -37,6 +41,11 @@ def _substitute(error: UnicodeError) -> tuple[str, int]:
 
 def end_at_closed_pipe() -> NoReturn:
     """End the program without a message, since the program that reads the output has ended."""
+    drop_output(CLOSED_PIPE)
+
+
+def drop_output(exit_code: int) -> NoReturn:
+    """End the program; output that cannot be written is dropped."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -44,4 +53,4 @@ def end_at_closed_pipe() -> NoReturn:
         except (OSError, ValueError):
             os.dup2(nowhere, stream.fileno())  # what is left in the buffer would raise the same error at exit
     os.close(nowhere)
-    raise SystemExit(CLOSED_PIPE)
+    raise SystemExit(exit_code)

@@ -50,12 +50,14 @@ class Table:
         group: entry-point group under which installed packages add names.
         builtin: name → ``"module:Class"``.
         base: the class that all classes in the table extend, as ``"module:Class"``; empty if there is none.
+        defines: names that each class defines; for plug-ins without a base class.
     """
 
     kind: str
     group: str
     builtin: Mapping[str, str]
     base: str = ""
+    defines: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[str]:
         yield from self.builtin
@@ -87,12 +89,22 @@ class Table:
         raise UsageError(f"{where} = {shown(name)}: no such {self.kind}; {hint}")
 
     def _checked(self, plugin: object, name: str, where: str) -> Any:
-        """``plugin``, if it extends the base class. Built-in classes need no check."""
+        """``plugin``, if it extends the base class and defines the names. Built-in classes need no check."""
+        missing = [required for required in self.defines if not _defines(plugin, required)]
+        if missing:
+            raise UsageError(
+                f"{where} = {name!r}: defines no {' and no '.join(missing)}; a {self.kind} is a class with {', '.join(self.defines)}"
+            )
         if not self.base or (isinstance(plugin, type) and issubclass(plugin, _imported(self.base))):
             return plugin
         a_kind = f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}"
         given = plugin.__name__ if isinstance(plugin, type) else f"an object of type {type(plugin).__name__}"
         raise UsageError(f"{where} = {name!r}: {given} is not {a_kind}; {a_kind} extends {self.base.replace(':', '.')}")
+
+
+def _defines(plugin: object, name: str) -> bool:
+    """Whether a class has an attribute, or a field, which may have no default."""
+    return hasattr(plugin, name) or name in getattr(plugin, "__pydantic_fields__", ())
 
 
 def _imported(path: str) -> Any:

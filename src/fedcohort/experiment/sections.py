@@ -87,6 +87,7 @@ class LabelNoise(Choice):
             "constant": "fedcohort.federation.labelnoise:Constant",
             "some_clients": "fedcohort.federation.labelnoise:SomeClients",
         },
+        base="fedcohort.federation.labelnoise:LabelNoise",
     )
     name: str = "none"
 
@@ -104,6 +105,7 @@ class FeatureShift(Choice):
             "brightness_contrast": "fedcohort.federation.featureshift:BrightnessContrast",
             "dead_pixels": "fedcohort.federation.featureshift:DeadPixels",
         },
+        base="fedcohort.federation.featureshift:FeatureShift",
     )
     name: str = "none"
 
@@ -212,6 +214,7 @@ class Latency(Choice):
         "latency law",
         "fedcohort.latencies",
         {"shifted_exponential": "fedcohort.federation.latency:ShiftedExponential"},
+        base="fedcohort.federation.latency:Latency",
     )
     name: str = "shifted_exponential"
 
@@ -229,6 +232,7 @@ class Availability(Choice):
             "diurnal": "fedcohort.federation.availability:Diurnal",
             "trace": "fedcohort.federation.availability:Trace",
         },
+        base="fedcohort.federation.availability:Availability",
     )
     name: str = "always"
 
@@ -243,6 +247,7 @@ class Network(Choice):
             "share": "fedcohort.federation.latency:Share",
             "lognormal": "fedcohort.federation.latency:LogNormalBandwidth",
         },
+        base="fedcohort.federation.latency:Network",
     )
     name: str = "share"
 

@@ -139,6 +139,10 @@ def partition(
             f"federation.clients = {num_clients}: there are only {len(labels)} samples; "
             f"use at most {len(labels)}, so that each client can have one"
         )
+    if not isinstance(rule.min_size, int):
+        raise UsageError(
+            f"federation.partition: {type(rule).__name__}.min_size is {rule.min_size!r}; set an integer, such as 1"
+        )
     if rule.min_size * num_clients > len(labels):
         raise UsageError(
             f"federation.partition.min_size = {rule.min_size}: {num_clients} clients cannot have that many of "
