@@ -98,6 +98,7 @@ class LabelNoise(Choice):
             "constant": "fedcohort.federation.labelnoise:Constant",
             "some_clients": "fedcohort.federation.labelnoise:SomeClients",
         },
+        base="fedcohort.federation.labelnoise:LabelNoise",
     )
     name: str = "none"
 
@@ -115,6 +116,7 @@ class FeatureShift(Choice):
             "brightness_contrast": "fedcohort.federation.featureshift:BrightnessContrast",
             "dead_pixels": "fedcohort.federation.featureshift:DeadPixels",
         },
+        base="fedcohort.federation.featureshift:FeatureShift",
     )
     name: str = "none"
 
@@ -223,6 +225,7 @@ class Latency(Choice):
         "latency law",
         "fedcohort.latencies",
         {"shifted_exponential": "fedcohort.federation.latency:ShiftedExponential"},
+        base="fedcohort.federation.latency:Latency",
     )
     name: str = "shifted_exponential"
 
@@ -240,6 +243,7 @@ class Availability(Choice):
             "diurnal": "fedcohort.federation.availability:Diurnal",
             "trace": "fedcohort.federation.availability:Trace",
         },
+        base="fedcohort.federation.availability:Availability",
     )
     name: str = "always"
 
@@ -254,6 +258,7 @@ class Network(Choice):
             "share": "fedcohort.federation.latency:Share",
             "lognormal": "fedcohort.federation.latency:LogNormalBandwidth",
         },
+        base="fedcohort.federation.latency:Network",
     )
     name: str = "share"
 

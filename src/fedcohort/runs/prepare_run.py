@@ -15,6 +15,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment, Systems
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
+from fedcohort.runs.errors_in_own_code import naming_own_code
 from fedcohort.runs.given_objects import HANDED_OVER, Given
 
 if TYPE_CHECKING:
@@ -121,6 +122,21 @@ def model_of(experiment: Experiment, given: Given) -> "Model":
     return as_model(model)
 
 
+def _check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
+    """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit."""
+    from fedcohort.engines.local_engine import build_module
+    from fedcohort.models import check_network
+    from fedcohort.training.states_and_reports import DTYPES
+
+    if given.model is None and experiment.model.name in experiment.model.table.builtin:
+        return
+    dtype = DTYPES[experiment.training.precision]
+    module = build_module(model, federation, experiment.seed).to(dtype=dtype)
+    samples = federation.prepare(federation.test[:2].features, dtype)
+    name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
+    check_network(module, samples, federation.num_classes, name)
+
+
 def _clock(
     experiment: Experiment, systems: Systems, federation: "Federation", algorithm: "Algorithm", model: "ModelState"
 ) -> "Clock":
@@ -152,6 +168,7 @@ def _clock(
     )
 
 
+@naming_own_code()
 def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     """The data of an experiment and facts about each of its clients, without training."""
     from fedcohort.engines.local_engine import build_module
@@ -189,6 +206,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     if algorithm.pools:
         federation, selector, systems, k = pooled(federation), All(), Systems(), 1
     model = model_of(experiment, given)
+    _check_model(experiment, given, model, federation)
     _give_tools(algorithm, model, federation, federated.public, seed)
     cohort = min(math.ceil(k * systems.overcommit), federation.num_clients)
     engine = _engine(experiment, model, federation, algorithm, cohort)
