@@ -306,7 +306,8 @@ def refused() -> str:
         taken = [mode for mode in get_args(WeightMode) if _takes(algorithm, mode)]
         if len(taken) < len(get_args(WeightMode)):
             lines.append(
-                f"| `{algorithm}` with other weights than {', '.join(f'`{mode}`' for mode in taken)} | any | weights must sum to 1 |"
+                f"| `{algorithm}` with other weights than {', '.join(f'`{mode}`' for mode in taken)} | any "
+                f"| {'weights must sum to 1' if len(taken) > 1 else 'counts every client once'} |"
             )
     return "\n".join(lines)
 
