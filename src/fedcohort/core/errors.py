@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from fedcohort.core.synonyms import meant
+
 __all__ = ["UsageError", "nearest"]
 
 
@@ -17,8 +19,8 @@ class UsageError(Exception):
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
-    """A hint for an unknown ``word``: the most similar valid name, or all valid names if none is similar."""
+    """A hint for an unknown ``word``: the valid name that it is another word for, or the most similar one, and all valid names."""
     names = sorted(valid)
-    close = get_close_matches(word, names, n=1, cutoff=0.5)
+    close = meant(word, names) or next(iter(get_close_matches(word, names, n=1, cutoff=0.5)), None)
     known = ", ".join(names)
-    return f"did you mean {close[0]!r}? (valid: {known})" if close else f"valid: {known}"
+    return f"did you mean {close!r}? (valid: {known})" if close else f"valid: {known}"
