@@ -69,7 +69,7 @@ def same(compared: Comparison, shown: Page) -> None:
     for printed, row in zip(terminal_rows(compared), shown.texts["results"], strict=True):
         assert printed["test accuracy"] == f"{row['accuracy']} {row.get('accuracy_sd', '')}".strip()
         assert printed["difference [95% interval]"] == row["difference"]
-        assert printed["verdict (Holm p)"] == row["p_holm"]
+        assert printed["verdict, p (Holm)"] == row["p_holm"]
         for heading, field in FIELDS.items():
             own = printed[f"{heading} {goal}" if heading.endswith(" to") else heading]
             assert own == (row[field].split(" (")[0] if field == "jain" else row[field]), (heading, printed["strategy"])
@@ -105,7 +105,7 @@ def test_numbers_that_are_hard_to_write_have_the_same_text_everywhere(story: Sto
     assert (second["difference"], second["wall_seconds"]) == ("−0.0 [−20.0, +19.0]", "∞")
     assert (third["rounds_to_target"], third["time_to_target"], third["bytes"]) == ("–", "–", "–")
     assert third["difference"] == "+3.1 [–]"
-    assert [row["p_holm"] for row in (first, second, third)] == ["baseline", "worse (<0.001)", "too few seeds"]
+    assert [row["p_holm"] for row in (first, second, third)] == ["baseline", "worse, <0.001", "too few seeds"]
     final = bars(story, PAGE)
     assert final is not None
     texts = final.data["bars"][["mean_text", "sd_text"]].to_numpy().tolist()

@@ -63,13 +63,13 @@ def test_the_latex_table_is_well_formed(compared: Comparison) -> None:
 
 def test_the_latex_table_has_the_numbers_of_the_terminal(compared: Comparison) -> None:
     heading, first, second, third = cells_of(compared.to_latex())
-    assert heading[:4] == ["Strategy", r"Accuracy (\%)", r"Difference {[}95\% CI{]}", "Verdict ($p$)"]
+    assert heading[:4] == ["Strategy", r"Accuracy (\%)", r"Difference {[}95\% CI{]}", "Verdict, $p$"]
     row = compared.table.iloc[1]
     assert first[0] == "a"
     assert first[2:4] == ["--", "baseline"]
     assert second[1] == f"{words.percent(row['accuracy'])} $\\pm$ {words.percent(row['accuracy_sd'])}"
     assert second[2].startswith(f"+{words.percent(row['difference'])} {{[}}+")
-    assert second[3] == "better (0.0078)"
+    assert second[3] == "better, 0.0078"
     assert third[2].endswith("{]}")
     assert third[3] == "too few seeds"
     assert "p corrected by Holm for 1 comparison." in compared.to_latex()

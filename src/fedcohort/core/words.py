@@ -77,8 +77,8 @@ def p_value(p: float) -> str:
 
 
 def verdict(verdict: str, p: float) -> str:
-    """What a difference says, and its corrected p-value: better (0.016); only the words if there is no p-value."""
-    return f"{verdict} ({p_value(p)})" if math.isfinite(p) else verdict
+    """What a difference says, and its corrected p-value: better, 0.016; only the words if there is no p-value."""
+    return f"{verdict}, {p_value(p)}" if math.isfinite(p) else verdict
 
 
 def count(value: float, digits: int = 0) -> str:

@@ -80,7 +80,7 @@ def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
     columns.append(("Accuracy (%)", "r", [words.spread(row["accuracy"], row["accuracy_sd"]) for row in rows]))
     if rows[1:]:
         columns.append(("Difference [95% CI]", "r", ["–", *(_difference(row) for row in rows[1:])]))
-        columns.append(("Verdict (p)", "l", [words.verdict(row["verdict"], row["p_holm"]) for row in rows]))
+        columns.append(("Verdict, p", "l", [words.verdict(row["verdict"], row["p_holm"]) for row in rows]))
     columns += [
         (
             f"Rounds to {goal}",
@@ -94,7 +94,7 @@ def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
 
 
 def _with_p(heading: str) -> str:
-    return heading.replace("(p)", "($p$)")
+    return heading.replace("Verdict, p", "Verdict, $p$")
 
 
 def _difference(row: Mapping[str, Any]) -> str:

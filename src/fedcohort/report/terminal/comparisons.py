@@ -28,22 +28,22 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     several = len({row["algorithm"] for row in rows}) > 1
     columns = [
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
-        *([Column("algorithm", [row["algorithm"] for row in rows], 2, left=True)] if several else []),
+        *([Column("algorithm", [row["algorithm"] for row in rows], 3, left=True)] if several else []),
         Column("test\naccuracy", [spread(row["accuracy"], row["accuracy_sd"]) for row in rows]),
         Column("difference\n[95% interval]", [_difference(row, i == 0) for i, row in enumerate(rows)]),
         *(
-            [Column("verdict\n(Holm p)", [words.verdict(row["verdict"], row["p_holm"]) for row in rows], 10)]
+            [Column("verdict,\np (Holm)", [words.verdict(row["verdict"], row["p_holm"]) for row in rows], 10)]
             if rows[1:]
             else []
         ),
-        Column("best", [percent(row["best_accuracy"]) for row in rows], 4),
-        Column("early\nstop", [percent(row["early_stop_accuracy"]) for row in rows], 3),
+        Column("best", [percent(row["best_accuracy"]) for row in rows], 5),
+        Column("early\nstop", [percent(row["early_stop_accuracy"]) for row in rows], 4),
         Column(f"rounds\nto {goal}", [_rounds_to_target(row) for row in rows], 9),
         Column(f"time\nto {goal}", [count(row["time_to_target"]) for row in rows], 8),
         Column("Jain", [index(row["jain"]) for row in rows], 7),
         Column("bytes", [size(row["bytes"]) for row in rows], 6),
         Column("client\npasses", [count(row["client_passes"]) for row in rows], 1),
-        Column("wall\ntime", [duration(row["wall_seconds"]) for row in rows], 5),
+        Column("wall\ntime", [duration(row["wall_seconds"]) for row in rows], 2),
     ]
     table, hidden = fitting_table(columns, width)
     notes = [
