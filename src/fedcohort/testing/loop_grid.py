@@ -1,5 +1,6 @@
 """A Flower Grid in this process: try an app, with failures and slow clients, without starting servers."""
 
+import copy
 import itertools
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,6 +52,7 @@ class LoopGrid(Grid):
         self.app, self.seconds, self.order, self.tamper = app, seconds, order, tamper
         self.nodes = list(nodes) if nodes is not None else [1001 + i for i in range(len(configs))]
         self.offline, self.messages = set(offline), list[Message]()
+        _identify()
         self._contexts = [
             Context(1, node, dict(config), RecordDict(), dict(run_config or {}))
             for node, config in zip(self.nodes, configs, strict=True)
@@ -86,6 +88,7 @@ class LoopGrid(Grid):
         for message in messages:
             message_id = f"message-{next(self._ids)}"
             message.metadata.__dict__["_message_id"] = message_id
+            message = copy.deepcopy(message)  # as on a wire: neither side sees later changes of the other
             self.messages.append(message)
             ids.append(message_id)
             position = self.nodes.index(message.metadata.dst_node_id)
@@ -129,6 +132,17 @@ class LoopGrid(Grid):
             )
             return reply
         try:
-            return self.app(message, self._contexts[position])
+            return copy.deepcopy(self.app(message, self._contexts[position]))
         except Exception:
             return Message(Error(2, traceback.format_exc()), reply_to=message)
+
+
+def _identify() -> None:
+    """Let messages be made in this process: Flower's processes are told their run and node when they start."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    for name in ("task_id", "run_id", "node_id"):
+        try:
+            getattr(TaskIdentity, name)
+        except RuntimeError:
+            setattr(TaskIdentity, name, 1)
