@@ -21,7 +21,8 @@ from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Select
 
 __all__ = ["Requirements", "check", "refusals", "requirements"]
 
-ROUNDS = 12
+ROUNDS = 60
+"""Largest number of rounds of a rehearsal; a run with fewer is rehearsed as long as it is."""
 DERIVED = frozenset({"update", "update_norm"})
 """Reports that the server computes from the updates."""
 
@@ -52,7 +53,7 @@ class Requirements:
 
 
 def requirements(selector: Selector, census: Census | None = None) -> Requirements:
-    """Find out what a strategy needs, by a rehearsal of twelve rounds on a copy of it.
+    """Find out what a strategy needs, by a rehearsal on a copy of it: all rounds of the run, at most :data:`ROUNDS`.
 
     Args:
         selector: the strategy, with its settings.
@@ -62,7 +63,7 @@ def requirements(selector: Selector, census: Census | None = None) -> Requiremen
     census = _census(selector, census)
     selector.setup(census)
     noted = _Noted()
-    for t in range(1, ROUNDS + 1):
+    for t in range(1, min(census.rounds or ROUNDS, ROUNDS) + 1):
         _play(selector, census, t, noted)
     return Requirements(
         frozenset(noted.questions), frozenset(noted.reports) - DERIVED, frozenset(noted.instructions), selector.needs
