@@ -19,7 +19,18 @@ from fedcohort.selection import Selector
 from fedcohort.testing import LoopGrid
 
 M, K = 20, 4
-REPORTS = ("loss", "square_loss", "samples", "steps", "accuracy", "q_hat", "done", "epochs", "training_loss", "held_out_loss")
+REPORTS = (
+    "loss",
+    "square_loss",
+    "samples",
+    "steps",
+    "accuracy",
+    "q_hat",
+    "done",
+    "epochs",
+    "training_loss",
+    "held_out_loss",
+)
 
 
 def initial() -> ArrayRecord:
@@ -125,7 +136,14 @@ def inner(**settings: Any) -> FedAvg:
 
 def selecting(where: LoopGrid, selector: Selector, strategy: Strategy | None = None, **settings: Any) -> Selecting:
     """The wrapper under test; without a record, with the grid's clock."""
-    values = {"k": K, "min_nodes": len(where.nodes), "patience": 0.2, "runs": None, "validate": validate, "clock": where.clock}
+    values = {
+        "k": K,
+        "min_nodes": len(where.nodes),
+        "patience": 0.2,
+        "runs": None,
+        "validate": validate,
+        "clock": where.clock,
+    }
     return Selecting(strategy or inner(), selector, **{**values, **settings})
 
 

@@ -62,7 +62,7 @@ def test_a_strategy_on_clients_that_answer_nothing_runs_or_is_refused_before_the
     [
         ("uniform", []),
         ("powd", ["local_loss"]),
-        ("oort", ["reports=['samples', 'square_loss']"]),
+        ("oort", ["speed", "reports=['samples', 'square_loss']"]),
         ("flash", ["context"]),
         ("fedcs", ["speed"]),
         ("haccs", ["speed", "histogram", "reports=['loss']"]),
@@ -91,7 +91,9 @@ def test_instructions_must_be_followed_by_all_clients() -> None:
 
     needed = requirements(make("conformal"))
     assert "stop" in needed.instructions
-    willing = Introduction("0", 5, reports=frozenset({"q_hat", "done", "epochs"}), follows=frozenset(needed.instructions))
+    willing = Introduction(
+        "0", 5, reports=frozenset({"q_hat", "done", "epochs"}), follows=frozenset(needed.instructions)
+    )
     other = Introduction("1", 5)
     reasons = refusals("Conformal", needed, [willing, other], validates=True)
     assert any("which client '1' does not follow" in reason for reason in reasons)
@@ -100,5 +102,7 @@ def test_instructions_must_be_followed_by_all_clients() -> None:
 
 def test_a_willing_app_without_one_answer_is_refused_by_name() -> None:
     where = grid(willing_app(context=None))
-    with pytest.raises(UsageError, match=r"Flash asks clients for Context, which no client answers; give answers\(…, context=…\)"):
+    with pytest.raises(
+        UsageError, match=r"Flash asks clients for Context, which no client answers; give answers\(…, context=…\)"
+    ):
         selecting(where, make("flash")).start(where, initial(), num_rounds=1)

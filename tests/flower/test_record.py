@@ -54,7 +54,9 @@ def test_why_does_not_claim_that_a_client_was_available(tmp_path: Path) -> None:
     other = min(set(range(20)) - candidates)
     done = CliRunner().invoke(cli, ["why", str(path), "--round", "1", "--client", str(other)], prog_name="fedcohort")
     assert done.exit_code == 2
-    assert f"--client {other}: was not one of the 5 clients that were compared in round 1" in " ".join(done.output.split())
+    assert f"--client {other}: was not one of the 5 clients that were compared in round 1" in " ".join(
+        done.output.split()
+    )
 
 
 def test_report_and_compare_show_the_runs(tmp_path: Path) -> None:
@@ -118,7 +120,9 @@ def test_a_run_continues_after_the_server_died(strategy: type[FedAvg], tmp_path:
         return selecting(where, Oort(), strategy(fraction_evaluate=0.0), runs=runs)
 
     straight = grid()
-    model = wrapper(tmp_path / "straight", straight).start(straight, initial(), num_rounds=5, evaluate_fn=evaluate).arrays
+    model = (
+        wrapper(tmp_path / "straight", straight).start(straight, initial(), num_rounds=5, evaluate_fn=evaluate).arrays
+    )
 
     def dies(position: int, message: Message, reply: Message) -> Message:
         if message.metadata.message_type == "train" and message.metadata.group_id == "" and len(picks(killed)) == 4:

@@ -109,7 +109,9 @@ def test_a_reply_that_cannot_be_used_is_a_failed_client_with_its_cause(case: str
         where = grid(m=5, offline=() if broken else {2})
         if broken:
             where.tamper = tamper
-        strategy = selecting(where, Everyone(), k=5 if broken else 4, runs=tmp_path / str(broken), min_nodes=5 if broken else 4)
+        strategy = selecting(
+            where, Everyone(), k=5 if broken else 4, runs=tmp_path / str(broken), min_nodes=5 if broken else 4
+        )
         result = strategy.start(where, initial(), num_rounds=1, timeout=50)
         models.append(result.arrays["w"].numpy().tobytes())
         if broken:
@@ -157,9 +159,15 @@ def test_a_round_in_which_all_fail_leaves_the_model_as_it_was(tmp_path: Path) ->
     ("spoil", "note"),
     [
         (lambda m, r: None, "gave no LocalLoss: no answer within 0.2 s"),
-        (lambda m, r: Message(RecordDict({KEY: MetricRecord({"answer": [1.0, 2.0]})}), reply_to=m), "its answer is not 1 number"),
+        (
+            lambda m, r: Message(RecordDict({KEY: MetricRecord({"answer": [1.0, 2.0]})}), reply_to=m),
+            "its answer is not 1 number",
+        ),
         (lambda m, r: Message(RecordDict({}), reply_to=m), "its answer is not 1 number"),
-        (lambda m, r: Message(Error(2, "ValueError: no data"), reply_to=m), "its ClientApp raised an error: ValueError: no data"),
+        (
+            lambda m, r: Message(Error(2, "ValueError: no data"), reply_to=m),
+            "its ClientApp raised an error: ValueError: no data",
+        ),
     ],
 )
 def test_an_answer_that_cannot_be_used_is_no_answer(spoil: Any, note: str, tmp_path: Path) -> None:
@@ -172,7 +180,7 @@ def test_an_answer_that_cannot_be_used_is_no_answer(spoil: Any, note: str, tmp_p
     strategy.start(where, initial(), num_rounds=1)
     assert strategy.path is not None
     run = fedcohort.open_run(strategy.path)
-    assert f"client 4 gave no LocalLoss" in run.rounds["note"].iloc[0]
+    assert "client 4 gave no LocalLoss" in run.rounds["note"].iloc[0]
     assert note in run.rounds["note"].iloc[0]
     decisions = run.decisions
     scores = decisions.set_index("client")["score"]

@@ -31,7 +31,9 @@ from fedcohort.selection.uniform import Uniform
 from tests.flower.apps import K, M, bare_app, client_of, grid, initial, inner, picks, selecting, willing_app
 
 
-def played(selector: Any, strategy: Strategy | None = None, rounds: int = 4, **settings: Any) -> tuple[list[list[int]], ArrayRecord]:
+def played(
+    selector: Any, strategy: Strategy | None = None, rounds: int = 4, **settings: Any
+) -> tuple[list[list[int]], ArrayRecord]:
     where = grid(**settings)
     result = selecting(where, selector, strategy).start(where, initial(), num_rounds=rounds)
     return picks(where), result.arrays
@@ -95,7 +97,10 @@ def test_differential_privacy_can_be_outside() -> None:
     inside = selecting(where, PowerOfChoice(d=8))
     outside = DifferentialPrivacyServerSideFixedClipping(inside, 0.0, 1e-3, K)
     result = outside.start(where, initial(), num_rounds=3)
-    assert picks(where) == played(PowerOfChoice(d=8), DifferentialPrivacyServerSideFixedClipping(inner(), 0.0, 1e-3, K), 3)[0]
+    assert (
+        picks(where)
+        == played(PowerOfChoice(d=8), DifferentialPrivacyServerSideFixedClipping(inner(), 0.0, 1e-3, K), 3)[0]
+    )
     assert np.linalg.norm(result.arrays["w"].numpy()) <= 3 * 1e-3 + 1e-6
 
 
@@ -120,7 +125,10 @@ def test_a_client_drawn_twice_counts_twice() -> None:
         cohorts.append(again.select(range(6)))
         again.observe(again.outcome({}))
     expected = [
-        [float(times * (10 + client)) for client, times in zip(c.clients.tolist(), np.asarray(c.multiplicity).tolist(), strict=True)]
+        [
+            float(times * (10 + client))
+            for client, times in zip(c.clients.tolist(), np.asarray(c.multiplicity).tolist(), strict=True)
+        ]
         for c in cohorts
     ]
     assert weights == expected

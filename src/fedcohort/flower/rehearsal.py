@@ -21,7 +21,7 @@ from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Select
 
 __all__ = ["Requirements", "check", "refusals", "requirements"]
 
-ROUNDS = 60
+ROUNDS = 100
 """Largest number of rounds of a rehearsal; a run with fewer is rehearsed as long as it is."""
 DERIVED = frozenset({"update", "update_norm"})
 """Reports that the server computes from the updates."""
@@ -62,9 +62,9 @@ def requirements(selector: Selector, census: Census | None = None) -> Requiremen
     selector = copy.deepcopy(selector)
     census = _census(selector, census)
     selector.setup(census)
-    noted = _Noted()
+    noted, durations = _Noted(), np.full(census.num_clients, np.nan)
     for t in range(1, min(census.rounds or ROUNDS, ROUNDS) + 1):
-        _play(selector, census, t, noted)
+        _play(selector, census, t, durations, noted)
     return Requirements(
         frozenset(noted.questions), frozenset(noted.reports) - DERIVED, frozenset(noted.instructions), selector.needs
     )
@@ -156,8 +156,8 @@ def _census(selector: Selector, census: Census | None) -> Census:
     return census
 
 
-def _play(selector: Selector, census: Census, t: int, noted: _Noted) -> None:
-    """A round in which all clients are there and nothing fails."""
+def _play(selector: Selector, census: Census, t: int, durations: Values, noted: _Noted) -> None:
+    """A round in which all clients are there and nothing fails; ``durations`` are the known times of the clients, and are updated."""
     m = census.num_clients
     draw, times = rng(0, "rehearsal", t, 1), rng(0, "rehearsal", t, 2).uniform(1, 9, m)
 
@@ -166,7 +166,7 @@ def _play(selector: Selector, census: Census, t: int, noted: _Noted) -> None:
         return draw.uniform(0, 2, len(clients) if question.numbers == 1 else (len(clients), question.numbers))
 
     clients = np.flatnonzero(census.num_samples)
-    known = times if t > 1 else np.full(m, np.nan)
+    known = durations.copy()
     seen = Round(
         t, min(census.k, len(clients)), clients, rng(0, "select", t), 10.0 * t, known, ask, 0.8 * known, 0.2 * known
     )
@@ -190,6 +190,7 @@ def _play(selector: Selector, census: Census, t: int, noted: _Noted) -> None:
         validation_losses=draw.uniform(0, 2, 5),
     )  # fmt: skip
     selector.observe(outcome)
+    durations[cohort.clients] = times[cohort.clients]
     noted.reports |= outcome.billed
 
 
