@@ -221,14 +221,14 @@ def test_validation_is_required_by_strategies_that_learn_from_it() -> None:
 def test_the_norm_of_an_update_is_computed_or_reported() -> None:
     chooser = Chooser(Rizk(), CENSUS)
     first, second, third = chooser.select(range(M), ask=answer).clients.tolist()
-    results = {
-        first: ClientResult({"steps": 1.0}, update=[3.0, 4.0]), second: ClientResult({"update_norm": 7.0}), third: ClientResult(failure="x"),
-    }  # fmt: skip
+    results = {first: ClientResult({"steps": 1.0}, update=[3.0, 4.0]), third: ClientResult(failure="x")}
     with pytest.raises(UsageError) as error:
         chooser.outcome({second: ClientResult({"steps": 1.0})})
     assert f"client {second}" in str(error.value)
-    norms = chooser.outcome({first: results[first], third: results[third]}).billed_report("update_norm")
+    norms = chooser.outcome(results).billed_report("update_norm")
     np.testing.assert_array_equal(norms, [5.0, np.nan, np.nan])
+    norms = chooser.outcome(results | {second: ClientResult({"update_norm": 7.0})}).billed_report("update_norm")
+    np.testing.assert_array_equal(norms, [5.0, 7.0, np.nan])
 
 
 @pytest.mark.parametrize(

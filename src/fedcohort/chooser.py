@@ -107,7 +107,7 @@ class Chooser:
             model_bytes: bytes that a client receives with a question about the model, for :attr:`ledger`.
 
         Raises:
-            UsageError: the outcome of the last round was not observed, an argument cannot be used, or the strategy breaks its contract.
+            UsageError: the last round has no outcome, an argument cannot be used, or the strategy breaks its contract.
         """
         if self._waiting is not None:
             raise UsageError(f"round {self.t} has no outcome yet: call observe(outcome) before the next select(…)")
@@ -135,7 +135,7 @@ class Chooser:
         Args:
             results: the result of each selected client, by id; a client without a result counts as failed.
             duration: seconds of the round; by default, the longest time of a client.
-            accuracy: accuracy of the new model on the server's validation set, in [0, 1]; required if the strategy needs ``validation``.
+            accuracy: accuracy of the new model on the server's validation set, in [0, 1]; required by strategies that need it.
             class_accuracy: the same per class [K].
             validation_losses: cross-entropy of the new model on each validation sample.
 
@@ -294,7 +294,8 @@ class Chooser:
         if "update" in wanted:
             reports["update"] = np.array(known, np.float64).reshape(len(rows), width)
         norms = np.array([np.linalg.norm(update) if width else math.nan for update in known], np.float64)
-        reports.setdefault("update_norm", norms)
+        reported = reports.get("update_norm", norms)
+        reports["update_norm"] = np.where(np.isnan(reported), norms, reported)
         return reports
 
     def _update(self, client: int, row: ClientResult) -> Values | None:

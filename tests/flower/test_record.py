@@ -89,7 +89,7 @@ def test_times_are_those_of_the_replies_and_costs_are_billed(tmp_path: Path) -> 
     assert (loss["messages"], loss["bytes_down"], loss["bytes_up"]) == (16, 8 * 16, 8 * 4)
     training = run.ledger.query("kind == 'training'").iloc[0]
     # four floats down; four floats and the reports that were sent up
-    sent = len([name for name in ("q_hat", "done", "epochs", "training_loss", "held_out_loss")])
+    sent = len(("q_hat", "done", "epochs", "training_loss", "held_out_loss"))
     assert (training["messages"], training["bytes_down"], training["bytes_up"]) == (6, 3 * 16, 3 * (16 + 4 * sent))
     assert run.portrait.facts["samples"].tolist() == list(range(10, 30))
 
@@ -110,8 +110,8 @@ def test_the_same_settings_again_are_another_run(tmp_path: Path) -> None:
     assert fedcohort.open_run(first).digest() == fedcohort.open_run(second).digest()
 
 
-class Died(Exception):
-    pass
+class Died(Exception):  # noqa: N818
+    """The server is killed."""
 
 
 @pytest.mark.parametrize("strategy", [FedAvg, FedAdam])

@@ -1,7 +1,7 @@
 """A Flower run on the same data, seeds and times has the picks of the local run.
 
-The clients train with FedCohort's engine. With an inner strategy that merges as FedCohort's FedAvg does, everything is compared: picks,
-scores, accuracies, and the bits of the final model. With Flower's own FedAvg, which merges in float32, picks and accuracies are
+The clients train with FedCohort's engine. With an inner strategy that merges as FedCohort's FedAvg does, everything is compared:
+picks, scores, accuracies, and the bits of the final model. With Flower's own FedAvg, which merges in float32, picks and accuracies are
 compared. Simulated time is compared with the virtual time of the grid, in which a reply needs as long as the simulation says.
 """
 
@@ -96,8 +96,8 @@ def app_of(run_state: RunState) -> ClientApp:
 
     sizes = run_state.clock.num_samples
     return answers(
-        app, num_samples=lambda context: int(sizes[client_of(context)]), local_loss=answer, context=answer, speed=speed, reports=REPORTS,
-        follows=("epochs", "sampling", "stop", "share", "unsent"),
+        app, num_samples=lambda context: int(sizes[client_of(context)]), local_loss=answer, context=answer, speed=speed,
+        reports=REPORTS, follows=("epochs", "sampling", "stop", "share", "unsent"),
     )  # fmt: skip
 
 

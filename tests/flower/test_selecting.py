@@ -136,7 +136,7 @@ def test_a_client_drawn_twice_counts_twice() -> None:
 
 
 def test_weights_of_the_strategy_reach_the_inner_strategy_and_are_refused_without_any() -> None:
-    with pytest.raises(UsageError, match="algorithm.weights = 'cohort': Uniform gives no weights"):
+    with pytest.raises(UsageError, match=r"algorithm\.weights = 'cohort': Uniform gives no weights"):
         Selecting(inner(), Uniform(), K, weights="cohort")
     with pytest.raises(UsageError, match=r"weights = 'heavy': valid are n_selected, uniform, cohort and unbiased"):
         Selecting(inner(), Uniform(), K, weights="heavy")  # type: ignore[arg-type]

@@ -51,7 +51,8 @@ class FlowerClients:
             if time.monotonic() >= deadline:
                 why = f" ({'; '.join(self.notes[:3])})" if self.notes else ""
                 raise UsageError(
-                    f"min_nodes = {at_least}: only {self.roster.connected} clients introduced themselves within {self.patience:g} s{why}"
+                    f"min_nodes = {at_least}: only {self.roster.connected} clients introduced themselves within "
+                    f"{self.patience:g} s{why}"
                 )
             time.sleep(min(PAUSE, self.patience))
 

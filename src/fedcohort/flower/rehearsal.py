@@ -1,7 +1,7 @@
 """What a strategy needs of clients and of the server, found by playing it.
 
-A strategy declares what it needs of data (``needs``), but not what it asks and which reports it reads. Both are found by a rehearsal: a
-copy of the strategy plays rounds with made-up answers, and everything that it asks, reads and tells clients to do is noted.
+A strategy declares what it needs of data (``needs``), but not what it asks and which reports it reads. Both are found by a rehearsal:
+a copy of the strategy plays rounds with made-up answers, and everything that it asks, reads and tells clients to do is noted.
 """
 
 import copy

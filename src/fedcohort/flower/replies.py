@@ -103,7 +103,7 @@ def _arrays(reply: Message, shapes: Mapping[str, tuple[tuple[int, ...], str]]) -
     record = records[0]
     if differing := sorted(set(record) ^ set(shapes)):
         raise MalformedReply(f"its arrays are not those of the model: {', '.join(map(repr, differing[:5]))}")
-    for name, (shape, kind) in shapes.items():
+    for name, (shape, _) in shapes.items():
         if tuple(record[name].shape) != tuple(shape):
             raise MalformedReply(f"array {name!r} has the shape {list(record[name].shape)} instead of {list(shape)}")
     try:

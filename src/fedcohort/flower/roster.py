@@ -21,10 +21,15 @@ from fedcohort.flower.wire import Introduction, MalformedReply, hello_message, i
 __all__ = ["Roster", "failure_of"]
 
 _CAUSES = {
-    1: "its ClientApp cannot be loaded", 2: "its ClientApp raised an error", 3: "the message was not available any more",
-    4: "its reply was not available any more", 5: "its node is unreachable", 6: "one of its mods refused", 7: "its app bundle is invalid",
+    1: "its ClientApp cannot be loaded",
+    2: "its ClientApp raised an error",
+    3: "the message was not available any more",
+    4: "its reply was not available any more",
+    5: "its node is unreachable",
+    6: "one of its mods refused",
+    7: "its app bundle is invalid",
     8: "its ClientApp crashed",
-}  # fmt: skip
+}
 """What the codes of Flower's errors mean."""
 
 
@@ -123,7 +128,8 @@ class Roster:
         self.names, connected = list(names), sorted(self._node_of, key=_order)
         if not set(self.names) & set(connected):
             raise UsageError(
-                f"the run to be resumed has the clients {self.names[:5]}, but {connected[:5]} are connected; use another name or folder"
+                f"the run to be resumed has the clients {self.names[:5]}, but {connected[:5]} are connected; use another name or "
+                "folder"
             )
         self._node_of = {name: node for name, node in self._node_of.items() if name in self.names}
         self.known = dict(known)

@@ -171,7 +171,7 @@ class SelectedRound:
         )
 
     def _duration(self, row: Checked, seconds: Mapping[str, float]) -> float:
-        """Seconds from the message to the reply; without a measurement, by the clocks in the messages, within what the server waited."""
+        """Seconds from the message to the reply; if they were not measured, by the times in the messages, at most what the server waited."""
         assert row.message is not None
         sent, reply = self._messages[row.client].metadata, row.message.metadata
         measured = seconds.get(reply.reply_to_message_id)

@@ -1,6 +1,6 @@
 """A Flower strategy that selects its clients with a strategy of FedCohort.
 
-In every round, the selection strategy chooses among the connected clients, asking them questions if it does. The wrapped Flower strategy
+In every round, the selection strategy chooses among the connected clients, and can ask them questions. The wrapped Flower strategy
 then sees a Grid on which only the chosen nodes are connected: it writes the training messages, and it merges the replies.
 """
 
@@ -55,8 +55,8 @@ class Selecting(Strategy):
             default k, or the inner strategy's ``min_available_nodes`` if it is larger.
         patience: seconds to wait for nodes and for answers to questions.
         weights: how the replies are weighted: ``n_selected`` (as they say, times the multiplicity of a client that was drawn more than
-            once), ``uniform``, ``cohort`` (the selection strategy's weights) or ``unbiased`` (over the inclusion probability). Flower's
-            strategies divide by the sum of the weights.
+            once), ``uniform``, ``cohort`` (the selection strategy's weights) or ``unbiased`` (over the inclusion probability).
+            Flower's strategies divide by the sum of the weights.
         validate: for strategies that learn from a validation set: gets the new arrays and returns the accuracy, or a mapping with
             ``accuracy``, and if they are needed ``loss``, ``class_accuracy`` [K] and ``validation_losses`` [n].
         trainable: names of the trainable arrays, for norms of updates; by default all floating-point arrays.
