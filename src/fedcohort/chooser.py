@@ -285,18 +285,20 @@ class Chooser:
         for name in sorted({name for row in rows if row.trained for name in row.reports}):
             sent = [float(row.reports.get(name, math.nan)) if row.trained else math.nan for row in rows]
             reports[name] = np.array(sent, np.float64)
-        wanted = self.selector.needs & {"update", "update_norm"}
-        if not wanted:
-            return reports
+        if self.selector.needs & {"update", "update_norm"}:
+            self._add_updates(reports, cohort, rows)
+        return reports
+
+    def _add_updates(self, reports: dict[str, Values], cohort: Cohort, rows: list[ClientResult]) -> None:
+        """Add the updates and their norms to the reports; a norm that a client reported stays."""
         updates = [self._update(client, row) for client, row in zip(cohort.clients.tolist(), rows, strict=True)]
         width = max((len(update) for update in updates if update is not None), default=0)
         known = [np.full(width, np.nan) if update is None else update for update in updates]
-        if "update" in wanted:
+        if "update" in self.selector.needs:
             reports["update"] = np.array(known, np.float64).reshape(len(rows), width)
         norms = np.array([np.linalg.norm(update) if width else math.nan for update in known], np.float64)
         reported = reports.get("update_norm", norms)
         reports["update_norm"] = np.where(np.isnan(reported), norms, reported)
-        return reports
 
     def _update(self, client: int, row: ClientResult) -> Values | None:
         """The update of a client as a vector; None if it did not train, or only its norm is needed and was reported."""

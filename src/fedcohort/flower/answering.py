@@ -1,6 +1,5 @@
 """What a client is willing to answer: FedCohort's questions, added to a Flower ClientApp."""
 
-import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,7 +72,7 @@ def answers(
         follows: instructions of a strategy that its training carries out, any of ``epochs``, ``share``, ``unsent``, ``sampling`` and
             ``stop``. They are in the ConfigRecord ``fedcohort`` of the training message, as JSON.
         **questions: a function for each kind of question, by keyword: ``local_loss``, ``local_accuracy``, ``speed``, ``context``,
-            ``gradient_norm``, ``update_norm``, ``loss_change``. It gets an :class:`Asked` and returns one number, or as many as the
+            ``gradient_norm``, ``update_norm``. It gets an :class:`Asked` and returns one number, or as many as the
             question has.
 
     Returns:
@@ -82,48 +81,62 @@ def answers(
     Raises:
         UsageError: an unknown question or instruction, or something that is not a function.
     """
-    kinds = {keyword_of(kind): kind for kind in QUESTIONS}
-    for keyword, function in questions.items():
-        if keyword not in kinds:
-            raise UsageError(f"answers(…, {keyword}=…): there is no such question; {nearest(keyword, kinds)}")
-        if not callable(function):
-            raise UsageError(f"answers(…, {keyword}={function!r}): must be a function of an Asked that returns numbers")
-    functions = {kinds[keyword]: function for keyword, function in questions.items()}
-    follows = frozenset(follows)
-    if unknown := sorted(follows - set(INSTRUCTIONS)):
+    sent, followed = frozenset(reports), frozenset(follows)
+    if unknown := sorted(followed - set(INSTRUCTIONS)):
         raise UsageError(f"answers(…, follows={unknown}): unknown; valid are {', '.join(INSTRUCTIONS)}")
-    fixed = {"answers": frozenset(functions), "reports": frozenset(reports), "follows": follows}
+    functions = _functions(questions)
 
     @app.query(ACTION)
     def fedcohort(message: Message, context: Context) -> Message:
         """Introduce this client, or answer a question."""
         said = message.content[KEY]
         assert isinstance(said, Mapping)
-        if not said["question"]:
-            counts = _of(histogram, context)
-            return introduction_reply(
-                Introduction(
-                    _name(name, context),
-                    int(_of(num_samples, context)),
-                    () if counts is None else tuple(int(number) for number in counts),
-                    **fixed,
-                ),
-                message,
-            )
-        described = json.loads(str(said["question"]))
-        function = functions.get(described["kind"])
-        if function is None:
-            return refusal_reply(f"this client does not answer {described['kind']}", message)
-        arrays = next(iter(message.content.array_records.values()), ArrayRecord())
-        found = function(Asked(Question.from_json(described), arrays, context, int(said["round"])))
-        return numbers_reply(np.atleast_1d(np.asarray(found, np.float64)).tolist(), message)
+        if said["question"]:
+            return _answer(functions, message, context, json.loads(str(said["question"])), int(said["round"]))
+        counts = _of(histogram, context)
+        introduction = Introduction(
+            _name(name, context),
+            int(_of(num_samples, context)),
+            () if counts is None else tuple(int(number) for number in counts),
+            frozenset(functions),
+            sent,
+            followed,
+        )
+        return introduction_reply(introduction, message)
 
     return app
 
 
+def _functions(questions: Mapping[str, Answer]) -> dict[str, Answer]:
+    """The functions by kind of question.
+
+    Raises:
+        UsageError: an unknown question, or something that is not a function.
+    """
+    kinds = {keyword_of(kind): kind for kind in QUESTIONS if kind != "LossChange"}
+    for keyword, function in questions.items():
+        if keyword not in kinds:
+            raise UsageError(f"answers(…, {keyword}=…): there is no such question; {nearest(keyword, kinds)}")
+        if not callable(function):
+            raise UsageError(f"answers(…, {keyword}={function!r}): must be a function of an Asked that returns numbers")
+    return {kinds[keyword]: function for keyword, function in questions.items()}
+
+
+def _answer(
+    functions: Mapping[str, Answer], message: Message, context: Context, described: dict[str, Any], t: int
+) -> Message:
+    """The answer to a question, or a refusal."""
+    function = functions.get(described["kind"])
+    if function is None:
+        return refusal_reply(f"this client does not answer {described['kind']}", message)
+    arrays = next(iter(message.content.array_records.values()), ArrayRecord())
+    found = function(Asked(Question.from_json(described), arrays, context, t))
+    return numbers_reply(np.atleast_1d(np.asarray(found, np.float64)).tolist(), message)
+
+
 def _of(given: Any, context: Context) -> Any:
     """A value, or what the function returns for this node."""
-    return given(context) if inspect.isroutine(given) or callable(given) else given
+    return given(context) if callable(given) else given
 
 
 def _name(given: str | OfContext | None, context: Context) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
 from fedcohort.core.arrays import Indices, Values
@@ -102,17 +102,24 @@ class FlowerClients:
             values = np.full((len(clients), question.numbers), np.nan)
             for position, (client, message_id) in enumerate(zip(clients.tolist(), done.ids, strict=True)):
                 try:
-                    reply = replies.get(message_id)
-                    if reply is None:
-                        raise MalformedReply(f"no answer within {self.patience:g} s")
-                    if reply.has_error():
-                        raise MalformedReply(failure_of(reply))
-                    values[position] = numbers_of(reply, question)
+                    values[position] = self._answer_in(replies.get(message_id), question)
                 except MalformedReply as reason:
                     self.notes.append(f"client {client} gave no {question.kind}: {reason}")
             return values[:, 0] if question.numbers == 1 else values
 
         return ask
+
+    def _answer_in(self, reply: Message | None, question: Question) -> Values:
+        """The numbers in a reply.
+
+        Raises:
+            MalformedReply: there is no reply, or none that can be used.
+        """
+        if reply is None:
+            raise MalformedReply(f"no answer within {self.patience:g} s")
+        if reply.has_error():
+            raise MalformedReply(failure_of(reply))
+        return numbers_of(reply, question)
 
     def take_notes(self) -> str:
         """The notes so far, in one line; clears them."""

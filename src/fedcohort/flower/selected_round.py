@@ -171,7 +171,7 @@ class SelectedRound:
         )
 
     def _duration(self, row: Checked, seconds: Mapping[str, float]) -> float:
-        """Seconds from the message to the reply; if they were not measured, by the times in the messages, at most what the server waited."""
+        """Seconds from the message to the reply, as measured; otherwise by the times in the messages, at most what was waited."""
         assert row.message is not None
         sent, reply = self._messages[row.client].metadata, row.message.metadata
         measured = seconds.get(reply.reply_to_message_id)

@@ -4,7 +4,6 @@ In every round, the selection strategy chooses among the connected clients, and 
 then sees a Grid on which only the chosen nodes are connected: it writes the training messages, and it merges the replies.
 """
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -313,9 +312,7 @@ def _state(arrays: ArrayRecord) -> dict[str, Any]:
 
 def _shifted(result: Result, played: int) -> Result:
     """The result of a run that was resumed, with the numbers of its rounds."""
-    if played:
-        for field in dataclasses.fields(result):
-            value = getattr(result, field.name)
-            if isinstance(value, dict) and not isinstance(value, ArrayRecord):
-                setattr(result, field.name, {t + played if t else 0: metrics for t, metrics in value.items()})
+    for name in ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"):
+        metrics: dict[int, MetricRecord] = getattr(result, name)
+        setattr(result, name, {t + played if t else 0: found for t, found in metrics.items()})
     return result
