@@ -92,7 +92,7 @@ def answers(
         said = message.content[KEY]
         assert isinstance(said, Mapping)
         if said["question"]:
-            return _answer(functions, message, context, json.loads(str(said["question"])), int(said["round"]))
+            return _answer(functions, message, context, json.loads(str(said["question"])), int(str(said["round"])))
         counts = _of(histogram, context)
         introduction = Introduction(
             _name(name, context),

@@ -141,7 +141,7 @@ def numbers_of(message: Message, question: Question) -> Values:
     """
     record = message.content.get(KEY)
     if isinstance(record, ConfigRecord) and "refused" in record:
-        raise MalformedReply(f"refused: {record['refused']}")
+        raise MalformedReply(f"refused: {str(record['refused'])[:300]}")
     numbers = record.get("answer") if isinstance(record, MetricRecord) else None
     if not isinstance(numbers, list) or len(numbers) != question.numbers:
         raise MalformedReply(f"its answer is not {question.numbers} number{'s' * (question.numbers > 1)}")
