@@ -5,10 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("flwr", reason="Flower is not installed")
-
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, Strategy

@@ -62,7 +62,12 @@ def test_names(given: Any, config: dict[str, Any], name: str) -> None:
 
 def test_a_question_reaches_the_function_with_its_settings() -> None:
     seen: list[Asked] = []
-    app = answers(ClientApp(), num_samples=1, context=lambda question: seen.append(question) or [1, float("inf")])
+
+    def context(question: Asked) -> list[float]:
+        seen.append(question)
+        return [1.0, float("inf")]
+
+    app = answers(ClientApp(), num_samples=1, context=context)
     question = ContextQuestion(loss="robust", beta=3.0)
     found = numbers_of(asked(app, ask_message(7, question, 5, initial())), question)
     np.testing.assert_array_equal(found, [1.0, np.nan])

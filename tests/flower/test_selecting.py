@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
@@ -21,6 +21,7 @@ from flwr.serverapp.strategy import (
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.flower import Selecting, answers
+from fedcohort.flower.exchange import exchange
 from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.md import MD
 from fedcohort.selection.oort import Oort
@@ -115,7 +116,7 @@ def test_a_client_drawn_twice_counts_twice() -> None:
         weights.append([next(iter(reply.content.metric_records.values()))["num-examples"] for reply in replies])
         return merge(t, replies)
 
-    strategy.strategy.aggregate_train = noting  # type: ignore[method-assign]
+    strategy.strategy.aggregate_train = noting  # type: ignore[method-assign, assignment]
     cohorts = []
     strategy.start(where, initial(), num_rounds=12)
     chooser = strategy.chooser
@@ -221,6 +222,49 @@ def test_clients_that_are_away_are_not_selected() -> None:
     assert min(picks(where)[1]) >= 10
 
 
+def test_a_round_waits_for_a_client_and_is_empty_after_the_patience(tmp_path: Path) -> None:
+    where = grid()
+    looks = 0
+
+    def leave(t: int, arrays: ArrayRecord) -> MetricRecord | None:
+        where.offline = set(range(M)) if t in (1, 2) else set()
+        return None
+
+    connected = where.get_node_ids
+
+    def look() -> Any:
+        nonlocal looks
+        if len(where.offline) == M and strategy.chooser is not None and strategy.chooser.t == 2:
+            looks += 1
+            if looks == 3:
+                where.offline = {0}  # all but one come back while round 3 waits
+        return connected()
+
+    where.get_node_ids = look  # type: ignore[method-assign]
+    strategy = selecting(where, Uniform(), patience=0.1, runs=tmp_path)
+    strategy.start(where, initial(), num_rounds=3, evaluate_fn=leave)
+    assert strategy.path is not None
+    rounds = fedcohort.open_run(strategy.path).rounds
+    assert rounds["available"].tolist() == [M, 0, M - 1]
+    assert rounds["note"].iloc[1].startswith("empty round: no client available")
+
+
+def test_messages_that_a_grid_cannot_send_have_no_reply() -> None:
+    where = grid(m=3)
+    push = where.push_messages
+
+    def refuse_one(messages: Any) -> Any:
+        first, *others = messages
+        return [None, *push(others)] if len(others) == 2 else [] if not others else push(messages)
+
+    where.push_messages = refuse_one  # type: ignore[method-assign]
+    three = [Message(RecordDict({}), node, "train") for node in where.nodes]
+    done = exchange(where, iter(three), 10.0, where.clock)
+    assert done.ids[0] == ""
+    assert len(done.first()) == 2
+    assert exchange(where, three[:1], 10.0, where.clock).ids == [""]
+
+
 def test_import_fedcohort_does_not_import_flower(tmp_path: Path) -> None:
     import subprocess
     import sys
@@ -236,7 +280,12 @@ def test_import_fedcohort_does_not_import_flower(tmp_path: Path) -> None:
 def test_messages_hold_no_pickle() -> None:
     where = grid()
     seen: list[Message] = []
-    where.tamper = lambda _p, _m, reply: seen.append(reply) or reply
+
+    def noting(position: int, message: Message, reply: Message) -> Message:
+        seen.append(reply)
+        return reply
+
+    where.tamper = noting
     selecting(where, PowerOfChoice(d=8)).start(where, initial(), num_rounds=1)
     records = [r for message in [*where.messages, *seen] for r in message.content.values()]
     arrays = [a for r in records if isinstance(r, ArrayRecord) for a in r.values()]

@@ -21,7 +21,7 @@ class Exchange:
     """The replies to messages.
 
     Attributes:
-        ids: id of each message, in the order of the messages.
+        ids: id of each message, in the order of the messages; empty if it could not be sent.
         replies: all replies, in the order in which they arrived.
         seconds: time from sending to the first reply, by the id of the message.
     """
@@ -42,8 +42,9 @@ def exchange(
     grid: Grid, messages: Iterable[Message], timeout: float | None, clock: Callable[[], float] = time.monotonic
 ) -> Exchange:
     """Push messages, and pull until each has a reply or ``timeout`` seconds have passed (None: no limit)."""
-    begin, pause = clock(), SHORTEST
-    done = Exchange([str(message_id) for message_id in grid.push_messages(messages)])
+    begin, pause, messages = clock(), SHORTEST, list(messages)
+    pushed = [message_id or "" for message_id in grid.push_messages(messages)]  # None: it could not be sent
+    done = Exchange(pushed if len(pushed) == len(messages) else [""] * len(messages))
     missing = {message_id for message_id in done.ids if message_id}
     while missing:
         for reply in grid.pull_messages(missing):

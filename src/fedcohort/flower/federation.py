@@ -57,9 +57,14 @@ class FlowerClients:
             time.sleep(min(PAUSE, self.patience))
 
     def present(self, grid: Grid) -> Indices:
-        """Numbers of the clients that are connected now."""
-        self.notes += self.roster.meet(grid, self.patience)
-        return self.roster.present()
+        """Numbers of the clients that are connected; waits while there are none, at most for the patience."""
+        deadline = time.monotonic() + self.patience
+        while True:
+            self.notes += self.roster.meet(grid, self.patience)
+            present = self.roster.present()
+            if len(present) or time.monotonic() >= deadline:
+                return present
+            time.sleep(min(PAUSE, self.patience / 10))
 
     def census(
         self, k: int, *, needs_histogram: bool, num_parameters: int, rounds: int, epochs: int, batch_size: int

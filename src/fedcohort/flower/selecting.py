@@ -239,7 +239,7 @@ class Selecting(Strategy):
 
     def _begin(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
         """Meet the clients, check that the strategy can run with them, and open the record; returns the arrays to begin with."""
-        saved = None
+        saved, self._played = None, 0
         if self.runs is not None:
             inner = " + ".join(type(part).__name__ for part in chain(self.strategy))
             self._record = RunRecord(
