@@ -254,7 +254,7 @@ def test_messages_that_a_grid_cannot_send_have_no_reply() -> None:
     push = where.push_messages
 
     def refuse_one(messages: Any) -> Any:
-        first, *others = messages
+        _, *others = messages
         return [None, *push(others)] if len(others) == 2 else [] if not others else push(messages)
 
     where.push_messages = refuse_one  # type: ignore[method-assign]

@@ -139,8 +139,10 @@ class LoopGrid(Grid):
 
 def _identify() -> None:
     """Let messages be made in this process: Flower's processes are told their run and node when they start."""
-    from flwr.supercore.task_identity import TaskIdentity
-
+    try:
+        from flwr.supercore.task_identity import TaskIdentity
+    except ImportError:  # earlier versions of Flower need no identity
+        return
     for name in ("task_id", "run_id", "node_id"):
         try:
             getattr(TaskIdentity, name)
