@@ -33,7 +33,7 @@ PERMITTED: dict[str, set[str]] = {
     },
     "report": {"core", "measures", "federation", "experiment", "record", "runs", "study"},
     "testing": {"core", "algorithms", "models", "federation", "selection", "training", "engines"},
-    "api": {"algorithms", "models", "federation", "selection", "experiment", "record", "runs", "study", "report"},
+    "api": {"core", "algorithms", "models", "federation", "selection", "experiment", "record", "runs", "study", "report"},
     "cli": {"core", "federation", "experiment", "record", "runs", "study", "report"},
     "__init__": {"core", "federation", "experiment", "api"},
     "__main__": {"cli"},

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort import record
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.federation.datasets import Dataset
 from fedcohort.runs.given_objects import Given, PublicSamples
@@ -133,7 +134,7 @@ def run(
         UsageError: a setting, the data or the run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
-    experiment = experiment or Experiment()
+    experiment = _checked(experiment)
     given = Given(data, model, selector, algorithm, data_dir, public)
     return _run(experiment, experiment.seed if seed is None else seed, given, runs, progress, trust)
 
@@ -162,9 +163,26 @@ def run_seeds(
         UsageError: a setting, the data or a run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
-    experiment = experiment or Experiment()
+    experiment = _checked(experiment)
     given = Given(data, model, selector, algorithm, data_dir, public)
     return [_run(experiment, seed, given, runs, progress, trust) for seed in experiment.all_seeds]
+
+
+def _checked(experiment: object) -> Experiment:
+    """The experiment, or the quickstart for None.
+
+    Raises:
+        UsageError: it is another object, such as the path of a file.
+    """
+    if experiment is None:
+        return Experiment()
+    if isinstance(experiment, Experiment):
+        return experiment
+    if isinstance(experiment, str | Path):
+        hint = "read a file with fedcohort.load_experiment(path)"
+    else:
+        hint = "create one with fedcohort.Experiment(rounds=…, …)"
+    raise UsageError(f"experiment = {shown(experiment)}: should be a fedcohort.Experiment; {hint}")
 
 
 def _run(
@@ -210,6 +228,7 @@ def compare(
         UsageError: a setting, the data or a run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
+    experiment = _checked(experiment)
     given = Given(data=data, model=model, data_dir=data_dir, public=public)
     compared = comparing.compare(
         experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs, trust=trust

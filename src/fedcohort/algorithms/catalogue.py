@@ -28,6 +28,7 @@ ALGORITHMS = Table(
 LOSSES = Table(
     kind="loss",
     group="fedcohort.losses",
+    base="fedcohort.algorithms.losses:Loss",
     builtin={
         "ce": "fedcohort.algorithms.losses:CrossEntropy",
         "robust": "fedcohort.algorithms.losses:Robust",

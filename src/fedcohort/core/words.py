@@ -35,8 +35,8 @@ large tables contain only numbers, and the browser formats them in tooltips."""
 
 
 def as_json(value: object) -> str:
-    """One JSON document; NaN and ±∞ become null, paths become strings."""
-    return json.dumps(_json(value), indent=2, ensure_ascii=False, allow_nan=False)
+    """One JSON document in ASCII, so that it is valid in every encoding; NaN and ±∞ become null, paths become strings."""
+    return json.dumps(_json(value), indent=2, ensure_ascii=True, allow_nan=False)
 
 
 def percent(fraction: float, digits: int = 1) -> str:

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.plugins import is_file_name
+from fedcohort.core.paths import is_folder, resolved
 from fedcohort.experiment.experiment import Experiment
-from fedcohort.experiment.nested_values import anchored, merge, parse_overrides, strings
+from fedcohort.experiment.nested_values import merge, parse_overrides
+from fedcohort.experiment.plain_values import MAX_CHARACTERS, check_values, parsed
+from fedcohort.experiment.plugin_files import anchored, named_files
 
 __all__ = ["in_run_directory", "load"]
 
@@ -29,13 +31,10 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
     """
     file = Path(path)
     try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"{file}: no such experiment file; give the path of a .toml file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: cannot be read: {error}") from None
+        values = parsed(_text(file), str(file))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from None
+    check_values(values, str(file))
     from fedcohort.federation.load_dataset import NAMES
 
     if not recorded:
@@ -45,7 +44,7 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
     for row in [values, *(row for row in _list(values.get("variants")) if isinstance(row, Mapping))]:
         _anchor(row, ("systems", "availability"), "file", file.parent)
         for section in ("data", "public"):
-            _anchor(row, (section,), "name", file.parent, only=lambda path: path.is_dir() and path.name not in NAMES)
+            _anchor(row, (section,), "name", file.parent, only=lambda path: path.name not in NAMES and is_folder(path))
     values = merge(values, parse_overrides(overrides), where="")
     return Experiment.recorded(values) if recorded else Experiment(**values)
 
@@ -65,12 +64,28 @@ def _ask_for_consent(file: Path, values: Mapping[str, Any]) -> None:
     Raises:
         UsageError: there are such files.
     """
-    own = sorted({name.rpartition(":")[0] for name in strings(values) if is_file_name(name)})
+    own = named_files(values)
     if own:
         raise UsageError(
             f"{file}: names plug-in files of a run directory, which would be run: {', '.join(own)}; if you have read and trust them, "
             "add --trust-plugins (in Python: trust=True)"
         )
+
+
+def _text(file: Path) -> str:
+    """The text of an experiment file."""
+    if is_folder(file):
+        raise UsageError(f"{file}: is a folder; give the path of an experiment file (.toml)")
+    try:
+        with file.open(encoding="utf-8-sig") as opened:
+            return opened.read(MAX_CHARACTERS + 1)
+    except FileNotFoundError:
+        raise UsageError(f"{file}: no such experiment file; give the path of a .toml file") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}: cannot be read: is not UTF-8 text: {error}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{file}: cannot be read: {reason}") from None
 
 
 def _anchor(
@@ -89,9 +104,9 @@ def _anchor(
     for part in section:
         inner = inner.get(part) if isinstance(inner, Mapping) else None
     if isinstance(inner, dict) and isinstance(inner.get(key), str) and inner[key]:
-        path = folder / Path(inner[key]).expanduser()
+        path = resolved(inner[key], folder)
         if only(path):
-            inner[key] = str(path.resolve())
+            inner[key] = str(path)
 
 
 def _list(value: Any) -> list[Any]:

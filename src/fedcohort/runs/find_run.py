@@ -17,6 +17,10 @@ def on_device(cell: Cell) -> Cell:
     """The cell; if its device is "auto", with the device that this machine has."""
     if cell.experiment.engine.device != "auto":
         return cell
+    if cell.experiment.engine.name == "ray":
+        raise UsageError(
+            "engine.device = 'auto': not with engine.name = 'ray', whose hosts may differ; use 'cpu' or 'cuda'"
+        )
     from fedcohort.engines.device import pick_device
 
     return replace(cell, experiment=cell.experiment.with_engine(device=pick_device("auto")))

@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
+from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell
 from fedcohort.runs.find_run import find_run
 from fedcohort.runs.given_objects import Given
@@ -33,6 +34,8 @@ def run_cells(
     missing = [cell for cell, run in records if run is None or not run.finished]
     if not missing:
         return
+    if any(cell.experiment.engine.name == "ray" for cell in missing):
+        raise UsageError(f"jobs = {jobs}: a cluster plays one run after another, each on all hosts; use jobs = 1")
     jobs = min(jobs, len(missing))
     threads = max(1, len(os.sched_getaffinity(0)) // jobs)
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:

@@ -17,6 +17,7 @@ from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.plug_in_facts import plug_in_facts
 from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, writing
 from fedcohort.record.plug_ins import FACTS, FILES
+from fedcohort.runs.errors_in_own_code import ProgressError, naming_own_code, passed_on
 from fedcohort.runs.find_run import check_same_data, check_same_files, find_run, on_device, run_path, with_plan
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import fingerprint_of, prepare
@@ -49,9 +50,20 @@ def run_cell(
         trust: resume a run directory even if its copies of plug-in files are not the files of the experiment.
 
     Raises:
-        UsageError: something in the description, the data or the run directory cannot be used.
+        UsageError: something in the description, the data or the run directory cannot be used, or a function of the user raised an
+            error, which is the cause.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
+    try:
+        with naming_own_code():
+            return _run_cell(cell, given, runs, progress, trust)
+    except ProgressError as stopped:
+        error = stopped.error
+    raise error
+
+
+def _run_cell(cell: Cell, given: Given, runs: str | Path, progress: Progress | None, trust: bool) -> Run:
+    """See :func:`run_cell`."""
     cell = on_device(cell)
     record = find_run(cell, given, runs)
     if record is not None:
@@ -210,7 +222,7 @@ class _Rounds:
         self.writer.record(played.row, played.saved)
         self._recording += time.perf_counter() - begin
         if self.progress is not None:
-            self.progress(self.cell, played.row)
+            passed_on(self.progress, self.cell, played.row)
 
     def _play_round(self, t: int, stop: threading.Event) -> bool:
         """Play round ``t`` and submit it; settle the round before.
@@ -223,7 +235,8 @@ class _Rounds:
         experiment, run_state = self.cell.experiment, self.run_state
         last = t == experiment.rounds
         try:
-            row = play_round(run_state, t, test=False, clients=self._question(t))
+            with naming_own_code(f"round {t}"):
+                row = play_round(run_state, t, test=False, clients=self._question(t))
         except Exception:
             self.settle(wait=True)
             raise
