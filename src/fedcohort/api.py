@@ -70,6 +70,7 @@ class Comparison(comparison.Comparison):
     Attributes:
         name: name of the experiment.
         rows: one row for each strategy, in the order of the experiment; differences are those from the first row.
+        note: a sentence about runs that are compared before they are finished; empty for finished runs.
     """
 
     rows: tuple[Row, ...]

@@ -142,8 +142,12 @@ def test_every_chart_is_valid_and_has_its_data(runs: Path) -> None:
 def test_headlines_do_not_claim_more_than_the_seeds_tell(whole: Page, runs: Path) -> None:
     assert re.search(r"The difference is clear|The difference is not clear", whole.prose)
     first = [run.path for run in find_runs([runs]) if run.meta["seed"] == "0"]
-    assert "not known whether the difference is due to chance. Run more seeds" in made(*first).prose
-    assert "one seed" in made(*first).prose
+    prose = made(*first).prose
+    assert (
+        "They share only one seed: it is not known whether the difference is due to chance. Run 3 seeds or more."
+        in prose
+    )
+    assert "too few seeds" in prose
 
 
 # --- whatever state the runs are in ------------------------------------------------------------------------------------------------

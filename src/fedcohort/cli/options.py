@@ -15,17 +15,20 @@ __all__ = [
     "client_option",
     "columns_option",
     "conformal_option",
+    "csv_option",
     "data_dir_option",
     "experiment_of",
     "folder_option",
     "format_option",
     "jobs_option",
     "json_option",
+    "latex_option",
     "live_option",
     "name_option",
     "only_option",
     "over_option",
     "page_option",
+    "partial_option",
     "played_with_option",
     "port_option",
     "precision_option",
@@ -193,6 +196,26 @@ track_option: Option = click.option(
 
 json_option: Option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."
+)
+
+latex_option: Option = click.option(
+    "--latex",
+    metavar="FILE.tex",
+    expose_value=False,
+    callback=_remember,
+    help="Also write the table in LaTeX, for a paper that uses booktabs.",
+)
+
+csv_option: Option = click.option(
+    "--csv",
+    metavar="FILE.csv",
+    expose_value=False,
+    callback=_remember,
+    help="Also write all columns as CSV, with all digits.",
+)
+
+partial_option: Option = click.option(
+    "--partial", is_flag=True, help="Compare unfinished RUNs up to the last round that all have played."
 )
 
 page_option: Option = click.option(

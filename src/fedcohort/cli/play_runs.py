@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedcohort.cli.options import (
+    csv_option,
     data_dir_option,
     experiment_of,
     jobs_option,
     json_option,
+    latex_option,
     live_option,
     over_option,
+    partial_option,
     quiet_option,
     row_of,
     runs_option,
@@ -106,16 +109,9 @@ def _note(before: "Run | None") -> str:
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE | RUN…")
 @with_options(
-    set_option,
-    runs_option,
-    data_dir_option,
-    trust_option,
-    jobs_option,
-    live_option,
-    track_option,
-    quiet_option,
-    json_option,
-)
+    set_option, runs_option, data_dir_option, trust_option, jobs_option, partial_option, live_option, track_option, quiet_option,
+    latex_option, csv_option, json_option,
+)  # fmt: skip
 def compare(
     paths: tuple[str, ...],
     settings: tuple[str, ...],
@@ -123,18 +119,23 @@ def compare(
     data_dir: str | None,
     trust: bool,
     jobs: int,
+    partial: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
     """Compare the rows of an experiment; run those that are missing.
 
     FILE is an experiment in TOML: its base and its variants are the rows. Instead, you can give the directories of finished RUNs,
-    which are not changed.
+    which are not changed; with --partial, they need not be finished.
     """
     from pathlib import Path
 
     folders = [path for path in paths if Path(path).is_dir()]
     if not folders and len(paths) == 1:
+        if partial:
+            raise UsageError(
+                "--partial: missing rounds of an experiment are run; leave it out, or give run directories"
+            )
         _compare(experiment_of(paths[0], settings, trust), runs, data_dir, trust, jobs, quiet, as_json)
         return
     if len(folders) < len(paths):
@@ -146,7 +147,7 @@ def compare(
         )
     from fedcohort.study.compare_existing_runs import read
 
-    _print_comparison(read(folders), as_json)
+    _print_comparison(read(folders, partial=partial), as_json)
 
 
 @click.command()
@@ -161,6 +162,8 @@ def compare(
     live_option,
     track_option,
     quiet_option,
+    latex_option,
+    csv_option,
     json_option,
 )
 def sweep(
@@ -223,9 +226,17 @@ def _compare(
 
 
 def _print_comparison(compared: "Comparison", as_json: bool) -> None:
-    """Print a comparison as a table, or as JSON."""
+    """Print a comparison as a table, or as JSON, and write the files that --latex and --csv name."""
     from fedcohort.core import words
     from fedcohort.report import terminal
+
+    options = click.get_current_context().meta
+    for file, write in (
+        (options.get("fedcohort.latex"), compared.to_latex),
+        (options.get("fedcohort.csv"), compared.to_csv),
+    ):
+        if file is not None:
+            write(file)
 
     if as_json:
         click.echo(words.as_json(compared.to_json()))

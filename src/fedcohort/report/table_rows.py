@@ -123,7 +123,8 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "label": strategy["label"],
                 "name": own["label"],
                 "strategy": strategy,
-                "verdict": _verdict(own["difference_low"], own["difference_high"]) if i else "reference",
+                "verdict": own["verdict"],
+                "p_holm": Cell(words.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),
                 "status": _unpublished(compared.rows[i].experiment, meta),
                 "difference": Cell(words.signed(own["difference"]) if i else "–", own["difference"]),
                 "interval": words.interval(own["difference_low"], own["difference_high"]),
@@ -132,15 +133,6 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _verdict(low: float, high: float) -> str:
-    """What the interval of a difference says about a row, compared with the first."""
-    if not math.isfinite(low):
-        return "unknown"
-    if low > 0:
-        return "better"
-    return "worse" if high < 0 else "open"
 
 
 def _unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:
