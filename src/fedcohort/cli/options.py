@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from fedcohort.core.errors import UsageError
+
 __all__ = [
     "client_option",
     "columns_option",
