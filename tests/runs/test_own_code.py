@@ -18,7 +18,6 @@ from fedcohort.algorithms import parameters
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.engines.base import ClientError
 from fedcohort.models import Model
-from fedcohort.runs.errors_in_own_code import naming_own_code
 from fedcohort.selection import Cohort, Outcome, Round, Selector
 from fedcohort.selection.ucb import UCB
 from tests.cli.test_cli import call, refused
@@ -244,11 +243,12 @@ def test_an_error_in_a_progress_function_reaches_the_caller_unchanged(tmp_path: 
     assert error.value.__context__ is None
 
 
-def test_errors_of_fedcohort_itself_pass_unchanged() -> None:
+def test_errors_of_fedcohort_itself_pass_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedcohort.core.words import percent
 
-    with pytest.raises(TypeError, match="must be real number"), naming_own_code("round 1"):
-        percent("a word")  # type: ignore[arg-type]
+    monkeypatch.setattr("fedcohort.rounds.play_round", partial(percent, "a word"))
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        fedcohort.run(small(rounds=1), selector=First(), runs=tmp_path)
 
 
 # --- files of users ------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from fedcohort.cli.options import (
     variant_option,
     with_options,
 )
+from fedcohort.cli.output import echo
 from fedcohort.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def describe_data(
     label, experiment = row_of(experiment_of(file, settings, trust), variant)
     dataset, survey = look(experiment, Given(data_dir=data_dir))
     if as_json:
-        click.echo(words.as_json(_partition_json(experiment, dataset, survey, terminal.quantiles(survey))))
+        echo(words.as_json(_partition_json(experiment, dataset, survey, terminal.quantiles(survey))))
     else:
         screen = terminal.screen()
         screen.print(terminal.partition(experiment, dataset, survey, screen.width))
@@ -87,7 +88,7 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
         where = f"mirror, {local[0]}" if local else "not in a mirror"
         known.append({"name": name, "from": f"Hugging Face Hub, {sources[-1]}", "here": where})
     if as_json:
-        click.echo(words.as_json(known))
+        echo(words.as_json(known))
     else:
         terminal.screen().print(terminal.known_data(known))
 

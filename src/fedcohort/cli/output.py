@@ -7,7 +7,9 @@ import sys
 from typing import NoReturn
 from unicodedata import east_asian_width
 
-__all__ = ["CLOSED_PIPE", "FULL", "drop_output", "end_at_closed_pipe", "show_all_characters"]
+import click
+
+__all__ = ["CLOSED_PIPE", "FULL", "drop_output", "echo", "end_at_closed_pipe", "show_all_characters"]
 
 CLOSED_PIPE = 141
 """Exit code if the program that reads the output ends first, as of programs that are ended by the signal SIGPIPE: 128 + 13."""
@@ -37,6 +39,11 @@ def _substitute(error: UnicodeError) -> tuple[str, int]:
     characters = error.object[error.start : error.end]
     wide = {character: "??" for character in characters if east_asian_width(character) in "WF"}
     return "".join((_SUBSTITUTES | wide).get(character, "?") for character in characters), error.end
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a line, in the encoding of the stream; click would write UTF-8 into a stream that is ASCII."""
+    click.echo(text, file=sys.stderr if err else sys.stdout)
 
 
 def end_at_closed_pipe() -> NoReturn:

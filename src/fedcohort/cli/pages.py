@@ -31,6 +31,7 @@ from fedcohort.cli.options import (
     until_closed_option,
     with_options,
 )
+from fedcohort.cli.output import echo
 from fedcohort.core.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def figures(
         if name not in keys:
             raise UsageError(f"--only {name!r}: these runs have no such figure; {nearest(name, keys)}")
     for file in export([figure for figure in charts if not only or figure.key in only], Path(out), format_, look):
-        click.echo(str(file))
+        echo(str(file))
 
 
 def _figures(paths: Sequence[str], runs: str, settings: Sequence[str], look: "Look") -> "list[Figure]":
@@ -119,7 +120,7 @@ def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> N
     from fedcohort.report.live import serve
 
     server = serve(runs, port, name)
-    click.echo(server.address)
+    echo(server.address)
     sys.stdout.flush()
 
     def until_input_ends() -> None:
@@ -173,10 +174,10 @@ def profile(
 
     measured = measure(
         experiment_of(file, settings, trust), sizes=sizes or SIZES, rounds=rounds, seconds=seconds, precision=precision,
-        data_dir=data_dir, progress=lambda size: click.echo(f"batch size {size} …", err=True),
+        data_dir=data_dir, progress=lambda size: echo(f"batch size {size} …", err=True),
     )  # fmt: skip
     if as_json:
-        click.echo(words.as_json(measured.to_json()))
+        echo(words.as_json(measured.to_json()))
     else:
         screen = terminal.screen()
         screen.print(terminal.profile(measured, screen.width))

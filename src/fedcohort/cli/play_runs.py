@@ -24,6 +24,7 @@ from fedcohort.cli.options import (
     variant_option,
     with_options,
 )
+from fedcohort.cli.output import echo
 from fedcohort.cli.watch_runs import watching
 from fedcohort.core.errors import UsageError
 
@@ -70,12 +71,12 @@ def run(
     results, notes = _played(cells, runs, data_dir, trust, quiet)
     if as_json:
         rows = [result.to_json() | {"note": note} for result, note in zip(results, notes, strict=True)]
-        click.echo(words.as_json({"name": experiment.name, "label": label, "runs": rows}))
+        echo(words.as_json({"name": experiment.name, "label": label, "runs": rows}))
         return
     screen = terminal.screen()
     screen.print(terminal.results(label, results, screen.width))
     for result, note in zip(results, notes, strict=True):
-        click.echo(f"seed {result.seed}: {result.path}" + (f"  ({note})" if note else ""))
+        echo(f"seed {result.seed}: {result.path}" + (f"  ({note})" if note else ""))
 
 
 def _played(
@@ -238,8 +239,8 @@ def _print_comparison(compared: "Comparison", as_json: bool) -> None:
             write(file)
 
     if as_json:
-        click.echo(words.as_json(compared.to_json()))
+        echo(words.as_json(compared.to_json()))
     else:
         screen = terminal.screen()
         screen.print(terminal.comparison(compared, screen.width))
-        click.echo(compared.place)
+        echo(compared.place)

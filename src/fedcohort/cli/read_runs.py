@@ -12,6 +12,7 @@ from fedcohort.cli.options import (
     trust_option,
     with_options,
 )
+from fedcohort.cli.output import echo
 
 __all__ = ["measure", "why"]
 
@@ -51,7 +52,7 @@ def measure(
         rows = [{"path": Path(path), **each.to_json()} for path, each in zip(paths, summaries, strict=True)]
         for row, sets_of_run in zip(rows, sets, strict=False):
             row["conformal"] = sets_of_run.to_json()
-        click.echo(words.as_json(rows))
+        echo(words.as_json(rows))
     else:
         screen = terminal.screen()
         names = [f"{run.meta['label']}, seed {run.meta['seed']}" for run in runs]
@@ -74,7 +75,7 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
 
     explanation = explain(open_run(path), round_, client)
     if as_json:
-        click.echo(words.as_json(explanation.to_json()))
+        echo(words.as_json(explanation.to_json()))
     else:
         screen = terminal.screen()
         screen.print(terminal.explanation(explanation, screen.width))
