@@ -8,6 +8,7 @@ import copy
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -85,6 +86,19 @@ class Experiment(Section):
             _check_sweep(key, choices)
         if self.variants or self.sweep:
             self.rows()  # report a row that is not valid before the first run
+
+    def __repr__(self) -> str:
+        """The choices that tables name; :meth:`to_toml` has all settings."""
+        federation, points = self.federation, math.prod(len(choices) for choices in self.sweep.values())
+        rows = (1 + len(self.variants)) * points
+        return (
+            f"<Experiment {self.name}: {self.data.name}, {federation.clients} clients by {federation.partition.name}, "
+            f"{self.selection.k} by {short_name(self.selection.name)}, {short_name(self.algorithm.name)}, "
+            f"{self.rounds} {'round' if self.rounds == 1 else 'rounds'}, "
+            f"{rows} {'row' if rows == 1 else 'rows'}, {self.seeds} {'seed' if self.seeds == 1 else 'seeds'}>"
+        )
+
+    __str__ = __repr__
 
     def _cap_k(self, given: object) -> None:
         """Select all clients if there are fewer than the default k; a larger k that was ``given`` is an error."""

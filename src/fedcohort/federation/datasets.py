@@ -34,6 +34,13 @@ class Dataset:
     writers: NDArray[np.int64] | None = None
     """[N], 0..W-1: the writer of each training sample, for partitions with one client per writer; None if unknown."""
 
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.train_features.shape[1:])) or "1"
+        return (
+            f"<Dataset {self.name}: {self.num_train:,} training and {len(self.test_labels):,} test samples of shape {shape}, "
+            f"{self.num_classes} classes>"
+        )
+
     @property
     def num_classes(self) -> int:
         return len(self.classes)
