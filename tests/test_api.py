@@ -75,7 +75,7 @@ def test_a_strategy_plays_the_base_and_rows_that_set_none(tmp_path: Path) -> Non
     ]
     for row, lowest in zip(compared.rows, (True, False, True), strict=True):
         assert (row.runs[0].clients["client"].tolist() == [0, 1, 2]) == lowest
-    assert "Lowest" in repr(compared)
+    assert "Lowest" in str(compared)
 
 
 def test_a_swept_base_row_is_named_by_the_class(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Comparison(comparison.Comparison):
 
     rows: tuple[Row, ...]
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         from fedcohort.report import terminal
 
         return f"{terminal.as_text(terminal.comparison(self, 100), 100)}\n{self.place}"

@@ -76,7 +76,7 @@ def test_the_default_target_is_reached_by_every_row_on_average(compared: fedcoho
     assert compared.target.accuracy == round(compared.target.accuracy, 2)
     assert compared.target.chosen == "taken from these results, a level that every row reaches on average"
     assert f"Target accuracy {100 * compared.target.accuracy:g}%: taken from these results" in " ".join(
-        repr(compared).split()
+        str(compared).split()
     )
     assert (compared.table["reached"] > 0).all()
     assert compared.table["rounds_to_target"].between(1, 4).all()
@@ -115,8 +115,8 @@ def test_only_what_is_missing_is_run(folder: Path, compared: fedcohort.Compariso
 def test_one_seed_has_no_interval(folder: Path, compared: fedcohort.Comparison) -> None:
     one = fedcohort.compare(small(rounds=4, seeds=1, variants=ROWS), runs=folder, progress=refuse)
     assert one.table[["accuracy_sd", "difference_low", "difference_high"]].isna().all(axis=None)
-    assert "[–]" in repr(one)
-    assert "±" not in repr(one)
+    assert "[–]" in str(one)
+    assert "±" not in str(one)
 
 
 def test_rounds_have_one_line_each(compared: fedcohort.Comparison) -> None:
@@ -300,7 +300,7 @@ def test_labels_are_not_markup(compared: fedcohort.Comparison) -> None:
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     console.print(compared)
     assert "everybody [all]" in console.export_text()
-    assert "everybody [all]" in repr(compared)
+    assert "everybody [all]" in str(compared)
 
 
 def refuse(cell: Any, row: Any) -> None:
@@ -309,5 +309,5 @@ def refuse(cell: Any, row: Any) -> None:
 
 def test_chance_is_told_once_for_rows_that_have_it_in_common(tmp_path: Path) -> None:
     variants = [{"label": "everybody", "selection": "all"}, {"label": "b", "selection": "round_robin"}]
-    text = repr(fedcohort.compare(small(rounds=1, variants=variants), runs=tmp_path))
+    text = str(fedcohort.compare(small(rounds=1, variants=variants), runs=tmp_path))
     assert "uniform chance gives 0.250 ('everybody' 1.000) on average." in " ".join(text.split())

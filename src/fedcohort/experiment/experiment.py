@@ -109,6 +109,19 @@ class Experiment(Section):
                 f"{MAX_RUNS:,} are possible"
             )
 
+    def __repr__(self) -> str:
+        """The choices that tables name; :meth:`to_toml` has all settings."""
+        federation, points = self.federation, math.prod(len(choices) for choices in self.sweep.values())
+        rows = (1 + len(self.variants)) * points
+        return (
+            f"<Experiment {self.name}: {self.data.name}, {federation.clients} clients by {federation.partition.name}, "
+            f"{self.selection.k} by {short_name(self.selection.name)}, {short_name(self.algorithm.name)}, "
+            f"{self.rounds} {'round' if self.rounds == 1 else 'rounds'}, "
+            f"{rows} {'row' if rows == 1 else 'rows'}, {self.seeds} {'seed' if self.seeds == 1 else 'seeds'}>"
+        )
+
+    __str__ = __repr__
+
     def _cap_k(self, given: object) -> None:
         """Select all clients if there are fewer than the default k; a larger k that was ``given`` is an error."""
         k, m = self.selection.k, self.federation.clients

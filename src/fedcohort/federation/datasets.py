@@ -70,6 +70,13 @@ class Dataset:
             ("test", self.test_features, self.test_labels),
         ]
 
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.train_features.shape[1:])) or "1"
+        return (
+            f"<Dataset {self.name}: {self.num_train:,} training and {len(self.test_labels):,} test samples of shape {shape}, "
+            f"{self.num_classes} classes>"
+        )
+
     @property
     def num_classes(self) -> int:
         return len(self.classes)

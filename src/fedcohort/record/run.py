@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedcohort.core import words
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.core.states import CorruptState, load_state
@@ -48,6 +49,18 @@ class Run:
                 f"{self.path}: written in format {meta.get('format')}, but this version of FedCohort reads format {FORMAT}; "
                 "use the version that wrote it, or another --runs directory"
             )
+
+    def __repr__(self) -> str:
+        """The directory, the row, and how far the run is; only the directory if the record cannot be read."""
+        try:
+            meta, last, planned = self._meta(), self.last_round, self.described.rounds
+            accuracy = self.query(
+                "SELECT test_accuracy FROM rounds WHERE test_accuracy IS NOT NULL ORDER BY round DESC LIMIT 1"
+            )
+        except (UsageError, OSError):
+            return f"<Run {self.path}>"
+        reached = f", test accuracy {words.share(accuracy[0][0], 1)}" if accuracy else ""
+        return f"<Run {self.path}: {meta['label']}, seed {meta['seed']}, {last} of {planned} rounds{reached}>"
 
     def _instead(self) -> str:
         """What to give in place of a path that is not a run directory."""

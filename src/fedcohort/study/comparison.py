@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcohort import measures
+from fedcohort.core import words
 from fedcohort.core.plugins import short_name
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
@@ -54,6 +55,14 @@ class Comparison:
     name: str
     rows: tuple[Row, ...]
     note: str = ""
+
+    def __repr__(self) -> str:
+        """The rows and their mean accuracies, at most five of them."""
+        accuracies = (float(np.mean([run.accuracy for run in self.results[row.label]])) for row in self.rows[:5])
+        rows = [f"{row.label} {words.share(accuracy, 1)}" for row, accuracy in zip(self.rows, accuracies, strict=False)]
+        more = [f"{len(self.rows) - 5} more"] if len(self.rows) > 5 else []
+        seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        return f"<Comparison {self.name}, {seeds}: {', '.join([*rows, *more])}>"
 
     @cached_property
     def results(self) -> dict[str, list[Result]]:
