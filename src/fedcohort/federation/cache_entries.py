@@ -22,7 +22,7 @@ from fedcohort.federation.array_checks import brief
 from fedcohort.federation.datasets import Dataset, fingerprint_of_content
 
 __all__ = [
-    "META", "SPLITS", "ArrayOnDisk", "DamagedEntryError", "Meta", "has_hashes", "map_array", "read_entry", "read_meta", "save",
+    "ARRAYS", "META", "SPLITS", "ArrayOnDisk", "DamagedEntryError", "Meta", "has_hashes", "map_array", "read_entry", "read_meta", "save",
     "write_meta",
 ]  # fmt: skip
 
