@@ -13,6 +13,7 @@ from fedcohort.cli.options import (
     page_option,
     row_of,
     set_option,
+    trust_option,
     variant_option,
     with_options,
 )
@@ -34,13 +35,14 @@ def data() -> None:
 
 @data.command("describe")
 @click.argument("file", required=False)
-@with_options(page_option, variant_option, set_option, data_dir_option, json_option)
+@with_options(page_option, variant_option, set_option, data_dir_option, trust_option, json_option)
 def describe_data(
     file: str | None,
     output: str | None,
     variant: str | None,
     settings: tuple[str, ...],
     data_dir: str | None,
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Show the clients of an experiment before any training.
@@ -52,7 +54,7 @@ def describe_data(
     from fedcohort.runs.given_objects import Given
     from fedcohort.runs.prepare_run import look
 
-    label, experiment = row_of(experiment_of(file, settings), variant)
+    label, experiment = row_of(experiment_of(file, settings, trust), variant)
     dataset, survey = look(experiment, Given(data_dir=data_dir))
     if as_json:
         click.echo(words.as_json(_partition_json(experiment, dataset, survey, terminal.quantiles(survey))))
