@@ -22,8 +22,8 @@ from fedcohort.federation.array_checks import brief
 from fedcohort.federation.datasets import Dataset, fingerprint_of_content
 
 __all__ = [
-    "META", "SPLITS", "ArrayOnDisk", "DamagedEntryError", "Meta", "has_hashes", "map_array", "read_entry", "read_meta", "save",
-    "write_meta",
+    "ARRAYS", "META", "SPLITS", "ArrayOnDisk", "DamagedEntryError", "Meta", "has_hashes", "map_array", "read_entry", "read_meta",
+    "save", "write_meta",
 ]  # fmt: skip
 
 SPLITS = ("train", "test")

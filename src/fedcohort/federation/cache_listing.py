@@ -1,7 +1,7 @@
 """What lies in the cache of decoded data sets: list, check and remove its entries."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,7 +39,7 @@ class CachedData:
     @property
     def name(self) -> str:
         """Name of the entry: the name of the data set with a hash or the version of its source."""
-        return self.entry.name
+        return brief(self.entry.name, 255)
 
 
 def cached_data() -> list[CachedData]:
@@ -83,26 +83,23 @@ def check(cached: CachedData) -> CachedData:
     return replace(cached, damage=damage)
 
 
-def entries_named(names: Iterable[str], entries: list[CachedData]) -> list[CachedData]:
+def entries_named(names: Sequence[str], entries: list[CachedData]) -> list[CachedData]:
     """The entries with these names, and all entries of the data sets with these names.
 
     Raises:
         UsageError: nothing in the cache has such a name.
     """
-    chosen = set()
-    for name in names:
-        found = {entry.name for entry in entries if name in (entry.name, entry.data) or _stem(entry.name) == name}
-        if not found:
-            known = {name for entry in entries for name in (entry.name, entry.data) if name}
-            hint = brief(nearest(name[:60], known), 160) if known else "the cache is empty"
-            raise UsageError(f"--clear '{brief(name)}': not in the cache; {hint}")
-        chosen |= found
-    return [entry for entry in entries if entry.name in chosen]
+    missing = [name for name in names if not any(_is_called(entry, name) for entry in entries)]
+    if missing:
+        known = {brief(known) for entry in entries for known in (entry.name, entry.data) if known}
+        hint = brief(nearest(missing[0][:60], known), 160) if known else "the cache is empty"
+        raise UsageError(f"--clear '{brief(missing[0])}': not in the cache; {hint}")
+    return [entry for entry in entries if any(_is_called(entry, name) for name in names)]
 
 
-def _stem(name: str) -> str:
-    """The part of an entry's name that comes from its source."""
-    return name.rpartition("-")[0]
+def _is_called(entry: CachedData, name: str) -> bool:
+    """Whether a name is that of an entry, of its data set, or of the folder that it came from."""
+    return name in (entry.name, entry.data, entry.name.rpartition("-")[0])
 
 
 def entries_older(days: float, entries: list[CachedData]) -> list[CachedData]:

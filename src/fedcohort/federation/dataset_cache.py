@@ -25,6 +25,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import DamagedEntryError, has_hashes, read_entry, read_meta, write_meta
 from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.folder_checks import files_in
 
 __all__ = [
     "absolute", "cache_folder", "clear_left_overs", "entry_of_scikit_learn", "entry_of_source", "is_folder", "load_or_decode",
@@ -69,10 +70,13 @@ def entry_of_source(source: Path | str, image_column: str | None, label_column: 
 
     A folder has a new entry after any of its files was added, removed or changed. A Hub id always has the same entry, so that it
     works offline.
+
+    Raises:
+        UsageError: the cache folder cannot be created, or a file of the source cannot be read.
     """
     root = cache_folder("datasets")
-    files = sorted(f for f in source.rglob("*") if f.is_file()) if isinstance(source, Path) else []
-    states = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    files = files_in(source, f"data set = '{brief(source)}'") if isinstance(source, Path) else []
+    states = [(str(file), state.st_size, state.st_mtime_ns) for file, state in files]
     key = json.dumps([CACHE_FORMAT, str(source), image_column, label_column, states])
     stem = re.sub(r"[^\w.-]", "_", Path(source).name)[:40]
     return root / f"{stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"

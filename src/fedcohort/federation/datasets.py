@@ -20,11 +20,13 @@ from fedcohort.federation.array_checks import (
     check_writers,
 )
 
-__all__ = ["Dataset", "fingerprint_of_content", "from_arrays", "held_out", "part"]
+__all__ = ["MAX_NAME", "Dataset", "fingerprint_of_content", "from_arrays", "held_out", "part"]
 
 
 FEATURE_TYPES = ("uint8", "float32", "float64")
 """The types that features can have."""
+MAX_NAME = 1000
+"""Maximum number of characters of a data set's name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +130,7 @@ def from_arrays(
     writers = None if writers is None else check_writers(writers, where)
     arrays = (train_features, train_labels, test_features, test_labels)
     fingerprint = fingerprint_of_content(classes, *arrays, writers)
-    return Dataset(brief(name, 200), *arrays, classes, fingerprint, writers)
+    return Dataset(brief(name, MAX_NAME), *arrays, classes, fingerprint, writers)
 
 
 def fingerprint_of_content(classes: Sequence[str], *arrays: NDArray[Any] | None) -> str:

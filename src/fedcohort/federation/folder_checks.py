@@ -4,16 +4,19 @@ A folder is data, whatever its source: nothing in it is run, nothing outside it 
 room than there is.
 """
 
+import errno
+import os
 import shutil
+import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NoReturn
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief, has_control_characters
 
-__all__ = ["broken_parquet", "check_folder", "check_room", "described"]
+__all__ = ["broken_parquet", "check_folder", "check_room", "described", "files_in"]
 
 MAX_SAMPLES = 100_000_000
 """Maximum number of rows of a Parquet file; far more than any image data set has."""
@@ -32,7 +35,7 @@ def check_folder(folder: Path, where: str) -> None:
         UsageError: the folder is empty, has a loading script, a truncated Parquet file, an archive that is too large, or a description
             that names files outside the folder.
     """
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    files = [file for file, _ in files_in(folder, where)]
     if not files:
         raise UsageError(
             f"{where}: cannot be read: the folder has no files; it needs images in <class>/, or Parquet files"
@@ -53,6 +56,39 @@ def check_folder(folder: Path, where: str) -> None:
             problem = _problem_of_card(file)
         if problem:
             raise UsageError(f"{where}: file '{brief(file.relative_to(folder))}' {problem}")
+
+
+def files_in(folder: Path, where: str) -> list[tuple[Path, os.stat_result]]:
+    """All regular files of a folder, sorted, with their states; links to files count as files.
+
+    Raises:
+        UsageError: a folder or file inside cannot be read, or is a link to a folder; it would be missing in the data without a word.
+    """
+
+    def refuse(error: OSError) -> NoReturn:
+        inner = brief(Path(error.filename or folder).relative_to(folder))
+        raise UsageError(
+            f"{where}: '{inner}' cannot be read ({error.strerror}); give yourself the permission, or remove it"
+        )
+
+    files = []
+    for root, folders, names in os.walk(folder, onerror=refuse):
+        for linked in (Path(root, name) for name in folders if Path(root, name).is_symlink()):
+            problem = "is a link to a folder, which is not followed; copy the folder, or remove the link"
+            raise UsageError(f"{where}: '{brief(linked.relative_to(folder))}' {problem}")
+        files += [(Path(root, name), state) for name in names if (state := _state(Path(root, name), refuse))]
+    return sorted(files, key=lambda found: found[0])
+
+
+def _state(file: Path, refuse: Callable[[OSError], NoReturn]) -> os.stat_result | None:
+    """The state of a regular file; None for links to nowhere, pipes and the like."""
+    try:
+        state = file.stat()
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return None
+        refuse(error)
+    return state if stat.S_ISREG(state.st_mode) else None
 
 
 def described(error: BaseException, most: int = 110) -> str:

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief, check_classes, check_labels, check_writers
 from fedcohort.federation.cache_entries import SPLITS, save
-from fedcohort.federation.datasets import from_arrays, held_out
+from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out
 from fedcohort.federation.folder_checks import broken_parquet, check_folder, check_room, described
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def decode(splits: Any, out: Path, name: str, image_column: str | None, label_co
     """
     where = brief(name)
     with _one_line(where):
-        _decode(splits, out, where, image_column, label_column)
+        decoded = _decode(splits, out, where, image_column, label_column)
+        save(replace(decoded, name=brief(name, MAX_NAME)), out)
 
 
 @contextmanager
@@ -122,8 +124,8 @@ def _one_line(where: str) -> Iterator[None]:
         raise UsageError(f"{where}: cannot be used ({described(error)})") from error
 
 
-def _decode(splits: Any, out: Path, name: str, image_column: str | None, label_column: str | None) -> None:
-    """See :func:`decode`."""
+def _decode(splits: Any, out: Path, name: str, image_column: str | None, label_column: str | None) -> Dataset:
+    """The data set; its features are maps of files in ``out``. See :func:`decode`."""
     from datasets import ClassLabel, Image
 
     if "train" not in splits:
@@ -148,10 +150,9 @@ def _decode(splits: Any, out: Path, name: str, image_column: str | None, label_c
         _decode_images(rows, out / f"{split}_features.npy", first, f"{name}: {split}")
         for split, rows in zip(SPLITS, cells, strict=True)
     ]
-    checked = from_arrays(
+    return from_arrays(
         (features[0], train_labels), (features[1], test_labels), classes=classes, name=name, writers=writers
     )
-    save(checked, out)
 
 
 def _column(features: Any, column_type: type, parameter: str, requested: str | None, where: str) -> str:
@@ -189,7 +190,7 @@ def _decode_images(cells: Any, file: Path, first: "Picture", where: str) -> NDAr
     return pixels
 
 
-def _reserve(file: Path, shape: tuple[int, ...], where: str) -> NDArray[np.uint8]:
+def _reserve(file: Path, shape: tuple[int, ...], where: str) -> "np.memmap[Any, np.dtype[np.uint8]]":
     """A new mapped array; its room on the disk is taken at once, because a full disk would end the process later."""
     check_room(file.parent, int(np.prod(shape, dtype=object)), where)
     pixels = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)

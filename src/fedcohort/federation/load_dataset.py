@@ -21,7 +21,7 @@ from fedcohort.federation.dataset_cache import (
     is_folder,
     load_or_decode,
 )
-from fedcohort.federation.datasets import Dataset, from_arrays, held_out
+from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out
 from fedcohort.federation.images import decode, read
 
 __all__ = ["EMBEDDED", "NAMES", "SOURCES", "load"]
@@ -79,7 +79,7 @@ def load(
     def decode_source(scratch: Path, out: Path) -> None:
         decode(read(source, name, scratch), out, name, image_column, label_column)
 
-    return load_or_decode(entry_of_source(source, image_column, label_column), brief(name, 200), decode_source)
+    return load_or_decode(entry_of_source(source, image_column, label_column), brief(name, MAX_NAME), decode_source)
 
 
 def _load_embedded(name: str) -> Dataset:

@@ -266,19 +266,23 @@ def cache_table(entries: "Sequence[CachedData]", removed: "Sequence[CachedData]"
         total = size(sum(entry.num_bytes for entry in removed))
         parts.append(Text(f"Removed {_number_of_entries(removed)}, {total}: {', '.join(e.name for e in removed)}"))
     if entries:
-        columns = [
-            Column("entry", [Text(entry.name, style="bold") for entry in entries], left=True),
-            Column("data set", [entry.data or "–" for entry in entries], left=True, widest=40),
-            Column("size", [size(entry.num_bytes) for entry in entries]),
-            Column("age", [_age(entry.days) for entry in entries]),
-        ]
-        if any(entry.damage is not None for entry in entries):
-            states = [f"damaged: {entry.damage}" if entry.damage else "as written" for entry in entries]
-            columns.append(Column("content", states, left=True, widest=40))
-        parts.append(plain_table(columns))
+        parts.append(_entries(entries))
     total = size(sum(entry.num_bytes for entry in entries))
     parts.append(Text(f"{_number_of_entries(entries)}, {total}" if entries else "The cache has no entries."))
     return Group(*parts)
+
+
+def _entries(entries: "Sequence[CachedData]") -> Table:
+    columns = [
+        Column("entry", [Text(entry.name, style="bold") for entry in entries], left=True),
+        Column("data set", [entry.data or "–" for entry in entries], left=True, widest=40),
+        Column("size", [size(entry.num_bytes) for entry in entries]),
+        Column("age", [_age(entry.days) for entry in entries]),
+    ]
+    if any(entry.damage is not None for entry in entries):
+        states = [f"damaged: {entry.damage}" if entry.damage else "as written" for entry in entries]
+        columns.append(Column("content", states, left=True, widest=40))
+    return plain_table(columns)
 
 
 def _number_of_entries(entries: "Sequence[CachedData]") -> str:
