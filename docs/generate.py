@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from fedcohort.algorithms import ALGORITHMS, LOSSES, Algorithm, Problem, WeightMode
+from fedcohort.algorithms import ALGORITHMS, LOSSES, Algorithm, Members, Problem, Update, WeightMode
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import Parameter, describe
 from fedcohort.core.plugins import Card, Table
@@ -306,7 +306,8 @@ def refused() -> str:
         taken = [mode for mode in get_args(WeightMode) if _takes(algorithm, mode)]
         if len(taken) < len(get_args(WeightMode)):
             lines.append(
-                f"| `{algorithm}` with other weights than {', '.join(f'`{mode}`' for mode in taken)} | any | weights must sum to 1 |"
+                f"| `{algorithm}` with other weights than {', '.join(f'`{mode}`' for mode in taken)} | any "
+                f"| {'weights must sum to 1' if len(taken) > 1 else 'counts every client once'} |"
             )
     return "\n".join(lines)
 
@@ -374,6 +375,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "weights": lambda: table(describe(Algorithm), "parameter"),
     "seen": lambda: "\n\n".join(attributes(cls) for cls in (Census, Round, Outcome)),
     "returned": lambda: "\n\n".join(attributes(cls) for cls in (Cohort, Why)),
+    "update": lambda: "\n\n".join(attributes(cls) for cls in (Update, Members)),
+    "problem": lambda: attributes(Problem),
     "progress": lambda: attributes(Progress),
     "stopping rules": lambda: plugs(RULES, "####"),
     "card": lambda: attributes(Card),

@@ -35,7 +35,7 @@ PERMITTED: dict[str, set[str]] = {
     "testing": {"core", "algorithms", "models", "federation", "selection", "training", "engines"},
     "chooser": {"core", "rounds", "selection"},
     "flower": {"core", "algorithms", "selection", "experiment", "record", "rounds", "runs", "chooser"},
-    "api": {"algorithms", "models", "federation", "selection", "experiment", "record", "runs", "study", "report"},
+    "api": {"core", "algorithms", "models", "federation", "selection", "experiment", "record", "runs", "study", "report"},
     "cli": {"core", "federation", "experiment", "record", "runs", "study", "report"},
     "__init__": {"core", "federation", "experiment", "chooser", "api"},
     "__main__": {"cli"},
