@@ -82,8 +82,8 @@ class _View(Grid):
         return self.grid.get_node_ids()
 
     def get_nodes(self) -> Iterable[Any]:
-        """See :class:`flwr.serverapp.Grid`."""
-        return self.grid.get_nodes()
+        """See :class:`flwr.serverapp.Grid`; nothing with earlier versions of Flower, which have no such method."""
+        return self.grid.get_nodes() if hasattr(self.grid, "get_nodes") else ()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """See :class:`flwr.serverapp.Grid`."""
@@ -142,4 +142,4 @@ class ChosenGrid(_View):
     def get_nodes(self) -> Iterable[Any]:
         """The chosen nodes, with what Flower knows about them."""
         chosen = set(self._nodes)
-        return [node for node in self.grid.get_nodes() if node.node_id in chosen]
+        return [node for node in super().get_nodes() if node.node_id in chosen]
