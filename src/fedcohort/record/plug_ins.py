@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcohort.core.plugins import is_file_name
-from fedcohort.experiment.nested_values import strings
+from fedcohort.experiment.plugin_files import named_files
 from fedcohort.record.database import damaged
 
 __all__ = ["FACTS", "FILES", "copied_files", "recorded_plug_ins"]
@@ -62,10 +61,9 @@ def copied_files(meta: Mapping[str, str], database: Path) -> dict[str, str]:
 def _in_names(description: str, database: Path) -> dict[str, str]:
     """The copies that a description names, each with the digits of the hash in its name."""
     try:
-        values = tomllib.loads(description)
+        names = named_files(tomllib.loads(description))
     except (tomllib.TOMLDecodeError, RecursionError):
         raise damaged(database, "its description is not TOML") from None
-    names = [name.rpartition(":")[0] for name in strings(values) if is_file_name(name)]
     return {found[0]: found[1] for found in map(_NAME_WITH_HASH.fullmatch, names) if found}
 
 
