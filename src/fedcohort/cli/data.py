@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedcohort.cli.chosen_experiment import experiment_of, row_of
 from fedcohort.cli.options import (
     data_dir_option,
-    experiment_of,
     json_option,
     page_option,
-    row_of,
     set_option,
     trust_option,
     variant_option,

@@ -1,15 +1,12 @@
 """Options of commands, and what their values stand for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from fedcohort.core.errors import UsageError, nearest
-
-if TYPE_CHECKING:
-    from fedcohort.experiment import Experiment
+from fedcohort.core.errors import UsageError
 
 __all__ = [
     "client_option",
@@ -17,7 +14,6 @@ __all__ = [
     "conformal_option",
     "csv_option",
     "data_dir_option",
-    "experiment_of",
     "folder_option",
     "format_option",
     "jobs_option",
@@ -36,7 +32,6 @@ __all__ = [
     "report_option",
     "round_option",
     "rounds_option",
-    "row_of",
     "runs_option",
     "seconds_option",
     "seed_option",
@@ -334,27 +329,3 @@ precision_option: Option = click.option(
     metavar="P",
     help="Half the width of the 95% interval at which measuring ends, as a share of the mean.",
 )
-
-
-def experiment_of(file: str | None, settings: Sequence[str], trust: bool) -> "Experiment":
-    """The experiment of a file, or the quickstart, with settings from ``--set``.
-
-    ``trust`` permits the file to be the description in a run directory that names plug-in files.
-    """
-    from fedcohort.experiment import Experiment, load, parse_overrides
-
-    if file is not None:
-        return load(file, settings, trust=trust)
-    return Experiment().with_overrides(parse_overrides(settings))
-
-
-def row_of(experiment: "Experiment", variant: str | None) -> "tuple[str, Experiment]":
-    """The label and the experiment of the base, or of the row called ``variant``, with all seeds."""
-    from fedcohort.experiment import Experiment
-
-    plain = Experiment(**(experiment.to_dict() | {"sweep": {}}))
-    rows = dict(experiment.rows()) | dict(plain.rows())
-    label = plain.label if variant is None else variant
-    if label not in rows:
-        raise UsageError(f"--variant {label!r}: the experiment has no such row; {nearest(label, rows)}")
-    return label, rows[label]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedcohort.cli.chosen_experiment import experiment_of
 from fedcohort.cli.options import (
     columns_option,
     data_dir_option,
-    experiment_of,
     folder_option,
     format_option,
     json_option,

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedcohort.cli.chosen_experiment import experiment_of, row_of
 from fedcohort.cli.options import (
     csv_option,
     data_dir_option,
-    experiment_of,
     jobs_option,
     json_option,
     latex_option,
@@ -16,7 +16,6 @@ from fedcohort.cli.options import (
     over_option,
     partial_option,
     quiet_option,
-    row_of,
     runs_option,
     seed_option,
     set_option,

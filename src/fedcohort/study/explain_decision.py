@@ -77,13 +77,14 @@ class Explanation:
         round, rounds: the round, and the number of rounds.
         note: the kind of decision, and the effects of rules that all strategies share.
         available, selected, trained, admitted: numbers of clients.
-        round_time: simulated duration.
+        round_time: duration, in the run's time.
         candidates: the selected clients first, then the candidates with the best scores.
         asked: the questions that clients were asked, and the training.
         client: the client to explain; None for the whole round.
         earlier: earlier rounds in which that client was selected.
         availability_known: whether it is known that the client was available; unknown for a client that was not compared, if the
             availability law is a plug-in.
+        clock: ``simulated``, or ``wall`` (seconds) for a run on real machines.
     """
 
     label: str
@@ -101,6 +102,7 @@ class Explanation:
     client: int | None = None
     earlier: Sequence[int] = ()
     availability_known: bool = True
+    clock: str = "simulated"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; if the explanation is about one client, only its own row and its own words."""
@@ -117,7 +119,7 @@ class Explanation:
         lines.append(
             f"Of {self.available:,} available clients, {most} were compared and {self.selected:,} were selected; "
             f"{self.trained:,} trained, and {self.admitted:,} were admitted. "
-            f"The round took {number(self.round_time)} of simulated time."
+            f"The round took {_time(self.round_time, self.clock)}."
         )
         if self.client is None:
             return lines
@@ -139,7 +141,7 @@ class Explanation:
         if math.isfinite(candidate.rank) and len(self.candidates) > 1:
             sentences[0] += " " + self._standing(candidate)
         if candidate.selected:
-            sentences.append(_outcome_in_words(candidate))
+            sentences.append(_outcome_in_words(candidate, self.clock))
         return [*sentences, self._history()]
 
     def _standing(self, candidate: Candidate) -> str:
@@ -197,6 +199,7 @@ def explain(run: Run, round: int, client: int | None = None) -> Explanation:
         client=client,
         earlier=earlier,
         availability_known=known,
+        clock=run.meta.get("clock", "simulated"),
     )
 
 
@@ -220,6 +223,9 @@ def _check_client(run: Run, row: Mapping[str, Any], client: int, compared: Seque
     if not 0 <= client < m:
         valid = f"clients are numbered 0 to {m - 1}" if m > 1 else "its only client is 0"
         raise UsageError(f"--client {client}: the federation has no such client; {valid}")
+    if client not in compared and run.meta.get("clock") == "wall":
+        others = f"{len(compared):,} clients that were compared in round {row['round']}; the record lists no others"
+        raise UsageError(f"--client {client}: was not one of the {others}")
     if client in compared:
         return True
     was = was_available(run, row["round"], client)
@@ -263,6 +269,11 @@ def _candidates(decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, A
         )
         for row, rank in zip(_rows(decisions), ranks.tolist(), strict=True)
     ]
+
+
+def _time(value: float, clock: str) -> str:
+    """A duration in words."""
+    return f"{number(value)} s of wall time" if clock == "wall" else f"{number(value)} of simulated time"
 
 
 def _score_in_words(candidate: Candidate) -> str:
@@ -309,12 +320,12 @@ def _list(values: Mapping[str, float]) -> str:
 _ALWAYS_REPORTED = ("num_samples", "steps", "duration", "weight", "loss", "accuracy")
 
 
-def _outcome_in_words(candidate: Candidate) -> str:
+def _outcome_in_words(candidate: Candidate, clock: str) -> str:
     """What happened to a selected client, in words."""
     outcome = candidate.outcome
     worked = f"It trained for {outcome.get('steps', 0):,.0f} steps on {outcome.get('num_samples', 0):,.0f} samples"
     if "duration" in outcome:
-        worked += f" and needed {number(outcome['duration'])} of simulated time"
+        worked += f" and needed {_time(outcome['duration'], clock)}"
     end = {
         "admitted": f"its update entered the model with {100 * outcome.get('weight', 0.0):.1f}% of the weight",
         "declined": "its update did not enter the model: it was declined",
