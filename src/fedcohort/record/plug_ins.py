@@ -61,11 +61,10 @@ def copied_files(meta: Mapping[str, str], database: Path) -> dict[str, str]:
 def _in_names(description: str, database: Path) -> dict[str, str]:
     """The copies that a description names, each with the digits of the hash in its name."""
     try:
-        values = tomllib.loads(description)
+        names = named_files(tomllib.loads(description))
     except (tomllib.TOMLDecodeError, RecursionError):
         raise damaged(database, "its description is not TOML") from None
-    matches = map(_NAME_WITH_HASH.fullmatch, named_files(values))
-    return {match[0]: match[1] for match in matches if match}
+    return {found[0]: found[1] for found in map(_NAME_WITH_HASH.fullmatch, names) if found}
 
 
 def _table(text: str, entry: str, database: Path, kind: type) -> dict[str, Any]:
