@@ -31,7 +31,7 @@ __getattr__, __dir__ = lazy_names(
         "UsageError": "core.errors:UsageError",
         "compare": "api:compare",
         "from_arrays": "federation.datasets:from_arrays",
-        "load_dataset": "federation.loading:load",
+        "load_dataset": "federation.load_dataset:load",
         "load_experiment": "experiment:load",
         "open_run": "api:open_run",
         "run": "api:run",

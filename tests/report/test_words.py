@@ -146,6 +146,13 @@ def test_the_browser_writes_numbers_as_python_does(
     )
 
 
+def test_nested_settings_by_their_whole_key() -> None:
+    values = {"name": "a", "selection": {"name": "ucb", "base": {"c": 0.5}, "none": {}}, "variants": [{"label": "b"}]}
+    assert words.by_dotted_key(values) == {
+        "name": "a", "selection.name": "ucb", "selection.base.c": 0.5, "variants": [{"label": "b"}],
+    }  # fmt: skip
+
+
 def test_unknown_and_infinite_numbers() -> None:
     for write in (
         words.percent, words.share, words.signed, words.count, words.rounds, words.index, words.number, words.size,

@@ -122,6 +122,16 @@ def test_the_top_of_a_round_contains_client_ids() -> None:
     assert round.top(np.array([0.1, 0.3]), count=1, among=np.array([8, 3])).tolist() == [3]
 
 
+@pytest.mark.parametrize(("count", "asked"), [(None, 10), (1, 3), (3, 3), (4, 4), (10, 10), (11, 10)])
+def test_candidates_are_at_least_k_and_at_most_all_available_clients(count: int | None, asked: int) -> None:
+    round = a_round(3, range(5, 15))
+    candidates = round.candidates(count)
+    assert len(set(candidates.tolist())) == asked
+    assert set(candidates.tolist()) <= set(range(5, 15))
+    if asked == 10:
+        assert candidates is round.available  # no draw
+
+
 def test_values_of_the_available_clients_are_read_only() -> None:
     """If all clients are available, the result is the strategy's own array, and writing to it would change the state."""
     own = np.arange(3.0)

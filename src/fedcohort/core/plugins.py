@@ -79,6 +79,10 @@ class Table:
         hint = f"{nearest(name, self)}; your own: 'path/to/file.py:Class'"
         raise UsageError(f"{where} = {name!r}: no such {self.kind}; {hint}")
 
+    def locations_by_class(self) -> dict[str, str]:
+        """The built-in classes by their own names, each with its location ``"module:Class"``."""
+        return {location.rpartition(":")[2]: location for location in self.builtin.values()}
+
     def _checked(self, plugin: object, name: str, where: str) -> Any:
         """``plugin``, if it extends the base class. Built-in classes need no check."""
         if not self.base or (isinstance(plugin, type) and issubclass(plugin, _imported(self.base))):

@@ -1,0 +1,1 @@
+"""Engines: where clients train, answer questions and are evaluated; the local engine uses the threads of this process or a GPU."""

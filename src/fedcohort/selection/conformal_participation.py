@@ -43,7 +43,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make, parameters
 from fedcohort.core.plugins import Card
 from fedcohort.measures import conformal
-from fedcohort.selection import STRATEGIES
+from fedcohort.selection.catalogue import STRATEGIES
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.selector import Selector, UpdateT, choose

@@ -9,8 +9,8 @@ from torch import Tensor
 from fedcohort.algorithms import Tensors, Update
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.streams import rng
+from fedcohort.selection import Progress, StoppingRule
 from fedcohort.training.client_problem import ClientProblem
-from fedcohort.training.early_stopping import Progress, StoppingRule
 from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.states_and_reports import NO_STEP, copied, to_device, training_report

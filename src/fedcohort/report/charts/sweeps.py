@@ -51,7 +51,7 @@ def swept(story: Story) -> Swept | None:
     compared = story.comparison
     if compared is None or len(compared.rows) < 3:
         return None
-    settings = [_flat(row.experiment.to_dict()) for row in compared.rows]
+    settings = [_numbers(row.experiment.to_dict()) for row in compared.rows]
     labels = [row.label for row in compared.rows]
     keys = _swept_keys(settings, labels)
     if not keys:
@@ -62,21 +62,30 @@ def swept(story: Story) -> Swept | None:
     table = compared.table
     frame = pd.DataFrame({"strategy": [cut[name] for name in names]})
     for key in keys:
-        frame[key] = [float(values[key]) for values in settings]
+        frame[key] = [values[key] for values in settings]
     frame["accuracy"], frame["sd"], frame["seeds"] = table["accuracy"], table["accuracy_sd"], table["seeds"]
     return Swept(keys, frame)
 
 
-def _swept_keys(settings: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> list[str]:
-    """Settings that labels name, that are numbers in all rows, and that differ between rows."""
+def _swept_keys(settings: Sequence[Mapping[str, float]], labels: Sequence[str]) -> list[str]:
+    """Numbers that labels name, that all rows have, and that differ between rows."""
     in_labels = {name for label in labels for name, _ in SETTING.findall(label)}
     return [
         key
         for key in settings[0]
         if _last(key) in in_labels
-        and all(isinstance(values.get(key), int | float) for values in settings)
+        and all(key in values for values in settings)
         and len({values[key] for values in settings}) > 1
     ]
+
+
+def _numbers(values: Mapping[str, object]) -> dict[str, float]:
+    """The settings that are numbers, by their whole key."""
+    return {
+        key: float(value)
+        for key, value in words.by_dotted_key(values).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 def _last(key: str) -> str:
@@ -87,17 +96,6 @@ def _last(key: str) -> str:
 def _without_settings(labels: Sequence[str], settings: set[str]) -> list[str]:
     """Labels without the settings that a sweep set: the names of strategies."""
     return [SETTING.sub(lambda m: "" if m[1] in settings else m[0], label) for label in labels]
-
-
-def _flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Nested settings by their whole key, such as ``selection.k``; truth values are left out."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{where}{key}.")
-        elif not isinstance(value, bool):
-            flat[f"{where}{key}"] = value
-    return flat
 
 
 def studies(story: Story, look: Look) -> list[Figure]:
