@@ -15,7 +15,7 @@ from fedcohort.core import words
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import cost
-from fedcohort.report.charts.sweeps import bars
+from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.page import page
 from fedcohort.report.read_runs import Story, find_runs, gather
 from fedcohort.study.comparison import Comparison

@@ -21,7 +21,7 @@ from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import SIZES, bits, small_federation
-from fedcohort.training.states_and_reports import CHUNK
+from fedcohort.training.received_outputs import CHUNK
 from tests.experiments import small
 
 CLIENT, SEED = 3, 5

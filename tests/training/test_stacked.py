@@ -36,10 +36,10 @@ from fedcohort.selection import Cohort
 from fedcohort.testing import check_algorithm
 from fedcohort.testing.algorithms import compare_updates
 from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation
-from fedcohort.training.client_axis_networks import Chain, Vectorized, network_of
-from fedcohort.training.fused_descent import Models, Visits, few_samples
 from fedcohort.training.stack import Stack
 from fedcohort.training.stack.client_group import Group
+from fedcohort.training.stack.linear_chain_descent import Models, Visits, few_samples
+from fedcohort.training.stack.stacked_networks import Chain, Vectorized, network_of
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 

@@ -31,8 +31,8 @@ from fedcohort.federation.dataset_cache import cache_folder
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort
+from fedcohort.training.model_states import DTYPES
 from fedcohort.training.stack import cannot_stack
-from fedcohort.training.states_and_reports import DTYPES
 
 __all__ = ["CLEARLY", "Choice", "choose_plan"]
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcohort.core.errors import UsageError
-from fedcohort.measures.inputs import Values, as_measured, as_series, same_length
+from fedcohort.measures.argument_checks import Values, as_measured, as_series, same_length
 
 __all__ = [
     "EarlyStop",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from numpy.typing import ArrayLike
 
 from fedcohort.core.errors import UsageError
-from fedcohort.measures.inputs import as_series, same_length
+from fedcohort.measures.argument_checks import as_series, same_length
 
 __all__ = ["PairedInterval", "mean_sd", "paired_interval"]
 

@@ -155,7 +155,7 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     from fedcohort.engines.local_engine import build_module
     from fedcohort.federation.describe_federation import survey
     from fedcohort.federation.featureshift import Space, in_words
-    from fedcohort.training.states_and_reports import DTYPES, state_of
+    from fedcohort.training.model_states import DTYPES, state_of
 
     federated, seed = federate(experiment, given), experiment.seed
     federation = federated.federation

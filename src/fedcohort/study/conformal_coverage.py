@@ -54,7 +54,7 @@ def predict(run: Run, given: Given) -> tuple[Predictions, Predictions]:
     from fedcohort.core.threads import one_thread
     from fedcohort.engines.local_engine import build_module
     from fedcohort.training.forward_passes import probabilities
-    from fedcohort.training.states_and_reports import DTYPES
+    from fedcohort.training.model_states import DTYPES
 
     experiment = run.experiment
     if not run.finished:
