@@ -365,7 +365,9 @@ def test_the_best_fixed_cohort_has_no_hindsight_regret_at_the_end():
 
 @pytest.mark.parametrize("function", [regret, hindsight_regret])
 def test_regret_reports_wrong_input(function):
-    with pytest.raises(UsageError, match="selections: 1 rounds, but rewards has 3"):
+    with pytest.raises(
+        UsageError, match="selections has 1 rounds, rewards 3; give the clients and the rewards of the same rounds"
+    ):
         function(REWARDS, [[0]])
     with pytest.raises(UsageError, match=r"selections: round 2 contains a client outside 0…3"):
         function(REWARDS, [[0], [4], [0]])

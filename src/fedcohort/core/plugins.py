@@ -83,7 +83,7 @@ class Table:
         """The built-in classes by their own names, each with its location ``"module:Class"``."""
         return {location.rpartition(":")[2]: location for location in self.builtin.values()}
 
-    def _checked(self, plugin: object, name: str, where: str) -> Any:
+    def _checked(self, plugin: object, name: str, where: str) -> object:
         """``plugin``, if it extends the base class. Built-in classes need no check."""
         if not self.base or (isinstance(plugin, type) and issubclass(plugin, _imported(self.base))):
             return plugin

@@ -38,7 +38,7 @@ def paired_interval(a: ArrayLike, b: ArrayLike, confidence: float = 0.95) -> Pai
     first, second = as_series(a, "a"), as_series(b, "b")
     same_length(first, "a", second, "b")
     if not 0 < confidence < 1:
-        raise UsageError(f"confidence = {confidence}: between 0 and 1, such as 0.95")
+        raise UsageError(f"confidence = {confidence}: must be between 0 and 1, such as 0.95")
     mean, sd = mean_sd(first - second)
     if len(first) == 1:
         return PairedInterval(mean, math.nan, math.nan)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from fedcohort.federation.datasets import Dataset
 
@@ -92,7 +92,7 @@ class Given:
         return "".join(lines)
 
 
-def _identity(given: Any) -> str:
+def _identity(given: object) -> str:
     """Everything in an object that determines results: source of its class or function, values, and weights of a module."""
     if isinstance(given, partial):
         bound = [given.args, sorted(given.keywords.items())]
@@ -102,7 +102,7 @@ def _identity(given: Any) -> str:
     if isinstance(given, type):
         return _identity_of_class(given)
     if hasattr(given, "named_parameters"):
-        return f"{_identity_of_class(type(given))}:{_digest_of_module(given)}"
+        return f"{_identity_of_class(type(given))}:{_digest_of_module(cast('nn.Module', given))}"
     return f"{_identity_of_class(type(given))}:{given!r}"
 
 

@@ -1,7 +1,7 @@
 """The built-in stopping rules, and how ``Cohort.stop`` names a rule; the contract is :class:`fedcohort.selection.StoppingRule`."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
@@ -112,7 +112,7 @@ RULES = Table(
 """Every rule by name."""
 
 
-def build_rule(stop: Mapping[str, Any] | None) -> StoppingRule | None:
+def build_rule(stop: Mapping[str, object] | None) -> StoppingRule | None:
     """The rule that ``Cohort.stop`` describes.
 
     Raises:

@@ -1,7 +1,5 @@
 """Draw why clients were selected: the terms of their scores, what the strategy learned, and every candidate's score."""
 
-from typing import Any
-
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -150,7 +148,7 @@ def _state(number: int, reading: Reading, frame: pd.DataFrame, names: list[str],
     long["term"] = long["term"].str.removeprefix("theta ")
     elements = [named(name).removeprefix("theta ") for name in names]
     is_theta = all(name.startswith("theta_") for name in names)
-    legend: Any = alt.Legend(title=None, orient="top", symbolType="stroke")
+    legend = alt.Legend(title=None, orient="top", symbolType="stroke")
     colors = alt.Scale(domain=elements, range=look.colors(len(elements)))
     dashes = alt.Scale(domain=elements, range=look.dashes(len(elements)))
     line = alt.Chart(alt.NamedData(name=f"state_{number}")).mark_line(point=alt.OverlayMarkDef(size=18))
