@@ -259,7 +259,7 @@ def _check_score(score: str, k1: float, k2: float) -> None:
         raise UsageError(f"score = {score!r}: valid are 's1', 's2' and 's3'")
     for name, steepness, valid in (("k1", k1, K1), ("k2", k2, K2)):
         if not (isinstance(steepness, Real) and 0 < steepness < math.inf):
-            raise UsageError(f"{name} = {steepness!r}: a finite number greater than 0, such as {valid:g}")
+            raise UsageError(f"{name} = {steepness!r}: must be a finite number greater than 0, such as {valid:g}")
 
 
 def _check_labels(labels: NDArray[np.generic], num_classes: int) -> None:
