@@ -438,7 +438,12 @@ def test_infeasible_sizes_are_named_and_what_is_proposed_works(rule, name):
 def test_an_infeasible_partition_of_many_samples_is_refused_after_few_draws(rule, monkeypatch):
     draws = []
     check = partition_module._check_assignment
-    monkeypatch.setattr(partition_module, "_check_assignment", lambda *a: (draws.append(1), check(*a)))
+
+    def counted(*arguments):
+        draws.append(1)
+        check(*arguments)
+
+    monkeypatch.setattr(partition_module, "_check_assignment", counted)
     with pytest.raises(UsageError, match=r"no draw gives each of 50000 clients"):
         partition(rule, np.arange(600_000) % 10, 50_000, seed=0)
     assert 3 <= len(draws) <= 25

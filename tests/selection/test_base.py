@@ -28,6 +28,7 @@ from fedcohort.selection import (
 )
 from fedcohort.selection.all_available import All
 from fedcohort.selection.draws import successive_by_rejection
+from fedcohort.selection.stored_updates import arrived_updates
 from fedcohort.selection.uniform import Uniform
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
@@ -410,6 +411,22 @@ def test_reading_a_report_bills_the_clients() -> None:
     assert np.isnan(outcome.billed_report("unheard")).all()
     assert outcome.billed == {"loss", "unheard"}
     assert not hasattr(outcome, "reports")
+
+
+def test_arrived_updates_are_the_finite_ones_of_clients_that_trained() -> None:
+    rows = np.array([[1.0, 2.0], [np.nan, 0.0], [3.0, 4.0], [5.0, 6.0]])
+    cohort, trained = Cohort(np.array([7, 3, 5, 1])), np.array([True, True, False, True])
+
+    def outcome(trained: np.ndarray, **reports: np.ndarray) -> Outcome:
+        return Outcome(1, cohort, trained, trained, reports, np.ones(4), 1.0)
+
+    arrived = arrived_updates(outcome(trained, update=rows))
+    assert arrived is not None
+    clients, updates = arrived
+    assert clients.tolist() == [7, 1]
+    assert updates.tolist() == [[1.0, 2.0], [5.0, 6.0]]
+    assert arrived_updates(outcome(np.array([False, True, False, False]), update=rows)) is None
+    assert arrived_updates(outcome(trained)) is None  # no client sent an update
 
 
 def test_the_package_offers_every_name_that_it_lists() -> None:
