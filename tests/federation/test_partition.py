@@ -190,7 +190,7 @@ def test_dropped_samples_belong_to_nobody():
 
 @pytest.mark.parametrize(("bad", "message"), [(1, "clients outside −1…2"), (2, r"int32 \[20\]; it must return int64")])
 def test_a_rule_that_returns_nonsense_is_named(bad, message):
-    with pytest.raises(ValueError, match=f"EveryOther.assign returned {message}"):
+    with pytest.raises(UsageError, match=f"^federation.partition: EveryOther.assign returned {message}"):
         partition(EveryOther(bad=bad), np.zeros(20, int), 3, seed=0)
 
 

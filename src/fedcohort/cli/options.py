@@ -15,17 +15,20 @@ __all__ = [
     "client_option",
     "columns_option",
     "conformal_option",
+    "csv_option",
     "data_dir_option",
     "experiment_of",
     "folder_option",
     "format_option",
     "jobs_option",
     "json_option",
+    "latex_option",
     "live_option",
     "name_option",
     "only_option",
     "over_option",
     "page_option",
+    "partial_option",
     "played_with_option",
     "port_option",
     "precision_option",
@@ -41,6 +44,7 @@ __all__ = [
     "sizes_option",
     "target_option",
     "track_option",
+    "trust_option",
     "until_closed_option",
     "variant_option",
     "with_options",
@@ -139,6 +143,13 @@ over_option: Option = click.option(
     help="Add a setting to the grid, such as 'selection.k=[1, 3, 6]'; repeatable.",
 )
 
+trust_option: Option = click.option(
+    "--trust-plugins",
+    "trust",
+    is_flag=True,
+    help="Run the plug-in files that came with a run directory; read them first.",
+)
+
 # where data and runs are
 
 runs_option: Option = click.option(
@@ -185,6 +196,26 @@ track_option: Option = click.option(
 
 json_option: Option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."
+)
+
+latex_option: Option = click.option(
+    "--latex",
+    metavar="FILE.tex",
+    expose_value=False,
+    callback=_remember,
+    help="Also write the table in LaTeX, for a paper that uses booktabs.",
+)
+
+csv_option: Option = click.option(
+    "--csv",
+    metavar="FILE.csv",
+    expose_value=False,
+    callback=_remember,
+    help="Also write all columns as CSV, with all digits.",
+)
+
+partial_option: Option = click.option(
+    "--partial", is_flag=True, help="Compare unfinished RUNs up to the last round that all have played."
 )
 
 page_option: Option = click.option(
@@ -305,12 +336,15 @@ precision_option: Option = click.option(
 )
 
 
-def experiment_of(file: str | None, settings: Sequence[str]) -> "Experiment":
-    """The experiment of a file, or the quickstart, with settings from ``--set``."""
+def experiment_of(file: str | None, settings: Sequence[str], trust: bool) -> "Experiment":
+    """The experiment of a file, or the quickstart, with settings from ``--set``.
+
+    ``trust`` permits the file to be the description in a run directory that names plug-in files.
+    """
     from fedcohort.experiment import Experiment, load, parse_overrides
 
     if file is not None:
-        return load(file, settings)
+        return load(file, settings, trust=trust)
     return Experiment().with_overrides(parse_overrides(settings))
 
 

@@ -1,1 +1,1 @@
-"""Engines: where clients train, answer questions and are evaluated; the local engine uses the threads of this process or a GPU."""
+"""Engines train the selected clients, ask clients questions, and evaluate models: in this process, or on a cluster."""
