@@ -30,8 +30,8 @@ from fedcohort.experiment.pairings import NEEDED_FROM_STRATEGY, check
 from fedcohort.federation.load_dataset import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
-from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, Round, Selector, Why
-from fedcohort.training.early_stopping import RULES, Progress
+from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, Progress, Round, Selector, Why
+from fedcohort.training.stopping_rules import RULES
 
 DOCS = Path(__file__).parent
 SOURCE = Path(schema.__file__).parents[1]

@@ -146,6 +146,11 @@ def test_no_file_is_too_long() -> None:
     assert {file for file, lines in lengths.items() if lines > MAX_LINES} == set(LENGTH_EXCEPTIONS)
 
 
+def test_every_module_says_what_it_holds() -> None:
+    """The module list of docs/design.md is made of these sentences."""
+    assert not [file for file, tree in trees() if "." not in (ast.get_docstring(tree) or "")]
+
+
 def test_strategies_import_only_numerical_packages() -> None:
     known = NUMERICAL | {"fedcohort"} | set(sys.stdlib_module_names)
     wrong = [str(line) for line in IMPORTS if line.package == "selection" and line.module.split(".")[0] not in known]

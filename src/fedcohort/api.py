@@ -17,11 +17,13 @@ from fedcohort.study import run_comparison as comparing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pandas as pd
     from rich.console import Console, ConsoleOptions, RenderableType
 
     from fedcohort.algorithms import Algorithm
     from fedcohort.models import AnyModel
     from fedcohort.selection import Selector
+    from fedcohort.study.explain_decision import Explanation
     from fedcohort.study.summary import Summary
 
 __all__ = ["Comparison", "Row", "Run", "compare", "open_run", "run", "run_seeds"]
@@ -47,6 +49,41 @@ class Run(record.Run):
         from fedcohort.study.summary import summary
 
         return summary(self, target)
+
+    def why(self, round: int, client: int | None = None) -> "Explanation":
+        """Explain the decision of a round, for the whole round or for one client, as ``fedcohort why`` does.
+
+        Args:
+            round: the round, from 1.
+            client: id of a client; by default, the whole round is explained.
+
+        Returns:
+            The explanation: its note, its candidates with their scores and terms, what clients were asked, and ``to_json()``.
+
+        Raises:
+            UsageError: the run has no such round or client, or the client was not available in that round.
+        """
+        from fedcohort.study.explain_decision import explain
+
+        return explain(self, round, client)
+
+    def participants(self) -> "pd.DataFrame":
+        """Compare clients that trained and were admitted with clients that trained and were not, over all rounds.
+
+        Each pair of a client and a round in which it trained counts once.
+
+        Returns:
+            A table of means. Rows: ``participants`` (admitted), ``others``, and ``correlation``, the correlation of the number with
+            having been admitted. Columns: ``client_rounds`` (number of pairs), ``samples``, ``label_entropy`` (nats),
+            ``dominant_share`` (share of the largest class), ``wrong_labels`` (a share), and the numbers that clients reported
+            besides loss and accuracy, such as ``q_hat``.
+
+        Raises:
+            UsageError: the record has no class counts of the clients.
+        """
+        from fedcohort.study.participants import participants
+
+        return participants(self)
 
     def _repr_html_(self) -> str:
         """The report, in a notebook."""

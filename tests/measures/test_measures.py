@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedcohort import measures
+from fedcohort.core import streams
 from fedcohort.core.errors import UsageError
 from fedcohort.measures import (
     accuracy,
@@ -43,7 +43,7 @@ from fedcohort.measures import (
     time_to,
     worst_accuracy,
 )
-from fedcohort.measures.participation import _jain_limit, _squares_by_client, _squares_by_count
+from fedcohort.measures.participation import MAX_SIMULATED, _jain_limit, _squares_by_client, _squares_by_count
 
 NAN, INF = math.nan, math.inf
 COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
@@ -212,13 +212,39 @@ def test_simulated_counts_have_the_exact_mean_and_variance_of_the_limit_distribu
     assert spread.var() == pytest.approx(2 * rounds * (rounds - 1) * (k * (m - k) / m) ** 2 / (m - 1), rel=0.04)
 
 
-@pytest.mark.parametrize("arguments", [(100, 10, 1000), (3550, 710, 1000), (1_000_000, 1000, 2000), (3550, 1, 300)])
-def test_random_selection_of_long_runs_takes_less_than_two_seconds(arguments):
+class CountingGenerator:
+    """Random numbers as of numpy's generator; ``drawn`` counts them."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng, self.drawn = rng, 0
+
+    def random(self, shape):
+        values = self.rng.random(shape)
+        self.drawn += values.size
+        return values
+
+    def hypergeometric(self, *arguments):
+        values = self.rng.hypergeometric(*arguments)
+        self.drawn += values.size
+        return values
+
+
+@pytest.mark.parametrize(
+    ("arguments", "simulated"),
+    [
+        ((100, 10, 1000), False), ((3550, 710, 1000), False), ((1_000_000, 1000, 2000), False),
+        ((3550, 1, 300), True), ((1_000_000, 1000, 30), True), ((60, 10, 100), True),
+    ],
+)  # fmt: skip
+def test_random_selection_of_long_runs_draws_at_most_12_million_numbers(arguments, simulated, monkeypatch):
+    counting = CountingGenerator(np.random.default_rng(0))
+    monkeypatch.setattr(streams, "rng", lambda *_: counting)
     jain_random.cache_clear()
-    begin = time.process_time()
     reference = jain_random(*arguments)
+    jain_random.cache_clear()
     assert reference.q05 <= reference.q50 <= reference.q95
-    assert time.process_time() - begin < 2
+    assert (counting.drawn > 0) == simulated
+    assert counting.drawn <= MAX_SIMULATED == 12_000_000
 
 
 @pytest.mark.parametrize(("m", "k", "rounds"), [(12, 3, 20), (7, 1, 3), (2, 1, 9), (30, 10, 11), (5, 4, 8)])
@@ -367,7 +393,9 @@ def test_the_best_fixed_cohort_has_no_hindsight_regret_at_the_end():
 
 @pytest.mark.parametrize("function", [regret, hindsight_regret])
 def test_regret_reports_wrong_input(function):
-    with pytest.raises(UsageError, match="selections: 1 rounds, but rewards has 3"):
+    with pytest.raises(
+        UsageError, match="selections has 1 rounds, rewards 3; give the clients and the rewards of the same rounds"
+    ):
         function(REWARDS, [[0]])
     with pytest.raises(UsageError, match=r"selections: round 2 contains a client outside 0…3"):
         function(REWARDS, [[0], [4], [0]])

@@ -15,7 +15,7 @@ from fedcohort.core import words
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import cost
-from fedcohort.report.charts.sweeps import bars
+from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.page import page
 from fedcohort.report.read_runs import Story, find_runs, gather
 from fedcohort.study.comparison import Comparison
@@ -151,6 +151,13 @@ def test_the_browser_writes_numbers_as_python_does(
     assert ["".join(node.itertext()) for node in svg.iter("{http://www.w3.org/2000/svg}text")] == list(
         map(write, values)
     )
+
+
+def test_nested_settings_by_their_whole_key() -> None:
+    values = {"name": "a", "selection": {"name": "ucb", "base": {"c": 0.5}, "none": {}}, "variants": [{"label": "b"}]}
+    assert words.by_dotted_key(values) == {
+        "name": "a", "selection.name": "ucb", "selection.base.c": 0.5, "variants": [{"label": "b"}],
+    }  # fmt: skip
 
 
 def test_unknown_and_infinite_numbers() -> None:

@@ -237,7 +237,7 @@ def test_prediction_sets_need_a_finished_run_with_a_validation_set(tmp_path: Pat
     (path,) = (tmp_path / "broken").iterdir()
     with pytest.raises(UsageError, match="is not finished and has no final model yet"):
         conformal(Run(path))
-    with pytest.raises(UsageError, match=r"^alpha = 2: between 0 and 1"):
+    with pytest.raises(UsageError, match=r"^alpha = 2: must be between 0 and 1"):
         conformal(fedcohort.run(small(rounds=1), runs=tmp_path / "one"), 2)
 
 

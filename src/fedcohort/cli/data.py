@@ -62,9 +62,10 @@ def describe_data(
         screen = terminal.screen()
         screen.print(terminal.partition(experiment, dataset, survey, screen.width))
     if output is not None:
-        from fedcohort.report.federation_page import pictures, write
+        from fedcohort.report.federation_page import pictures
+        from fedcohort.report.write_page import write_page
 
-        write(output, pictures(experiment, dataset, survey, label), quiet=as_json)
+        write_page(output, pictures(experiment, dataset, survey, label), quiet=as_json)
 
 
 @data.command("list")

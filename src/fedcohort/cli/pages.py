@@ -50,13 +50,13 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
     The page is one file, which needs no network. RUN is a run directory, a folder of run directories, or an experiment file with
     runs in --runs; without RUN, all runs in --runs are used. Unfinished runs can be included.
     """
-    from fedcohort.report.federation_page import write
     from fedcohort.report.page import page
     from fedcohort.report.read_runs import find_runs, gather
+    from fedcohort.report.write_page import write_page
 
     command = "fedcohort " + shlex.join(sys.argv[1:]) if Path(sys.argv[0]).name == "fedcohort" else None
     text = page(gather(find_runs(paths, runs, settings)), command=command)
-    write(output, text)
+    write_page(output, text)
 
 
 @click.command()
@@ -184,8 +184,8 @@ def profile(
     if output is not None:
         from fedcohort.report.chart_style import PAGE
         from fedcohort.report.charts.batch_sizes import profiles
-        from fedcohort.report.federation_page import write
         from fedcohort.report.page import gallery
+        from fedcohort.report.write_page import write_page
 
         sentences = [f"{each.batch_size} by {each.rule}: {each.reason}." for each in measured.recommendations]
-        write(output, gallery("Batch sizes", measured.name, sentences, profiles(measured, PAGE)), quiet=as_json)
+        write_page(output, gallery("Batch sizes", measured.name, sentences, profiles(measured, PAGE)), quiet=as_json)

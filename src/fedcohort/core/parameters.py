@@ -11,7 +11,7 @@ import itertools
 import textwrap
 from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import Annotated, Literal, NamedTuple, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
@@ -102,7 +102,7 @@ def _docs_in_source(cls: type) -> dict[str, str]:
     return docstrings
 
 
-def _type(annotation: Any, limits: Iterable[object] = ()) -> str:
+def _type(annotation: object, limits: Iterable[object] = ()) -> str:
     """A type as text: ``float > 0``, ``int ≥ 1 or none``, ``clip | affine``."""
     if get_origin(annotation) is Annotated:
         annotation, *limits = get_args(annotation)
@@ -121,7 +121,7 @@ def _type(annotation: Any, limits: Iterable[object] = ()) -> str:
     return " ".join([words, ", ".join(bounds)]).strip()
 
 
-def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
     """Create a ``cls`` from ``values``.
 
     Raises:

@@ -88,7 +88,11 @@ class Table:
         hint = f"{nearest(name, self)}; your own: 'path/to/file.py:Class'"
         raise UsageError(f"{where} = {shown(name)}: no such {self.kind}; {hint}")
 
-    def _checked(self, plugin: object, name: str, where: str) -> Any:
+    def locations_by_class(self) -> dict[str, str]:
+        """The built-in classes by their own names, each with its location ``"module:Class"``."""
+        return {location.rpartition(":")[2]: location for location in self.builtin.values()}
+
+    def _checked(self, plugin: object, name: str, where: str) -> object:
         """``plugin``, if it extends the base class and defines the names. Built-in classes need no check."""
         missing = [required for required in self.defines if not _defines(plugin, required)]
         if missing:

@@ -13,6 +13,7 @@ import numpy as np
 __all__ = [
     "D3_FORMATS",
     "as_json",
+    "by_dotted_key",
     "clock",
     "count",
     "duration",
@@ -39,6 +40,17 @@ large tables contain only numbers, and the browser formats them in tooltips."""
 def as_json(value: object) -> str:
     """One JSON document in ASCII, so that it is valid in every encoding; NaN and ±∞ become null, paths become strings."""
     return json.dumps(_json(value), indent=2, ensure_ascii=True, allow_nan=False)
+
+
+def by_dotted_key(values: Mapping[str, object]) -> dict[str, object]:
+    """The values in nested tables, each by its whole key, such as ``selection.k``."""
+    flat: dict[str, object] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{inner}": leaf for inner, leaf in by_dotted_key(value).items()}
+        else:
+            flat[key] = value
+    return flat
 
 
 def percent(fraction: float, digits: int = 1) -> str:

@@ -71,7 +71,7 @@ class Engine(Protocol):
         ...
 
     def commit(self, admitted: Iterable[int]) -> None:
-        """The server admitted these clients' updates of the last round: they keep their new memory, all others their old one."""
+        """Give these clients, whose updates of the last round were admitted, their new memory; all others keep the old one."""
         ...
 
     def answer(

@@ -39,11 +39,11 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memories, Memory
-from fedcohort.training.early_stopping import build_rule
 from fedcohort.training.forward_passes import Evaluation, blocks, evaluate_block
+from fedcohort.training.model_states import DTYPES, state_of
 from fedcohort.training.partial_upload import partial_upload
 from fedcohort.training.stack import Stack, cannot_stack
-from fedcohort.training.states_and_reports import DTYPES, state_of
+from fedcohort.training.stopping_rules import build_rule
 from fedcohort.training.trainer import Trainer
 
 __all__ = ["LocalEngine", "build_module", "threads_for"]

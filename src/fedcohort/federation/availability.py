@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -251,7 +251,7 @@ class Trace(Availability):
 
 
 def _from_json(content: bytes) -> tuple[Indices, Indices, int]:
-    rounds: Any = json.loads(content)
+    rounds: object = json.loads(content)
     form = "it should be a list with one list of client ids per round"
     if not isinstance(rounds, list):
         raise ValueError(form)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
-from fedcohort.measures.inputs import as_series, same_length
+from fedcohort.measures.argument_checks import as_series, same_length
 
 __all__ = ["ACCURACY_DIFFERENCES", "PairedInterval", "holm", "mean_sd", "paired_interval", "paired_p_value"]
 
@@ -53,7 +53,7 @@ def paired_interval(
     first, second = as_series(a, "a"), as_series(b, "b")
     same_length(first, "a", second, "b")
     if not 0 < confidence < 1:
-        raise UsageError(f"confidence = {confidence}: between 0 and 1, such as 0.95")
+        raise UsageError(f"confidence = {confidence}: must be between 0 and 1, such as 0.95")
     mean, sd = mean_sd(first - second)
     if len(first) == 1:
         return PairedInterval(mean, math.nan, math.nan)

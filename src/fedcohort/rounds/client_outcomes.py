@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -140,13 +140,6 @@ class Tally:
             reports["update"] = np.full((n, width), np.nan)
             for position, values in self._updates.items():
                 reports["update"][position] = values
-        validated: dict[str, Any] = {}
-        if validation is not None:
-            validated = {
-                "accuracy": validation.accuracy,
-                "class_accuracy": validation.class_accuracy,
-                "validation_losses": validation.losses,
-            }
         return Outcome(
             t=t,
             cohort=self.cohort,
@@ -155,7 +148,9 @@ class Tally:
             reports=reports,
             durations=np.array([_known(row, duration) for row in self.rows], dtype=np.float64),
             duration=duration,
-            **validated,
+            accuracy=math.nan if validation is None else validation.accuracy,
+            class_accuracy=np.zeros(0) if validation is None else validation.class_accuracy,
+            validation_losses=np.zeros(0) if validation is None else validation.losses,
         )
 
     def _collect_reports(self, update: Update) -> None:

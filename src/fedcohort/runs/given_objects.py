@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.parameters import make
@@ -155,7 +155,7 @@ def _kind(given: object) -> str:
     return f"the class {given.__name__}" if isinstance(given, type) else f"an object of type {type(given).__name__}"
 
 
-def _identity(given: Any) -> str:
+def _identity(given: object) -> str:
     """Everything in an object that determines results: source of its class or function, values, and weights of a module."""
     if isinstance(given, partial):
         bound = [given.args, sorted(given.keywords.items())]
@@ -165,7 +165,7 @@ def _identity(given: Any) -> str:
     if isinstance(given, type):
         return _identity_of_class(given)
     if hasattr(given, "named_parameters"):
-        return f"{_identity_of_class(type(given))}:{_digest_of_module(given)}"
+        return f"{_identity_of_class(type(given))}:{_digest_of_module(cast('nn.Module', given))}"
     return f"{_identity_of_class(type(given))}:{given!r}"
 
 

@@ -126,7 +126,7 @@ def _check_model(experiment: Experiment, given: Given, model: "Model", federatio
     """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit."""
     from fedcohort.engines.local_engine import build_module
     from fedcohort.models import check_network
-    from fedcohort.training.states_and_reports import DTYPES
+    from fedcohort.training.model_states import DTYPES
 
     if given.model is None and experiment.model.name in experiment.model.table.builtin:
         return
@@ -174,7 +174,7 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     from fedcohort.engines.local_engine import build_module
     from fedcohort.federation.describe_federation import survey
     from fedcohort.federation.featureshift import Space, in_words
-    from fedcohort.training.states_and_reports import DTYPES, state_of
+    from fedcohort.training.model_states import DTYPES, state_of
 
     federated, seed = federate(experiment, given), experiment.seed
     federation = federated.federation

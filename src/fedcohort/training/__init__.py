@@ -1,1 +1,1 @@
-"""Local training: the steps of one client, or of a stack of clients."""
+"""Local training: the training of one client, of stacks of clients, stopping rules, and answers to questions about models."""

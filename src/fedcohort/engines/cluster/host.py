@@ -43,9 +43,9 @@ from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memory
-from fedcohort.training.early_stopping import build_rule
+from fedcohort.training.model_states import DTYPES
 from fedcohort.training.stack import Stack
-from fedcohort.training.states_and_reports import DTYPES
+from fedcohort.training.stopping_rules import build_rule
 from fedcohort.training.trainer import Trainer
 
 __all__ = ["Host"]

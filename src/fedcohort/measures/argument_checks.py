@@ -57,7 +57,9 @@ def as_rewards(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> tuple[Val
     if matrix.ndim != 2 or not matrix.size:
         raise UsageError(f"rewards has the shape {matrix.shape}; it must be [rounds, clients] and not empty")
     if len(selections) != len(matrix):
-        raise UsageError(f"selections: {len(selections)} rounds, but rewards has {len(matrix)}")
+        raise UsageError(
+            f"selections has {len(selections)} rounds, rewards {len(matrix)}; give the clients and the rewards of the same rounds"
+        )
     return matrix, distinct_clients(selections, matrix.shape[1])
 
 

@@ -1,8 +1,9 @@
 """Networks for stacks of clients: outputs and gradients with parameters that have a leading client axis.
 
 There are two kinds. A :class:`Chain` of linear layers and ReLU (softmax regression, perceptrons) has its backward pass written out,
-with two batched matrix products per layer. If nothing else reads the gradients, :mod:`fedcohort.training.fused_descent` takes its
-steps. A :class:`Vectorized` network is any other module, run by ``torch.func.vmap`` and autograd.
+with two batched matrix products per layer. If nothing else reads the gradients,
+:mod:`fedcohort.training.stack.linear_chain_descent` takes its steps. A :class:`Vectorized` network is any other module, run by
+``torch.func.vmap`` and autograd.
 """
 
 import copy

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.core.arrays import Indices
-from fedcohort.training.client_axis_networks import Chain, Linear, Slope, outputs
 from fedcohort.training.matrix_products import linear
+from fedcohort.training.stack.stacked_networks import Chain, Linear, Slope, outputs
 
 __all__ = ["Descent", "Extent", "Models", "Samples", "Visits", "Weights", "few_samples"]
 

@@ -12,9 +12,9 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp
-from fedcohort.selection import Cohort, Context
+from fedcohort.selection import Cohort, Context, Progress
 from fedcohort.testing.base import HEALTHY, bits, small_federation
-from fedcohort.training.early_stopping import ConformalRule, LossesRule, Progress, build_rule
+from fedcohort.training.stopping_rules import ConformalRule, LossesRule, build_rule
 
 WORKED = np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55])
 
@@ -75,7 +75,7 @@ OWN_RULE = '''
 """Stop when the loss of an epoch is hardly below that of the epoch before."""
 
 from fedcohort.core.parameters import parameters
-from fedcohort.training.early_stopping import Progress, StoppingRule
+from fedcohort.selection import Progress, StoppingRule
 
 
 @parameters

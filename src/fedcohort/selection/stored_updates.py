@@ -1,8 +1,21 @@
-"""Refuse a strategy that would store more about the updates of all clients than its memory limit allows."""
+"""Updates of clients that a strategy stores: those that arrived in a round, and the limit of their memory."""
 
+import numpy as np
+
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.selection.inputs import Outcome
 
-__all__ = ["check_memory"]
+__all__ = ["arrived_updates", "check_memory"]
+
+
+def arrived_updates(outcome: Outcome) -> tuple[Indices, Values] | None:
+    """The clients that trained and have an update of finite numbers, int64 [n], and these updates [n, P]; None if there are none."""
+    rows = outcome.billed_report("update")
+    if rows.ndim != 2:  # no client sent an update
+        return None
+    arrived = outcome.trained & np.isfinite(rows).all(axis=1)
+    return (outcome.cohort.clients[arrived], rows[arrived]) if arrived.any() else None
 
 
 def check_memory(limit: float, num_clients: int, width: int, needed: int, beside: str = "") -> None:
