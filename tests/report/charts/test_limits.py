@@ -9,7 +9,7 @@ from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.means_and_bands import SHARES, by_round
 from fedcohort.report.charts.sweeps import studies
-from fedcohort.report.read_runs import Story, gather
+from fedcohort.report.report_data import Story, gather
 from tests.records import exchange, played, written
 
 HIGH, LOW = (1.0, 0.98, 0.55), (0.0, 0.02, 0.45)
@@ -38,8 +38,8 @@ def test_bands_of_accuracies_end_at_0_and_1(story: Story) -> None:
     assert len(frames) >= 3
     for frame in frames:
         both = pd.DataFrame(frame).set_index("strategy")
-        assert (both.loc["high", "high"] == 1.0).all()
-        assert (both.loc["low", "low"] == 0.0).all()
+        assert both["high"].loc[["high"]].eq(1.0).all()
+        assert both["low"].loc[["low"]].eq(0.0).all()
 
 
 def test_bands_of_other_quantities_have_no_limits(story: Story) -> None:
