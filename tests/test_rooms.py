@@ -33,9 +33,11 @@ PERMITTED: dict[str, set[str]] = {
     },
     "report": {"core", "measures", "federation", "experiment", "record", "runs", "study"},
     "testing": {"core", "algorithms", "models", "federation", "selection", "training", "engines"},
+    "chooser": {"core", "rounds", "selection"},
+    "flower": {"core", "algorithms", "selection", "experiment", "record", "rounds", "runs", "chooser"},
     "api": {"core", "algorithms", "models", "federation", "selection", "experiment", "record", "runs", "study", "report"},
     "cli": {"core", "federation", "experiment", "record", "runs", "study", "report"},
-    "__init__": {"core", "federation", "experiment", "api"},
+    "__init__": {"core", "federation", "experiment", "chooser", "api"},
     "__main__": {"cli"},
 }  # fmt: skip
 """Every package, listed below the packages it imports. Imports inside functions and for type checking count."""

@@ -70,6 +70,7 @@ class Comparison(comparison.Comparison):
     Attributes:
         name: name of the experiment.
         rows: one row for each strategy, in the order of the experiment; differences are those from the first row.
+        note: a sentence about runs that are compared before they are finished; empty for finished runs.
     """
 
     rows: tuple[Row, ...]
@@ -107,6 +108,7 @@ def run(
     public: "PublicSamples | None" = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
+    trust: bool = False,
 ) -> Run:
     """Run the base of an experiment (without its variants and its sweep) under one seed.
 
@@ -124,6 +126,7 @@ def run(
         public: the server's public samples: a data set (the training part is used), or only samples [N, ...]; see ``[public]``.
         runs: folder of run directories.
         progress: called after every round with the cell of the experiment and the row of the record.
+        trust: resume a run directory even if its copies of plug-in files are not the files of the experiment.
 
     Returns:
         The finished run.
@@ -134,7 +137,7 @@ def run(
     """
     experiment = _checked(experiment)
     given = Given(data, model, selector, algorithm, data_dir, public)
-    return _run(experiment, experiment.seed if seed is None else seed, given, runs, progress)
+    return _run(experiment, experiment.seed if seed is None else seed, given, runs, progress, trust)
 
 
 def run_seeds(
@@ -148,6 +151,7 @@ def run_seeds(
     public: "PublicSamples | None" = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
+    trust: bool = False,
 ) -> list[Run]:
     """Run the base of an experiment (without its variants and its sweep) under all its seeds, as ``fedcohort run`` does.
 
@@ -162,7 +166,7 @@ def run_seeds(
     """
     experiment = _checked(experiment)
     given = Given(data, model, selector, algorithm, data_dir, public)
-    return [_run(experiment, seed, given, runs, progress) for seed in experiment.all_seeds]
+    return [_run(experiment, seed, given, runs, progress, trust) for seed in experiment.all_seeds]
 
 
 def _checked(experiment: object) -> Experiment:
@@ -182,9 +186,12 @@ def _checked(experiment: object) -> Experiment:
     raise UsageError(f"experiment = {shown(experiment)}: should be a fedcohort.Experiment; {hint}")
 
 
-def _run(experiment: Experiment, seed: int, given: Given, runs: str | Path, progress: Progress | None) -> Run:
+def _run(
+    experiment: Experiment, seed: int, given: Given, runs: str | Path, progress: Progress | None, trust: bool
+) -> Run:
     label = experiment.label if given.selector is None else type(given.selector).__name__
-    return Run(run_cell(Cell(label, seed, experiment.single(seed)), given, runs=runs, progress=progress).path)
+    cell = Cell(label, seed, experiment.single(seed))
+    return Run(run_cell(cell, given, runs=runs, progress=progress, trust=trust).path)
 
 
 def compare(
@@ -199,6 +206,7 @@ def compare(
     runs: str | Path = "runs",
     progress: Progress | None = None,
     jobs: int = 1,
+    trust: bool = False,
 ) -> Comparison:
     """Run every row of an experiment under every seed, and compare the rows. Finished runs are not repeated.
 
@@ -215,6 +223,7 @@ def compare(
         progress: called after every round; not available with several jobs.
         jobs: number of runs at the same time, each in a process of its own with its share of the cores; must be 1 if objects
             from Python replace settings.
+        trust: resume run directories even if their copies of plug-in files are not the files of the experiment.
 
     Raises:
         UsageError: a setting, the data or a run directory cannot be used.
@@ -223,7 +232,7 @@ def compare(
     experiment = _checked(experiment)
     given = Given(data=data, model=model, data_dir=data_dir, public=public)
     compared = comparing.compare(
-        experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs
+        experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs, trust=trust
     )
     rows = (
         Row(row.label, row.experiment, {seed: Run(run.path) for seed, run in row.runs.items()}) for row in compared.rows

@@ -22,8 +22,13 @@ from typing import Any
 import click
 from click.testing import CliRunner
 
+from fedcohort.cli.chosen_experiment import experiment_of, row_of
 from fedcohort.cli.entry import cli
-from fedcohort.cli.options import experiment_of, row_of, set_option, variant_option, with_options
+from fedcohort.cli.options import (
+    set_option,
+    variant_option,
+    with_options,
+)
 from fedcohort.core.errors import LONGEST
 from fedcohort.core.parameters import describe
 from fedcohort.experiment import Choice, Experiment
@@ -115,7 +120,7 @@ def _checks() -> None:
 @with_options(set_option, variant_option)
 def check(file: str | None, settings: tuple[str, ...], variant: str | None) -> None:
     """Do what ``run`` and ``compare`` do before they load data."""
-    experiment = experiment_of(file, settings)
+    experiment = experiment_of(file, settings, trust=False)
     row_of(experiment, variant)
     for cell in experiment.cells()[:3]:
         cell.experiment.key()

@@ -24,6 +24,7 @@ from fedcohort.measures import (
     forgetting,
     gini,
     hindsight_regret,
+    holm,
     jain,
     jain_random,
     largest_drop,
@@ -31,6 +32,7 @@ from fedcohort.measures import (
     mean_sd,
     overall_accuracy,
     paired_interval,
+    paired_p_value,
     participation,
     participation_random,
     regret,
@@ -439,6 +441,82 @@ def test_paired_interval_agrees_with_scipy_and_has_its_coverage():
         assert low <= mean <= high
         covered += low <= 0.3 <= high
     assert covered / 400 == pytest.approx(0.9, abs=4 * math.sqrt(0.09 / 400))
+
+
+def test_a_paired_interval_ends_at_what_is_possible():
+    """Two seeds: mean 0.092 and Student's t 12.7."""
+    a, b = [0.60, 0.61], [0.50, 0.526]
+    mean, low, high = paired_interval(a, b)
+    assert low < 0 < high
+    assert paired_interval(a, b, limits=(-0.005, 0.1)) == (mean, -0.005, 0.1)
+    assert paired_interval(a, b, limits=measures.ACCURACY_DIFFERENCES) == (mean, low, high)
+    assert paired_interval([1.0, 0.0], [0.0, 0.0], limits=measures.ACCURACY_DIFFERENCES) == (0.5, -1.0, 1.0)
+
+
+def test_p_value_of_paired_signs_by_hand():
+    """d = (1, 2, 3): of eight signs, |Σ ±d| ≥ 6 for two. d = (1, 2, −3): Σ d = 0. d = (3, 1, −1): 3 or more for six."""
+    assert paired_p_value([1, 2, 3], [0, 0, 0]) == 2 / 8
+    assert paired_p_value([0, 0, 0], [1, 2, 3]) == 2 / 8
+    assert paired_p_value([1, 2, 0], [0, 0, 3]) == 1.0
+    assert paired_p_value([3, 1, 0], [0, 0, 1]) == 6 / 8
+    assert paired_p_value([0.5, 0.5], [0.5, 0.5]) == 1.0
+    assert paired_p_value([0.7], [0.5]) == 1.0
+    assert paired_p_value([0.9, 0.8, 0.9, 0.8, 0.7, 0.9], [0.1] * 6) == 2 / 64
+    assert math.isnan(paired_p_value([0.5, NAN], [0.4, 0.3]))
+
+
+def test_signs_of_equal_differences_are_equal_in_spite_of_rounding():
+    """0.1 + 0.2 is not 0.3 in floating point, but d = (0.1, 0.2, −0.3) sums to 0, and so do its opposite signs."""
+    assert paired_p_value([0.1, 0.2, 0.0], [0.0, 0.0, 0.3]) == 1.0
+    assert paired_p_value([0.3] * 6, [0.2] * 6) == 2 / 64
+
+
+@pytest.mark.parametrize("n", [5, 9, 14])
+def test_p_value_agrees_with_scipy(n):
+    draw = np.random.default_rng(n)
+    a, b = draw.normal(0.4, 1.0, n), np.zeros(n)
+    of_scipy = stats.permutation_test(
+        (a, b), lambda x, y: np.mean(x - y), permutation_type="samples", n_resamples=10**9
+    )
+    assert paired_p_value(a, b) == pytest.approx(of_scipy.pvalue, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [15, 40, 3000])
+def test_p_value_of_many_pairs_is_near_that_of_the_normal_distribution(n):
+    """Signs are drawn; Σ ±d has the variance Σ d². The same numbers give the same p-value."""
+    d = np.random.default_rng(n).normal(0.0, 1.0, n)
+    d += (1.5 * math.sqrt((d**2).sum()) - d.sum()) / n
+    expected = 2 * stats.norm.sf(abs(d.sum()) / math.sqrt((d**2).sum()))
+    assert paired_p_value(d, np.zeros(n)) == pytest.approx(expected, abs=0.02)
+    assert paired_p_value(d, np.zeros(n)) == paired_p_value(d, np.zeros(n))
+    assert paired_p_value(np.ones(n), np.zeros(n)) == pytest.approx(1 / 10_000, abs=1.1e-4)
+
+
+def test_without_a_difference_p_values_are_at_most_a_level_as_often_as_the_level():
+    draw = np.random.default_rng(0)
+    found = np.array([paired_p_value(*draw.normal(size=(2, 8))) for _ in range(2000)])
+    for level in (0.05, 0.2, 0.5):
+        assert (found <= level).mean() == pytest.approx(level, abs=0.02)
+
+
+def test_holm_by_hand_and_against_its_definition():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.6]) == [1.0, 1.0]
+    assert holm([NAN, 0.02, 0.02]) == pytest.approx([NAN, 0.04, 0.04], nan_ok=True)
+    assert holm([0.03]) == [0.03]
+    assert holm([]) == []
+    p = np.random.default_rng(0).random(9)
+    in_order = sorted(p)
+    for value, corrected in zip(p, holm(p.tolist()), strict=True):
+        i = in_order.index(value)
+        assert corrected == pytest.approx(min(1.0, max((9 - j) * in_order[j] for j in range(i + 1))))
+
+
+def test_p_values_of_wrong_input():
+    with pytest.raises(UsageError, match="a has 1 entries, b 2"):
+        paired_p_value([1.0], [1.0, 2.0])
+    with pytest.raises(UsageError, match="not empty"):
+        paired_p_value([], [])
 
 
 def test_paired_interval_of_one_pair_equal_pairs_and_wrong_input():

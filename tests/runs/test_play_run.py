@@ -111,7 +111,7 @@ def test_own_files_travel_with_the_run(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1, selection={"name": f"{own}:Last"}), runs=tmp_path / "runs")
     own.unlink()
     again = fedcohort.open_run(run.path)
-    assert again.experiment.selection.name.endswith(":Last")
+    assert again.described.selection.name.endswith(":Last")
     assert "-last-seed0-" in run.path.name
     assert read([run.path]).table["selection"].tolist() == ["Last"]
     [copied] = (run.path / "plug-ins").iterdir()

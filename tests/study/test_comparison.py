@@ -58,7 +58,8 @@ def test_the_numbers_are_those_of_the_runs(compared: fedcohort.Comparison) -> No
 def test_differences_are_paired_with_the_first_row(compared: fedcohort.Comparison) -> None:
     first, ucb = compared.results["uniform"], compared.results["UCB"]
     table = compared.table.set_index("label")
-    by_hand = measures.paired_interval([run.accuracy for run in ucb], [run.accuracy for run in first])
+    mean, low, high = measures.paired_interval([run.accuracy for run in ucb], [run.accuracy for run in first])
+    by_hand = (mean, max(low, -1.0), min(high, 1.0))
     assert tuple(table.loc["UCB", ["difference", "difference_low", "difference_high"]]) == pytest.approx(by_hand)
     assert table.loc["uniform", "difference"] == 0.0
 
@@ -73,6 +74,10 @@ def test_the_default_target_is_reached_by_every_row_on_average(compared: fedcoho
     lowest = compared.table["best_accuracy"].min()
     assert lowest - 0.01 < compared.target.accuracy <= lowest
     assert compared.target.accuracy == round(compared.target.accuracy, 2)
+    assert compared.target.chosen == "taken from these results, a level that every row reaches on average"
+    assert f"Target accuracy {100 * compared.target.accuracy:g}%: taken from these results" in " ".join(
+        repr(compared).split()
+    )
     assert (compared.table["reached"] > 0).all()
     assert compared.table["rounds_to_target"].between(1, 4).all()
     for row, said in zip(compared.rows, compared.table.to_dict("records"), strict=True):
@@ -216,7 +221,9 @@ def test_directories_are_sorted_into_rows(compared: fedcohort.Comparison) -> Non
     paths = [run.path for row in compared.rows for run in row.runs.values()]
     back_again = read(paths[::-1])
     assert [row.label for row in back_again.rows] == ["everybody [all]", "UCB", "uniform"]
-    back = back_again.table.set_index("label").drop(columns=["difference", "difference_low", "difference_high"])
+    back = back_again.table.set_index("label").drop(
+        columns=["difference", "difference_low", "difference_high", "verdict"]
+    )
     there = compared.table.set_index("label")[back.columns]
     assert back.loc[there.index].equals(there)
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedcohort.cli.chosen_experiment import experiment_of
 from fedcohort.cli.options import (
     columns_option,
     data_dir_option,
-    experiment_of,
     folder_option,
     format_option,
     json_option,
@@ -27,6 +27,7 @@ from fedcohort.cli.options import (
     seconds_option,
     set_option,
     sizes_option,
+    trust_option,
     until_closed_option,
     with_options,
 )
@@ -119,7 +120,7 @@ def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> N
     from fedcohort.report.live import serve
 
     server = serve(runs, port, name)
-    echo(f"http://127.0.0.1:{server.server_port}/")
+    echo(server.address)
     sys.stdout.flush()
 
     def until_input_ends() -> None:
@@ -139,7 +140,15 @@ def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> N
 @click.command()
 @click.argument("file", required=False)
 @with_options(
-    sizes_option, rounds_option, seconds_option, precision_option, page_option, set_option, data_dir_option, json_option
+    sizes_option,
+    rounds_option,
+    seconds_option,
+    precision_option,
+    page_option,
+    set_option,
+    data_dir_option,
+    trust_option,
+    json_option,
 )
 def profile(
     file: str | None,
@@ -150,6 +159,7 @@ def profile(
     output: str | None,
     settings: tuple[str, ...],
     data_dir: str | None,
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Measure mini-batch sizes on this machine, and recommend one.
@@ -163,7 +173,7 @@ def profile(
     from fedcohort.study.batch_size_profile import profile as measure
 
     measured = measure(
-        experiment_of(file, settings), sizes=sizes or SIZES, rounds=rounds, seconds=seconds, precision=precision,
+        experiment_of(file, settings, trust), sizes=sizes or SIZES, rounds=rounds, seconds=seconds, precision=precision,
         data_dir=data_dir, progress=lambda size: echo(f"batch size {size} …", err=True),
     )  # fmt: skip
     if as_json:

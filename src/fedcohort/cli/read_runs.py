@@ -9,6 +9,7 @@ from fedcohort.cli.options import (
     json_option,
     round_option,
     target_option,
+    trust_option,
     with_options,
 )
 from fedcohort.cli.output import echo
@@ -18,14 +19,19 @@ __all__ = ["measure", "why"]
 
 @click.command("measures")
 @click.argument("paths", nargs=-1, required=True, metavar="RUN…")
-@with_options(target_option, conformal_option, data_dir_option, json_option)
+@with_options(target_option, conformal_option, data_dir_option, trust_option, json_option)
 def measure(
-    paths: tuple[str, ...], target: float | None, conformal: float | None, data_dir: str | None, as_json: bool
+    paths: tuple[str, ...],
+    target: float | None,
+    conformal: float | None,
+    data_dir: str | None,
+    trust: bool,
+    as_json: bool,
 ) -> None:
     """Show all metrics of runs.
 
     The metrics are accuracy by class and by client, the cost of reaching a target accuracy, fairness compared with chance, and
-    stability. RUN is a run directory, which is not changed.
+    stability. RUN is a run directory, which is not changed. Its plug-in files are run only with --conformal and --trust-plugins.
     """
     from pathlib import Path
 
@@ -38,7 +44,7 @@ def measure(
     runs = [open_run(path) for path in paths]
     summaries = [summary(run, target) for run in runs]
     sets = (
-        [conformal_coverage.conformal(run, conformal, data_dir=data_dir) for run in runs]
+        [conformal_coverage.conformal(run, conformal, data_dir=data_dir, trust=trust) for run in runs]
         if conformal is not None
         else []
     )

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from itertools import islice
 
+from fedcohort.core.synonyms import meant
+
 __all__ = ["LONGEST", "UsageError", "nearest", "one_line", "shown"]
 
 LONGEST = 300
@@ -59,11 +61,13 @@ def shown(value: object) -> str:
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
-    """A hint for an unknown ``word``: the most similar valid name, or valid names if none is similar."""
+    """A hint for an unknown ``word``: the valid name that it is another word for, or the most similar one, and valid names."""
     names = sorted(valid)
-    close = get_close_matches(word, names, n=1, cutoff=0.5) if len(word) <= LONGEST_NAME else []
+    close = None
+    if len(word) <= LONGEST_NAME:
+        close = meant(word, names) or next(iter(get_close_matches(word, names, n=1, cutoff=0.5)), None)
     known = _listed(names)
-    return f"did you mean {close[0]!r}? (valid: {known})" if close else f"valid: {known}"
+    return f"did you mean {close!r}? (valid: {known})" if close else f"valid: {known}"
 
 
 def _listed(names: list[str]) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "index",
     "interval",
     "number",
+    "p_value",
     "percent",
     "rounds",
     "setting",
@@ -27,6 +28,7 @@ __all__ = [
     "size",
     "spread",
     "target",
+    "verdict",
 ]
 
 D3_FORMATS = {"percent": ".1%", "share": ".0%", "count": ",.0f", "index": ".3f", "number": ",.4~r"}
@@ -67,6 +69,16 @@ def signed(fraction: float) -> str:
 def interval(low: float, high: float) -> str:
     """An interval of differences in percentage points: [−1.2, +3.1]; [–] if it is unknown."""
     return "[–]" if math.isnan(low) or math.isnan(high) else f"[{signed(low)}, {signed(high)}]"
+
+
+def p_value(p: float) -> str:
+    """A p-value with two significant digits: 0.0156 as 0.016, 1.0 as 1, and <0.001."""
+    return _not_finite(p) or ("<0.001" if p < 0.001 else f"{p:.2g}")
+
+
+def verdict(verdict: str, p: float) -> str:
+    """What a difference says, and its corrected p-value: better, 0.016; only the words if there is no p-value."""
+    return f"{verdict}, {p_value(p)}" if math.isfinite(p) else verdict
 
 
 def count(value: float, digits: int = 0) -> str:

@@ -1,6 +1,7 @@
 """Complete a description: check the parameters of every plug-in and fill in its defaults."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from fedcohort.experiment.sections import (
     Variant,
 )
 
-__all__ = ["NOT_IN_ROWS", "completed"]
+__all__ = ["NOT_IN_ROWS", "completed", "plug_in_sections"]
 
 _PLUGIN_SECTIONS: dict[tuple[str, ...], type[Choice]] = {
     ("federation", "partition"): Partition,
@@ -45,12 +46,19 @@ NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep", "public")
 """Settings that are the same for all rows of a comparison."""
 
 
+def plug_in_sections(experiment: object) -> dict[str, Choice]:
+    """The sections of a complete experiment that choose a plug-in, by their dotted path, such as ``"federation.partition"``."""
+    dotted = map(".".join, _PLUGIN_SECTIONS)
+    return {path: attrgetter(path)(experiment) for path in dotted}
+
+
 def completed(values: Mapping[str, Any], *, recorded: bool = False) -> dict[str, Any]:
     """A description with the parameters of every plug-in checked and complete, and every variant as a :class:`Variant`.
 
     Args:
         values: the description as nested plain values.
-        recorded: the description is that of a run directory; see :meth:`Experiment.recorded`.
+        recorded: the description is that of a run directory: no plug-in is imported, and parameters are taken as they are; see
+            :meth:`Experiment.recorded`.
     """
     complete = dict(values)
     for path, choice in _PLUGIN_SECTIONS.items():
@@ -94,7 +102,7 @@ def _plugin_section(choice: type[Choice], given: Mapping[str, Any], where: str, 
     name = own.get("name", choice.model_fields["name"].default)
     if not isinstance(name, str):
         raise UsageError(f"{where}.name = {shown(name)}: should be a name; {nearest('', choice.table)}")
-    if recorded and name in choice.table.builtin:
+    if recorded:
         return {**own, "name": name, "parameters": parameters}
     if is_file_name(name):
         path, _, attribute = name.rpartition(":")

@@ -122,8 +122,8 @@ class Experiment(Section):
     def recorded(cls, values: Mapping[str, Any]) -> "Experiment":
         """The experiment that a run directory describes.
 
-        The description was complete and valid when it was written. Built-in plug-ins are not imported to check it again, so that
-        records can be read without torch.
+        The description was complete and valid when it was written. No plug-in is imported to check it again, so that records can be
+        read without torch, and reading a record runs no code of it.
         """
         experiment = cls.__new__(cls)
         try:
@@ -132,10 +132,16 @@ class Experiment(Section):
             raise explain(error, "", cls) from None
         return experiment
 
-    def ours(self) -> list[str]:
-        """Names of the strategy and the algorithm, each only if it is our own interpretation or design (status ``ours``)."""
+    def ours(self, *, built_in: bool = False) -> list[str]:
+        """Names of the strategy and the algorithm, each only if it is our own interpretation or design (status ``ours``).
+
+        Args:
+            built_in: consider only built-in names; no other code is imported.
+        """
         named = [
-            (section.name, section.table.find(section.name, "name")) for section in (self.selection, self.algorithm)
+            (section.name, section.table.find(section.name, "name"))
+            for section in (self.selection, self.algorithm)
+            if section.name in section.table.builtin or not built_in
         ]
         cards = [(name, getattr(plugin, "card", None)) for name, plugin in named]
         return [name for name, card in cards if card is not None and card.status == "ours"]

@@ -10,21 +10,24 @@ from fedcohort.core.paths import is_folder, resolved
 from fedcohort.experiment.experiment import Experiment
 from fedcohort.experiment.nested_values import merge, parse_overrides
 from fedcohort.experiment.plain_values import MAX_CHARACTERS, check_values, parsed
-from fedcohort.experiment.plugin_files import anchored
+from fedcohort.experiment.plugin_files import anchored, named_files
 
-__all__ = ["load"]
+__all__ = ["in_run_directory", "load"]
 
 
-def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = False) -> Experiment:
-    """Read an experiment file.
+def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = False, trust: bool = False) -> Experiment:
+    """Read an experiment file. The plug-in files that it names are run.
 
     Args:
         path: a TOML file.
         overrides: ``section.key=value`` settings that replace those of the base; values are TOML, or plain words.
-        recorded: the file is the description in a run directory, see :meth:`Experiment.recorded`.
+        recorded: the file is the description in a run directory and is only read: no plug-in is imported, see
+            :meth:`Experiment.recorded`.
+        trust: run the plug-in files that the experiment names even if the file is the description in a run directory.
 
     Raises:
-        UsageError: the file is missing or not TOML, or a setting in it is not valid.
+        UsageError: the file is missing or not TOML, a setting in it is not valid, or it is the description in a run directory, names
+            plug-in files, and ``trust`` is not set.
     """
     file = Path(path)
     try:
@@ -34,13 +37,39 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
     check_values(values, str(file))
     from fedcohort.federation.load_dataset import NAMES
 
-    values = anchored(values, file.parent)
+    if not recorded:
+        if not trust and in_run_directory(file):
+            _ask_for_consent(file, values)  # before overrides, which compare the old plug-in with the new one
+        values = anchored(values, file.parent)
     for row in [values, *(row for row in _list(values.get("variants")) if isinstance(row, Mapping))]:
         _anchor(row, ("systems", "availability"), "file", file.parent)
         for section in ("data", "public"):
             _anchor(row, (section,), "name", file.parent, only=lambda path: path.name not in NAMES and is_folder(path))
     values = merge(values, parse_overrides(overrides), where="")
     return Experiment.recorded(values) if recorded else Experiment(**values)
+
+
+def in_run_directory(file: Path) -> bool:
+    """Whether an experiment file is the description in a run directory."""
+    return any((file.parent / name).exists() for name in ("run.sqlite", "run.lock"))
+
+
+def _ask_for_consent(file: Path, values: Mapping[str, Any]) -> None:
+    """Refuse to run the plug-in files that the description in a run directory names: they came with the directory.
+
+    Args:
+        file: the description.
+        values: its contents.
+
+    Raises:
+        UsageError: there are such files.
+    """
+    own = named_files(values)
+    if own:
+        raise UsageError(
+            f"{file}: names plug-in files of a run directory, which would be run: {', '.join(own)}; if you have read and trust them, "
+            "add --trust-plugins (in Python: trust=True)"
+        )
 
 
 def _text(file: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from fedcohort.core.paths import is_file, resolved
 from fedcohort.core.plugins import is_file_name
 
-__all__ = ["PLUGIN_SECTIONS", "anchored", "by_content", "plugin_files"]
+__all__ = ["PLUGIN_SECTIONS", "anchored", "by_content", "named_files", "plugin_files"]
 
 PLUGIN_SECTIONS: tuple[tuple[str, ...], ...] = (
     ("federation", "partition"),
@@ -48,7 +48,12 @@ def by_content(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plugin_files(values: Mapping[str, Any]) -> list[Path]:
-    """The users' own files that a description names, sorted."""
+    """The users' own files that a description names and that exist, sorted."""
+    return [Path(name) for name in named_files(values) if is_file(Path(name))]
+
+
+def named_files(values: Mapping[str, Any]) -> list[str]:
+    """The paths of users' own files as a description names them, sorted."""
     found: set[str] = set()
 
     def collect(name: str) -> str:
@@ -56,7 +61,7 @@ def plugin_files(values: Mapping[str, Any]) -> list[Path]:
         return name
 
     _replaced(values, collect)
-    return [Path(name) for name in sorted(found) if is_file(Path(name))]
+    return sorted(found)
 
 
 def _replaced(values: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:

@@ -274,6 +274,10 @@ def _runs_of(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Ru
     """The runs that one path names."""
     if (path / "run.sqlite").is_file():
         return [Run(path)]
+    if path.is_file() and path.name == "experiment.toml" and (path.parent / "run.sqlite").is_file():
+        if settings:
+            raise UsageError(f"{path}: is the description of a run, which is only read; leave out --set {settings[0]}")
+        return [Run(path.parent)]
     if path.is_file():
         return _of_experiment(path, folder, settings)
     if not path.is_dir():

@@ -89,6 +89,11 @@ class Given:
         names = ("data", "model", "selector", "algorithm", "public")
         return ", ".join(name for name in names if getattr(self, name) is not None)
 
+    def sections(self) -> list[str]:
+        """The sections of the experiment whose plug-ins are replaced by objects."""
+        given = {"model": self.model, "algorithm": self.algorithm, "selection": self.selector}
+        return [section for section, part in given.items() if part is not None]
+
     def classes(self) -> dict[str, str]:
         """The classes of the strategy and the algorithm that were given, for the record."""
         plugins = {"given selector": self.selector, "given algorithm": self.algorithm}

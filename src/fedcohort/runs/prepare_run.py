@@ -20,6 +20,8 @@ from fedcohort.runs.given_objects import HANDED_OVER, Given
 
 if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm, ModelState
+    from fedcohort.engines.cluster.ray_engine import RayEngine
+    from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.federation.describe_federation import Survey
     from fedcohort.federation.federation import Federation
     from fedcohort.federation.partition import Partition
@@ -193,13 +195,11 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     Raises:
         UsageError: something in the description or the data cannot be used.
     """
-    from fedcohort.engines.device import pick_device
-    from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.federation.pooled_federation import pooled
     from fedcohort.rounds import RunState
     from fedcohort.selection.all_available import All
 
-    seed, federated = experiment.seed, federate(experiment, given, pick_device(experiment.engine.device))
+    seed, federated = experiment.seed, federate(experiment, given, _driver_device(experiment))
     federation = federated.federation
     selector, algorithm = _plugins(experiment, given)
     systems, k = experiment.systems, experiment.selection.k
@@ -208,13 +208,8 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     model = model_of(experiment, given)
     _check_model(experiment, given, model, federation)
     _give_tools(algorithm, model, federation, federated.public, seed)
-    plan = _plan(
-        experiment, model, federation, algorithm, min(math.ceil(k * systems.overcommit), federation.num_clients)
-    )
-    engine = LocalEngine(
-        federation, model, experiment.training, algorithm, seed, experiment.engine.workers,
-        plan=plan, arithmetic=experiment.engine.arithmetic,
-    )  # fmt: skip
+    cohort = min(math.ceil(k * systems.overcommit), federation.num_clients)
+    engine = _engine(experiment, model, federation, algorithm, cohort)
     try:
         start = engine.initial_model()
         clock = _clock(experiment, systems, federation, algorithm, start)
@@ -266,11 +261,48 @@ def _give_tools(
     )
 
 
+def _driver_device(experiment: Experiment) -> str:
+    """The device of the tensors in this process: the experiment's, or the CPU if clients are trained on a cluster."""
+    from fedcohort.engines.device import pick_device
+
+    return "cpu" if experiment.engine.name == "ray" else pick_device(experiment.engine.device)
+
+
+def _engine(
+    experiment: Experiment, model: "Model", federation: "Federation", algorithm: "Algorithm", cohort: int
+) -> "LocalEngine | RayEngine":
+    """The engine of the experiment, for about ``cohort`` clients a round."""
+    from fedcohort.engines.local_engine import LocalEngine
+
+    settings, training, seed = experiment.engine, experiment.training, experiment.seed
+    if settings.name == "local":
+        plan = _plan(experiment, model, federation, algorithm, cohort)
+        arithmetic = settings.arithmetic
+        return LocalEngine(
+            federation, model, training, algorithm, seed, settings.workers, plan=plan, arithmetic=arithmetic
+        )
+    from fedcohort.engines.cluster.host_pool import shared_pool
+    from fedcohort.engines.cluster.ray_engine import RayEngine
+
+    pool = shared_pool(settings.address, settings.workers, gpu=settings.device == "cuda", patience=settings.patience)
+    return RayEngine(
+        federation, model, training, algorithm, seed, settings.workers,
+        pool=pool, plan=settings.plan if settings.plan in ("stacked", "means") else "threads",
+        arithmetic=settings.arithmetic, device=settings.device,
+    )  # fmt: skip
+
+
 def _plan(
     experiment: Experiment, model: "Model", federation: "Federation", algorithm: "Algorithm", cohort: int
 ) -> Literal["loop", "threads", "stacked"]:
-    """How clients are trained: the plan of the experiment, or for "auto" the plan that is fastest for ``cohort`` clients a round."""
+    """How clients are trained: the plan of the experiment, or for "auto" the plan that is fastest for ``cohort`` clients a round.
+
+    Raises:
+        UsageError: the plan needs a cluster.
+    """
     engine = experiment.engine
+    if engine.plan == "means":
+        raise UsageError("engine.plan = 'means': only with engine.name = 'ray'; use 'threads', 'stacked' or 'auto'")
     if engine.plan != "auto":
         return engine.plan
     from fedcohort.engines.plans import choose_plan

@@ -113,7 +113,8 @@ def studies(story: Story, look: Look) -> list[Figure]:
 def _curves(sweep: Swept, look: Look) -> Figure:
     key, frame = sweep.keys[0], sweep.frame.rename(columns={sweep.keys[0]: "x", "accuracy": "mean"})
     frame = frame.sort_values(["strategy", "x"], kind="stable")
-    frame = frame.assign(low=frame["mean"] - frame["sd"], high=frame["mean"] + frame["sd"])
+    low, high = (frame["mean"] - frame["sd"]).clip(lower=0), (frame["mean"] + frame["sd"]).clip(upper=1)
+    frame = frame.assign(low=low, high=high)
     labels = list(dict.fromkeys(sweep.frame["strategy"]))
     span = domain(frame["mean"], frame["low"], frame["high"], floor=0.0, ceiling=1.0)
     points = sorted(set(frame["x"].tolist()))
