@@ -47,12 +47,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__.partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=60.0, help="length on two cores; the numbers of cases follow it (default: 60)")
-    parser.add_argument("--only", nargs="+", choices=list(ATTACKS), metavar="ATTACK", help=f"only these: {', '.join(ATTACKS)}")
+    parser.add_argument(
+        "--minutes", type=float, default=60.0, help="length on two cores; the numbers of cases follow it (default: 60)"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=list(ATTACKS), metavar="ATTACK", help=f"only these: {', '.join(ATTACKS)}"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of all cases (default: 0)")
     parser.add_argument("--case", type=int, help="play only the case with this number, with --only and one attack")
-    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="cases at the same time (default: 2)")
-    parser.add_argument("--write", action="store_true", help="keep the rows in results/campaign.json and docs/reliability.md")
+    parser.add_argument(
+        "--workers", type=int, default=min(2, os.cpu_count() or 1), help="cases at the same time (default: 2)"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="keep the rows in results/campaign.json and docs/reliability.md"
+    )
     return parser
 
 
@@ -84,7 +92,10 @@ def attacked(attack: type[Attack], seed: int, cases: Iterator[int], folder: Path
             outcomes.append(outcome)
             if outcome.failure is not None:
                 print(f"{attack.name}, case {number}: {outcome.failure}", flush=True)
-                print(f"    repeat it: python -m tests.campaign --only {attack.name} --seed {seed} --case {number}", flush=True)
+                print(
+                    f"    repeat it: python -m tests.campaign --only {attack.name} --seed {seed} --case {number}",
+                    flush=True,
+                )
             if outcome.unavailable is not None:
                 return
 
@@ -130,7 +141,13 @@ def _table(rows: list[dict[str, Any]]) -> str:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for title, right in (("attack", False), ("what was done", False), ("count", True), ("failures", True), ("seconds", True)):
+    for title, right in (
+        ("attack", False),
+        ("what was done", False),
+        ("count", True),
+        ("failures", True),
+        ("seconds", True),
+    ):
         table.add_column(title, justify="right" if right else "left")
     for one in rows:
         figures = "".join(f"\n{key}: {value}" for key, value in one["figures"].items())
@@ -138,7 +155,9 @@ def _table(rows: list[dict[str, Any]]) -> str:
         if one["unavailable"] is not None:
             table.add_row(one["attack"], did, "not possible here", "", "")
         else:
-            table.add_row(one["attack"], did, f"{one['count']:,} {one['unit']}", str(one["failures"]), f"{one['seconds']:g}")
+            table.add_row(
+                one["attack"], did, f"{one['count']:,} {one['unit']}", str(one["failures"]), f"{one['seconds']:g}"
+            )
     text = StringIO()
     Console(file=text, width=shutil.get_terminal_size((120, 24)).columns).print(table)
     return text.getvalue().rstrip()

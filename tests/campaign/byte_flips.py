@@ -47,8 +47,13 @@ class ByteFlips(Attack):
         own.mkdir()
         (own / "turns.py").write_text(OWN_STRATEGY)
         selection = {"selection": {"name": f"{own / 'turns.py'}:Turns"}}
-        self._files = {"finished": written(self.folder / "finished", **selection), "stopped": written(self.folder / "stopped", **selection)}
-        self._files["killed"] = written(self.folder / "killed", rounds=6, selection={"name": "ucb"}, algorithm={"name": "fedadam"})
+        self._files = {
+            "finished": written(self.folder / "finished", **selection),
+            "stopped": written(self.folder / "stopped", **selection),
+        }
+        self._files["killed"] = written(
+            self.folder / "killed", rounds=6, selection={"name": "ucb"}, algorithm={"name": "fedadam"}
+        )
         self._expected: dict[str, dict[str, Any]] = {}
         self._names: dict[str, str] = {}
         self._measures: dict[str, str] = {}
@@ -60,8 +65,19 @@ class ByteFlips(Attack):
             if state == "finished":
                 shutil.copytree(file.parent / "whole", damaged)
             else:
-                command(file.parent, "run", file, "--quiet", "--runs", "runs", before=_end_after_two_rounds(state == "killed")).wait()
-        hold((self._files["killed"].parent / "runs" / self._names["killed"] / "run.sqlite-wal").exists(), "the killed run has no log")
+                command(
+                    file.parent,
+                    "run",
+                    file,
+                    "--quiet",
+                    "--runs",
+                    "runs",
+                    before=_end_after_two_rounds(state == "killed"),
+                ).wait()
+        hold(
+            (self._files["killed"].parent / "runs" / self._names["killed"] / "run.sqlite-wal").exists(),
+            "the killed run has no log",
+        )
 
     def case(self, number: int, draw: random.Random) -> int:
         """Damage one file of one run, read the run, and resume it."""
@@ -75,8 +91,13 @@ class ByteFlips(Attack):
         try:
             measured = command(self.place, "measures", path.relative_to(self.place), "--json").wait()
             self._accept(measured, damaged)
-            if measured.code == 0 and state != "killed":  # a log that was cut holds fewer rounds, which are played again
-                hold(measured.out == self._measured(state), "measures of the damaged run are other ones, without an error")
+            if (
+                measured.code == 0 and state != "killed"
+            ):  # a log that was cut holds fewer rounds, which are played again
+                hold(
+                    measured.out == self._measured(state),
+                    "measures of the damaged run are other ones, without an error",
+                )
             self._accept(command(self.place, "report", path, "-o", "page.html").wait(), damaged)
             hold(_same_or_log(files(path), before), "reading changed the directory")
             resumed = command(self.place, "run", self._files[state], "--quiet", "--runs", "runs").wait()

@@ -2,11 +2,18 @@
 
 from tests.campaign.attack import Attack
 from tests.campaign.byte_flips import ByteFlips
+from tests.campaign.callers import Callers
 from tests.campaign.full_disk import FullDisk
+from tests.campaign.hostile_names import HostileNames
 from tests.campaign.kills import Kills
+from tests.campaign.log_cuts import LogCuts
 from tests.campaign.same_bits import SameBits
+from tests.campaign.soak import Soak
 from tests.campaign.starters import Starters
 
 __all__ = ["ATTACKS"]
 
-ATTACKS: dict[str, type[Attack]] = {attack.name: attack for attack in (Kills, FullDisk, ByteFlips, Starters, SameBits)}
+ATTACKS: dict[str, type[Attack]] = {
+    attack.name: attack
+    for attack in (Kills, LogCuts, FullDisk, ByteFlips, Starters, HostileNames, SameBits, Soak, Callers)
+}

@@ -1,4 +1,4 @@
-"""What is in a run directory, as far as it must be the same after every disturbance: all rows but wall times, and the bytes of all files."""
+"""What must be the same in a run directory after every disturbance: all rows but wall times, and the bytes of all files."""
 
 import re
 import sqlite3
@@ -32,7 +32,9 @@ def contents(path: Path) -> dict[str, Any]:
         raise Failed(f"{path.name}: cannot be opened: {error}") from None
     connection = sqlite3.connect(path / "run.sqlite")
     try:
-        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        tables = [
+            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        ]
         for table in tables:
             if table not in ("wall", "seals"):
                 found[table] = _rows(connection, table)
@@ -75,7 +77,14 @@ def difference(found: dict[str, Any], expected: dict[str, Any]) -> str:
 def _first(found: Any, expected: Any) -> str:
     if not isinstance(found, list):
         return ""
-    return next((f" ({ours} instead of {theirs})"[:200] for ours, theirs in zip(found, expected, strict=False) if ours != theirs), "")
+    return next(
+        (
+            f" ({ours} instead of {theirs})"[:200]
+            for ours, theirs in zip(found, expected, strict=False)
+            if ours != theirs
+        ),
+        "",
+    )
 
 
 def only_run(folder: Path) -> Path:

@@ -1,7 +1,7 @@
 """Commands in children of a process that has imported everything: a command costs a fork, not a new interpreter.
 
-The parent must not have started threads of torch, because a forked child inherits locks, but not the threads that would release them. The
-worker processes of the campaign (:mod:`tests.campaign.worker`) therefore train nothing themselves.
+The parent must not have started threads of torch, because a forked child inherits locks, but not the threads that would release
+them. The worker processes of the campaign (:mod:`tests.campaign.worker`) therefore train nothing themselves.
 """
 
 import atexit
@@ -76,7 +76,9 @@ class Child:
         while self.poll() is None:
             if time.monotonic() > end:
                 self.kill_group()
-                raise Failed(f"a command did not end within {seconds:g} s; {self.err.read_text('utf-8', 'replace')[-500:]}")
+                raise Failed(
+                    f"a command did not end within {seconds:g} s; {self.err.read_text('utf-8', 'replace')[-500:]}"
+                )
             time.sleep(0.002)
         assert self.code is not None
         return Ended(self.code, *(file.read_text("utf-8", "replace") for file in (self.out, self.err)))

@@ -23,7 +23,10 @@ from tests.campaign.forked import Child, Ended, command, play
 
 __all__ = ["ROWS", "Kills", "fork_jobs"]
 
-ROWS = [{"label": "UCB", "selection": {"name": "ucb", "k": 2}}, {"label": "loss", "selection": {"name": "select_by_loss", "k": 2}}]
+ROWS = [
+    {"label": "UCB", "selection": {"name": "ucb", "k": 2}},
+    {"label": "loss", "selection": {"name": "select_by_loss", "k": 2}},
+]
 
 
 class Kills(Attack):
@@ -53,7 +56,9 @@ class Kills(Attack):
         """Most cases kill ``run``; every tenth one each of the others."""
         attacks: dict[int, Callable[[random.Random], int]] = {7: self._compare, 8: self._report, 9: self._create_cache}
         attack = attacks.get(number % 10)
-        return attack(draw) if attack else self._run(self._pairs[(number - 3 * (number // 10)) % len(self._pairs)], draw)
+        return (
+            attack(draw) if attack else self._run(self._pairs[(number - 3 * (number // 10)) % len(self._pairs)], draw)
+        )
 
     def _run(self, pair: str, draw: random.Random) -> int:
         if pair not in self._expected:
@@ -101,7 +106,9 @@ class Kills(Attack):
         self._finish(command(self._whole / place, *arguments, before=before, environment=self._cache_in(cache)))
         self._seconds[name or place] = time.monotonic() - start
 
-    def _killed(self, what: str, draw: random.Random, *arguments: str | Path, jobs: bool = False, cache: str = "") -> int:
+    def _killed(
+        self, what: str, draw: random.Random, *arguments: str | Path, jobs: bool = False, cache: str = ""
+    ) -> int:
         """Begin a command and kill it at a random moment; 1 if it was alive then, otherwise 0."""
         child = command(self.place, *arguments, before=fork_jobs if jobs else None, environment=self._cache_in(cache))
         delay, victim = draw.random() ** 0.8 * self._seconds[what], draw.choice(("command", "process", "all"))
@@ -170,5 +177,3 @@ def _undated(page: Path) -> str:
 def _cached(folder: Path) -> dict[str, bytes]:
     """The files of a cache, without locks and without dates."""
     return {name: data for name, data in _without_locks(folder).items() if not name.startswith("plans")}
-
-

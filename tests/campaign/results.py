@@ -23,7 +23,11 @@ def facts(seed: int, minutes: float) -> dict[str, Any]:
 
     import fedcohort
 
-    versions = {"fedcohort": fedcohort.__version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
+    versions = {
+        "fedcohort": fedcohort.__version__,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+    }
     for name in PACKAGES:
         try:
             versions[name] = version(name)
@@ -45,12 +49,18 @@ def _commit() -> str:
 
     def git(*arguments: str) -> str:
         try:
-            return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+            return subprocess.run(
+                ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+            ).stdout.strip()
         except (OSError, subprocess.CalledProcessError):
             return ""
 
     commit = git("rev-parse", "--short=10", "HEAD") or "unknown"
-    changed = [line for line in git("status", "--porcelain", "--untracked-files=no").splitlines() if "results/campaign.json" not in line]
+    changed = [
+        line
+        for line in git("status", "--porcelain", "--untracked-files=no").splitlines()
+        if "results/campaign.json" not in line
+    ]
     return commit + ("+" if [line for line in changed if not line.endswith("docs/reliability.md")] else "")
 
 

@@ -1,4 +1,7 @@
-"""The same run in new interpreters under other circumstances: hash seeds, threads, locale, time zone, working directory, a busy machine."""
+"""The same run in new interpreters under other circumstances: it has the same bits.
+
+The circumstances are hash seeds, threads, locales, time zones, working directories, and a busy machine.
+"""
 
 import os
 import random
@@ -42,7 +45,9 @@ class SameBits(Attack):
         """Play the runs once."""
         self._expected = {}
         for pair in PLAYED:
-            file = written(self.folder / pair, rounds=5, model={"name": "cnn_a" if "FedAdam" in pair else "mlp"}, **PAIRS[pair])
+            file = written(
+                self.folder / pair, rounds=5, model={"name": "cnn_a" if "FedAdam" in pair else "mlp"}, **PAIRS[pair]
+            )
             play(file.parent, "run", file, "--quiet", "--runs", "runs")
             self._expected[pair] = contents(only_run(file.parent / "runs"))
 
@@ -54,18 +59,23 @@ class SameBits(Attack):
         given = CIRCUMSTANCES[circumstance]
         folder = self.place / given.get("CASE_FOLDER", "here")
         folder.mkdir()
-        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(int(given.get("CASE_BUSY", 0)))]
+        busy = [
+            subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(int(given.get("CASE_BUSY", 0)))
+        ]
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "fedcohort", "run", str(self._file(pair, folder)), "--quiet", "--runs", str(self.place / "runs"),
-                 "--set", f"engine.workers={given.get('CASE_WORKERS', 2)}"],
+                [sys.executable, "-m", "fedcohort", "run", str(self._file(pair, folder)), "--quiet",
+                 "--runs", str(self.place / "runs"), "--set", f"engine.workers={given.get('CASE_WORKERS', 2)}"],
                 cwd=folder, env=os.environ | settings, capture_output=True, timeout=200,
             )  # fmt: skip
         finally:
             for process in busy:
                 process.kill()
                 process.wait()
-        hold(done.returncode == 0, f"{circumstance}, {pair}: exit code {done.returncode}: {done.stderr[-1500:].decode('utf-8', 'replace')}")
+        hold(
+            done.returncode == 0,
+            f"{circumstance}, {pair}: exit code {done.returncode}: {done.stderr[-1500:].decode('utf-8', 'replace')}",
+        )
         try:
             same_directory(only_run(self.place / "runs"), self._expected[pair])
         except Exception as error:

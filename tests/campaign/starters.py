@@ -40,7 +40,9 @@ class Starters(Attack):
         """Two of three cases start ten commands; the others start ``run`` and ``compare``."""
         if number % 3 < 2:
             workers = draw.sample(range(1, 17), STARTERS)
-            self._settle([self._run(f"starter-{i}", "--set", f"engine.workers={count}") for i, count in enumerate(workers)])
+            self._settle(
+                [self._run(f"starter-{i}", "--set", f"engine.workers={count}") for i, count in enumerate(workers)]
+            )
             play(self.place, "run", self._file, "--quiet", "--runs", "runs")
             same_directory(only_run(self.place / "runs"), self._one)
         else:

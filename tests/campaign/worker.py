@@ -77,7 +77,9 @@ class Worker:
             return Outcome(**answer)
         self.close()
         seconds = time.monotonic() - start
-        return Outcome(number, 1, seconds, f"the process that played the case died or did not answer within {limit:g} s")
+        return Outcome(
+            number, 1, seconds, f"the process that played the case died or did not answer within {limit:g} s"
+        )
 
     def close(self) -> None:
         """End the worker and what it started."""
