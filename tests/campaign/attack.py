@@ -37,6 +37,7 @@ class Attack(ABC):
         unit: what is counted.
         full: number of cases in an hour of campaign; a shorter campaign plays its share of them.
         least: number of cases in the shortest campaign.
+        small: numbers of the cases in the usual tests; they may lie beyond those of a campaign, and are then smaller.
         limit: seconds after which a case counts as hanging.
         alone: whether the cases need both cores, so that one is played at a time.
         figures: measured numbers for the table, by name; the last case's value counts.
@@ -47,6 +48,7 @@ class Attack(ABC):
     unit: ClassVar[str] = "cases"
     full: ClassVar[int]
     least: ClassVar[int] = 1
+    small: ClassVar[tuple[int, ...]]
     limit: ClassVar[float] = 120.0
     alone: ClassVar[bool] = False
 

@@ -40,6 +40,7 @@ class ByteFlips(Attack):
     unit = "damages"
     full = 3000
     least = 12
+    small = tuple(range(9))
 
     def prepare(self) -> None:
         """Make the runs: finished, stopped after a round, and killed with a log; the first two with a strategy of the user's own."""
@@ -171,6 +172,6 @@ def _end_after_two_rounds(killed: bool) -> Callable[[], None]:
             if len(count) == 2:
                 os.kill(os.getpid(), signal.SIGKILL if killed else signal.SIGINT)
 
-        Writer.record = counted  # type: ignore[method-assign]
+        Writer.record = counted  # type: ignore[method-assign,assignment]
 
     return before

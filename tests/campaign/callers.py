@@ -1,7 +1,7 @@
 """Call the package in unusual ways: each time, the run has the same bits.
 
-The callers are threads, asyncio, forks and pools of processes; interpreters under ``-O``, ``-I`` and ``-W error``; environments without a
-home directory, and with read-only site-packages.
+The callers are threads, asyncio, forks and pools of processes; interpreters under ``-O``, ``-I`` and ``-W error``; environments
+without a home directory, and with read-only site-packages.
 """
 
 import os
@@ -131,6 +131,7 @@ class Callers(Attack):
     unit = "callers"
     full = 2 * (len(PROGRAMS) + len(COMMANDS))
     least = 2
+    small = (0, 15)
     limit = 300.0
 
     def prepare(self) -> None:

@@ -51,10 +51,11 @@ class HostileNames(Attack):
     """Hostile names on every page."""
 
     name = "names"
-    did = "hostile names of experiments, rows, classes, data and notes on the report, the live page and the page of clients, in Chromium"
+    did = "hostile names of experiments, rows, classes, data and notes on three pages in Chromium"
     unit = "pages"
     full = 120
     least = 2
+    small = (1,)
     limit = 180.0
 
     def prepare(self) -> None:

@@ -37,6 +37,7 @@ class Kills(Attack):
     unit = "kills"
     full = 1500
     least = 10
+    small = (0, 1, 7, 8, 9)
 
     def prepare(self) -> None:
         """Play every command once without disturbance, and measure how long it takes."""
@@ -162,7 +163,7 @@ def _processes_of(parent: int) -> list[int]:
 def fork_jobs() -> None:
     """Let ``--jobs`` fork its processes: new interpreters would take seconds each."""
     get = multiprocessing.get_context
-    multiprocessing.get_context = lambda method=None: get("fork")  # type: ignore[assignment, misc]
+    multiprocessing.get_context = lambda method=None: get("fork")  # type: ignore[assignment]
 
 
 def _without_locks(folder: Path) -> dict[str, bytes]:

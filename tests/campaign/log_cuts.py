@@ -29,6 +29,7 @@ class LogCuts(Attack):
     unit = "states"
     full = CASES
     least = 1
+    small = (1000,)
     limit = 600.0
 
     def prepare(self) -> None:
@@ -60,7 +61,12 @@ class LogCuts(Attack):
         return states
 
     def case(self, number: int, draw: random.Random) -> int:
-        """Every 40th state of each run."""
+        """Every 40th state of each run; beyond the campaign, twelve drawn states."""
+        if number >= CASES:
+            for pair, states in self._states.items():
+                for index in draw.sample(range(len(states)), 6):
+                    self._resume(pair, index, states[index])
+            return 12
         done = 0
         for pair, states in self._states.items():
             for index in range(number % CASES, len(states), CASES):

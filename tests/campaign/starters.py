@@ -25,6 +25,7 @@ class Starters(Attack):
     unit = "crowds"
     full = 60
     least = 3
+    small = (0, 2)
     alone = True
 
     def prepare(self) -> None:
