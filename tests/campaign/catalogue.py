@@ -3,6 +3,8 @@
 from tests.campaign.attack import Attack
 from tests.campaign.byte_flips import ByteFlips
 from tests.campaign.callers import Callers
+from tests.campaign.data_files import DataFiles
+from tests.campaign.descriptions import Descriptions
 from tests.campaign.full_disk import FullDisk
 from tests.campaign.hostile_names import HostileNames
 from tests.campaign.kills import Kills
@@ -15,5 +17,7 @@ __all__ = ["ATTACKS"]
 
 ATTACKS: dict[str, type[Attack]] = {
     attack.name: attack
-    for attack in (Kills, LogCuts, FullDisk, ByteFlips, Starters, HostileNames, SameBits, Soak, Callers)
-}
+    for attack in (
+        Kills, LogCuts, FullDisk, ByteFlips, Starters, Descriptions, DataFiles, HostileNames, SameBits, Soak, Callers,
+    )
+}  # fmt: skip

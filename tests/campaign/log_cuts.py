@@ -84,7 +84,12 @@ class LogCuts(Attack):
         try:
             ended = command(folder, "run", self.folder / pair / "experiment.toml", "--quiet", "--runs", "runs").wait()
             hold(ended.code == 0, f"exit code {ended.code}: {ended.err[-1500:]}")
-            same_directory(only_run(folder / "runs"), self._expected[pair])
+            path = only_run(folder / "runs")
+            # of a finished run, the removal of its last but one checkpoint may be lost; nothing refers to that file any more
+            old = {f"checkpoint/{file.name}" for file in (path / "checkpoint").glob("round-*")} - self._expected[
+                pair
+            ].keys()
+            same_directory(path, self._expected[pair], without=old)
         except Failed as failure:
             sizes = {Path(path).name: len(data) for path, data in state.items()}
             raise Failed(f"{pair}, state {index} of {len(self._states[pair])}, files {sizes}: {failure}") from None

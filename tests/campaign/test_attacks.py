@@ -29,5 +29,6 @@ def test_the_small_part_of_an_attack_finds_no_failure(name: str, worker: Worker)
     reasons = [outcome.unavailable for outcome in outcomes if outcome.unavailable is not None]
     if reasons:
         pytest.skip(reasons[0])
-    assert [f"case {one.number}: {one.failure}" for one in outcomes if one.failure is not None] == []
+    failures = [f"{name}, case {one.number}: {one.failure}" for one in outcomes if one.failure is not None]
+    assert not failures, "\n".join(failures)
     assert sum(outcome.count for outcome in outcomes) >= len(outcomes) // 2
