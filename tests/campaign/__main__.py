@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for name in given.only or ATTACKS:
             attack = ATTACKS[name]
-            cases = iter([given.case]) if given.case is not None else iter(range(_cases(attack, given.minutes)))
-            measured = attacked(attack, given.seed, cases, folder / name, given.workers)
+            cases = _cases(attack, given.minutes) if given.case is None else [given.case]
+            measured = attacked(attack, given.seed, iter(cases), folder / name, given.workers)
             rows.append(row(name, attack.did, attack.unit, **measured, **known))
             print(_line(rows[-1]), flush=True)
     finally:
@@ -41,8 +41,13 @@ def main(arguments: list[str] | None = None) -> int:
     print(_table(rows))
     if given.write:
         write(merged(read(), [one for one in rows if one["unavailable"] is None], ATTACKS))
-        subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py")], check=True)
+        update_page()
     return int(any(one["failures"] for one in rows))
+
+
+def update_page() -> None:
+    """Write the table of docs/reliability.md anew."""
+    subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py")], check=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,9 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _cases(attack: type[Attack], minutes: float) -> int:
-    """The number of cases in a campaign of this length."""
-    return max(attack.least, round(attack.full * minutes / 60))
+def _cases(attack: type[Attack], minutes: float) -> Sequence[int]:
+    """The numbers of the cases in a campaign of this length."""
+    if minutes < 30 and attack.quick:
+        return attack.quick
+    return range(max(attack.least, round(attack.full * minutes / 60)))
 
 
 def attacked(attack: type[Attack], seed: int, cases: Iterator[int], folder: Path, workers: int) -> dict[str, Any]:

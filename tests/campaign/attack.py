@@ -38,6 +38,7 @@ class Attack(ABC):
         full: number of cases in an hour of campaign; a shorter campaign plays its share of them.
         least: number of cases in the shortest campaign.
         small: numbers of the cases in the usual tests; they may lie beyond those of a campaign, and are then smaller.
+        quick: numbers of the cases in a campaign of less than half an hour; empty: as many as its share.
         limit: seconds after which a case counts as hanging.
         alone: whether the cases need both cores, so that one is played at a time.
         figures: measured numbers for the table, by name; the last case's value counts.
@@ -49,6 +50,7 @@ class Attack(ABC):
     full: ClassVar[int]
     least: ClassVar[int] = 1
     small: ClassVar[tuple[int, ...]]
+    quick: ClassVar[tuple[int, ...]] = ()
     limit: ClassVar[float] = 120.0
     alone: ClassVar[bool] = False
 
