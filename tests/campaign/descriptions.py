@@ -1,7 +1,7 @@
 """Descriptions of experiments that a fuzzer wrote.
 
-They have wrong types, limits, nesting, unicode, long values, ``--set`` options, variants and sweeps. Each ends with exit code 0 or 2; an
-error is one line of at most 300 characters; none takes longer than five seconds. The fuzzer is
+They have wrong types, limits, nesting, unicode, long values, ``--set`` options, variants and sweeps. Each ends with exit code 0 or 2;
+an error is one line of at most 300 characters; none takes longer than five seconds. The fuzzer is
 :mod:`tests.experiment.description_fuzzer`.
 """
 

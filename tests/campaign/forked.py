@@ -124,7 +124,7 @@ def begin(
             target = os.open(file, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             os.dup2(target, number)
             os.close(target)
-        sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))  # noqa: PTH123, SIM115
+        sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))  # noqa: SIM115
         for key, value in (environment or {}).items():
             os.environ.pop(key, None)
             if value is not None:

@@ -18,7 +18,7 @@ from tests.campaign.directories import contents, only_run, same_directory
 from tests.campaign.federations import PAIRS, written
 from tests.campaign.forked import Ended, command, one_line, play
 
-__all__ = ["FullDisk"]
+__all__ = ["FullDisk", "library"]
 
 PAGE = 4096
 PLAYED = ("UCB, FedAvg", "utility per time, SCAFFOLD", "conformal participation, FedAvg")
@@ -47,7 +47,7 @@ class FullDisk(Attack):
                 3 * sum(-(-inner.stat().st_size // PAGE) for inner in path.rglob("*") if inner.is_file()) + 8
             )
         self._mounts = _can_mount(self.folder)
-        self._library = None if self._mounts else _library(self.folder)
+        self._library = None if self._mounts else library(self.folder)
 
     def case(self, number: int, draw: random.Random) -> int:
         """A disk of one size; the sizes of a pair are taken in steps of 37 pages, so that few cases cover their range."""
@@ -111,7 +111,7 @@ def _can_mount(folder: Path) -> bool:
     return True
 
 
-def _library(folder: Path) -> Path:
+def library(folder: Path) -> Path:
     """The library that fills the disk.
 
     Raises:

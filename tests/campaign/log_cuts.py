@@ -77,9 +77,9 @@ class LogCuts(Attack):
     def _resume(self, pair: str, index: int, state: State) -> None:
         """Put a state in place, and resume it."""
         folder = self.place / f"{pair}-{index}"
-        for path, data in state.items():
-            (folder / "runs" / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / "runs" / path).write_bytes(data)
+        for name, data in state.items():
+            (folder / "runs" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "runs" / name).write_bytes(data)
         folder.mkdir(exist_ok=True)
         try:
             ended = command(folder, "run", self.folder / pair / "experiment.toml", "--quiet", "--runs", "runs").wait()
@@ -91,7 +91,7 @@ class LogCuts(Attack):
             ].keys()
             same_directory(path, self._expected[pair], without=old)
         except Failed as failure:
-            sizes = {Path(path).name: len(data) for path, data in state.items()}
+            sizes = {Path(name).name: len(data) for name, data in state.items()}
             raise Failed(f"{pair}, state {index} of {len(self._states[pair])}, files {sizes}: {failure}") from None
 
 

@@ -217,6 +217,26 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path, monkeypatch: pytest.Monk
     worker.close()
 
 
+@linux
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_the_library_refuses_what_is_more_than_the_disk(tmp_path: Path) -> None:
+    import subprocess
+
+    from tests.campaign.full_disk import library
+
+    (tmp_path / "disk").mkdir()
+    limits = {"LD_PRELOAD": str(library(tmp_path)), "FULL_BELOW": str(tmp_path / "disk"), "FULL_BYTES": "5000"}
+    program = "import sys; open(sys.argv[1], 'wb', buffering=0).write(bytes(int(sys.argv[2])))"
+
+    def write(name: str, count: int) -> str:
+        command = [sys.executable, "-c", program, str(tmp_path / name), str(count)]
+        return subprocess.run(command, env=os.environ | limits, capture_output=True, text=True).stderr
+
+    assert write("disk/small", 5000) == ""
+    assert "No space left on device" in write("disk/large", 5001)
+    assert write("elsewhere", 5001) == ""
+
+
 # --- power losses --------------------------------------------------------------------------------------------------------------------
 
 
