@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from fedcohort.report.chart_style import drawable
 from fedcohort.report.charts.raster import CELLS
 from fedcohort.report.read_runs import Reading, blocks
 
@@ -20,7 +21,7 @@ NAMES = {
 def named(term: str) -> str:
     """What charts call a term."""
     name = NAMES.get(term, term.replace("_", " "))
-    return f"context: {name.removeprefix('x ')}" if name.startswith("x ") else name
+    return f"context: {name.removeprefix('x ')}" if name.startswith("x ") else drawable(name)
 
 
 def by_block(reading: Reading, frame: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, int]:
