@@ -17,10 +17,10 @@ from tests.campaign.forked import begin
 
 __all__ = ["GROWTH", "Soak"]
 
-GROWTH = {"rounds": 24.0, "runs": 48.0}
+GROWTH = {"rounds": 8.0, "runs": 12.0}
 """Permitted growth of resident memory between a tenth and the end, in MiB, by case."""
 
-BYTES_PER_ROUND = 3000
+BYTES_PER_ROUND = 1500
 """Permitted size of the record, in bytes per round with two of six clients."""
 
 

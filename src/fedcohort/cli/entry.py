@@ -5,16 +5,18 @@ Modules that are slow to import are imported in the subcommands that need them.
 
 import sys
 import warnings
+from typing import Any
 
 import click
 
 from fedcohort.cli.catalogue import strategies
 from fedcohort.cli.data import data
 from fedcohort.cli.errors import Stopped, Wrong
+from fedcohort.cli.output import FULL, drop_output, end_at_closed_pipe, show_all_characters
 from fedcohort.cli.pages import figures, live, profile, report
 from fedcohort.cli.play_runs import compare, run, sweep
 from fedcohort.cli.read_runs import measure, why
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, one_line
 from fedcohort.core.version import __version__
 
 __all__ = ["cli", "main"]
@@ -23,7 +25,18 @@ __all__ = ["cli", "main"]
 def main() -> None:
     """Run the ``fedcohort`` command."""
     warnings.showwarning = _warn
-    cli(prog_name="fedcohort")
+    show_all_characters()
+    try:
+        try:
+            cli(prog_name="fedcohort")
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        end_at_closed_pipe()
+    except OSError as error:  # standard output is a file on a full disk
+        Wrong(f"cannot write: {error.strerror}").show()
+        drop_output(Wrong.exit_code)
 
 
 class _Commands(click.Group):
@@ -31,6 +44,12 @@ class _Commands(click.Group):
 
     def list_commands(self, _: click.Context) -> list[str]:
         return list(self.commands)
+
+    def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **settings)
+        except BrokenPipeError:
+            end_at_closed_pipe()
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -41,6 +60,12 @@ class _Commands(click.Group):
             raise
         except click.UsageError as error:  # one line, as for all other errors of users
             raise Wrong(_one_line(error)) from None
+        except BrokenPipeError:
+            end_at_closed_pipe()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise Wrong(f"cannot write: {error.strerror}") from None
         except KeyboardInterrupt:
             raise Stopped("interrupted; finished rounds are kept, and the same command resumes the run") from None
 
@@ -59,7 +84,7 @@ def _one_line(error: click.UsageError) -> str:
         message = message.replace(f"Invalid value for '{error.param.opts[0]}':", error.param.opts[0])
     statement, hint, name = message.partition(". Did you mean ")
     suggestion = f" (did you mean {name})" if hint else ""
-    return f"{statement}{suggestion}; see `{where} --help`"
+    return one_line(f"{statement}{suggestion}; see `{where} --help`")
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:

@@ -1,5 +1,6 @@
 """Errors that end a command without a traceback."""
 
+import sys
 from typing import IO, Any
 
 import click
@@ -13,7 +14,7 @@ class Wrong(click.ClickException):
     exit_code = 2
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"fedcohort: error: {self.message}", file=file, err=True)
+        click.echo(f"fedcohort: error: {self.message}", file=file or sys.stderr)
 
 
 class Stopped(click.ClickException):
@@ -22,4 +23,4 @@ class Stopped(click.ClickException):
     exit_code = 130
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"fedcohort: {self.message}", file=file, err=True)
+        click.echo(f"fedcohort: {self.message}", file=file or sys.stderr)

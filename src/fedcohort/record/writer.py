@@ -40,7 +40,9 @@ def create_run(
         if not (directory / "run.sqlite").exists():
             _fill(directory, experiment_toml, meta, files or {})
     except (OSError, sqlite3.OperationalError) as error:
-        raise UsageError(f"{directory}: cannot be written ({error}); give another directory with --runs") from None
+        raise UsageError(
+            f"{directory}: cannot be written ({getattr(error, 'strerror', None) or error}); give another directory with --runs"
+        ) from None
     return Run(directory)
 
 
