@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,8 @@ def import_everything() -> None:
         parts = file.relative_to(Path(fedcohort.__file__).parent).with_suffix("").parts
         module = ".".join(("fedcohort", *parts)).removesuffix(".__init__")
         if not {"__main__", "testing", "flower", "batch_size_process"} & set(parts):
-            importlib.import_module(module)
+            with suppress(ImportError):  # of an optional library
+                importlib.import_module(module)
     for name in ("sklearn.datasets", "pandas", "safetensors.torch", "rich.console", "jinja2", "filelock", "torch.func"):
         importlib.import_module(name)
 
