@@ -3,6 +3,8 @@
 Modules that are slow to import are imported in the subcommands that need them.
 """
 
+import signal
+import sqlite3
 import sys
 import warnings
 
@@ -14,7 +16,9 @@ from fedcohort.cli.errors import Stopped, Wrong
 from fedcohort.cli.pages import figures, live, profile, report
 from fedcohort.cli.play_runs import compare, run, sweep
 from fedcohort.cli.read_runs import measure, why
+from fedcohort.core.durable import is_disk_full
 from fedcohort.core.errors import UsageError
+from fedcohort.core.signals import handled, raise_signalled
 from fedcohort.core.version import __version__
 
 __all__ = ["cli", "main"]
@@ -23,7 +27,8 @@ __all__ = ["cli", "main"]
 def main() -> None:
     """Run the ``fedcohort`` command."""
     warnings.showwarning = _warn
-    cli(prog_name="fedcohort")
+    with handled(raise_signalled):
+        cli(prog_name="fedcohort")
 
 
 class _Commands(click.Group):
@@ -41,8 +46,14 @@ class _Commands(click.Group):
             raise
         except click.UsageError as error:  # one line, as for all other errors of users
             raise Wrong(_one_line(error)) from None
-        except KeyboardInterrupt:
-            raise Stopped("interrupted; finished rounds are kept, and the same command resumes the run") from None
+        except KeyboardInterrupt as stopped:
+            signum = getattr(stopped, "signum", signal.SIGINT)
+            message = "interrupted; finished rounds are kept, and the same command resumes the run"
+            raise Stopped(message, signum) from None
+        except (OSError, sqlite3.OperationalError) as error:
+            if not is_disk_full(error):
+                raise
+            raise Wrong(f"the disk is full ({error}); free some space, and start the same command again") from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -7,15 +7,19 @@ data from files in the cache, so that the data are in memory once. Results do no
 import logging
 import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from fedcohort.core.signals import SIGNALS, handled, raise_signalled
 from fedcohort.experiment import Cell
 from fedcohort.runs.find_run import find_run
 from fedcohort.runs.given_objects import Given
-from fedcohort.runs.play_run import run_cell
+from fedcohort.runs.play_run import Interrupted, run_cell
 
 __all__ = ["run_cells"]
 
@@ -23,21 +27,69 @@ log = logging.getLogger("fedcohort")
 
 
 def run_cells(cells: Sequence[Cell], data_dir: str | Path | None, runs: str | Path, jobs: int) -> None:
-    """Play the runs that are not finished, ``jobs`` at a time. After an error no run starts; it is raised when the others end."""
+    """Play the runs that are not finished, ``jobs`` at a time. After an error no run starts; it is raised when the others end.
+
+    Raises:
+        Interrupted: Ctrl-C, SIGTERM or SIGHUP. The processes finish their rounds first; a second signal ends them at once.
+    """
     records = [(cell, find_run(cell, Given(data_dir=data_dir), runs)) for cell in cells]
     missing = [cell for cell, run in records if run is None or not run.finished]
     if not missing:
         return
     jobs = min(jobs, len(missing))
     threads = max(1, len(os.sched_getaffinity(0)) // jobs)
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        begun = {pool.submit(_play, cell, data_dir, runs, threads): cell for cell in missing}
+    others = set(multiprocessing.active_children())
+    with (
+        handled(raise_signalled),
+        ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_process) as pool,
+    ):
         try:
+            begun = {pool.submit(_play, cell, data_dir, runs, threads): cell for cell in missing}
             for done in as_completed(begun):
                 done.result()
                 log.info("%s, seed %d: finished", begun[done].label, begun[done].seed)
+        except (Interrupted, KeyboardInterrupt) as stopped:
+            signum = getattr(stopped, "signum", signal.SIGINT)
+            _stop(pool, set(multiprocessing.active_children()) - others, signum)
+            raise Interrupted(_STOPPED.format(folder=runs), signum) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+_STOPPED = "stopped; finished rounds of all runs are kept, and the same command resumes them ({folder})"
+
+
+def _stop(pool: ProcessPoolExecutor, processes: set[BaseProcess], signum: int) -> None:
+    """Let the processes of a pool finish their rounds, and wait for them; another signal ends them at once."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    try:
+        for process in processes:
+            if process.pid is not None and process.is_alive():
+                os.kill(process.pid, signum if os.name != "nt" else signal.SIGTERM)
+        pool.shutdown(wait=True)
+    except KeyboardInterrupt:
+        for process in processes:
+            process.kill()
+
+
+def _begin_process() -> None:
+    """Prepare a process of the pool: signals wait for the run that it plays, and it ends with the process that started it."""
+    for signum in SIGNALS:
+        if signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, _between_runs)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _between_runs(*_: object) -> None:
+    """A handler of signals between two runs: the process that started this one starts no further run, and ends the pool."""
+
+
+def _end_with_parent() -> None:
+    """End this process when the process that started it was killed; a round that is being played is not recorded then."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(128 + signal.SIGTERM)
 
 
 def _play(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: int) -> None:
@@ -47,4 +99,5 @@ def _play(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: in
     torch.set_num_threads(1)
     if not cell.experiment.engine.workers:
         cell = replace(cell, experiment=cell.experiment.with_engine(workers=threads))
-    run_cell(cell, Given(data_dir=data_dir), runs=runs)
+    with handled(raise_signalled):
+        run_cell(cell, Given(data_dir=data_dir), runs=runs)
