@@ -2,15 +2,21 @@
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["is_disk_full", "sync_directory", "sync_file", "write_file"]
+__all__ = ["is_disk_full", "replace_file", "sync_directory", "sync_file", "write_file"]
 
 _NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
 """Errors of file systems that cannot sync a directory."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors of a disk without space, an exhausted quota, and a limit of the size of files."""
+
+_SIGNS_OF_FULL = (
+    "database or disk is full", "No space left on device", "StorageFull", "Not enough disk space", " requested and "
+)  # fmt: skip
+"""The words of SQLite, safetensors, datasets and numpy, whose errors have no number."""
 
 
 def sync_file(path: Path) -> None:
@@ -53,12 +59,32 @@ def write_file(path: Path, content: bytes) -> None:
         _sync(file.fileno())
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file completely, or leave it as it was, for instance if the disk is full.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/stdout
+        path.write_bytes(content)
+        return
+    path = path.resolve()
+    fresh = path.with_name(f".{path.name[:100]}.{os.getpid()}")
+    try:
+        fresh.write_bytes(content)
+        fresh.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
+
+
 def is_disk_full(error: BaseException) -> bool:
     """Whether an error says that there is no space left on a disk."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _FULL
-    words = str(error)  # of SQLite and safetensors, which have exceptions of their own
-    return "database or disk is full" in words or "No space left on device" in words or "StorageFull" in words
+    words = str(error)
+    return any(sign in words for sign in _SIGNS_OF_FULL)
 
 
 def _sync(descriptor: int) -> None:

@@ -19,6 +19,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from platformdirs import user_cache_dir
 
+from fedcohort.core.durable import is_disk_full
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.datasets import Dataset
 
@@ -119,6 +120,12 @@ def _build(entry: Path, decode: Callable[[Path, Path], None]) -> None:
         arrays.mkdir(parents=True)
         decode(scratch / "huggingface", arrays)
         arrays.rename(entry)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        raise UsageError(
+            f"FEDCOHORT_CACHE: no space in {str(entry.parent)!r} ({error}); free some space, or name a folder that has it"
+        ) from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

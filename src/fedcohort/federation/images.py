@@ -1,6 +1,7 @@
 """Decode image data sets from folders and from the Hugging Face Hub, with the library ``datasets``."""
 
 import io
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +134,7 @@ def _decode_images(cells: Any, file: Path, first: "Picture", where: str) -> NDAr
     mode = "L" if first.mode in ("1", "L", "LA") else "RGB"
     shape = (len(cells), len(mode), first.height, first.width)
     pixels = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
+    _reserve(file)
     done = 0
     for batch in cells.iter(batch_size=1024):
         for cell in next(iter(batch.values())):
@@ -144,6 +146,17 @@ def _decode_images(cells: Any, file: Path, first: "Picture", where: str) -> NDAr
             done += 1
     pixels.flush()
     return pixels
+
+
+def _reserve(file: Path) -> None:
+    """Reserve the space of a mapped file: on a full disk, the first use of a mapped page would end the process.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    if hasattr(os, "posix_fallocate"):
+        with file.open("rb+") as mapped:
+            os.posix_fallocate(mapped.fileno(), 0, file.stat().st_size)
 
 
 def _decode_image(cell: Any, where: str) -> "Picture":

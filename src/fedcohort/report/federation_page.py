@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedcohort.core import words
+from fedcohort.core.durable import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, short
@@ -69,7 +70,7 @@ def write(output: str, text: str, *, quiet: bool = False) -> None:
     file = Path(output)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        replace_file(file, text.encode())
     except OSError as error:
         raise UsageError(f"--output {file}: cannot be written ({error.strerror}); give another file") from None
     if not quiet:

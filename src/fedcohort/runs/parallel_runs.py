@@ -9,13 +9,14 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from fedcohort.core.signals import SIGNALS, handled, raise_signalled
+from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
 from fedcohort.runs.find_run import find_run
 from fedcohort.runs.given_objects import Given
@@ -44,7 +45,8 @@ def run_cells(cells: Sequence[Cell], data_dir: str | Path | None, runs: str | Pa
         ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_process) as pool,
     ):
         try:
-            begun = {pool.submit(_play, cell, data_dir, runs, threads): cell for cell in missing}
+            with _signals_wait():
+                begun = {pool.submit(_play, cell, data_dir, runs, threads): cell for cell in missing}
             for done in as_completed(begun):
                 done.result()
                 log.info("%s, seed %d: finished", begun[done].label, begun[done].seed)
@@ -72,16 +74,31 @@ def _stop(pool: ProcessPoolExecutor, processes: set[BaseProcess], signum: int) -
             process.kill()
 
 
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Let signals wait while processes are started; in a new process, they wait until it is ready for them, see _begin_process."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_asked: list[int] = []
+"""In a process of the pool: the signals that asked it to end. It plays no further run then."""
+
+
 def _begin_process() -> None:
-    """Prepare a process of the pool: signals wait for the run that it plays, and it ends with the process that started it."""
+    """Prepare a process of the pool: signals are handled, and it ends with the process that started it."""
     for signum in SIGNALS:
         if signal.getsignal(signum) != signal.SIG_IGN:
-            signal.signal(signum, _between_runs)
+            signal.signal(signum, lambda signum, _: _asked.append(signum))
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _between_runs(*_: object) -> None:
-    """A handler of signals between two runs: the process that started this one starts no further run, and ends the pool."""
 
 
 def _end_with_parent() -> None:
@@ -99,5 +116,22 @@ def _play(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: in
     torch.set_num_threads(1)
     if not cell.experiment.engine.workers:
         cell = replace(cell, experiment=cell.experiment.with_engine(workers=threads))
-    with handled(raise_signalled):
+    with _unless_asked_to_end():
         run_cell(cell, Given(data_dir=data_dir), runs=runs)
+
+
+@contextmanager
+def _unless_asked_to_end() -> Iterator[None]:
+    """A block that signals interrupt, and that does not begin after one.
+
+    Raises:
+        Interrupted: a signal was received.
+    """
+    try:
+        with handled(raise_signalled):
+            if _asked:
+                raise Signalled(_asked[0])
+            yield
+    except (Interrupted, KeyboardInterrupt) as stopped:
+        _asked.append(getattr(stopped, "signum", signal.SIGINT))
+        raise Interrupted(str(stopped), _asked[0]) from None
