@@ -85,12 +85,14 @@ class Disk:
         self._lose_power(f"after a {'durable ' if synced else ''}commit")
 
     def merged(self) -> None:
-        """SQLite has synced its log, merged it into the database, and synced the database."""
+        """SQLite has synced its log, merged it into the database, and synced the database; it keeps the log while it is being read."""
+        if self.now().get(LOG):
+            return
         content = (self.root / DATABASE).read_bytes()
         for names in self.names.values():
             if DATABASE in names:
                 names[DATABASE] = content
-        self.log = self.now().get(LOG, b"")
+        self.log = b""
         self._lose_power("after merging the log")
 
     def _lose_power(self, moment: str) -> None:
