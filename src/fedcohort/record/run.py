@@ -51,7 +51,11 @@ class Run:
             check_database_exists(self.path)
             raise UsageError(f"{self.path}: not a run directory (there is no run.sqlite); {self._instead()}")
         self._copy = copy_with_log(self._database) if untouched else None
-        meta = self._meta()
+        try:
+            meta = self._meta()
+        except UsageError:  # perhaps the disk is full, so that SQLite cannot write the index of the log
+            self._copy = self._copy or copy_with_log(self._database)
+            meta = self._meta()
         if meta.get("format") != str(FORMAT):
             raise UsageError(
                 f"{self.path}: written in format {meta.get('format')}, but this version of FedCohort reads format {FORMAT}; "
@@ -268,6 +272,10 @@ class Run:
         try:
             yield connection
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            if "disk I/O error" in str(error):
+                raise UsageError(
+                    f"{self._database}: cannot be read ({error}); if a disk is full, free some space"
+                ) from None
             raise damaged(self._database, error) from None
         finally:
             connection.close()
