@@ -79,7 +79,7 @@ RUN = [
     "--set",
     "selection.name=ucb",
     "--set",
-    "measures.durable_seconds=0",
+    "measures.durable_seconds=1000",
 ]
 
 
