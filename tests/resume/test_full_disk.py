@@ -166,6 +166,7 @@ def test_a_page_that_does_not_fit_leaves_the_old_one(disk: SmallDisk, tmp_path: 
     assert "</html>" in page.read_text()
 
 
+@pytest.mark.filterwarnings("error")  # the thread that writes prints no traceback
 def test_a_tracker_without_space_is_one_line_and_the_run_goes_on_later(disk: SmallDisk, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     track = ["--track", f"tensorboard:{disk.path / 'logs'}", "--runs", str(tmp_path / "runs")]
