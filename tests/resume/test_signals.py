@@ -203,6 +203,7 @@ def test_jobs_that_are_starting_end_with_the_command(delay: float, tmp_path: Pat
         assert len(err.splitlines()) == 1, err
 
 
+@pytest.mark.slow
 def test_jobs_end_when_the_command_is_killed(tmp_path: Path) -> None:
     process = start("compare", "experiments/quickstart.toml", *LONG, "--jobs", "2", runs=tmp_path)
     wait_until(lambda: any(rounds_of(tmp_path)), process)

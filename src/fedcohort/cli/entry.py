@@ -3,6 +3,7 @@
 Modules that are slow to import are imported in the subcommands that need them.
 """
 
+import os
 import signal
 import sqlite3
 import sys
@@ -18,7 +19,7 @@ from fedcohort.cli.play_runs import compare, run, sweep
 from fedcohort.cli.read_runs import measure, why
 from fedcohort.core.durable import is_disk_full
 from fedcohort.core.errors import UsageError
-from fedcohort.core.signals import handled, raise_signalled
+from fedcohort.core.signals import handle, raise_signalled
 from fedcohort.core.version import __version__
 
 __all__ = ["cli", "main"]
@@ -27,8 +28,11 @@ __all__ = ["cli", "main"]
 def main() -> None:
     """Run the ``fedcohort`` command."""
     warnings.showwarning = _warn
-    with handled(raise_signalled):
+    handle(raise_signalled)
+    try:
         cli(prog_name="fedcohort")
+    finally:
+        handle(lambda signum, _: os._exit(128 + signum))  # a signal while threads end is no traceback
 
 
 class _Commands(click.Group):

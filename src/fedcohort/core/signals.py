@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["SIGNALS", "Signalled", "handled", "raise_signalled"]
+__all__ = ["SIGNALS", "Signalled", "handle", "handled", "raise_signalled"]
+
+Handler = Callable[[int, FrameType | None], Any]
 
 SIGNALS: tuple[int, ...] = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -36,27 +38,31 @@ def raise_signalled(signum: int, _: FrameType | None = None) -> None:
     raise Signalled(signum)
 
 
-@contextmanager
-def handled(handler: Callable[[int, FrameType | None], Any]) -> Iterator[Callable[[], None]]:
-    """Handle the signals that end a process with ``handler`` during a block; yields a function that restores the handlers before.
+def handle(handler: Handler) -> dict[int, Any]:
+    """Handle the signals that end a process with ``handler``; returns the handlers before.
 
     A signal that the process ignores stays ignored, as SIGHUP under ``nohup``. Other threads than the main thread cannot handle
-    signals: there, the block changes nothing.
+    signals: there, nothing changes.
     """
     before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for signum in SIGNALS:
+            previous = signal.getsignal(signum)
+            if previous not in (signal.SIG_IGN, None):
+                before[signum] = previous
+                signal.signal(signum, handler)
+    return before
+
+
+@contextmanager
+def handled(handler: Handler) -> Iterator[Callable[[], None]]:
+    """:func:`handle` the signals during a block; yields a function that restores the handlers before."""
+    before = handle(handler)
 
     def restore() -> None:
         for signum, previous in before.items():
             signal.signal(signum, previous)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield restore
-        return
-    for signum in SIGNALS:
-        previous = signal.getsignal(signum)
-        if previous not in (signal.SIG_IGN, None):
-            before[signum] = previous
-            signal.signal(signum, handler)
     try:
         yield restore
     finally:

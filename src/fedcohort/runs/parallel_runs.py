@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -40,6 +41,11 @@ def run_cells(cells: Sequence[Cell], data_dir: str | Path | None, runs: str | Pa
     jobs = min(jobs, len(missing))
     threads = max(1, len(os.sched_getaffinity(0)) // jobs)
     others = set(multiprocessing.active_children())
+    if (
+        os.name == "posix"
+    ):  # the process that watches over semaphores blocks SIGHUP then, which would end it before the others
+        with _signals_wait():
+            resource_tracker.ensure_running()
     with (
         handled(raise_signalled),
         ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_process) as pool,
