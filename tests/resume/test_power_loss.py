@@ -12,11 +12,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -122,7 +121,7 @@ class Disk:
 
 
 @pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     """Follows the run that is written below a folder with the name ``runs``; a second passes with every look at the clock."""
     disk = Disk(tmp_path)
     lookups = iter(range(10**6))
@@ -147,7 +146,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
         disk.synced_directory(path)
 
     class Watched(sqlite3.Connection):
-        def __exit__(self, kind: Any, error: Any, traceback: Any) -> bool:  # type: ignore[override]
+        def __exit__(self, kind: Any, error: Any, traceback: Any) -> Literal[False]:
             super().__exit__(kind, error, traceback)
             if self._of_the_run:
                 disk.committed(synced=self.execute("PRAGMA synchronous").fetchone()[0] >= 2)
@@ -227,7 +226,7 @@ def test_a_reader_does_not_weaken_durable_checkpoints(
 ) -> None:
     """While the database is being read, its log cannot be merged; then the log itself is synced."""
     disk.reader = True
-    readers = []
+    readers: list[sqlite3.Connection] = []
 
     def progress(*_: Any) -> None:
         if not readers:

@@ -27,7 +27,7 @@ class Stopped(click.ClickException):
 
     def __init__(self, message: str, signum: int = signal.SIGINT) -> None:
         super().__init__(message)
-        self.exit_code = 128 + signum
+        self.exit_code = 128 + signum  # type: ignore[misc]  # click declares it for the class
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"fedcohort: {self.message}", file=file, err=True)

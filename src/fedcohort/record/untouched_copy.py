@@ -20,9 +20,10 @@ def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
     Returns None if the database has no log, because reading it then changes nothing, and also if the copy cannot be written. If
     another process is writing, the copy may be torn; see :func:`is_being_written`.
     """
+    log = Path(f"{database}-wal")
     try:
         with database.open("rb") as file:
-            if _WAL not in file.read(20)[18:]:
+            if _WAL not in file.read(20)[18:] and not log.exists():
                 return None
         copy = tempfile.TemporaryDirectory(prefix="fedcohort-")
     except OSError:
@@ -30,7 +31,7 @@ def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
     try:
         shutil.copyfile(database, Path(copy.name) / database.name)
         with suppress(FileNotFoundError):  # an empty log may be missing
-            shutil.copyfile(f"{database}-wal", Path(copy.name) / f"{database.name}-wal")
+            shutil.copyfile(log, Path(copy.name) / log.name)
     except OSError:  # the disk of temporary files is full
         copy.cleanup()
         return None

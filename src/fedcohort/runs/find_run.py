@@ -53,7 +53,21 @@ def find_run(cell: Cell, given: Given, runs: str | Path) -> Run | None:
         return _best(with_database)
     for path in paths:
         check_database_exists(path)
-    return Run(with_database[0], untouched=True) if with_database else None
+    return _opened(with_database[0]) if with_database else None
+
+
+def _opened(path: Path) -> Run:
+    """The run in a directory.
+
+    Raises:
+        UsageError: its database is damaged, or another process is changing it.
+    """
+    try:
+        return Run(path, untouched=True)
+    except UsageError:
+        if is_being_written(path):
+            raise being_written(path) from None
+        raise
 
 
 def _best(paths: Sequence[Path]) -> Run:
@@ -65,7 +79,7 @@ def _best(paths: Sequence[Path]) -> Run:
     good, problems = [], []
     for path in paths:
         try:
-            run = Run(path, untouched=True)
+            run = _opened(path)
             check_intact(run)
             good.append(run)
         except UsageError as error:
@@ -73,8 +87,8 @@ def _best(paths: Sequence[Path]) -> Run:
     if not good:
         raise problems[0]
     best = next((run for run in good if run.finished), good[0])
-    for error in problems:
-        log.warning("%s; %s is the same run, and is used instead", error, best.path)
+    for problem in problems:
+        log.warning("%s; %s is the same run, and is used instead", problem, best.path)
     return best
 
 
