@@ -38,7 +38,7 @@ class Interrupted(Exception):  # noqa: N818 - nothing went wrong
         signum: number of the signal.
     """
 
-    def __init__(self, message: str, signum: int = signal.SIGINT) -> None:
+    def __init__(self, message: str = "stopped", signum: int = signal.SIGINT) -> None:
         super().__init__(message, signum)  # both, so that it can be sent to another process
         self.signum = int(signum)
 
