@@ -18,7 +18,7 @@ PIP := -m pip --disable-pip-version-check -q
 TRIAL := build/dist-check/venv/$(SCRIPTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types complexity format docs docs-check hooks check dist clean bench bench-peers bench-gpu
+.PHONY: help demo test test-slow lint types complexity format docs docs-check hooks check dist clean bench bench-peers bench-ray bench-gpu
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -66,6 +66,9 @@ bench: $(VENV)/.installed ## compare the plans with a bare loop, measure growth 
 bench-peers: $(VENV)/.installed ## compare with other simulators, each in its own environment under build/peers
 	@$(PYTHON) benchmarks/peers/install.py build/peers
 	@$(BIN)/python benchmarks/bench.py --peers build/peers $(QUICK)
+
+bench-ray: $(VENV)/.dev ## compare rounds on a private Ray cluster with local rounds; needs an idle machine (QUICK=--quick for a trial)
+	@$(BIN)/python benchmarks/cluster.py $(QUICK)
 
 bench-gpu: ## benchmark W1 to W4 on a GPU, without installing anything (GPU_PYTHON=python3.12 WORKS="W2 W4")
 	@PYTHONPATH=src $(GPU_PYTHON) benchmarks/bench.py --device cuda --works $(WORKS) --seconds 200 --limit 120 --out build/bench-gpu.json $(QUICK)

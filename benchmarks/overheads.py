@@ -220,8 +220,8 @@ def one_share(name: str, clients: int, k: int, samples: int, rounds: int, tested
     together with the mean. This counts as training. ``last_product`` is its share of the time, as far as no client was being
     trained."""
     import fedcohort
-    from fedcohort.training.fused_descent import Models
     from fedcohort.training.stack import Stack
+    from fedcohort.training.stack.linear_chain_descent import Models
     from fedcohort.training.trainer import Trainer
 
     at_work: list[tuple[float, float]] = []

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from fedcohort.algorithms import ALGORITHMS, LOSSES, Algorithm, Problem, WeightMode
+from fedcohort.algorithms import ALGORITHMS, LOSSES, Algorithm, Members, Problem, Update, WeightMode
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import Parameter, describe
 from fedcohort.core.plugins import Card, Table
@@ -30,12 +30,12 @@ from fedcohort.experiment.pairings import NEEDED_FROM_STRATEGY, check
 from fedcohort.federation.load_dataset import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
-from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, Round, Selector, Why
-from fedcohort.training.early_stopping import RULES, Progress
+from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, Progress, Round, Selector, Why
+from fedcohort.training.stopping_rules import RULES
 
 DOCS = Path(__file__).parent
 SOURCE = Path(schema.__file__).parents[1]
-PAGES = ("experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md")
+PAGES = ("experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md")
 STATUS = {
     "paper": "`paper`: implemented as its source describes it",
     "code": "`code`: also checked against a public implementation",
@@ -250,7 +250,7 @@ def formatted(code: str) -> str:
 
 PACKAGES = (
     "core", "measures", "algorithms", "models", "federation", "selection", "experiment", "training", "engines", "record", "rounds",
-    "runs", "study", "report", "testing", "api", "cli",
+    "runs", "study", "report", "testing", "chooser", "flower", "api", "cli",
 )  # fmt: skip
 """Packages and modules at the top level of the source, each after those that it imports."""
 
@@ -306,7 +306,8 @@ def refused() -> str:
         taken = [mode for mode in get_args(WeightMode) if _takes(algorithm, mode)]
         if len(taken) < len(get_args(WeightMode)):
             lines.append(
-                f"| `{algorithm}` with other weights than {', '.join(f'`{mode}`' for mode in taken)} | any | weights must sum to 1 |"
+                f"| `{algorithm}` with other weights than {', '.join(f'`{mode}`' for mode in taken)} | any "
+                f"| {'weights must sum to 1' if len(taken) > 1 else 'counts every client once'} |"
             )
     return "\n".join(lines)
 
@@ -328,6 +329,35 @@ def gives() -> str:
     return "\n".join(lines)
 
 
+# --- Flower ----------------------------------------------------------------------------------------------------------------------
+
+
+def flower_questions() -> str:
+    """A table of the keywords of ``answers``."""
+    from fedcohort.flower.answering import keyword_of
+
+    lines = ["| keyword | what the server learns | numbers |", "|---|---|---|"]
+    for name, cls in QUESTIONS.items():
+        if name != "LossChange":
+            lines.append(f"| `{keyword_of(name)}` | {cls.reveals} | {cls.numbers} |")
+    return "\n".join(lines)
+
+
+def flower_needs() -> str:
+    """What each strategy needs of clients and of the server, found by playing it with its default settings."""
+    from fedcohort.flower import requirements
+
+    lines = ["| strategy | keywords of `answers`, besides `num_samples` | server |", "|---|---|---|"]
+    for name in STRATEGIES.builtin:
+        needed = requirements(STRATEGIES.find(name, name)())
+        words = ", ".join(f"`{word}`" for word in needed.keywords if word != "loss_change") or "–"
+        server = "validation set" if "validation" in needed.needs else "–"
+        if "LossChange" in needed.questions:
+            server = "refused in runs that are long enough for a trial round of training, which is thrown away"
+        lines.append(f"| [`{name}`](strategies.md#{name}) | {words} | {server} |")
+    return "\n".join(lines)
+
+
 # --- pages ---------------------------------------------------------------------------------------------------------------------
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -345,6 +375,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "weights": lambda: table(describe(Algorithm), "parameter"),
     "seen": lambda: "\n\n".join(attributes(cls) for cls in (Census, Round, Outcome)),
     "returned": lambda: "\n\n".join(attributes(cls) for cls in (Cohort, Why)),
+    "update": lambda: "\n\n".join(attributes(cls) for cls in (Update, Members)),
+    "problem": lambda: attributes(Problem),
     "progress": lambda: attributes(Progress),
     "stopping rules": lambda: plugs(RULES, "####"),
     "card": lambda: attributes(Card),
@@ -355,6 +387,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "contract of a strategy": lambda: contract(Selector),
     "contract of an algorithm": lambda: contract(Algorithm, Problem),
     "contract of an engine": lambda: contract(Engine),
+    "flower questions": flower_questions,
+    "flower needs": flower_needs,
     "contracts of the federation": lambda: contract(Rule, Model),
 }
 

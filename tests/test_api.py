@@ -13,6 +13,8 @@ from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.selection.ucb import UCB
 from fedcohort.selection.uniform import Uniform
+from fedcohort.study.explain_decision import explain
+from fedcohort.study.participants import participants
 from tests.experiments import small
 
 
@@ -75,7 +77,7 @@ def test_a_strategy_plays_the_base_and_rows_that_set_none(tmp_path: Path) -> Non
     ]
     for row, lowest in zip(compared.rows, (True, False, True), strict=True):
         assert (row.runs[0].clients["client"].tolist() == [0, 1, 2]) == lowest
-    assert "Lowest" in repr(compared)
+    assert "Lowest" in str(compared)
 
 
 def test_a_swept_base_row_is_named_by_the_class(tmp_path: Path) -> None:
@@ -150,3 +152,23 @@ def test_objects_do_not_go_to_other_processes(values: dict[str, Any], tmp_path: 
     with pytest.raises(UsageError, match=r"^jobs = 2: objects from Python stay in their process; use 1"):
         fedcohort.compare(small(), runs=tmp_path, jobs=2, **values)
     assert not list(tmp_path.iterdir())
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_explains_its_decisions(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=2, selection="ucb"), runs=tmp_path)
+    explanation = run.why(2)
+    assert explanation == explain(run, 2)
+    client = explanation.candidates[0].client
+    assert run.why(2, client).client == client
+    with pytest.raises(UsageError, match=r"^--round 3: .* has no such round; it has rounds 1 to 2$"):
+        run.why(3)
+
+
+def test_a_run_compares_its_participants(tmp_path: Path) -> None:
+    run = fedcohort.open_run(fedcohort.run(small(rounds=1), runs=tmp_path).path)
+    table = run.participants()
+    assert table.equals(participants(run))
+    assert table.loc["participants", "client_rounds"] == len(run.clients)

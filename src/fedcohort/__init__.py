@@ -10,6 +10,7 @@ from fedcohort.core.version import __version__
 
 if TYPE_CHECKING:
     from fedcohort.api import Comparison, Run, compare, open_run, run, run_seeds
+    from fedcohort.chooser import Chooser, ClientResult
     from fedcohort.core.errors import UsageError
     from fedcohort.experiment import Experiment
     from fedcohort.experiment import load as load_experiment
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
     from fedcohort.federation.load_dataset import load as load_dataset
 
 __all__ = [
-    "Comparison", "Dataset", "Experiment", "Run", "UsageError", "__version__", "compare", "from_arrays", "load_dataset",
-    "load_experiment", "open_run", "run", "run_seeds",
+    "Chooser", "ClientResult", "Comparison", "Dataset", "Experiment", "Run", "UsageError", "__version__", "compare", "from_arrays",
+    "load_dataset", "load_experiment", "open_run", "run", "run_seeds",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "Chooser": "chooser:Chooser",
+        "ClientResult": "chooser:ClientResult",
         "Comparison": "api:Comparison",
         "Dataset": "federation.datasets:Dataset",
         "Experiment": "experiment:Experiment",
@@ -31,7 +34,7 @@ __getattr__, __dir__ = lazy_names(
         "UsageError": "core.errors:UsageError",
         "compare": "api:compare",
         "from_arrays": "federation.datasets:from_arrays",
-        "load_dataset": "federation.loading:load",
+        "load_dataset": "federation.load_dataset:load",
         "load_experiment": "experiment:load",
         "open_run": "api:open_run",
         "run": "api:run",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort import record
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.federation.datasets import Dataset
 from fedcohort.runs.given_objects import Given, PublicSamples
@@ -16,11 +17,13 @@ from fedcohort.study import run_comparison as comparing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pandas as pd
     from rich.console import Console, ConsoleOptions, RenderableType
 
     from fedcohort.algorithms import Algorithm
     from fedcohort.models import AnyModel
     from fedcohort.selection import Selector
+    from fedcohort.study.explain_decision import Explanation
     from fedcohort.study.summary import Summary
 
 __all__ = ["Comparison", "Row", "Run", "compare", "open_run", "run", "run_seeds"]
@@ -47,10 +50,45 @@ class Run(record.Run):
 
         return summary(self, target)
 
+    def why(self, round: int, client: int | None = None) -> "Explanation":
+        """Explain the decision of a round, for the whole round or for one client, as ``fedcohort why`` does.
+
+        Args:
+            round: the round, from 1.
+            client: id of a client; by default, the whole round is explained.
+
+        Returns:
+            The explanation: its note, its candidates with their scores and terms, what clients were asked, and ``to_json()``.
+
+        Raises:
+            UsageError: the run has no such round or client, or the client was not available in that round.
+        """
+        from fedcohort.study.explain_decision import explain
+
+        return explain(self, round, client)
+
+    def participants(self) -> "pd.DataFrame":
+        """Compare clients that trained and were admitted with clients that trained and were not, over all rounds.
+
+        Each pair of a client and a round in which it trained counts once.
+
+        Returns:
+            A table of means. Rows: ``participants`` (admitted), ``others``, and ``correlation``, the correlation of the number with
+            having been admitted. Columns: ``client_rounds`` (number of pairs), ``samples``, ``label_entropy`` (nats),
+            ``dominant_share`` (share of the largest class), ``wrong_labels`` (a share), and the numbers that clients reported
+            besides loss and accuracy, such as ``q_hat``.
+
+        Raises:
+            UsageError: the record has no class counts of the clients.
+        """
+        from fedcohort.study.participants import participants
+
+        return participants(self)
+
     def _repr_html_(self) -> str:
         """The report, in a notebook."""
         from fedcohort.report.page import framed, page
-        from fedcohort.report.read_runs import gather
+        from fedcohort.report.report_data import gather
 
         return framed(page(gather([self])))
 
@@ -69,18 +107,19 @@ class Comparison(comparison.Comparison):
     Attributes:
         name: name of the experiment.
         rows: one row for each strategy, in the order of the experiment; differences are those from the first row.
+        note: a sentence about runs that are compared before they are finished; empty for finished runs.
     """
 
     rows: tuple[Row, ...]
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         from fedcohort.report import terminal
 
         return f"{terminal.as_text(terminal.comparison(self, 100), 100)}\n{self.place}"
 
     def _repr_html_(self) -> str:
         from fedcohort.report.page import framed, page
-        from fedcohort.report.read_runs import gather
+        from fedcohort.report.report_data import gather
 
         runs = [row.runs[seed] for row in self.rows for seed in sorted(row.runs)]
         return framed(page(gather(runs, self.name)))
@@ -106,6 +145,7 @@ def run(
     public: "PublicSamples | None" = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
+    trust: bool = False,
 ) -> Run:
     """Run the base of an experiment (without its variants and its sweep) under one seed.
 
@@ -123,6 +163,7 @@ def run(
         public: the server's public samples: a data set (the training part is used), or only samples [N, ...]; see ``[public]``.
         runs: folder of run directories.
         progress: called after every round with the cell of the experiment and the row of the record.
+        trust: resume a run directory even if its copies of plug-in files are not the files of the experiment.
 
     Returns:
         The finished run.
@@ -131,9 +172,9 @@ def run(
         UsageError: a setting, the data or the run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
-    experiment = experiment or Experiment()
+    experiment = _checked(experiment)
     given = Given(data, model, selector, algorithm, data_dir, public)
-    return _run(experiment, experiment.seed if seed is None else seed, given, runs, progress)
+    return _run(experiment, experiment.seed if seed is None else seed, given, runs, progress, trust)
 
 
 def run_seeds(
@@ -147,6 +188,7 @@ def run_seeds(
     public: "PublicSamples | None" = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
+    trust: bool = False,
 ) -> list[Run]:
     """Run the base of an experiment (without its variants and its sweep) under all its seeds, as ``fedcohort run`` does.
 
@@ -159,14 +201,34 @@ def run_seeds(
         UsageError: a setting, the data or a run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
-    experiment = experiment or Experiment()
+    experiment = _checked(experiment)
     given = Given(data, model, selector, algorithm, data_dir, public)
-    return [_run(experiment, seed, given, runs, progress) for seed in experiment.all_seeds]
+    return [_run(experiment, seed, given, runs, progress, trust) for seed in experiment.all_seeds]
 
 
-def _run(experiment: Experiment, seed: int, given: Given, runs: str | Path, progress: Progress | None) -> Run:
+def _checked(experiment: object) -> Experiment:
+    """The experiment, or the quickstart for None.
+
+    Raises:
+        UsageError: it is another object, such as the path of a file.
+    """
+    if experiment is None:
+        return Experiment()
+    if isinstance(experiment, Experiment):
+        return experiment
+    if isinstance(experiment, str | Path):
+        hint = "read a file with fedcohort.load_experiment(path)"
+    else:
+        hint = "create one with fedcohort.Experiment(rounds=…, …)"
+    raise UsageError(f"experiment = {shown(experiment)}: should be a fedcohort.Experiment; {hint}")
+
+
+def _run(
+    experiment: Experiment, seed: int, given: Given, runs: str | Path, progress: Progress | None, trust: bool
+) -> Run:
     label = experiment.label if given.selector is None else type(given.selector).__name__
-    return Run(run_cell(Cell(label, seed, experiment.single(seed)), given, runs=runs, progress=progress).path)
+    cell = Cell(label, seed, experiment.single(seed))
+    return Run(run_cell(cell, given, runs=runs, progress=progress, trust=trust).path)
 
 
 def compare(
@@ -181,6 +243,7 @@ def compare(
     runs: str | Path = "runs",
     progress: Progress | None = None,
     jobs: int = 1,
+    trust: bool = False,
 ) -> Comparison:
     """Run every row of an experiment under every seed, and compare the rows. Finished runs are not repeated.
 
@@ -197,14 +260,16 @@ def compare(
         progress: called after every round; not available with several jobs.
         jobs: number of runs at the same time, each in a process of its own with its share of the cores; must be 1 if objects
             from Python replace settings.
+        trust: resume run directories even if their copies of plug-in files are not the files of the experiment.
 
     Raises:
         UsageError: a setting, the data or a run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
+    experiment = _checked(experiment)
     given = Given(data=data, model=model, data_dir=data_dir, public=public)
     compared = comparing.compare(
-        experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs
+        experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs, trust=trust
     )
     rows = (
         Row(row.label, row.experiment, {seed: Run(run.path) for seed, run in row.runs.items()}) for row in compared.rows

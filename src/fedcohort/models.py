@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 
 from annotated_types import Ge
 
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.own_code import place_of
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Table, short_name
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 __all__ = [
     "MODELS",
@@ -28,6 +29,7 @@ __all__ = [
     "Model",
     "ResNet18",
     "as_model",
+    "check_network",
     "parameters",
 ]
 
@@ -227,10 +229,11 @@ class _UserModel(Model):
 
         if isinstance(self.given, nn.Module):
             return copy.deepcopy(self.given)
-        num_parameters = len(inspect.signature(self.given).parameters)
-        module = self.given(shape, num_classes) if num_parameters >= 2 else self.given()
+        parameters = inspect.signature(self.given).parameters.values()
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        module = self.given(shape, num_classes) if len(positional) >= 2 else self.given()
         if not isinstance(module, nn.Module):
-            raise UsageError(f"model = {self.given!r}: returned {type(module).__name__}, not a torch.nn.Module")
+            raise UsageError(f"model = {shown(self.given)}: returned {type(module).__name__}, not a torch.nn.Module")
         return module
 
 
@@ -242,12 +245,47 @@ def as_model(given: AnyModel) -> Model:
     """A :class:`Model` from what users can pass as a model: a Model, an ``nn.Module``, or a function or class that builds one.
 
     The function or class is called with ``(shape, num_classes)``, or without arguments if it takes fewer than two.
+
+    Raises:
+        UsageError: the object is none of these.
     """
     if isinstance(given, Model):
         return given
     if isinstance(given, type) and issubclass(given, Model):
         return cast(Callable[[], Model], given)()
+    if not callable(given):
+        raise UsageError(
+            f"model = {shown(given)}: give a torch.nn.Module, or a function that builds one; clients train it by gradient descent"
+            + (f"; a name is a setting: Experiment(model={given!r})" if isinstance(given, str) else "")
+        )
     return _UserModel(cast("nn.Module | Callable[..., nn.Module]", given))
+
+
+def check_network(module: "nn.Module", samples: "Tensor", num_classes: int, name: str) -> None:
+    """Check that a network can process ``samples``, as a client would show them, and gives one logit for each class.
+
+    Raises:
+        UsageError: it cannot; the message names the shapes. An error of the network is the cause.
+    """
+    import torch
+
+    shape, training = list(samples.shape[1:]), module.training
+    try:
+        with torch.no_grad():
+            outputs: object = module.eval()(samples)
+    except Exception as error:
+        raise UsageError(
+            f"model = {name}: cannot process samples of shape {shape}: {type(error).__name__}: {error}{place_of(error)}"
+        ) from error
+    finally:
+        module.train(training)
+    expected = [len(samples), num_classes]
+    given = list(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+    if given != expected:
+        raise UsageError(
+            f"model = {name}: returns {given} for {len(samples)} samples of {num_classes} classes; it should return logits "
+            f"{expected}"
+        )
 
 
 def _image(name: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:

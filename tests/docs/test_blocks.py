@@ -18,7 +18,17 @@ from fedcohort.experiment import Experiment, load
 from fedcohort.selection import STRATEGIES
 from tests.docs.pages import PAGES, ROOT, Block, blocks, read
 
-HOW_TO = ("report", "compare-strategies", "why", "heterogeneity", "algorithms", "write-a-strategy", "experiment-file")
+HOW_TO = (
+    "report",
+    "compare-strategies",
+    "why",
+    "heterogeneity",
+    "algorithms",
+    "write-a-strategy",
+    "experiment-file",
+    "own-server",
+    "flower",
+)
 RUNNABLE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in HOW_TO)]
 ONE_ROUND = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]
 """Options added to commands that play rounds, so that pages can show experiments of realistic size."""

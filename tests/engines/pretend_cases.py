@@ -74,10 +74,11 @@ def no_waiting(plan: str, model: Any) -> None:
     m, n = 4, 12
     samples = Samples(torch.randn(m * n, 1, 8, 8), torch.arange(m * n) % 3)
     offsets, ends = np.arange(m + 1) * n, (torch.zeros(1), torch.ones(1))
-    people = Federation(samples, offsets, samples, samples, ("0", "1", "2"), *ends).to("pretend:0")
+    federation = Federation(samples, offsets, samples, samples, ("0", "1", "2"), *ends).to("pretend:0")
     waits = []
     for epochs in (2, 4):
-        engine = LocalEngine(people, as_model(model), Training(batch_size=5, epochs=epochs), FedAvg(), 0, 1, plan=plan)  # type: ignore[arg-type]
+        training = Training(batch_size=5, epochs=epochs)
+        engine = LocalEngine(federation, as_model(model), training, FedAvg(), 0, 1, plan=plan)  # type: ignore[arg-type]
         start = engine.initial_model()
         waits.append(pretend.GPU.waited(lambda: list(engine.train(start, 1, Cohort(np.arange(m)), FedAvg()))))  # noqa: B023
         engine.close()
@@ -97,10 +98,10 @@ def arithmetic_is_put_back() -> None:
     def now() -> tuple[bool, bool, bool]:
         return matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
 
-    people = small_federation(trouble=False).to("pretend:0")
+    federation = small_federation(trouble=False).to("pretend:0")
     before = now()
     for kind, wanted in (("exact", (False, False, True)), ("tf32", (True, True, False))):
-        engine = LocalEngine(people, Mlp(hidden=5), Training(), FedAvg(), 0, 1, arithmetic=kind)  # type: ignore[arg-type]
+        engine = LocalEngine(federation, Mlp(hidden=5), Training(), FedAvg(), 0, 1, arithmetic=kind)  # type: ignore[arg-type]
         assert now() == wanted != before, kind
         engine.close()
         assert now() == before, f"{kind}: {now()} after close, {before} before the engine was made"

@@ -98,7 +98,7 @@ def test_what_changes_no_result_does_not(change: dict[str, Any]) -> None:
         ("selection = 3", r"^selection = 3: should be a name, or a table with a name and its parameters, such as 'uniform'$"),
         ("federation = {partition = 3}", r"^federation\.partition = 3: should be a name, or a table .*'dirichlet_class'$"),
         ("data = 'mnist'", r"^data = 'mnist': should be a table, such as \{ name = 'mnist' \}$"),
-        ("engine = 3", r"^engine = 3: should be a table of settings \(valid: plan, workers, "),
+        ("engine = 3", r"^engine = 3: should be a table of settings \(valid: name, plan, workers, "),
         ("sweep = 3", r"^sweep = 3: should be a table$"),
         ("variants = 3", r"^variants = 3: should be a list$"),
         ("[training]\nnesterov = true\nmomentum = 0.0", r"^training: nesterov = true needs a momentum above 0$"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.dataset_cache import map_array
+from fedcohort.federation.cache_entries import map_array
 from fedcohort.federation.datasets import Dataset, from_arrays
 from fedcohort.federation.featureshift import Gauss
 from fedcohort.federation.federation import Federation, gather

@@ -108,9 +108,11 @@ def test_weight_modes_that_need_values_of_the_strategy_work_or_are_rejected(
 def test_every_algorithm_accepts_a_weight_mode_or_rejects_it_at_once(
     algorithm: str, weights: str, tmp_path: Path
 ) -> None:
-    """Ensembles average the clients' models and reject other modes; all other algorithms accept every mode."""
-    if algorithm in ("feddf", "rhfl"):
-        with pytest.raises(UsageError, match=rf"algorithm\.weights = '{weights}': \w+ averages the clients' models"):
+    """Ensembles average the clients' models, and medians count every client once; all other algorithms accept every mode."""
+    reasons = dict.fromkeys(("feddf", "rhfl", "krum"), "averages the clients' models")
+    reasons |= dict.fromkeys(("median", "trimmed_mean"), "counts every client once")
+    if algorithm in reasons:
+        with pytest.raises(UsageError, match=rf"algorithm\.weights = '{weights}': .* {reasons[algorithm]}"):
             hard("uniform", algorithm, algorithm={"weights": weights})
         return
     run = fedcohort.run(hard("uniform", algorithm, rounds=2, algorithm={"weights": weights}), runs=tmp_path)

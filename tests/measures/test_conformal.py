@@ -212,17 +212,23 @@ def test_other_wrong_input_is_reported() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: probability_at(0.0, "s2"), r"threshold = 0\.0: greater than 0 with score = 's2', such as 0\.25"),
-        (lambda: probability_at(-1, "s2"), r"threshold = -1: greater than 0"),
-        (lambda: probability_at(1.0, "s3"), r"threshold = 1\.0: between 0 and 1 with score = 's3', such as 0\.25"),
-        (lambda: probability_at(0, "s3"), r"threshold = 0: between 0 and 1"),
-        (lambda: probability_at(math.inf, "s3"), r"threshold = inf: between 0 and 1"),
+        (
+            lambda: probability_at(0.0, "s2"),
+            r"threshold = 0\.0: must be greater than 0 with score = 's2', such as 0\.25",
+        ),
+        (lambda: probability_at(-1, "s2"), r"threshold = -1: must be greater than 0"),
+        (
+            lambda: probability_at(1.0, "s3"),
+            r"threshold = 1\.0: must be between 0 and 1 with score = 's3', such as 0\.25",
+        ),
+        (lambda: probability_at(0, "s3"), r"threshold = 0: must be between 0 and 1"),
+        (lambda: probability_at(math.inf, "s3"), r"threshold = inf: must be between 0 and 1"),
         (lambda: probability_at(0.3, "s7"), r"score = 's7': valid are 's1', 's2' and 's3'"),  # type: ignore[arg-type]
         (lambda: probability_at(NAN), r"threshold = nan: use a number, such as 0\.25 or the result of quantile\(\)"),
         (lambda: probability_at("x"), r"threshold = 'x': use a number"),  # type: ignore[arg-type]
-        (lambda: probability_at(0.3, "s2", k1=0.0), r"k1 = 0\.0: a finite number greater than 0, such as 4"),
-        (lambda: scores([0.3], "s3", k2=-1), r"k2 = -1: a finite number greater than 0, such as 20"),
-        (lambda: quantile([0.1], "x"), r"alpha = 'x': between 0 and 1, such as 0\.1"),  # type: ignore[arg-type]
+        (lambda: probability_at(0.3, "s2", k1=0.0), r"k1 = 0\.0: must be a finite number greater than 0, such as 4"),
+        (lambda: scores([0.3], "s3", k2=-1), r"k2 = -1: must be a finite number greater than 0, such as 20"),
+        (lambda: quantile([0.1], "x"), r"alpha = 'x': must be between 0 and 1, such as 0\.1"),  # type: ignore[arg-type]
         (lambda: quantile(["a"], 0.1), r"scores = \['a'\]: use numbers"),
         (
             lambda: quantile([[0.1], [0.1, 0.2]], 0.1),

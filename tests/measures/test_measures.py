@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedcohort import measures
+from fedcohort.core import streams
 from fedcohort.core.errors import UsageError
 from fedcohort.measures import (
     accuracy,
@@ -24,6 +24,7 @@ from fedcohort.measures import (
     forgetting,
     gini,
     hindsight_regret,
+    holm,
     jain,
     jain_random,
     largest_drop,
@@ -31,6 +32,7 @@ from fedcohort.measures import (
     mean_sd,
     overall_accuracy,
     paired_interval,
+    paired_p_value,
     participation,
     participation_random,
     regret,
@@ -41,7 +43,7 @@ from fedcohort.measures import (
     time_to,
     worst_accuracy,
 )
-from fedcohort.measures.participation import _jain_limit, _squares_by_client, _squares_by_count
+from fedcohort.measures.participation import MAX_SIMULATED, _jain_limit, _squares_by_client, _squares_by_count
 
 NAN, INF = math.nan, math.inf
 COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
@@ -210,13 +212,39 @@ def test_simulated_counts_have_the_exact_mean_and_variance_of_the_limit_distribu
     assert spread.var() == pytest.approx(2 * rounds * (rounds - 1) * (k * (m - k) / m) ** 2 / (m - 1), rel=0.04)
 
 
-@pytest.mark.parametrize("arguments", [(100, 10, 1000), (3550, 710, 1000), (1_000_000, 1000, 2000), (3550, 1, 300)])
-def test_random_selection_of_long_runs_takes_less_than_two_seconds(arguments):
+class CountingGenerator:
+    """Random numbers as of numpy's generator; ``drawn`` counts them."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng, self.drawn = rng, 0
+
+    def random(self, shape):
+        values = self.rng.random(shape)
+        self.drawn += values.size
+        return values
+
+    def hypergeometric(self, *arguments):
+        values = self.rng.hypergeometric(*arguments)
+        self.drawn += values.size
+        return values
+
+
+@pytest.mark.parametrize(
+    ("arguments", "simulated"),
+    [
+        ((100, 10, 1000), False), ((3550, 710, 1000), False), ((1_000_000, 1000, 2000), False),
+        ((3550, 1, 300), True), ((1_000_000, 1000, 30), True), ((60, 10, 100), True),
+    ],
+)  # fmt: skip
+def test_random_selection_of_long_runs_draws_at_most_12_million_numbers(arguments, simulated, monkeypatch):
+    counting = CountingGenerator(np.random.default_rng(0))
+    monkeypatch.setattr(streams, "rng", lambda *_: counting)
     jain_random.cache_clear()
-    begin = time.process_time()
     reference = jain_random(*arguments)
+    jain_random.cache_clear()
     assert reference.q05 <= reference.q50 <= reference.q95
-    assert time.process_time() - begin < 2
+    assert (counting.drawn > 0) == simulated
+    assert counting.drawn <= MAX_SIMULATED == 12_000_000
 
 
 @pytest.mark.parametrize(("m", "k", "rounds"), [(12, 3, 20), (7, 1, 3), (2, 1, 9), (30, 10, 11), (5, 4, 8)])
@@ -365,7 +393,9 @@ def test_the_best_fixed_cohort_has_no_hindsight_regret_at_the_end():
 
 @pytest.mark.parametrize("function", [regret, hindsight_regret])
 def test_regret_reports_wrong_input(function):
-    with pytest.raises(UsageError, match="selections: 1 rounds, but rewards has 3"):
+    with pytest.raises(
+        UsageError, match="selections has 1 rounds, rewards 3; give the clients and the rewards of the same rounds"
+    ):
         function(REWARDS, [[0]])
     with pytest.raises(UsageError, match=r"selections: round 2 contains a client outside 0…3"):
         function(REWARDS, [[0], [4], [0]])
@@ -439,6 +469,82 @@ def test_paired_interval_agrees_with_scipy_and_has_its_coverage():
         assert low <= mean <= high
         covered += low <= 0.3 <= high
     assert covered / 400 == pytest.approx(0.9, abs=4 * math.sqrt(0.09 / 400))
+
+
+def test_a_paired_interval_ends_at_what_is_possible():
+    """Two seeds: mean 0.092 and Student's t 12.7."""
+    a, b = [0.60, 0.61], [0.50, 0.526]
+    mean, low, high = paired_interval(a, b)
+    assert low < 0 < high
+    assert paired_interval(a, b, limits=(-0.005, 0.1)) == (mean, -0.005, 0.1)
+    assert paired_interval(a, b, limits=measures.ACCURACY_DIFFERENCES) == (mean, low, high)
+    assert paired_interval([1.0, 0.0], [0.0, 0.0], limits=measures.ACCURACY_DIFFERENCES) == (0.5, -1.0, 1.0)
+
+
+def test_p_value_of_paired_signs_by_hand():
+    """d = (1, 2, 3): of eight signs, |Σ ±d| ≥ 6 for two. d = (1, 2, −3): Σ d = 0. d = (3, 1, −1): 3 or more for six."""
+    assert paired_p_value([1, 2, 3], [0, 0, 0]) == 2 / 8
+    assert paired_p_value([0, 0, 0], [1, 2, 3]) == 2 / 8
+    assert paired_p_value([1, 2, 0], [0, 0, 3]) == 1.0
+    assert paired_p_value([3, 1, 0], [0, 0, 1]) == 6 / 8
+    assert paired_p_value([0.5, 0.5], [0.5, 0.5]) == 1.0
+    assert paired_p_value([0.7], [0.5]) == 1.0
+    assert paired_p_value([0.9, 0.8, 0.9, 0.8, 0.7, 0.9], [0.1] * 6) == 2 / 64
+    assert math.isnan(paired_p_value([0.5, NAN], [0.4, 0.3]))
+
+
+def test_signs_of_equal_differences_are_equal_in_spite_of_rounding():
+    """0.1 + 0.2 is not 0.3 in floating point, but d = (0.1, 0.2, −0.3) sums to 0, and so do its opposite signs."""
+    assert paired_p_value([0.1, 0.2, 0.0], [0.0, 0.0, 0.3]) == 1.0
+    assert paired_p_value([0.3] * 6, [0.2] * 6) == 2 / 64
+
+
+@pytest.mark.parametrize("n", [5, 9, 14])
+def test_p_value_agrees_with_scipy(n):
+    draw = np.random.default_rng(n)
+    a, b = draw.normal(0.4, 1.0, n), np.zeros(n)
+    of_scipy = stats.permutation_test(
+        (a, b), lambda x, y: np.mean(x - y), permutation_type="samples", n_resamples=10**9
+    )
+    assert paired_p_value(a, b) == pytest.approx(of_scipy.pvalue, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [15, 40, 3000])
+def test_p_value_of_many_pairs_is_near_that_of_the_normal_distribution(n):
+    """Signs are drawn; Σ ±d has the variance Σ d². The same numbers give the same p-value."""
+    d = np.random.default_rng(n).normal(0.0, 1.0, n)
+    d += (1.5 * math.sqrt((d**2).sum()) - d.sum()) / n
+    expected = 2 * stats.norm.sf(abs(d.sum()) / math.sqrt((d**2).sum()))
+    assert paired_p_value(d, np.zeros(n)) == pytest.approx(expected, abs=0.02)
+    assert paired_p_value(d, np.zeros(n)) == paired_p_value(d, np.zeros(n))
+    assert paired_p_value(np.ones(n), np.zeros(n)) == pytest.approx(1 / 10_000, abs=1.1e-4)
+
+
+def test_without_a_difference_p_values_are_at_most_a_level_as_often_as_the_level():
+    draw = np.random.default_rng(0)
+    found = np.array([paired_p_value(*draw.normal(size=(2, 8))) for _ in range(2000)])
+    for level in (0.05, 0.2, 0.5):
+        assert (found <= level).mean() == pytest.approx(level, abs=0.02)
+
+
+def test_holm_by_hand_and_against_its_definition():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.6]) == [1.0, 1.0]
+    assert holm([NAN, 0.02, 0.02]) == pytest.approx([NAN, 0.04, 0.04], nan_ok=True)
+    assert holm([0.03]) == [0.03]
+    assert holm([]) == []
+    p = np.random.default_rng(0).random(9)
+    in_order = sorted(p)
+    for value, corrected in zip(p, holm(p.tolist()), strict=True):
+        i = in_order.index(value)
+        assert corrected == pytest.approx(min(1.0, max((9 - j) * in_order[j] for j in range(i + 1))))
+
+
+def test_p_values_of_wrong_input():
+    with pytest.raises(UsageError, match="a has 1 entries, b 2"):
+        paired_p_value([1.0], [1.0, 2.0])
+    with pytest.raises(UsageError, match="not empty"):
+        paired_p_value([], [])
 
 
 def test_paired_interval_of_one_pair_equal_pairs_and_wrong_input():

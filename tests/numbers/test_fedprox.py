@@ -22,7 +22,7 @@ from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import members_of, server_tools, small_federation
-from fedcohort.training.states_and_reports import state_of
+from fedcohort.training.model_states import state_of
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 from tests.numbers.local_problems import OneNumber, train_locally

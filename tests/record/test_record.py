@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from fedcohort.record import ClientRow, LedgerRow, Reasons, RoundRow, create_run, writing
 
+FACTS = {"name": "a run", "label": "a row", "row": "a row", "seed": "0", "data": "", "given": ""}
+"""The facts about a run that every record has."""
+
 numbers = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True),
     st.sampled_from([0.0, -0.0, 1.0, -3.0, 5e-324, 1e308, math.nan, math.inf, -math.inf]),
@@ -45,7 +48,7 @@ def rounds(draw: st.DrawFn, t: int = 1) -> RoundRow:
 @given(rounds(1), rounds(2))
 def test_whatever_is_recorded_is_found_as_it_was_sealed(first: RoundRow, second: RoundRow) -> None:
     with TemporaryDirectory() as folder:
-        run = create_run(Path(folder) / "run", "x = 1", {})
+        run = create_run(Path(folder) / "run", "x = 1", FACTS)
         with writing(run) as writer:
             writer.record(first)
             writer.record(second)

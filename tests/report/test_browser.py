@@ -18,10 +18,11 @@ import pytest
 from fedcohort.report.federation_page import pictures
 from fedcohort.report.live import serve
 from fedcohort.report.page import page as report
-from fedcohort.report.read_runs import find_runs, gather
+from fedcohort.report.report_data import find_runs, gather
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import look
 from tests.experiments import small
+from tests.records import seal_again
 from tests.report.test_page import hostile
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -251,10 +252,10 @@ def test_the_live_page_follows_and_comes_back(browser: Any, runs: Path, tmp_path
     shutil.copytree(source, target)
     cut(target, 3)
     server = serve(tmp_path / "runs", 0)
-    port = server.server_port
+    port, token = server.server_port, server.live.token
     watch(server)
     watched = Watched(browser)
-    page = watched.open(f"http://127.0.0.1:{port}/")
+    page = watched.open(server.address)
     drawn = "fedcohort.data.accuracy_rounds.length"
     assert page.evaluate(drawn) == 3
     page.locator('#figure-accuracy .switch input[value="2"]').check(force=True)
@@ -262,11 +263,13 @@ def test_the_live_page_follows_and_comes_back(browser: Any, runs: Path, tmp_path
     page.wait_for_function(f"{drawn} === 8", timeout=15000)
     assert page.locator('#figure-accuracy .switch input[value="2"]').is_checked(), "what was chosen stays"
     assert watched.complaints == []
+    server.live.token = "another"
+    page.wait_for_function("document.getElementById('status').innerText.includes('another address')", timeout=20000)
     server.shutdown()
     server.server_close()
-    page.wait_for_selector("#status.lost", timeout=15000)
-    assert "No connection" in page.locator("#status").inner_text()
-    server = serve(tmp_path / "runs", port)
+    page.wait_for_function("document.getElementById('status').innerText.includes('No connection')", timeout=15000)
+    assert page.locator("#status.lost").count() == 1
+    server = serve(tmp_path / "runs", port, token=token)
     watch(server)
     page.wait_for_selector("#status:not(.lost)", timeout=20000)
     cut(target, 6)
@@ -287,4 +290,5 @@ def cut(path: Path, last: int) -> None:
         for table in ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy"):
             database.execute(f"DELETE FROM {table} WHERE round > ?", (last,))
         database.execute("UPDATE meta SET value = 'running' WHERE key = 'status'")
+        seal_again(database)
     database.close()

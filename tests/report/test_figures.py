@@ -13,11 +13,12 @@ import fedcohort
 from fedcohort.cli import cli
 from fedcohort.report.chart_style import DASHES, STRATEGIES, SYMBOLS, WIDTHS, paper
 from fedcohort.report.charts.axes_and_legends import legend_columns as columns
-from fedcohort.report.charts.sweeps import score_functions, swept
+from fedcohort.report.charts.score_functions import score_functions
+from fedcohort.report.charts.sweeps import swept
 from fedcohort.report.figure import Panel, View
 from fedcohort.report.page_sections import figures
 from fedcohort.report.paper_figures import composed, draw
-from fedcohort.report.read_runs import find_runs, gather
+from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import UCB, small
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -1,16 +1,20 @@
 """The page while runs go on: on this machine only, reading only, and back after either side was away."""
 
+import hmac
+import html
 import http.client
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -19,16 +23,18 @@ from click.testing import CliRunner
 import fedcohort
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
-from fedcohort.record import writing
+from fedcohort.record import Run, writing
 from fedcohort.report.live import Live, serve
-from fedcohort.report.read_runs import find_runs
+from fedcohort.report.report_data import find_runs
 from tests.experiments import small
-from tests.records import played, written
+from tests.records import played, seal_again, written
+
+TOKEN = "the-token-of-the-tests"
 
 
 @contextmanager
 def serving(folder: Path, name: str | None = None) -> Iterator[int]:
-    server = serve(folder, 0, name)
+    server = serve(folder, 0, name, TOKEN)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -39,9 +45,11 @@ def serving(folder: Path, name: str | None = None) -> Iterator[int]:
         thread.join(5)
 
 
-def ask(port: int, path: str = "/", method: str = "GET", host: str | None = None) -> tuple[int, str, dict[str, str]]:
+def ask(
+    port: int, path: str = "/", method: str = "GET", host: str | None = None, query: str = f"?token={TOKEN}"
+) -> tuple[int, str, dict[str, str]]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request(method, path, headers={"Host": host or f"127.0.0.1:{port}"})
+    connection.request(method, path + query, headers={"Host": host or f"127.0.0.1:{port}"})
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()
@@ -62,6 +70,7 @@ def test_it_serves_the_report_and_tells_news(tmp_path: Path, runs: Path) -> None
         with sqlite3.connect(tmp_path / "one" / "run.sqlite") as database:
             database.execute("DELETE FROM rounds WHERE round > 5")
             database.execute("UPDATE meta SET value = 'running' WHERE key = 'status'")
+            seal_again(database)
         database.close()
         assert json.loads(ask(port, "/state")[1])["version"] != before
         assert "round 5 of 8" in ask(port)[1]
@@ -89,6 +98,111 @@ def test_news_are_a_round_a_status_and_another_run(tmp_path: Path) -> None:
     assert live.state(None)["version"] == seen[-1]
 
 
+def flip(file: Path, where: int = -100) -> None:
+    """Change one byte of a file."""
+    content = bytearray(file.read_bytes())
+    content[where] ^= 1
+    file.write_bytes(content)
+
+
+def change_a_number(run: Path) -> None:
+    with sqlite3.connect(run / "run.sqlite") as database:
+        database.execute("UPDATE rounds SET test_accuracy = 0.75 WHERE round = 1")
+    database.close()
+
+
+def make_a_folder(run: Path) -> None:
+    (run / "run.sqlite").unlink()
+    (run / "run.sqlite").mkdir()
+
+
+def make_a_pipe(file: Path) -> None:
+    """A pipe without a writer: opening it would wait for ever."""
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+
+
+def forge(statement: str, *values: str) -> Callable[[Path], None]:
+    """Change a record and make its hashes valid again, as anyone can."""
+
+    def change(run: Path) -> None:
+        with sqlite3.connect(run / "run.sqlite") as database:
+            database.execute(statement, values)
+            seal_again(database)
+        database.close()
+
+    return change
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no database": (lambda run: (run / "run.sqlite").write_bytes(b"no database"), "run.sqlite: the run"),
+    "an empty database": (lambda run: (run / "run.sqlite").write_bytes(b""), "run.sqlite: the run"),
+    "a folder as database": (make_a_folder, "no run.sqlite"),
+    "a number": (change_a_number, "round 1 or the description differs"),
+    "the description": (lambda run: flip(run / "experiment.toml"), "experiment.toml: is missing, or differs"),
+    "a pipe as description": (
+        lambda run: make_a_pipe(run / "experiment.toml"),
+        "experiment.toml: is missing, or differs",
+    ),
+    "a pipe as database": (lambda run: make_a_pipe(run / "run.sqlite"), "no run.sqlite"),
+    "no description": (lambda run: (run / "experiment.toml").unlink(), "experiment.toml: is missing, or differs"),
+    "no name": (forge("DELETE FROM meta WHERE key = 'name'"), "KeyError"),
+    "no status": (forge("DELETE FROM meta WHERE key = 'status'"), "its status is None"),
+    "another format": (forge("UPDATE meta SET value = '99' WHERE key = 'format'"), "written in format 99"),
+    "numbers that are none": (forge("UPDATE rounds SET class_accuracy = 'x'"), "JSONDecodeError"),
+}
+"""Ways to damage a run, and a part of the reason that the page gives."""
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_run_is_listed_beside_the_others(tmp_path: Path, kind: str) -> None:
+    damage, expected = DAMAGE[kind]
+    written(tmp_path / "sound", [played(1), played(2)])
+    written(tmp_path / "<b>bad", [played(1), played(2)], label="ucb")
+    damage(tmp_path / "<b>bad")
+    live = Live(tmp_path)
+    text = live.page(None)
+    assert 'id="figure-accuracy"' in text
+    [(name, why)] = re.findall(r"<li><strong>(.*?)</strong>: (.*?)</li>", text)
+    assert name == "&lt;b&gt;bad"
+    assert expected in html.unescape(why)
+    assert str(tmp_path) not in text
+    version = live.state(None)["version"]
+    assert f'data-live="{version}"' in text
+    assert live.state(None)["version"] == version
+
+
+def test_a_run_that_is_deleted_meanwhile_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for label in ("stays", "goes"):
+        written(tmp_path / label, [played(1)], label=label)
+    live = Live(tmp_path)
+    read = Run.meta.fget  # type: ignore[attr-defined]
+
+    def delete_before(run: Run) -> dict[str, str]:
+        if run.path.name == "goes":
+            shutil.rmtree(run.path)
+        return dict(read(run))
+
+    monkeypatch.setattr(Run, "meta", property(delete_before))
+    text = live.page(None)
+    assert "cannot be shown" not in text
+    assert "stays" in text
+
+
+def test_a_run_that_is_restored_is_shown_again(tmp_path: Path) -> None:
+    for label, seed in (("ucb", 0), ("uniform", 0)):
+        run = written(tmp_path / label, [played(1)], label=label, seed=seed)
+        with writing(run) as writer:
+            writer.finish({"w": torch.zeros(1)})
+    live = Live(tmp_path)
+    model = (tmp_path / "ucb" / "model.safetensors").read_bytes()
+    assert "cannot be shown" not in live.page(None)
+    flip(tmp_path / "ucb" / "model.safetensors", -1)
+    assert "model.safetensors: is missing, or differs" in live.page(None)
+    (tmp_path / "ucb" / "model.safetensors").write_bytes(model)
+    assert "cannot be shown" not in live.page(None)
+
+
 def test_it_is_for_this_machine_only(runs: Path) -> None:
     with serving(runs) as port:
         assert ask(port, "/state", host=f"localhost:{port}")[0] == 200
@@ -107,6 +221,50 @@ def test_it_is_for_this_machine_only(runs: Path) -> None:
         assert ask(port, "/state", method="HEAD")[1] == ""
         with pytest.raises(OSError, match=r"refused|unreachable|assign"):
             http.client.HTTPConnection("127.0.0.2", port, timeout=5).request("GET", "/state")
+
+
+@pytest.mark.parametrize(
+    "query", ["", "?token=", "?token=wrong", f"?token={TOKEN}x", "?token=%C3%A9", f"?name={TOKEN}"]
+)
+def test_every_answer_needs_the_token(runs: Path, query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = Mock(side_effect=hmac.compare_digest)
+    monkeypatch.setattr(hmac, "compare_digest", compared)
+    with serving(runs) as port:
+        for path in ("/", "/state", "/vega.js", "/nothing"):
+            for method in ("GET", "HEAD"):
+                status, text, _ = ask(port, path, method, query=query)
+                assert status == 403, path
+                assert TOKEN not in text
+                assert "figure" not in text
+        assert compared.call_count == 8  # in a time that does not depend on how much of the token is right
+        assert ask(port, "/state")[0] == 200
+
+
+def test_the_token_is_another_one_each_time_unless_it_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDCOHORT_LIVE_TOKEN", raising=False)
+    addresses = []
+    for value in (None, None, "a token of mine", "a token of mine"):
+        if value:
+            monkeypatch.setenv("FEDCOHORT_LIVE_TOKEN", value)
+        server = serve(tmp_path, 0)
+        addresses.append(server.address.partition("?")[2])
+        server.server_close()
+    first, second, *own = addresses
+    assert first != second
+    assert all(len(token) >= len("token=") + 32 for token in (first, second))
+    assert own == ["token=a%20token%20of%20mine"] * 2
+
+
+def test_the_page_and_its_links_have_the_token(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        written(tmp_path / name, [played(1)], name=name)
+    with serving(tmp_path) as port:
+        text = ask(port)[1]
+        assert f'src="/vega.js?token={TOKEN}"' in text
+        links = [html.unescape(link) for link in re.findall(r'href="(/[^"]+)"', text)]
+        assert sorted(links) == [f"/?name={name}&token={TOKEN}" for name in ("first", "second")]
+        for link in [*links, f"/vega.js?token={TOKEN}"]:
+            assert ask(port, link, query="")[0] == 200
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
@@ -134,7 +292,8 @@ def test_run_live_serves_beside_the_run(tmp_path: Path) -> None:
         cli, ["run", "--live", "--set", "rounds=3", "--set", "seeds=1", "--runs", str(tmp_path / "runs"), "-q"]
     )
     assert result.exit_code == 0, result.output
-    address = result.stderr.split("live at http://127.0.0.1:")[1].split("/")[0]
+    address, token = re.findall(r"live at http://127\.0\.0\.1:(\d+)/\?token=(\S+)", result.stderr)[0]
+    assert len(token) >= 32
     with pytest.raises(OSError, match="refused"):
         http.client.HTTPConnection("127.0.0.1", int(address), timeout=5).request("GET", "/state")
 

@@ -15,9 +15,9 @@ from fedcohort.core import words
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import cost
-from fedcohort.report.charts.sweeps import bars
+from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.page import page
-from fedcohort.report.read_runs import Story, find_runs, gather
+from fedcohort.report.report_data import Story, find_runs, gather
 from fedcohort.study.comparison import Comparison
 from tests.report.pages import Page
 
@@ -31,9 +31,11 @@ HARD: list[dict[str, Any]] = [
     {"rounds_to_target": 16.5, "reached": 2, "time_to_target": 1_234_567.5, "bytes": 3.2e12, "client_passes": 2.5,
      "accuracy": 0.99996, "accuracy_sd": 0.00004, "jain": 0.0004, "wall_seconds": 3725.4},
     {"rounds_to_target": 8.7, "reached": 3, "time_to_target": math.inf, "bytes": 999_499_999.0, "client_passes": math.inf,
-     "accuracy_sd": math.nan, "difference": -0.0004, "difference_low": -0.2, "difference_high": 0.19, "wall_seconds": math.inf},
+     "accuracy_sd": math.nan, "difference": -0.0004, "difference_low": -0.2, "difference_high": 0.19, "wall_seconds": math.inf,
+     "verdict": "worse", "p_holm": 0.00041},
     {"rounds_to_target": math.nan, "reached": 0, "time_to_target": math.nan, "bytes": math.nan, "early_stop_accuracy": math.nan,
-     "difference": 0.031, "difference_low": math.nan, "difference_high": math.nan, "wall_seconds": 125.0},
+     "difference": 0.031, "difference_low": math.nan, "difference_high": math.nan, "wall_seconds": 125.0,
+     "verdict": "too few seeds", "p_holm": math.nan},
 ]  # fmt: skip
 """Fractions of a round, unknown and infinite numbers, many bytes, and very small shares."""
 
@@ -67,6 +69,7 @@ def same(compared: Comparison, shown: Page) -> None:
     for printed, row in zip(terminal_rows(compared), shown.texts["results"], strict=True):
         assert printed["test accuracy"] == f"{row['accuracy']} {row.get('accuracy_sd', '')}".strip()
         assert printed["difference [95% interval]"] == row["difference"]
+        assert printed["verdict, p (Holm)"] == row["p_holm"]
         for heading, field in FIELDS.items():
             own = printed[f"{heading} {goal}" if heading.endswith(" to") else heading]
             assert own == (row[field].split(" (")[0] if field == "jain" else row[field]), (heading, printed["strategy"])
@@ -79,6 +82,9 @@ def test_the_terminal_the_page_and_the_figures_write_the_same_numbers(story: Sto
     same(compared, shown)
     drawn = {row["strategy"]: row for row in shown.payload["data"]["differences"]}
     assert len(drawn) == 2
+    assert next(row["p_holm"] for row in shown.texts["results"]) == "baseline"
+    assert compared.about_verdicts in shown.prose
+    assert compared.about_verdicts in " ".join(terminal.as_text(terminal.comparison(compared)).split())
     for row in shown.texts["results"][1:]:
         own = drawn[row["strategy"]]
         assert row["difference"] == f"{own['mean_text']} [{own['low_text']}, {own['high_text']}]"
@@ -99,6 +105,7 @@ def test_numbers_that_are_hard_to_write_have_the_same_text_everywhere(story: Sto
     assert (second["difference"], second["wall_seconds"]) == ("−0.0 [−20.0, +19.0]", "∞")
     assert (third["rounds_to_target"], third["time_to_target"], third["bytes"]) == ("–", "–", "–")
     assert third["difference"] == "+3.1 [–]"
+    assert [row["p_holm"] for row in (first, second, third)] == ["baseline", "worse, <0.001", "too few seeds"]
     final = bars(story, PAGE)
     assert final is not None
     texts = final.data["bars"][["mean_text", "sd_text"]].to_numpy().tolist()
@@ -146,12 +153,26 @@ def test_the_browser_writes_numbers_as_python_does(
     )
 
 
+def test_nested_settings_by_their_whole_key() -> None:
+    values = {"name": "a", "selection": {"name": "ucb", "base": {"c": 0.5}, "none": {}}, "variants": [{"label": "b"}]}
+    assert words.by_dotted_key(values) == {
+        "name": "a", "selection.name": "ucb", "selection.base.c": 0.5, "variants": [{"label": "b"}],
+    }  # fmt: skip
+
+
 def test_unknown_and_infinite_numbers() -> None:
     for write in (
-        words.percent, words.share, words.signed, words.count, words.rounds, words.index, words.number, words.size,
+        words.p_value, words.percent, words.share, words.signed, words.count, words.rounds, words.index, words.number, words.size,
         words.duration, words.clock,
     ):  # fmt: skip
         assert [write(value) for value in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
+    assert [words.p_value(p) for p in (1.0, 0.25, 0.015625, 0.001, 0.00099)] == [
+        "1",
+        "0.25",
+        "0.016",
+        "0.001",
+        "<0.001",
+    ]
     assert words.rounds(math.nan, 0, 3) == "–"
     assert (words.rounds(16.0), words.rounds(16.5, 2, 3), words.rounds(16.5, 3, 3)) == ("16", "16.5 (2/3)", "16.5")
     assert (words.setting(math.inf), words.setting(20.0), words.setting(0.05)) == ("inf", "20.0", "0.05")

@@ -79,6 +79,7 @@ def test_it_learns_what_one_client_of_all_data_learns(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # two epochs of 60,000 images take minutes on one core, and longer beside other tests
 def test_cnn_b_learns_mnist(tmp_path: Path) -> None:
     """Two epochs are enough for 98 %; docs/results.md has what it ends with, on CIFAR-10, too."""
     import os

@@ -40,8 +40,9 @@ def test_a_strategy_file_is_found_from_where_the_experiment_lies(
     monkeypatch.chdir(tmp_path)
     run = fedcohort.run(fedcohort.load_experiment("here/e.toml"), runs=tmp_path / "runs")
     monkeypatch.chdir("/")
-    name = fedcohort.open_run(run.path).experiment.selection.name
-    assert name.startswith(str(run.path / "plug-ins" / "mine-"))  # a copy travels with the run
+    copy = fedcohort.load_experiment(run.path / "experiment.toml", trust=True).selection.name
+    assert copy.startswith(str(run.path / "plug-ins" / "mine-"))  # a copy travels with the run
+    assert fedcohort.open_run(run.path).described.selection.name == f"plug-ins/{Path(copy).name}"
 
 
 def test_a_finished_run_is_not_opened_for_other_data(tmp_path: Path) -> None:

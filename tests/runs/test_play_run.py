@@ -59,8 +59,10 @@ class Failing(nn.Module):
 
 
 def test_an_error_in_a_clients_code_names_the_client_and_keeps_its_traceback(tmp_path: Path) -> None:
-    with pytest.raises(ClientError, match=r"^client \d+: ZeroDivisionError: no such thing$") as error:
+    place = r"\(\S*test_play_run\.py:\d+\)"
+    with pytest.raises(ClientError, match=rf"^round 1: client \d+: ZeroDivisionError: no such thing {place}$") as error:
         fedcohort.run(small(), model=lambda: Failing(), runs=tmp_path)
+    assert isinstance(error.value, UsageError)
     assert isinstance(error.value.__cause__, ZeroDivisionError)
 
 
@@ -109,7 +111,7 @@ def test_own_files_travel_with_the_run(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1, selection={"name": f"{own}:Last"}), runs=tmp_path / "runs")
     own.unlink()
     again = fedcohort.open_run(run.path)
-    assert again.experiment.selection.name.endswith(":Last")
+    assert again.described.selection.name.endswith(":Last")
     assert "-last-seed0-" in run.path.name
     assert read([run.path]).table["selection"].tolist() == ["Last"]
     [copied] = (run.path / "plug-ins").iterdir()

@@ -28,6 +28,7 @@ from fedcohort.selection import (
 )
 from fedcohort.selection.all_available import All
 from fedcohort.selection.draws import successive_by_rejection
+from fedcohort.selection.stored_updates import arrived_updates
 from fedcohort.selection.uniform import Uniform
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
@@ -120,6 +121,16 @@ def test_the_top_of_a_round_contains_client_ids() -> None:
     round = a_round(2, [3, 5, 8])
     assert round.top(np.array([0.1, 0.3, 0.2])).tolist() == [5, 8]
     assert round.top(np.array([0.1, 0.3]), count=1, among=np.array([8, 3])).tolist() == [3]
+
+
+@pytest.mark.parametrize(("count", "asked"), [(None, 10), (1, 3), (3, 3), (4, 4), (10, 10), (11, 10)])
+def test_candidates_are_at_least_k_and_at_most_all_available_clients(count: int | None, asked: int) -> None:
+    round = a_round(3, range(5, 15))
+    candidates = round.candidates(count)
+    assert len(set(candidates.tolist())) == asked
+    assert set(candidates.tolist()) <= set(range(5, 15))
+    if asked == 10:
+        assert candidates is round.available  # no draw
 
 
 def test_values_of_the_available_clients_are_read_only() -> None:
@@ -400,6 +411,22 @@ def test_reading_a_report_bills_the_clients() -> None:
     assert np.isnan(outcome.billed_report("unheard")).all()
     assert outcome.billed == {"loss", "unheard"}
     assert not hasattr(outcome, "reports")
+
+
+def test_arrived_updates_are_the_finite_ones_of_clients_that_trained() -> None:
+    rows = np.array([[1.0, 2.0], [np.nan, 0.0], [3.0, 4.0], [5.0, 6.0]])
+    cohort, trained = Cohort(np.array([7, 3, 5, 1])), np.array([True, True, False, True])
+
+    def outcome(trained: np.ndarray, **reports: np.ndarray) -> Outcome:
+        return Outcome(1, cohort, trained, trained, reports, np.ones(4), 1.0)
+
+    arrived = arrived_updates(outcome(trained, update=rows))
+    assert arrived is not None
+    clients, updates = arrived
+    assert clients.tolist() == [7, 1]
+    assert updates.tolist() == [[1.0, 2.0], [5.0, 6.0]]
+    assert arrived_updates(outcome(np.array([False, True, False, False]), update=rows)) is None
+    assert arrived_updates(outcome(trained)) is None  # no client sent an update
 
 
 def test_the_package_offers_every_name_that_it_lists() -> None:

@@ -58,7 +58,8 @@ def test_the_numbers_are_those_of_the_runs(compared: fedcohort.Comparison) -> No
 def test_differences_are_paired_with_the_first_row(compared: fedcohort.Comparison) -> None:
     first, ucb = compared.results["uniform"], compared.results["UCB"]
     table = compared.table.set_index("label")
-    by_hand = measures.paired_interval([run.accuracy for run in ucb], [run.accuracy for run in first])
+    mean, low, high = measures.paired_interval([run.accuracy for run in ucb], [run.accuracy for run in first])
+    by_hand = (mean, max(low, -1.0), min(high, 1.0))
     assert tuple(table.loc["UCB", ["difference", "difference_low", "difference_high"]]) == pytest.approx(by_hand)
     assert table.loc["uniform", "difference"] == 0.0
 
@@ -73,6 +74,10 @@ def test_the_default_target_is_reached_by_every_row_on_average(compared: fedcoho
     lowest = compared.table["best_accuracy"].min()
     assert lowest - 0.01 < compared.target.accuracy <= lowest
     assert compared.target.accuracy == round(compared.target.accuracy, 2)
+    assert compared.target.chosen == "taken from these results, a level that every row reaches on average"
+    assert f"Target accuracy {100 * compared.target.accuracy:g}%: taken from these results" in " ".join(
+        str(compared).split()
+    )
     assert (compared.table["reached"] > 0).all()
     assert compared.table["rounds_to_target"].between(1, 4).all()
     for row, said in zip(compared.rows, compared.table.to_dict("records"), strict=True):
@@ -110,8 +115,8 @@ def test_only_what_is_missing_is_run(folder: Path, compared: fedcohort.Compariso
 def test_one_seed_has_no_interval(folder: Path, compared: fedcohort.Comparison) -> None:
     one = fedcohort.compare(small(rounds=4, seeds=1, variants=ROWS), runs=folder, progress=refuse)
     assert one.table[["accuracy_sd", "difference_low", "difference_high"]].isna().all(axis=None)
-    assert "[–]" in repr(one)
-    assert "±" not in repr(one)
+    assert "[–]" in str(one)
+    assert "±" not in str(one)
 
 
 def test_rounds_have_one_line_each(compared: fedcohort.Comparison) -> None:
@@ -216,7 +221,9 @@ def test_directories_are_sorted_into_rows(compared: fedcohort.Comparison) -> Non
     paths = [run.path for row in compared.rows for run in row.runs.values()]
     back_again = read(paths[::-1])
     assert [row.label for row in back_again.rows] == ["everybody [all]", "UCB", "uniform"]
-    back = back_again.table.set_index("label").drop(columns=["difference", "difference_low", "difference_high"])
+    back = back_again.table.set_index("label").drop(
+        columns=["difference", "difference_low", "difference_high", "verdict"]
+    )
     there = compared.table.set_index("label")[back.columns]
     assert back.loc[there.index].equals(there)
 
@@ -293,7 +300,7 @@ def test_labels_are_not_markup(compared: fedcohort.Comparison) -> None:
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     console.print(compared)
     assert "everybody [all]" in console.export_text()
-    assert "everybody [all]" in repr(compared)
+    assert "everybody [all]" in str(compared)
 
 
 def refuse(cell: Any, row: Any) -> None:
@@ -302,5 +309,5 @@ def refuse(cell: Any, row: Any) -> None:
 
 def test_chance_is_told_once_for_rows_that_have_it_in_common(tmp_path: Path) -> None:
     variants = [{"label": "everybody", "selection": "all"}, {"label": "b", "selection": "round_robin"}]
-    text = repr(fedcohort.compare(small(rounds=1, variants=variants), runs=tmp_path))
+    text = str(fedcohort.compare(small(rounds=1, variants=variants), runs=tmp_path))
     assert "uniform chance gives 0.250 ('everybody' 1.000) on average." in " ".join(text.split())

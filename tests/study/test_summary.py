@@ -13,6 +13,7 @@ from fedcohort import Run, measures
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.measures.conformal import coverage_range
+from fedcohort.report import terminal
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import prepare
 from fedcohort.study.conformal_coverage import conformal
@@ -142,6 +143,9 @@ def test_every_measure_is_that_of_the_record(run: Run) -> None:
 def test_a_target_out_of_reach_costs_infinitely_much(run: Run) -> None:
     found = run.summary(target=1.0)
     assert found.rounds_to_target == found.time_to_target == found.bytes_to_target == math.inf
+    assert (found.target_chosen, run.summary().target_chosen) == ("argument", "results")
+    assert "Target accuracy: taken from these results" in terminal.as_text(terminal.summaries(["a"], [run.summary()]))
+    assert "Target accuracy: taken from" not in terminal.as_text(terminal.summaries(["a"], [found]))
     assert run.summary().target == math.floor(round(found.best_accuracy * 100, 6)) / 100
     assert run.summary().rounds_to_target < math.inf
 
@@ -233,7 +237,7 @@ def test_prediction_sets_need_a_finished_run_with_a_validation_set(tmp_path: Pat
     (path,) = (tmp_path / "broken").iterdir()
     with pytest.raises(UsageError, match="is not finished and has no final model yet"):
         conformal(Run(path))
-    with pytest.raises(UsageError, match=r"^alpha = 2: between 0 and 1"):
+    with pytest.raises(UsageError, match=r"^alpha = 2: must be between 0 and 1"):
         conformal(fedcohort.run(small(rounds=1), runs=tmp_path / "one"), 2)
 
 

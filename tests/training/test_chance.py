@@ -23,7 +23,7 @@ from fedcohort.models import Model, as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training.random_layers import TRIES, draws_at_random
-from fedcohort.training.states_and_reports import CHUNK
+from fedcohort.training.received_outputs import CHUNK
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 from tests.resume.test_resume import stop_after

@@ -21,7 +21,7 @@ from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import SIZES, bits, small_federation
-from fedcohort.training.states_and_reports import CHUNK
+from fedcohort.training.received_outputs import CHUNK
 from tests.experiments import small
 
 CLIENT, SEED = 3, 5
@@ -37,8 +37,8 @@ def train(
     client: int = CLIENT,
 ) -> tuple[Tensors, list[Update]]:
     """The initial model, and the client's update from it in each of these rounds."""
-    network, people = model or Mlp(hidden=5), federation or small_federation()
-    with closing(LocalEngine(people, network, settings, FedAvg(), SEED, workers=1)) as engine:
+    network, federation = model or Mlp(hidden=5), federation or small_federation()
+    with closing(LocalEngine(federation, network, settings, FedAvg(), SEED, workers=1)) as engine:
         start = engine.initial_model()
         updates = [u for t in rounds for u in engine.train(start, t, Cohort(np.array([client])), FedAvg())]
     return start, updates

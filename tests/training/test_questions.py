@@ -179,11 +179,11 @@ def test_losses_that_are_asked_for_together_are_those_of_each(
     train = Samples(pixels, torch.from_numpy(rng.integers(0, 10, sum(sizes))))
     unit = torch.ones(3, 1, 1)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    people = Federation(train, offsets, train[:4], train[:4], tuple("0123456789"), 100 * unit, unit / 50)
-    module = model.build(people.sample_shape, 10).to(memory_format=torch.channels_last).eval()
+    federation = Federation(train, offsets, train[:4], train[:4], tuple("0123456789"), 100 * unit, unit / 50)
+    module = model.build(federation.sample_shape, 10).to(memory_format=torch.channels_last).eval()
     if not few:
         monkeypatch.setattr("fedcohort.training.forward_passes.TOGETHER", 0)
     for clients in ([0, 1, 2, 3, 4], [3, 0, 3], [2]):
-        found = answers(module, people, torch.float32, LocalLoss(), 1, clients, 0)
-        alone = [answer(module, people, torch.float32, LocalLoss(), 1, client, 0) for client in clients]
+        found = answers(module, federation, torch.float32, LocalLoss(), 1, clients, 0)
+        alone = [answer(module, federation, torch.float32, LocalLoss(), 1, client, 0) for client in clients]
         assert np.array_equal(found, alone)

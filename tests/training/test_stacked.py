@@ -36,10 +36,10 @@ from fedcohort.selection import Cohort
 from fedcohort.testing import check_algorithm
 from fedcohort.testing.algorithms import compare_updates
 from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation
-from fedcohort.training.client_axis_networks import Chain, Vectorized, network_of
-from fedcohort.training.fused_descent import Models, Visits, few_samples
 from fedcohort.training.stack import Stack
 from fedcohort.training.stack.client_group import Group
+from fedcohort.training.stack.linear_chain_descent import Models, Visits, few_samples
+from fedcohort.training.stack.stacked_networks import Chain, Vectorized, network_of
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 
@@ -57,9 +57,9 @@ def compare() -> Iterator[Callable[..., None]]:
             group: int = 4,
         ) -> None:
             settings = Training(**{"batch_size": 4, "epochs": 2, "precision": "float64", **training})
-            people = federation or small_federation()
+            data = federation or small_federation()
             one, other = (
-                LocalEngine(people, model or Mlp(hidden=5), settings, algorithm(), 3, 1, plan=plan)
+                LocalEngine(data, model or Mlp(hidden=5), settings, algorithm(), 3, 1, plan=plan)
                 for plan in ("loop", "stacked")
             )
             engines.callback(one.close)
@@ -413,8 +413,8 @@ def test_a_cohort_is_cut_into_neighbours_of_about_equal_cost(costs: list[float],
 @pytest.mark.parametrize(("epochs", "sizes"), [(None, [2, 2]), ([3, 1, 1, 1], [1, 3]), ([1, 1, 1, 3], [3, 1])])
 def test_a_client_with_more_epochs_has_fewer_others_in_its_stack(epochs: list[int] | None, sizes: list[int]) -> None:
     """Two stacks of four clients with as many samples: a client that trains three epochs costs as much as the three others."""
-    people, settings = small_federation([8] * 4, trouble=False), Training(batch_size=4)
-    with closing(LocalEngine(people, Mlp(hidden=40), settings, FedAvg(), 0, 1, plan="stacked")) as engine:
+    federation, settings = small_federation([8] * 4, trouble=False), Training(batch_size=4)
+    with closing(LocalEngine(federation, Mlp(hidden=40), settings, FedAvg(), 0, 1, plan="stacked")) as engine:
         engine.stacks = 2
         cohort = Cohort(np.arange(4), epochs=None if epochs is None else np.array(epochs))
         updates = list(engine.train(engine.initial_model(), 1, cohort, FedAvg()))
@@ -437,12 +437,12 @@ def test_stacked_updates_share_no_memory_with_the_model() -> None:
 
 def together(precision: str = "float64", lr: float = 0.3, scale: float = 1.0) -> list[Update]:
     """Updates of a perceptron whose first layer is carried through the samples."""
-    people = small_federation([12, 7, 9, 4], trouble=False)
-    people.train.features.mul_(scale)
+    federation = small_federation([12, 7, 9, 4], trouble=False)
+    federation.train.features.mul_(scale)
     settings = Training(batch_size=4, epochs=2, lr=lr, precision=precision)  # type: ignore[arg-type]
     torch.manual_seed(0)
-    module = Mlp(hidden=40).build(people.sample_shape, people.num_classes)
-    stack = Stack(people, module, settings, FedAvg(), 3)
+    module = Mlp(hidden=40).build(federation.sample_shape, federation.num_classes)
+    stack = Stack(federation, module, settings, FedAvg(), 3)
     start = {name: value.detach().clone() for name, value in module.state_dict().items()}
     return [update for update, _ in stack.train(start, 1, [0, 1, 2, 3])]
 
@@ -504,8 +504,8 @@ def test_a_layer_without_a_bias_is_all_there_is(compare: Callable[..., None], mo
     lone = as_model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3, bias=False)))
     compare({"momentum": 0.9}, lone)
     module = lone.build((6,), 3)
-    people = small_federation([12, 7], trouble=False)
-    stack = Stack(people, module, Training(batch_size=4), FedAvg(), 3)
+    federation = small_federation([12, 7], trouble=False)
+    stack = Stack(federation, module, Training(batch_size=4), FedAvg(), 3)
     start = {name: value.detach().clone() for name, value in module.state_dict().items()}
     updates = [update for update, _ in stack.train(start, 1, [0, 1])]
     assert all(is_finite(update) and update.pending is not None for update in updates)

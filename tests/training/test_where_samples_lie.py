@@ -23,7 +23,8 @@ from fedcohort.selection import Cohort, Context, GradientNorm, LocalAccuracy, Lo
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training import client_problem as problem
 from fedcohort.training import local_setup as setup
-from fedcohort.training import states_and_reports as shared
+from fedcohort.training import received_outputs as outputs
+from fedcohort.training.client_report import NO_STEP
 
 CLIENTS = np.array(HEALTHY)
 EMPTY = 5
@@ -46,8 +47,8 @@ def engines(algorithm: type[Algorithm], training: dict[str, Any], plan: Any) -> 
     packed = small_federation(trouble=False)
     settings = Training(**{"batch_size": 4, "epochs": 2, **training})
     both = [
-        LocalEngine(people, Mlp(hidden=5), settings, algorithm(), 3, 2, plan=plan)
-        for people in (packed, scattered(packed))
+        LocalEngine(federation, Mlp(hidden=5), settings, algorithm(), 3, 2, plan=plan)
+        for federation in (packed, scattered(packed))
     ]
     try:
         yield both
@@ -75,7 +76,7 @@ def test_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(problem, "AT_ONCE", at_once)
-    for module in (problem, setup, shared):
+    for module in (problem, setup, outputs):
         monkeypatch.setattr(module, "CHUNK", 8)
     for plan in plans:
         with engines(algorithm, training, plan) as both:
@@ -94,7 +95,7 @@ def test_no_samples_at_all(plan: str) -> None:
     with engines(FedAvg, {"loss": {"name": "robust"}}, plan) as both:
         for engine in both:
             (update,) = engine.train(engine.initial_model(), 1, Cohort(np.array([EMPTY])), FedAvg())
-            assert update.failure == shared.NO_STEP
+            assert update.failure == NO_STEP
 
 
 @pytest.mark.parametrize(

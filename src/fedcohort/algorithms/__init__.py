@@ -1,8 +1,8 @@
 """Federated algorithms: one file per algorithm, with its client half and its server half.
 
 Write an algorithm of your own with the names of this package: extend :class:`Algorithm`, make the class a ``@parameters`` class,
-and give it a :class:`Card`. :data:`ALGORITHMS` and :data:`LOSSES` list the built-in names. Modules that need torch are imported
-at the first use of one of their names.
+and give it a :class:`Card`. :data:`ALGORITHMS` and :data:`LOSSES` list the built-in names in experiment files; the classes of the
+built-in algorithms, such as :class:`FedProx`, are in this package, too. Modules are imported at the first use of one of their names.
 """
 
 from typing import TYPE_CHECKING
@@ -14,16 +14,34 @@ from fedcohort.core.plugins import Card
 
 if TYPE_CHECKING:
     from fedcohort.algorithms.base import Algorithm, WeightMode
+    from fedcohort.algorithms.centralised import Centralised
+    from fedcohort.algorithms.fedadagrad import FedAdagrad
+    from fedcohort.algorithms.fedadam import FedAdam
+    from fedcohort.algorithms.fedavg import FedAvg
+    from fedcohort.algorithms.fedavgm import FedAvgM
+    from fedcohort.algorithms.fedbio import FedBiO
+    from fedcohort.algorithms.feddf import FedDF
+    from fedcohort.algorithms.fednova import FedNova
+    from fedcohort.algorithms.fedprox import FedProx
+    from fedcohort.algorithms.fedsgd import FedSGD
+    from fedcohort.algorithms.fedyogi import FedYogi
+    from fedcohort.algorithms.krum import Krum
     from fedcohort.algorithms.local_problem import Problem, per_client
     from fedcohort.algorithms.losses import Loss
     from fedcohort.algorithms.means import RunningMean, blend
+    from fedcohort.algorithms.median import Median
+    from fedcohort.algorithms.rhfl import RHFL
+    from fedcohort.algorithms.scaffold import Scaffold
     from fedcohort.algorithms.server_tools import ServerTools
     from fedcohort.algorithms.training_settings import Training
+    from fedcohort.algorithms.trimmed_mean import TrimmedMean
     from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 
 __all__ = [
-    "ALGORITHMS", "LOSSES", "Algorithm", "Card", "Loss", "Members", "ModelState", "Problem", "RunningMean", "ServerTools",
-    "Tensors", "Training", "Update", "WeightMode", "blend", "parameters", "per_client",
+    "ALGORITHMS", "LOSSES", "RHFL", "Algorithm", "Card", "Centralised", "FedAdagrad", "FedAdam", "FedAvg",
+    "FedAvgM", "FedBiO", "FedDF", "FedNova", "FedProx", "FedSGD", "FedYogi", "Krum", "Loss", "Median", "Members", "ModelState",
+    "Problem", "RunningMean", "Scaffold", "ServerTools", "Tensors", "Training", "TrimmedMean", "Update", "WeightMode", "blend",
+    "parameters", "per_client",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(
@@ -42,5 +60,6 @@ __getattr__, __dir__ = lazy_names(
         "WeightMode": "base:WeightMode",
         "blend": "means:blend",
         "per_client": "local_problem:per_client",
+        **ALGORITHMS.locations_by_class(),
     },
 )

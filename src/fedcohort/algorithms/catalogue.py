@@ -18,6 +18,9 @@ ALGORITHMS = Table(
         "fedadagrad": "fedcohort.algorithms.fedadagrad:FedAdagrad",
         "fedadam": "fedcohort.algorithms.fedadam:FedAdam",
         "fedyogi": "fedcohort.algorithms.fedyogi:FedYogi",
+        "median": "fedcohort.algorithms.median:Median",
+        "trimmed_mean": "fedcohort.algorithms.trimmed_mean:TrimmedMean",
+        "krum": "fedcohort.algorithms.krum:Krum",
         "feddf": "fedcohort.algorithms.feddf:FedDF",
         "fedbio": "fedcohort.algorithms.fedbio:FedBiO",
         "rhfl": "fedcohort.algorithms.rhfl:RHFL",
@@ -28,6 +31,7 @@ ALGORITHMS = Table(
 LOSSES = Table(
     kind="loss",
     group="fedcohort.losses",
+    base="fedcohort.algorithms.losses:Loss",
     builtin={
         "ce": "fedcohort.algorithms.losses:CrossEntropy",
         "robust": "fedcohort.algorithms.losses:Robust",

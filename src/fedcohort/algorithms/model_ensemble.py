@@ -1,4 +1,4 @@
-"""The models of a round, kept until its end, for algorithms in which models learn from each other (FedDF and RHFL)."""
+"""The models of a round, kept until its end, for algorithms that compare models or let them learn from each other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedcohort.cli.options import json_option
+from fedcohort.cli.output import echo
 from fedcohort.core.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def strategies(name: str | None, as_json: bool) -> None:
         known = {known for choice in choices for known in choice.table}
         raise UsageError(f"{name}: no plug-in has this name; {nearest(str(name), known)}")
     if as_json:
-        click.echo(words.as_json(sections))
+        echo(words.as_json(sections))
     else:
         terminal.screen().print(terminal.plug_ins(sections))
 

@@ -6,20 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedcohort.cli.chosen_experiment import experiment_of, row_of
 from fedcohort.cli.options import (
     data_dir_option,
-    experiment_of,
     json_option,
     page_option,
-    row_of,
     set_option,
+    trust_option,
     variant_option,
     with_options,
 )
+from fedcohort.cli.output import echo
 from fedcohort.core.errors import UsageError
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
+    from fedcohort.federation.cache_listing import CachedData
     from fedcohort.federation.datasets import Dataset
     from fedcohort.federation.describe_federation import Survey
 
@@ -33,13 +35,14 @@ def data() -> None:
 
 @data.command("describe")
 @click.argument("file", required=False)
-@with_options(page_option, variant_option, set_option, data_dir_option, json_option)
+@with_options(page_option, variant_option, set_option, data_dir_option, trust_option, json_option)
 def describe_data(
     file: str | None,
     output: str | None,
     variant: str | None,
     settings: tuple[str, ...],
     data_dir: str | None,
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Show the clients of an experiment before any training.
@@ -51,17 +54,18 @@ def describe_data(
     from fedcohort.runs.given_objects import Given
     from fedcohort.runs.prepare_run import look
 
-    label, experiment = row_of(experiment_of(file, settings), variant)
+    label, experiment = row_of(experiment_of(file, settings, trust), variant)
     dataset, survey = look(experiment, Given(data_dir=data_dir))
     if as_json:
-        click.echo(words.as_json(_partition_json(experiment, dataset, survey, terminal.quantiles(survey))))
+        echo(words.as_json(_partition_json(experiment, dataset, survey, terminal.quantiles(survey))))
     else:
         screen = terminal.screen()
         screen.print(terminal.partition(experiment, dataset, survey, screen.width))
     if output is not None:
-        from fedcohort.report.federation_page import pictures, write
+        from fedcohort.report.federation_page import pictures
+        from fedcohort.report.write_page import write_page
 
-        write(output, pictures(experiment, dataset, survey, label), quiet=as_json)
+        write_page(output, pictures(experiment, dataset, survey, label), quiet=as_json)
 
 
 @data.command("list")
@@ -85,9 +89,57 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
         where = f"mirror, {local[0]}" if local else "not in a mirror"
         known.append({"name": name, "from": f"Hugging Face Hub, {sources[-1]}", "here": where})
     if as_json:
-        click.echo(words.as_json(known))
+        echo(words.as_json(known))
     else:
         terminal.screen().print(terminal.known_data(known))
+
+
+@data.command("cache")
+@click.option("--verify", is_flag=True, help="Compare the content of every entry with its hashes.")
+@click.option(
+    "--clear",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="Remove an entry, or all entries of a data set. Can be given several times.",
+)
+@click.option("--clear-older-than", "days", metavar="DAYS", type=float, help="Remove entries that were made earlier.")
+@json_option
+def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json: bool) -> None:
+    """List the decoded data sets in the cache, check them, or remove some.
+
+    Data sets are decoded once, and every run checks what it reads from the cache.
+    """
+    from fedcohort.core import words
+    from fedcohort.federation import cache_listing
+    from fedcohort.report import terminal
+
+    if days is not None and not days >= 0:
+        raise UsageError(f"--clear-older-than = {days:g}: use a number of days, 0 or more")
+    entries = cache_listing.cached_data()
+    chosen = cache_listing.entries_named(names, entries)
+    older = [] if days is None else cache_listing.entries_older(days, entries)
+    removed = []
+    if names or days is not None:
+        removed = cache_listing.remove_entries(chosen + [entry for entry in older if entry not in chosen])
+    kept = [entry for entry in entries if entry not in removed]
+    if verify:
+        kept = [cache_listing.check(entry) for entry in kept]
+    if as_json:
+        click.echo(words.as_json({"entries": [*map(_entry_json, kept)], "removed": [entry.name for entry in removed]}))
+    else:
+        terminal.screen().print(terminal.cache_table(kept, removed))
+    if damaged := [entry for entry in kept if entry.damage]:
+        first = f"'{damaged[0].name}' ({damaged[0].damage})"
+        raise UsageError(
+            f"{len(damaged)} of {len(kept)} entries are damaged, first {first}; the next use mends them from their source, "
+            "and --clear NAME removes them"
+        )
+
+
+def _entry_json(entry: "CachedData") -> dict[str, Any]:
+    state = {} if entry.damage is None else {"damage": entry.damage or None}
+    return {"name": entry.name, "data": entry.data, "bytes": entry.num_bytes, "days": round(entry.days, 3)} | state
 
 
 def _partition_json(

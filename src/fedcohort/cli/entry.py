@@ -8,17 +8,19 @@ import signal
 import sqlite3
 import sys
 import warnings
+from typing import Any
 
 import click
 
 from fedcohort.cli.catalogue import strategies
 from fedcohort.cli.data import data
 from fedcohort.cli.errors import Stopped, Wrong
+from fedcohort.cli.output import drop_output, end_at_closed_pipe, show_all_characters
 from fedcohort.cli.pages import figures, live, profile, report
 from fedcohort.cli.play_runs import compare, run, sweep
 from fedcohort.cli.read_runs import measure, why
 from fedcohort.core.durable import is_disk_full
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, one_line
 from fedcohort.core.signals import handle, raise_signalled
 from fedcohort.core.version import __version__
 
@@ -28,11 +30,20 @@ __all__ = ["cli", "main"]
 def main() -> None:
     """Run the ``fedcohort`` command."""
     warnings.showwarning = _warn
+    show_all_characters()
     handle(raise_signalled)
     try:
-        cli(prog_name="fedcohort")
-    finally:
-        handle(lambda signum, _: os._exit(128 + signum))  # a signal while threads end is no traceback
+        try:
+            cli(prog_name="fedcohort")
+        finally:
+            handle(lambda signum, _: os._exit(128 + signum))  # a signal while threads end is no traceback
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        end_at_closed_pipe()
+    except OSError as error:  # standard output is a file on a full disk
+        Wrong(f"cannot write: {error.strerror}").show()
+        drop_output(Wrong.exit_code)
 
 
 class _Commands(click.Group):
@@ -40,6 +51,12 @@ class _Commands(click.Group):
 
     def list_commands(self, _: click.Context) -> list[str]:
         return list(self.commands)
+
+    def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **settings)
+        except BrokenPipeError:
+            end_at_closed_pipe()
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -50,6 +67,8 @@ class _Commands(click.Group):
             raise
         except click.UsageError as error:  # one line, as for all other errors of users
             raise Wrong(_one_line(error)) from None
+        except BrokenPipeError:
+            end_at_closed_pipe()
         except KeyboardInterrupt as stopped:
             signum = getattr(stopped, "signum", signal.SIGINT)
             message = "interrupted; finished rounds are kept, and the same command resumes the run"
@@ -57,7 +76,7 @@ class _Commands(click.Group):
         except (OSError, sqlite3.OperationalError) as error:
             if not is_disk_full(error):
                 raise
-            raise Wrong(f"the disk is full ({error}); free some space, and start the same command again") from None
+            raise Wrong(f"cannot write: {error}; free some space, and start the same command again") from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -74,7 +93,7 @@ def _one_line(error: click.UsageError) -> str:
         message = message.replace(f"Invalid value for '{error.param.opts[0]}':", error.param.opts[0])
     statement, hint, name = message.partition(". Did you mean ")
     suggestion = f" (did you mean {name})" if hint else ""
-    return f"{statement}{suggestion}; see `{where} --help`"
+    return one_line(f"{statement}{suggestion}; see `{where} --help`")
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:

@@ -1,6 +1,7 @@
 """Errors that end a command without a traceback."""
 
 import signal
+import sys
 from typing import IO, Any
 
 import click
@@ -14,7 +15,7 @@ class Wrong(click.ClickException):
     exit_code = 2
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"fedcohort: error: {self.message}", file=file, err=True)
+        click.echo(f"fedcohort: error: {self.message}", file=file or sys.stderr)
 
 
 class Stopped(click.ClickException):
@@ -30,4 +31,4 @@ class Stopped(click.ClickException):
         self.exit_code = 128 + signum  # type: ignore[misc]  # click declares it for the class
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"fedcohort: {self.message}", file=file, err=True)
+        click.echo(f"fedcohort: {self.message}", file=file or sys.stderr)

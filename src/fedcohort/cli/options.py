@@ -1,31 +1,30 @@
 """Options of commands, and what their values stand for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from fedcohort.core.errors import UsageError, nearest
-
-if TYPE_CHECKING:
-    from fedcohort.experiment import Experiment
+from fedcohort.core.errors import UsageError
 
 __all__ = [
     "client_option",
     "columns_option",
     "conformal_option",
+    "csv_option",
     "data_dir_option",
-    "experiment_of",
     "folder_option",
     "format_option",
     "jobs_option",
     "json_option",
+    "latex_option",
     "live_option",
     "name_option",
     "only_option",
     "over_option",
     "page_option",
+    "partial_option",
     "played_with_option",
     "port_option",
     "precision_option",
@@ -33,7 +32,6 @@ __all__ = [
     "report_option",
     "round_option",
     "rounds_option",
-    "row_of",
     "runs_option",
     "seconds_option",
     "seed_option",
@@ -41,6 +39,7 @@ __all__ = [
     "sizes_option",
     "target_option",
     "track_option",
+    "trust_option",
     "until_closed_option",
     "variant_option",
     "with_options",
@@ -139,6 +138,13 @@ over_option: Option = click.option(
     help="Add a setting to the grid, such as 'selection.k=[1, 3, 6]'; repeatable.",
 )
 
+trust_option: Option = click.option(
+    "--trust-plugins",
+    "trust",
+    is_flag=True,
+    help="Run the plug-in files that came with a run directory; read them first.",
+)
+
 # where data and runs are
 
 runs_option: Option = click.option(
@@ -185,6 +191,26 @@ track_option: Option = click.option(
 
 json_option: Option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."
+)
+
+latex_option: Option = click.option(
+    "--latex",
+    metavar="FILE.tex",
+    expose_value=False,
+    callback=_remember,
+    help="Also write the table in LaTeX, for a paper that uses booktabs.",
+)
+
+csv_option: Option = click.option(
+    "--csv",
+    metavar="FILE.csv",
+    expose_value=False,
+    callback=_remember,
+    help="Also write all columns as CSV, with all digits.",
+)
+
+partial_option: Option = click.option(
+    "--partial", is_flag=True, help="Compare unfinished RUNs up to the last round that all have played."
 )
 
 page_option: Option = click.option(
@@ -303,24 +329,3 @@ precision_option: Option = click.option(
     metavar="P",
     help="Half the width of the 95% interval at which measuring ends, as a share of the mean.",
 )
-
-
-def experiment_of(file: str | None, settings: Sequence[str]) -> "Experiment":
-    """The experiment of a file, or the quickstart, with settings from ``--set``."""
-    from fedcohort.experiment import Experiment, load, parse_overrides
-
-    if file is not None:
-        return load(file, settings)
-    return Experiment().with_overrides(parse_overrides(settings))
-
-
-def row_of(experiment: "Experiment", variant: str | None) -> "tuple[str, Experiment]":
-    """The label and the experiment of the base, or of the row called ``variant``, with all seeds."""
-    from fedcohort.experiment import Experiment
-
-    plain = Experiment(**(experiment.to_dict() | {"sweep": {}}))
-    rows = dict(experiment.rows()) | dict(plain.rows())
-    label = plain.label if variant is None else variant
-    if label not in rows:
-        raise UsageError(f"--variant {label!r}: the experiment has no such row; {nearest(label, rows)}")
-    return label, rows[label]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedcohort.cli.chosen_experiment import experiment_of
 from fedcohort.cli.options import (
     columns_option,
     data_dir_option,
-    experiment_of,
     folder_option,
     format_option,
     json_option,
@@ -27,9 +27,11 @@ from fedcohort.cli.options import (
     seconds_option,
     set_option,
     sizes_option,
+    trust_option,
     until_closed_option,
     with_options,
 )
+from fedcohort.cli.output import echo
 from fedcohort.core.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -48,13 +50,13 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
     The page is one file, which needs no network. RUN is a run directory, a folder of run directories, or an experiment file with
     runs in --runs; without RUN, all runs in --runs are used. Unfinished runs can be included.
     """
-    from fedcohort.report.federation_page import write
     from fedcohort.report.page import page
-    from fedcohort.report.read_runs import find_runs, gather
+    from fedcohort.report.report_data import find_runs, gather
+    from fedcohort.report.write_page import write_page
 
     command = "fedcohort " + shlex.join(sys.argv[1:]) if Path(sys.argv[0]).name == "fedcohort" else None
     text = page(gather(find_runs(paths, runs, settings)), command=command)
-    write(output, text)
+    write_page(output, text)
 
 
 @click.command()
@@ -84,14 +86,14 @@ def figures(
         if name not in keys:
             raise UsageError(f"--only {name!r}: these runs have no such figure; {nearest(name, keys)}")
     for file in export([figure for figure in charts if not only or figure.key in only], Path(out), format_, look):
-        click.echo(str(file))
+        echo(str(file))
 
 
 def _figures(paths: Sequence[str], runs: str, settings: Sequence[str], look: "Look") -> "list[Figure]":
     """The charts of runs, and those of a profile if one of the paths is a JSON file."""
     from fedcohort.report.charts.batch_sizes import profiles
     from fedcohort.report.page_sections import figures as figures_of_runs
-    from fedcohort.report.read_runs import find_runs, gather
+    from fedcohort.report.report_data import find_runs, gather
     from fedcohort.study.batch_size_profile import Profile
 
     measured = [path for path in paths if Path(path).suffix.lower() == ".json"]
@@ -118,7 +120,7 @@ def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> N
     from fedcohort.report.live import serve
 
     server = serve(runs, port, name)
-    click.echo(f"http://127.0.0.1:{server.server_port}/")
+    echo(server.address)
     sys.stdout.flush()
 
     def until_input_ends() -> None:
@@ -138,7 +140,15 @@ def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> N
 @click.command()
 @click.argument("file", required=False)
 @with_options(
-    sizes_option, rounds_option, seconds_option, precision_option, page_option, set_option, data_dir_option, json_option
+    sizes_option,
+    rounds_option,
+    seconds_option,
+    precision_option,
+    page_option,
+    set_option,
+    data_dir_option,
+    trust_option,
+    json_option,
 )
 def profile(
     file: str | None,
@@ -149,6 +159,7 @@ def profile(
     output: str | None,
     settings: tuple[str, ...],
     data_dir: str | None,
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Measure mini-batch sizes on this machine, and recommend one.
@@ -162,19 +173,19 @@ def profile(
     from fedcohort.study.batch_size_profile import profile as measure
 
     measured = measure(
-        experiment_of(file, settings), sizes=sizes or SIZES, rounds=rounds, seconds=seconds, precision=precision,
-        data_dir=data_dir, progress=lambda size: click.echo(f"batch size {size} …", err=True),
+        experiment_of(file, settings, trust), sizes=sizes or SIZES, rounds=rounds, seconds=seconds, precision=precision,
+        data_dir=data_dir, progress=lambda size: echo(f"batch size {size} …", err=True),
     )  # fmt: skip
     if as_json:
-        click.echo(words.as_json(measured.to_json()))
+        echo(words.as_json(measured.to_json()))
     else:
         screen = terminal.screen()
         screen.print(terminal.profile(measured, screen.width))
     if output is not None:
         from fedcohort.report.chart_style import PAGE
         from fedcohort.report.charts.batch_sizes import profiles
-        from fedcohort.report.federation_page import write
         from fedcohort.report.page import gallery
+        from fedcohort.report.write_page import write_page
 
         sentences = [f"{each.batch_size} by {each.rule}: {each.reason}." for each in measured.recommendations]
-        write(output, gallery("Batch sizes", measured.name, sentences, profiles(measured, PAGE)), quiet=as_json)
+        write_page(output, gallery("Batch sizes", measured.name, sentences, profiles(measured, PAGE)), quiet=as_json)

@@ -5,22 +5,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedcohort.cli.chosen_experiment import experiment_of, row_of
 from fedcohort.cli.options import (
+    csv_option,
     data_dir_option,
-    experiment_of,
     jobs_option,
     json_option,
+    latex_option,
     live_option,
     over_option,
+    partial_option,
     quiet_option,
-    row_of,
     runs_option,
     seed_option,
     set_option,
     track_option,
+    trust_option,
     variant_option,
     with_options,
 )
+from fedcohort.cli.output import echo
 from fedcohort.cli.watch_runs import watching
 from fedcohort.core.errors import UsageError
 
@@ -36,7 +40,7 @@ __all__ = ["compare", "run", "sweep"]
 @click.command()
 @click.argument("file", required=False)
 @with_options(
-    variant_option, seed_option, set_option, runs_option, data_dir_option, live_option, track_option, quiet_option,
+    variant_option, seed_option, set_option, runs_option, data_dir_option, trust_option, live_option, track_option, quiet_option,
     json_option,
 )  # fmt: skip
 def run(
@@ -46,6 +50,7 @@ def run(
     settings: tuple[str, ...],
     runs: str,
     data_dir: str | None,
+    trust: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -59,22 +64,24 @@ def run(
     from fedcohort.experiment.pairings import check_row
     from fedcohort.report import terminal
 
-    label, experiment = row_of(experiment_of(file, settings), variant)
+    label, experiment = row_of(experiment_of(file, settings, trust), variant)
     check_row(label, experiment.selection.build(), experiment.algorithm.build())
     seeds = experiment.all_seeds if seed is None else [seed]
     cells = [Cell(label, each, experiment.single(each)) for each in seeds]
-    results, notes = _played(cells, runs, data_dir, quiet)
+    results, notes = _played(cells, runs, data_dir, trust, quiet)
     if as_json:
         rows = [result.to_json() | {"note": note} for result, note in zip(results, notes, strict=True)]
-        click.echo(words.as_json({"name": experiment.name, "label": label, "runs": rows}))
+        echo(words.as_json({"name": experiment.name, "label": label, "runs": rows}))
         return
     screen = terminal.screen()
     screen.print(terminal.results(label, results, screen.width))
     for result, note in zip(results, notes, strict=True):
-        click.echo(f"seed {result.seed}: {result.path}" + (f"  ({note})" if note else ""))
+        echo(f"seed {result.seed}: {result.path}" + (f"  ({note})" if note else ""))
 
 
-def _played(cells: "Sequence[Cell]", runs: str, data_dir: str | None, quiet: bool) -> "tuple[list[Result], list[str]]":
+def _played(
+    cells: "Sequence[Cell]", runs: str, data_dir: str | None, trust: bool, quiet: bool
+) -> "tuple[list[Result], list[str]]":
     """Play cells one after another; their results, and notes about runs that existed before."""
     from fedcohort.runs.find_run import find_run
     from fedcohort.runs.given_objects import Given
@@ -85,7 +92,7 @@ def _played(cells: "Sequence[Cell]", runs: str, data_dir: str | None, quiet: boo
     with watching(cells, quiet) as progress:
         for cell in cells:
             notes.append(_note(find_run(cell, given, runs)))
-            results.append(result(run_cell(cell, given, runs=runs, progress=progress)))
+            results.append(result(run_cell(cell, given, runs=runs, progress=progress, trust=trust)))
     return results, notes
 
 
@@ -102,27 +109,34 @@ def _note(before: "Run | None") -> str:
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE | RUN…")
 @with_options(
-    set_option, runs_option, data_dir_option, jobs_option, live_option, track_option, quiet_option, json_option
-)
+    set_option, runs_option, data_dir_option, trust_option, jobs_option, partial_option, live_option, track_option, quiet_option,
+    latex_option, csv_option, json_option,
+)  # fmt: skip
 def compare(
     paths: tuple[str, ...],
     settings: tuple[str, ...],
     runs: str,
     data_dir: str | None,
+    trust: bool,
     jobs: int,
+    partial: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
     """Compare the rows of an experiment; run those that are missing.
 
     FILE is an experiment in TOML: its base and its variants are the rows. Instead, you can give the directories of finished RUNs,
-    which are not changed.
+    which are not changed; with --partial, they need not be finished.
     """
     from pathlib import Path
 
     folders = [path for path in paths if Path(path).is_dir()]
     if not folders and len(paths) == 1:
-        _compare(experiment_of(paths[0], settings), runs, data_dir, jobs, quiet, as_json)
+        if partial:
+            raise UsageError(
+                "--partial: missing rounds of an experiment are run; leave it out, or give run directories"
+            )
+        _compare(experiment_of(paths[0], settings, trust), runs, data_dir, trust, jobs, quiet, as_json)
         return
     if len(folders) < len(paths):
         other = next(path for path in paths if path not in folders)
@@ -133,7 +147,7 @@ def compare(
         )
     from fedcohort.study.compare_existing_runs import read
 
-    _print_comparison(read(folders), as_json)
+    _print_comparison(read(folders, partial=partial), as_json)
 
 
 @click.command()
@@ -143,10 +157,13 @@ def compare(
     set_option,
     runs_option,
     data_dir_option,
+    trust_option,
     jobs_option,
     live_option,
     track_option,
     quiet_option,
+    latex_option,
+    csv_option,
     json_option,
 )
 def sweep(
@@ -155,6 +172,7 @@ def sweep(
     settings: tuple[str, ...],
     runs: str,
     data_dir: str | None,
+    trust: bool,
     jobs: int,
     quiet: bool,
     as_json: bool,
@@ -164,7 +182,7 @@ def sweep(
     The grid is the [sweep] table of FILE and the settings of --over. Every row is run for every combination of values and every
     seed. Without FILE, the quickstart is used.
     """
-    experiment = experiment_of(file, settings)
+    experiment = experiment_of(file, settings, trust)
     if over:
         from fedcohort.experiment import Experiment
 
@@ -174,7 +192,7 @@ def sweep(
         raise UsageError(
             "nothing to sweep: give --over 'selection.k=[1, 3, 6]', or a [sweep] table in an experiment file"
         )
-    _compare(experiment, runs, data_dir, jobs, quiet, as_json)
+    _compare(experiment, runs, data_dir, trust, jobs, quiet, as_json)
 
 
 def _grid(over: Sequence[str]) -> dict[str, Any]:
@@ -193,7 +211,9 @@ def _grid(over: Sequence[str]) -> dict[str, Any]:
     return grid
 
 
-def _compare(experiment: "Experiment", runs: str, data_dir: str | None, jobs: int, quiet: bool, as_json: bool) -> None:
+def _compare(
+    experiment: "Experiment", runs: str, data_dir: str | None, trust: bool, jobs: int, quiet: bool, as_json: bool
+) -> None:
     """Run the rows of an experiment that are missing, and print the comparison."""
     from fedcohort.runs.given_objects import Given
     from fedcohort.study.run_comparison import compare
@@ -201,18 +221,26 @@ def _compare(experiment: "Experiment", runs: str, data_dir: str | None, jobs: in
     if jobs > 1 and click.get_current_context().meta.get("fedcohort.track"):
         raise UsageError(f"--jobs {jobs}: trackers work with one process only; leave out --track, or use --jobs 1")
     with watching(experiment.cells(), quiet) as progress:
-        compared = compare(experiment, Given(data_dir=data_dir), runs=runs, progress=progress, jobs=jobs)
+        compared = compare(experiment, Given(data_dir=data_dir), runs=runs, progress=progress, jobs=jobs, trust=trust)
     _print_comparison(compared, as_json)
 
 
 def _print_comparison(compared: "Comparison", as_json: bool) -> None:
-    """Print a comparison as a table, or as JSON."""
+    """Print a comparison as a table, or as JSON, and write the files that --latex and --csv name."""
     from fedcohort.core import words
     from fedcohort.report import terminal
 
+    options = click.get_current_context().meta
+    for file, write in (
+        (options.get("fedcohort.latex"), compared.to_latex),
+        (options.get("fedcohort.csv"), compared.to_csv),
+    ):
+        if file is not None:
+            write(file)
+
     if as_json:
-        click.echo(words.as_json(compared.to_json()))
+        echo(words.as_json(compared.to_json()))
     else:
         screen = terminal.screen()
         screen.print(terminal.comparison(compared, screen.width))
-        click.echo(compared.place)
+        echo(compared.place)

@@ -9,22 +9,29 @@ from fedcohort.cli.options import (
     json_option,
     round_option,
     target_option,
+    trust_option,
     with_options,
 )
+from fedcohort.cli.output import echo
 
 __all__ = ["measure", "why"]
 
 
 @click.command("measures")
 @click.argument("paths", nargs=-1, required=True, metavar="RUN…")
-@with_options(target_option, conformal_option, data_dir_option, json_option)
+@with_options(target_option, conformal_option, data_dir_option, trust_option, json_option)
 def measure(
-    paths: tuple[str, ...], target: float | None, conformal: float | None, data_dir: str | None, as_json: bool
+    paths: tuple[str, ...],
+    target: float | None,
+    conformal: float | None,
+    data_dir: str | None,
+    trust: bool,
+    as_json: bool,
 ) -> None:
     """Show all metrics of runs.
 
     The metrics are accuracy by class and by client, the cost of reaching a target accuracy, fairness compared with chance, and
-    stability. RUN is a run directory, which is not changed.
+    stability. RUN is a run directory, which is not changed. Its plug-in files are run only with --conformal and --trust-plugins.
     """
     from pathlib import Path
 
@@ -37,7 +44,7 @@ def measure(
     runs = [open_run(path) for path in paths]
     summaries = [summary(run, target) for run in runs]
     sets = (
-        [conformal_coverage.conformal(run, conformal, data_dir=data_dir) for run in runs]
+        [conformal_coverage.conformal(run, conformal, data_dir=data_dir, trust=trust) for run in runs]
         if conformal is not None
         else []
     )
@@ -45,7 +52,7 @@ def measure(
         rows = [{"path": Path(path), **each.to_json()} for path, each in zip(paths, summaries, strict=True)]
         for row, sets_of_run in zip(rows, sets, strict=False):
             row["conformal"] = sets_of_run.to_json()
-        click.echo(words.as_json(rows))
+        echo(words.as_json(rows))
     else:
         screen = terminal.screen()
         names = [f"{run.meta['label']}, seed {run.meta['seed']}" for run in runs]
@@ -68,7 +75,7 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
 
     explanation = explain(open_run(path), round_, client)
     if as_json:
-        click.echo(words.as_json(explanation.to_json()))
+        echo(words.as_json(explanation.to_json()))
     else:
         screen = terminal.screen()
         screen.print(terminal.explanation(explanation, screen.width))

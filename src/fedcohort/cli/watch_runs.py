@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedcohort.cli.errors import Stopped
+from fedcohort.cli.output import echo
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Cell
@@ -52,7 +53,7 @@ def _live_page(cells: "Sequence[Cell]") -> "Iterator[None]":
     from fedcohort.report.live import beside
 
     with beside(context.params["runs"], cells[0].experiment.name) as address:
-        click.echo(f"fedcohort: live at {address}", err=True)
+        echo(f"fedcohort: live at {address}", err=True)
         yield
 
 

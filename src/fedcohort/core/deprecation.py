@@ -4,11 +4,13 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 __all__ = ["deprecated"]
 
-T = TypeVar("T", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T", bound=Callable[..., object])
 
 
 def deprecated(*, since: str, removed_in: str, instead: str) -> Callable[[T], T]:
@@ -36,23 +38,23 @@ def deprecated(*, since: str, removed_in: str, instead: str) -> Callable[[T], T]
         marked.__doc__ = "\n\n".join(
             part for part in (inspect.getdoc(target) if target.__doc__ else None, note) if part
         )
-        return marked  # type: ignore[no-any-return]
+        return cast(T, marked)
 
     return decorate
 
 
-def _function(function: Callable[..., Any], message: str) -> Any:
+def _function(function: Callable[P, R], message: str) -> Callable[P, R]:
     """The function, extended by the warning."""
 
     @functools.wraps(function)
-    def warned(*args: Any, **values: Any) -> Any:
+    def warned(*args: P.args, **values: P.kwargs) -> R:
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         return function(*args, **values)
 
     return warned
 
 
-def _class(cls: type, message: str) -> Any:
+def _class(cls: type, message: str) -> type:
     """The class itself, with a warning when an instance is created."""
     cls.__init__ = _function(cls.__init__, message)  # type: ignore[misc]
     return cls

@@ -11,14 +11,15 @@ import itertools
 import textwrap
 from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import Annotated, Literal, NamedTuple, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import ArgsKwargs, ErrorDetails
 
-from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.own_code import place_of
 
 __all__ = ["NotInKey", "Parameter", "describe", "explain", "in_key", "make", "parameters"]
 
@@ -101,7 +102,7 @@ def _docs_in_source(cls: type) -> dict[str, str]:
     return docstrings
 
 
-def _type(annotation: Any, limits: Iterable[object] = ()) -> str:
+def _type(annotation: object, limits: Iterable[object] = ()) -> str:
     """A type as text: ``float > 0``, ``int ≥ 1 or none``, ``clip | affine``."""
     if get_origin(annotation) is Annotated:
         annotation, *limits = get_args(annotation)
@@ -120,16 +121,34 @@ def _type(annotation: Any, limits: Iterable[object] = ()) -> str:
     return " ".join([words, ", ".join(bounds)]).strip()
 
 
-def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
     """Create a ``cls`` from ``values``.
 
     Raises:
         UsageError: a value is not valid; the message names the key below ``where``, its value and a value that works.
     """
+    fields: Mapping[str, FieldInfo] | None = getattr(cls, "__pydantic_fields__", None)
+    unknown = [] if fields is None else [key for key in values if key not in fields]
+    if unknown:
+        raise UsageError(f"{where}.{unknown[0]}: {_unknown(unknown[0], fields or ())}")
     try:
         return cls(**values)
     except ValidationError as error:
         raise explain(error, where, cls) from None
+    except UsageError:
+        raise
+    except Exception as error:
+        if not place_of(error):
+            raise
+        raise UsageError(
+            f"{where}: {cls.__name__} cannot be created: {type(error).__name__}: {error}{place_of(error)}"
+        ) from error
+
+
+def _unknown(key: object, fields: Iterable[str]) -> str:
+    """What is wrong with a key that is not one of ``fields``."""
+    valid = list(fields)
+    return f"unknown key; {nearest(str(key), valid) if valid else 'it takes no parameters'}"
 
 
 def explain(error: ValidationError, where: str, model: type | None = None) -> UsageError:
@@ -143,14 +162,20 @@ def explain(error: ValidationError, where: str, model: type | None = None) -> Us
 
 def _message(key: str, detail: ErrorDetails, model: type | None, section: type | None) -> str:
     if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        valid = list(getattr(model, "__pydantic_fields__", {})) if model else []
-        return f"{key}: unknown key; {nearest(str(detail['loc'][-1]), valid) if valid else 'it takes no parameters'}"
+        return f"{key}: {_unknown(detail['loc'][-1], getattr(model, '__pydantic_fields__', {}))}"
     if detail["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return f"{key}: required, but not given"
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
     if isinstance(detail["input"], ArgsKwargs):  # parameters that cannot be combined: the message names them
         return f"{key}: {message}"
-    return f"{key} = {detail['input']!r}: {_expected_form(detail, section) or message}"
+    if isinstance(detail["input"], list) and detail["type"] in _TYPES_OF_ONE_VALUE:
+        doc = _doc_of(model, str(detail["loc"][-1])) if model else ""
+        message += f", not a list{f' ({doc})' if doc else ''}"
+    return f"{key} = {shown(detail['input'])}: {_expected_form(detail, section) or message}"
+
+
+_TYPES_OF_ONE_VALUE = ("int_type", "float_type", "string_type", "bool_type")
+"""Pydantic's error types for values that are neither lists nor tables."""
 
 
 def _expected_form(detail: ErrorDetails, section: type | None) -> str | None:
@@ -159,7 +184,7 @@ def _expected_form(detail: ErrorDetails, section: type | None) -> str | None:
         case "model_type" | "dataclass_type" | "dataclass_exact_type":
             fields = list(getattr(section, "__pydantic_fields__", {}))
             if isinstance(detail["input"], str) and "name" in fields:
-                return f"should be a table, such as {{ name = {detail['input']!r} }}"
+                return f"should be a table, such as {{ name = {shown(detail['input'])} }}"
             return f"should be a table of settings (valid: {', '.join(fields)})" if fields else "should be a table"
         case "dict_type":
             return "should be a table"

@@ -2,6 +2,8 @@
 
 import importlib
 import importlib.util
+import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
 
-from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.own_code import place_of
+from fedcohort.core.paths import is_file, resolved
 
 __all__ = ["Card", "Table", "from_file", "is_file_name", "short_name"]
 
@@ -46,12 +50,14 @@ class Table:
         group: entry-point group under which installed packages add names.
         builtin: name → ``"module:Class"``.
         base: the class that all classes in the table extend, as ``"module:Class"``; empty if there is none.
+        defines: names that each class defines; for plug-ins without a base class.
     """
 
     kind: str
     group: str
     builtin: Mapping[str, str]
     base: str = ""
+    defines: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[str]:
         yield from self.builtin
@@ -63,6 +69,8 @@ class Table:
         Raises:
             UsageError: no plug-in of this kind has the name; the message names the key ``where`` and valid names.
         """
+        if not isinstance(name, str):
+            raise UsageError(f"{where} = {shown(name)}: should be a name; {nearest('', self)}")
         if name in self.builtin:
             return _imported(self.builtin[name])
         for point in entry_points(group=self.group, name=name):
@@ -72,20 +80,35 @@ class Table:
                 raise
             except (Exception, SystemExit) as error:
                 raise UsageError(
-                    f"{where} = {name!r}: installed as {point.value}, but cannot be imported: {type(error).__name__}: {error}"
+                    f"{where} = {name!r}: installed as {point.value}, but cannot be imported: "
+                    f"{type(error).__name__}: {error}{place_of(error)}"
                 ) from error
         if is_file_name(name):
             return self._checked(from_file(name, where), name, where)
         hint = f"{nearest(name, self)}; your own: 'path/to/file.py:Class'"
-        raise UsageError(f"{where} = {name!r}: no such {self.kind}; {hint}")
+        raise UsageError(f"{where} = {shown(name)}: no such {self.kind}; {hint}")
 
-    def _checked(self, plugin: object, name: str, where: str) -> Any:
-        """``plugin``, if it extends the base class. Built-in classes need no check."""
+    def locations_by_class(self) -> dict[str, str]:
+        """The built-in classes by their own names, each with its location ``"module:Class"``."""
+        return {location.rpartition(":")[2]: location for location in self.builtin.values()}
+
+    def _checked(self, plugin: object, name: str, where: str) -> object:
+        """``plugin``, if it extends the base class and defines the names. Built-in classes need no check."""
+        missing = [required for required in self.defines if not _defines(plugin, required)]
+        if missing:
+            raise UsageError(
+                f"{where} = {name!r}: defines no {' and no '.join(missing)}; a {self.kind} is a class with {', '.join(self.defines)}"
+            )
         if not self.base or (isinstance(plugin, type) and issubclass(plugin, _imported(self.base))):
             return plugin
         a_kind = f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}"
         given = plugin.__name__ if isinstance(plugin, type) else f"an object of type {type(plugin).__name__}"
         raise UsageError(f"{where} = {name!r}: {given} is not {a_kind}; {a_kind} extends {self.base.replace(':', '.')}")
+
+
+def _defines(plugin: object, name: str) -> bool:
+    """Whether a class has an attribute, or a field, which may have no default."""
+    return hasattr(plugin, name) or name in getattr(plugin, "__pydantic_fields__", ())
 
 
 def _imported(path: str) -> Any:
@@ -94,9 +117,13 @@ def _imported(path: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
+_FILE_NAME = re.compile(r"[^\x00-\x1f]+\.py:[^\W\d]\w*")
+_LONGEST_FILE_NAME = 4096
+
+
 def is_file_name(name: str) -> bool:
-    """Whether ``name`` stands for a class in a user's own file, ``path/to/file.py:Class``."""
-    return ".py:" in name
+    """Whether ``name`` has the form of a class in a user's own file, ``path/to/file.py:Class``."""
+    return len(name) <= _LONGEST_FILE_NAME and _FILE_NAME.fullmatch(name) is not None
 
 
 def short_name(name: str) -> str:
@@ -107,10 +134,14 @@ def short_name(name: str) -> str:
 def from_file(name: str, where: str) -> Any:
     """The object that ``path/to/file.py:Name`` stands for. The file is run once as a module, and again when it has changed."""
     path_text, _, attribute = name.rpartition(":")
-    path = Path(path_text).expanduser().resolve()
-    if not path.is_file():
+    path = resolved(path_text, Path.cwd())
+    if not is_file(path):
         raise UsageError(f"{where} = {name!r}: there is no file {path_text}; use 'path/to/file.py:Class'")
-    module_name = f"fedcohort_plugin_{path.stem}_{crc32(str(path).encode() + path.read_bytes())}"
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{where} = {name!r}: the file cannot be read: {error.strerror}") from error
+    module_name = f"fedcohort_plugin_{path.stem}_{crc32(os.fsencode(path) + content)}"
     if module_name not in sys.modules:
         spec = importlib.util.spec_from_file_location(module_name, path)
         assert spec is not None
@@ -122,7 +153,7 @@ def from_file(name: str, where: str) -> Any:
         except (Exception, SystemExit) as error:
             del sys.modules[module_name]
             raise UsageError(
-                f"{where} = {name!r}: {path_text} cannot be imported: {type(error).__name__}: {error}"
+                f"{where} = {name!r}: cannot be imported: {type(error).__name__}: {error}{place_of(error)}"
             ) from error
     module = sys.modules[module_name]
     plugin = getattr(module, attribute, None)

@@ -96,7 +96,7 @@ def _pieces(state: Mapping[str, object]) -> Iterator[bytes | memoryview]:
             yield tensors[i].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
-def _layout(value: object, tensors: list["torch.Tensor"]) -> dict[str, Any]:
+def _layout(value: object, tensors: list["torch.Tensor"]) -> dict[str, object]:
     """``value`` as JSON; an array is appended to ``tensors`` and represented by its position in that list."""
     import torch
 
@@ -117,12 +117,12 @@ def _layout(value: object, tensors: list["torch.Tensor"]) -> dict[str, Any]:
     )
 
 
-def _entries(tensors: list["torch.Tensor"], order: list[int]) -> dict[str, dict[str, Any]]:
+def _entries(tensors: list["torch.Tensor"], order: list[int]) -> dict[str, dict[str, object]]:
     """The header's entry of every tensor, for tensors that are stored in this ``order``."""
     import torch
 
     formats = {getattr(torch, name): key for key, name in _NAMES.items()}
-    entries: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, object]] = {}
     end = 0
     for i in order:
         start, end = end, end + tensors[i].numel() * tensors[i].element_size()

@@ -13,12 +13,14 @@ import numpy as np
 __all__ = [
     "D3_FORMATS",
     "as_json",
+    "by_dotted_key",
     "clock",
     "count",
     "duration",
     "index",
     "interval",
     "number",
+    "p_value",
     "percent",
     "rounds",
     "setting",
@@ -27,6 +29,7 @@ __all__ = [
     "size",
     "spread",
     "target",
+    "verdict",
 ]
 
 D3_FORMATS = {"percent": ".1%", "share": ".0%", "count": ",.0f", "index": ".3f", "number": ",.4~r"}
@@ -35,8 +38,19 @@ large tables contain only numbers, and the browser formats them in tooltips."""
 
 
 def as_json(value: object) -> str:
-    """One JSON document; NaN and ±∞ become null, paths become strings."""
-    return json.dumps(_json(value), indent=2, ensure_ascii=False, allow_nan=False)
+    """One JSON document in ASCII, so that it is valid in every encoding; NaN and ±∞ become null, paths become strings."""
+    return json.dumps(_json(value), indent=2, ensure_ascii=True, allow_nan=False)
+
+
+def by_dotted_key(values: Mapping[str, object]) -> dict[str, object]:
+    """The values in nested tables, each by its whole key, such as ``selection.k``."""
+    flat: dict[str, object] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{inner}": leaf for inner, leaf in by_dotted_key(value).items()}
+        else:
+            flat[key] = value
+    return flat
 
 
 def percent(fraction: float, digits: int = 1) -> str:
@@ -67,6 +81,16 @@ def signed(fraction: float) -> str:
 def interval(low: float, high: float) -> str:
     """An interval of differences in percentage points: [−1.2, +3.1]; [–] if it is unknown."""
     return "[–]" if math.isnan(low) or math.isnan(high) else f"[{signed(low)}, {signed(high)}]"
+
+
+def p_value(p: float) -> str:
+    """A p-value with two significant digits: 0.0156 as 0.016, 1.0 as 1, and <0.001."""
+    return _not_finite(p) or ("<0.001" if p < 0.001 else f"{p:.2g}")
+
+
+def verdict(verdict: str, p: float) -> str:
+    """What a difference says, and its corrected p-value: better, 0.016; only the words if there is no p-value."""
+    return f"{verdict}, {p_value(p)}" if math.isfinite(p) else verdict
 
 
 def count(value: float, digits: int = 0) -> str:

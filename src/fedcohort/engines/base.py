@@ -10,11 +10,15 @@ from fedcohort.core.errors import UsageError
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.forward_passes import Evaluation
 
-__all__ = ["ClientError", "Engine", "Later", "check_split", "naming_client"]
+__all__ = ["ClientError", "Engine", "Later", "OwnClientError", "check_split", "naming_client"]
 
 
 class ClientError(RuntimeError):
     """A client's training or answer raised an error; the message names the client, and the cause is chained."""
+
+
+class OwnClientError(ClientError, UsageError):
+    """A :class:`ClientError` in code of the user; the message also names the round, the file and the line."""
 
 
 @contextmanager
@@ -67,7 +71,7 @@ class Engine(Protocol):
         ...
 
     def commit(self, admitted: Iterable[int]) -> None:
-        """The server admitted these clients' updates of the last round: they keep their new memory, all others their old one."""
+        """Give these clients, whose updates of the last round were admitted, their new memory; all others keep the old one."""
         ...
 
     def answer(

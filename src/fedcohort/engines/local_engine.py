@@ -39,11 +39,11 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memories, Memory
-from fedcohort.training.early_stopping import build_rule
 from fedcohort.training.forward_passes import Evaluation, blocks, evaluate_block
+from fedcohort.training.model_states import DTYPES, state_of
 from fedcohort.training.partial_upload import partial_upload
 from fedcohort.training.stack import Stack, cannot_stack
-from fedcohort.training.states_and_reports import DTYPES, state_of
+from fedcohort.training.stopping_rules import build_rule
 from fedcohort.training.trainer import Trainer
 
 __all__ = ["LocalEngine", "build_module", "threads_for"]
@@ -135,7 +135,7 @@ class LocalEngine:
             reason = cannot_stack(module, federation, algorithm, training)
             if reason is None:
                 stack = Stack(federation, module, training, algorithm, seed)
-                self.groups = GroupTrainer(stack, self._model_bytes, self.memories)
+                self.groups = GroupTrainer(stack, self._model_bytes, self.memories.get)
             else:
                 warnings.warn(f"engine.plan = 'stacked': {reason}; clients are trained by threads", stacklevel=2)
                 self.plan = "threads"
@@ -249,10 +249,10 @@ class LocalEngine:
         starts = range(0, len(all_blocks), size)
         pieces = [EvaluationPiece(partial(work, all_blocks[start : start + size])) for start in starts]
         self._beside += pieces
-        return PendingEvaluation(pieces, self._begin_beside, self.federation.num_classes)
+        return PendingEvaluation(pieces, self.begin_beside, self.federation.num_classes)
 
-    def _begin_beside(self) -> None:
-        """Begin all side work that waits for a training."""
+    def begin_beside(self) -> None:
+        """Begin the evaluations that wait for a training."""
         while self._beside:
             self._pool.submit(self._beside.popleft())
 

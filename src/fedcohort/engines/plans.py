@@ -1,8 +1,8 @@
 """The choice of the fastest plan on this machine, by timing a few real steps of each plan on the real model and data.
 
 Loop and threads give the same bits, so the faster one is taken. Stacks give the same results to rounding; they are taken only if they
-need at most :data:`CLEARLY` of that time. The answer is kept in the user's cache, under everything that it can depend on: machine,
-cores, versions, network, data type, batch size, optimizer, loss, algorithm, and the number of clients and of their steps.
+need at most :data:`CLEARLY` of that time. The choice is kept in the user's cache. Its key has everything that it can depend on:
+machine, cores, versions, network, data type, batch size, optimizer, loss, algorithm, and the number of clients and of their steps.
 """
 
 import dataclasses
@@ -31,8 +31,8 @@ from fedcohort.federation.dataset_cache import cache_folder
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort
+from fedcohort.training.model_states import DTYPES
 from fedcohort.training.stack import cannot_stack
-from fedcohort.training.states_and_reports import DTYPES
 
 __all__ = ["CLEARLY", "Choice", "choose_plan"]
 

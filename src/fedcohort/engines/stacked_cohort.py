@@ -1,6 +1,7 @@
 """Training of a cohort in stacks, which become smaller if they do not fit into memory."""
 
 import warnings
+from collections.abc import Callable
 from contextlib import nullcontext
 
 from fedcohort.algorithms import ModelState, Tensors, Update
@@ -8,7 +9,7 @@ from fedcohort.engines.base import naming_client
 from fedcohort.engines.device import moved
 from fedcohort.engines.work_splitting import STACK_CLIENTS_COMBINED, largest_stack, out_of_memory
 from fedcohort.selection import Cohort
-from fedcohort.training.client_memories import Memories
+from fedcohort.training.client_memories import Memory
 from fedcohort.training.stack import Stack
 
 __all__ = ["GroupTrainer"]
@@ -20,14 +21,14 @@ class GroupTrainer:
     Args:
         stack: trains the clients of a group together.
         model_bytes: size of the model.
-        memories: the clients' memories.
+        memory_of: gives the memory of a client.
 
     Attributes:
         limit: maximum number of clients in one stack; None means as many as should fit.
     """
 
-    def __init__(self, stack: Stack, model_bytes: int, memories: Memories) -> None:
-        self.stack, self.model_bytes, self.memories = stack, model_bytes, memories
+    def __init__(self, stack: Stack, model_bytes: int, memory_of: Callable[[int], Memory]) -> None:
+        self.stack, self.model_bytes, self.memory_of = stack, model_bytes, memory_of
         self.limit: int | None = None
 
     def largest(self, cohort: Cohort) -> int:
@@ -46,7 +47,7 @@ class GroupTrainer:
         """Train a group of the cohort in one stack, or in smaller ones if that fails; updates and new memories, in order."""
         clients = cohort.clients[group].tolist()
         epochs = None if cohort.epochs is None else cohort.epochs[group].tolist()
-        memories = [moved(self.memories.get(client), self.stack.device) for client in clients]
+        memories = [moved(self.memory_of(client), self.stack.device) for client in clients]
         try:
             with naming_client(clients[0]) if len(clients) == 1 else nullcontext():
                 return self.stack.train(model, t, clients, epochs=epochs, received=received, memories=memories)

@@ -14,7 +14,8 @@ STACK_BYTES = 2**24, 2**31
 STACK_CLIENTS = 32, 1024
 """Maximum number of clients in one stack, on a CPU and on a GPU."""
 STACK_CLIENTS_COMBINED = 64
-"""Maximum number of clients in one stack on a CPU if the first layer combines samples (:mod:`fedcohort.training.fused_descent`)."""
+"""Maximum number of clients in one stack on a CPU if the first layer combines samples (see
+:mod:`fedcohort.training.stack.linear_chain_descent`)."""
 PIECE = 1024
 """Approximate number of samples of the clients that a thread asks at a time."""
 

@@ -1,14 +1,16 @@
 """Complete a description: check the parameters of every plug-in and fill in its defaults."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.parameters import make
+from fedcohort.core.paths import resolved
 from fedcohort.core.plugins import is_file_name
-from fedcohort.experiment.nested_values import anchored, flattened
+from fedcohort.experiment.nested_values import flattened
 from fedcohort.experiment.sections import (
     Algorithm,
     Availability,
@@ -24,7 +26,7 @@ from fedcohort.experiment.sections import (
     Variant,
 )
 
-__all__ = ["NOT_IN_ROWS", "completed"]
+__all__ = ["NOT_IN_ROWS", "completed", "plug_in_sections"]
 
 _PLUGIN_SECTIONS: dict[tuple[str, ...], type[Choice]] = {
     ("federation", "partition"): Partition,
@@ -44,12 +46,19 @@ NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep", "public")
 """Settings that are the same for all rows of a comparison."""
 
 
+def plug_in_sections(experiment: object) -> dict[str, Choice]:
+    """The sections of a complete experiment that choose a plug-in, by their dotted path, such as ``"federation.partition"``."""
+    dotted = map(".".join, _PLUGIN_SECTIONS)
+    return {path: attrgetter(path)(experiment) for path in dotted}
+
+
 def completed(values: Mapping[str, Any], *, recorded: bool = False) -> dict[str, Any]:
     """A description with the parameters of every plug-in checked and complete, and every variant as a :class:`Variant`.
 
     Args:
         values: the description as nested plain values.
-        recorded: the description is that of a run directory; see :meth:`Experiment.recorded`.
+        recorded: the description is that of a run directory: no plug-in is imported, and parameters are taken as they are; see
+            :meth:`Experiment.recorded`.
     """
     complete = dict(values)
     for path, choice in _PLUGIN_SECTIONS.items():
@@ -82,33 +91,38 @@ def _choice(choice: type[Choice], given: Any, where: str, recorded: bool) -> Any
     if isinstance(given, choice):
         return given
     raise UsageError(
-        f"{where} = {given!r}: should be a name, or a table with a name and its parameters, such as "
+        f"{where} = {shown(given)}: should be a name, or a table with a name and its parameters, such as "
         f"{choice.model_fields['name'].default!r}"
     )
 
 
 def _plugin_section(choice: type[Choice], given: Mapping[str, Any], where: str, recorded: bool) -> dict[str, Any]:
     """A plug-in's section: the settings of the section itself, the name, and all parameters of the plug-in."""
-    own, parameters = _separated(choice, given)
+    own, parameters = _separated(choice, given, where)
     name = own.get("name", choice.model_fields["name"].default)
     if not isinstance(name, str):
-        raise UsageError(f"{where}.name = {name!r}: should be a name; {nearest(str(name), choice.table)}")
-    if recorded and name in choice.table.builtin:
+        raise UsageError(f"{where}.name = {shown(name)}: should be a name; {nearest('', choice.table)}")
+    if recorded:
         return {**own, "name": name, "parameters": parameters}
     if is_file_name(name):
-        name = anchored(name, Path.cwd())
+        path, _, attribute = name.rpartition(":")
+        name = f"{resolved(path, Path.cwd())}:{attribute}"
     plugin = choice.table.find(name, f"{where}.name")
     if not isinstance(plugin, type):
         raise UsageError(f"{where}.name = {name!r}: is an object of type {type(plugin).__name__}; it must be a class")
     return {**own, "name": name, "parameters": _all_parameters(choice, plugin, name, parameters, where)}
 
 
-def _separated(choice: type[Choice], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _separated(choice: type[Choice], given: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of the section itself, such as ``name`` and ``k``, and the parameters of the plug-in."""
     own = {key: value for key, value in given.items() if key in choice.model_fields and key != "parameters"}
     parameters = {key: value for key, value in given.items() if key not in own and key != "parameters"}
-    nested = given.get("parameters")
-    return own, {**parameters, **nested} if isinstance(nested, Mapping) else parameters
+    nested = given.get("parameters", {})
+    if not isinstance(nested, Mapping):
+        raise UsageError(
+            f"{where}.parameters = {shown(nested)}: should be a table; parameters can also stand beside the name"
+        )
+    return own, {**parameters, **nested}
 
 
 def _all_parameters(
@@ -118,7 +132,7 @@ def _all_parameters(
     declared = getattr(plugin, "__pydantic_fields__", None)
     if parameters and declared is None:
         raise UsageError(
-            f"{where}.{min(parameters)}: {name!r} takes no parameters; leave it out, or mark the class with @parameters"
+            f"{where}.{min(parameters, key=str)}: {name!r} takes no parameters; leave it out, or mark the class with @parameters"
         )
     try:
         instance: Any = make(plugin, parameters, where)
@@ -127,7 +141,7 @@ def _all_parameters(
         unknown = next((key for key in parameters if key not in fields), None)
         if unknown is None:
             raise
-        raise UsageError(f"{where}.{unknown}: unknown key for {name!r}; {nearest(unknown, fields)}") from error
+        raise UsageError(f"{where}.{unknown}: unknown key for {name!r}; {nearest(str(unknown), fields)}") from error
     return {key: getattr(instance, key) for key in declared or ()}
 
 

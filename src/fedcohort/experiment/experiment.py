@@ -8,6 +8,7 @@ import copy
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,12 +18,14 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel, Field, ValidationError
 
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.parameters import NotInKey, explain, in_key
-from fedcohort.core.plugins import is_file_name, short_name
+from fedcohort.core.plugins import short_name
 from fedcohort.experiment.completion import NOT_IN_ROWS, completed
-from fedcohort.experiment.nested_values import by_content, flattened, merge, nested, strings, without_none
+from fedcohort.experiment.nested_values import flattened, merge, nested, without_none
 from fedcohort.experiment.pairings import check_row
+from fedcohort.experiment.plain_values import check_values
+from fedcohort.experiment.plugin_files import by_content, plugin_files
 from fedcohort.experiment.sections import (
     Algorithm,
     Choice,
@@ -39,6 +42,12 @@ from fedcohort.experiment.sections import (
 )
 
 __all__ = ["Cell", "Experiment"]
+
+MAX_ROWS = 5_000
+"""Largest number of rows of an experiment: (1 + variants) × points of the sweep."""
+
+MAX_RUNS = 20_000
+"""Largest number of runs of an experiment: rows × seeds."""
 
 
 class Experiment(Section):
@@ -73,7 +82,8 @@ class Experiment(Section):
     sweep: Annotated[dict[str, list[Any]], NotInKey()] = Field(default_factory=dict)
     """Dotted key → list of values. Every row is run for every combination of the values."""
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, /, **values: Any) -> None:
+        check_values(values)
         try:
             super().__init__(**completed(values))
         except ValidationError as error:
@@ -81,10 +91,36 @@ class Experiment(Section):
         self._cap_k(values.get("selection"))
         for choice in (self.selection, self.algorithm):
             self.check_needs(choice.build().needs, repr(choice.name))
+        self._check_number_of_rows()
         for key, choices in self.sweep.items():
             _check_sweep(key, choices)
         if self.variants or self.sweep:
             self.rows()  # report a row that is not valid before the first run
+
+    def _check_number_of_rows(self) -> None:
+        """Refuse more than :data:`MAX_ROWS` rows or :data:`MAX_RUNS` runs, before they are built."""
+        rows = (1 + len(self.variants)) * math.prod(len(choices) for choices in self.sweep.values())
+        setting = "sweep" if self.sweep else "variants"
+        if rows > MAX_ROWS:
+            raise UsageError(f"{setting}: gives {rows:,} rows; at most {MAX_ROWS:,} are possible, so give fewer values")
+        if rows * self.seeds > MAX_RUNS:
+            raise UsageError(
+                f"seeds = {self.seeds}: gives {rows * self.seeds:,} runs ({rows:,} rows × {self.seeds} seeds); at most "
+                f"{MAX_RUNS:,} are possible"
+            )
+
+    def __repr__(self) -> str:
+        """The choices that tables name; :meth:`to_toml` has all settings."""
+        federation, points = self.federation, math.prod(len(choices) for choices in self.sweep.values())
+        rows = (1 + len(self.variants)) * points
+        return (
+            f"<Experiment {self.name}: {self.data.name}, {federation.clients} clients by {federation.partition.name}, "
+            f"{self.selection.k} by {short_name(self.selection.name)}, {short_name(self.algorithm.name)}, "
+            f"{self.rounds} {'round' if self.rounds == 1 else 'rounds'}, "
+            f"{rows} {'row' if rows == 1 else 'rows'}, {self.seeds} {'seed' if self.seeds == 1 else 'seeds'}>"
+        )
+
+    __str__ = __repr__
 
     def _cap_k(self, given: object) -> None:
         """Select all clients if there are fewer than the default k; a larger k that was ``given`` is an error."""
@@ -99,8 +135,8 @@ class Experiment(Section):
     def recorded(cls, values: Mapping[str, Any]) -> "Experiment":
         """The experiment that a run directory describes.
 
-        The description was complete and valid when it was written. Built-in plug-ins are not imported to check it again, so that
-        records can be read without torch.
+        The description was complete and valid when it was written. No plug-in is imported to check it again, so that records can be
+        read without torch, and reading a record runs no code of it.
         """
         experiment = cls.__new__(cls)
         try:
@@ -109,10 +145,16 @@ class Experiment(Section):
             raise explain(error, "", cls) from None
         return experiment
 
-    def ours(self) -> list[str]:
-        """Names of the strategy and the algorithm, each only if it is our own interpretation or design (status ``ours``)."""
+    def ours(self, *, built_in: bool = False) -> list[str]:
+        """Names of the strategy and the algorithm, each only if it is our own interpretation or design (status ``ours``).
+
+        Args:
+            built_in: consider only built-in names; no other code is imported.
+        """
         named = [
-            (section.name, section.table.find(section.name, "name")) for section in (self.selection, self.algorithm)
+            (section.name, section.table.find(section.name, "name"))
+            for section in (self.selection, self.algorithm)
+            if section.name in section.table.builtin or not built_in
         ]
         cards = [(name, getattr(plugin, "card", None)) for name, plugin in named]
         return [name for name, card in cards if card is not None and card.status == "ours"]
@@ -161,11 +203,11 @@ class Experiment(Section):
 
     def own_files(self) -> list[Path]:
         """The users' own files that define plug-ins of this experiment."""
-        files = {name.rpartition(":")[0] for name in strings(self.to_dict()) if is_file_name(name)}
-        return [Path(name) for name in sorted(files)]
+        return plugin_files(self.to_dict())
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> "Experiment":
         """A new experiment with nested values replaced. A new plug-in name drops the parameters of the old plug-in."""
+        check_values(overrides)
         return Experiment(**merge(self.to_dict(), overrides, where=""))
 
     def with_engine(self, **settings: Any) -> "Experiment":
@@ -175,7 +217,7 @@ class Experiment(Section):
     def single(self, seed: int) -> "Experiment":
         """The base of this experiment as one run under ``seed``."""
         if type(seed) is not int or seed < 0:
-            raise UsageError(f"seed = {seed!r}: should be an integer greater than or equal to 0")
+            raise UsageError(f"seed = {shown(seed)}: should be an integer greater than or equal to 0")
         return self.base.model_copy(update={"seed": seed, "seeds": 1})
 
     @property
@@ -257,10 +299,19 @@ def _check_sweep(key: str, choices: Sequence[object]) -> None:
     """Refuse an entry of ``[sweep]`` without values, with repeated values, or for a setting that all rows share."""
     if not choices:
         raise UsageError(f"sweep.{key} = []: give at least one value")
-    if any(choices.count(choice) > 1 for choice in choices):
-        raise UsageError(f"sweep.{key} = {choices!r}: the same value is given twice; give each value once")
+    if any(a == b for alike in _alike(choices) for a, b in itertools.combinations(alike, 2)):
+        raise UsageError(f"sweep.{key} = {shown(choices)}: the same value is given twice; give each value once")
     if key.partition(".")[0] in NOT_IN_ROWS:
         raise UsageError(f"sweep.{key}: cannot differ between rows; set it once for the experiment")
+
+
+def _alike(choices: Sequence[object]) -> list[list[object]]:
+    """The values in groups; equal values are in the same group."""
+    groups: dict[object, list[object]] = {}
+    for choice in choices:
+        key = repr(choice) if isinstance(choice, Mapping | list | tuple) else choice
+        groups.setdefault(key, []).append(choice)
+    return list(groups.values())
 
 
 def _settings_in_key(section: object, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,41 +6,86 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.paths import is_folder, resolved
 from fedcohort.experiment.experiment import Experiment
-from fedcohort.experiment.nested_values import anchored, merge, parse_overrides
+from fedcohort.experiment.nested_values import merge, parse_overrides
+from fedcohort.experiment.plain_values import MAX_CHARACTERS, check_values, parsed
+from fedcohort.experiment.plugin_files import anchored, named_files
 
-__all__ = ["load"]
+__all__ = ["in_run_directory", "load"]
 
 
-def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = False) -> Experiment:
-    """Read an experiment file.
+def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = False, trust: bool = False) -> Experiment:
+    """Read an experiment file. The plug-in files that it names are run.
 
     Args:
         path: a TOML file.
         overrides: ``section.key=value`` settings that replace those of the base; values are TOML, or plain words.
-        recorded: the file is the description in a run directory, see :meth:`Experiment.recorded`.
+        recorded: the file is the description in a run directory and is only read: no plug-in is imported, see
+            :meth:`Experiment.recorded`.
+        trust: run the plug-in files that the experiment names even if the file is the description in a run directory.
 
     Raises:
-        UsageError: the file is missing or not TOML, or a setting in it is not valid.
+        UsageError: the file is missing or not TOML, a setting in it is not valid, or it is the description in a run directory, names
+            plug-in files, and ``trust`` is not set.
     """
     file = Path(path)
     try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"{file}: no such experiment file; give the path of a .toml file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: cannot be read: {error}") from None
+        values = parsed(_text(file), str(file))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from None
+    check_values(values, str(file))
     from fedcohort.federation.load_dataset import NAMES
 
-    values = anchored(values, file.parent)
+    if not recorded:
+        if not trust and in_run_directory(file):
+            _ask_for_consent(file, values)  # before overrides, which compare the old plug-in with the new one
+        values = anchored(values, file.parent)
     for row in [values, *(row for row in _list(values.get("variants")) if isinstance(row, Mapping))]:
         _anchor(row, ("systems", "availability"), "file", file.parent)
         for section in ("data", "public"):
-            _anchor(row, (section,), "name", file.parent, only=lambda path: path.is_dir() and path.name not in NAMES)
+            _anchor(row, (section,), "name", file.parent, only=lambda path: path.name not in NAMES and is_folder(path))
     values = merge(values, parse_overrides(overrides), where="")
     return Experiment.recorded(values) if recorded else Experiment(**values)
+
+
+def in_run_directory(file: Path) -> bool:
+    """Whether an experiment file is the description in a run directory."""
+    return any((file.parent / name).exists() for name in ("run.sqlite", "run.lock"))
+
+
+def _ask_for_consent(file: Path, values: Mapping[str, Any]) -> None:
+    """Refuse to run the plug-in files that the description in a run directory names: they came with the directory.
+
+    Args:
+        file: the description.
+        values: its contents.
+
+    Raises:
+        UsageError: there are such files.
+    """
+    own = named_files(values)
+    if own:
+        raise UsageError(
+            f"{file}: names plug-in files of a run directory, which would be run: {', '.join(own)}; if you have read and trust them, "
+            "add --trust-plugins (in Python: trust=True)"
+        )
+
+
+def _text(file: Path) -> str:
+    """The text of an experiment file."""
+    if is_folder(file):
+        raise UsageError(f"{file}: is a folder; give the path of an experiment file (.toml)")
+    try:
+        with file.open(encoding="utf-8-sig") as opened:
+            return opened.read(MAX_CHARACTERS + 1)
+    except FileNotFoundError:
+        raise UsageError(f"{file}: no such experiment file; give the path of a .toml file") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}: cannot be read: is not UTF-8 text: {error}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{file}: cannot be read: {reason}") from None
 
 
 def _anchor(
@@ -59,9 +104,9 @@ def _anchor(
     for part in section:
         inner = inner.get(part) if isinstance(inner, Mapping) else None
     if isinstance(inner, dict) and isinstance(inner.get(key), str) and inner[key]:
-        path = folder / Path(inner[key]).expanduser()
+        path = resolved(inner[key], folder)
         if only(path):
-            inner[key] = str(path.resolve())
+            inner[key] = str(path)
 
 
 def _list(value: Any) -> list[Any]:

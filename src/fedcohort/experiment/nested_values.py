@@ -1,26 +1,15 @@
-"""Operations on an experiment as nested tables and lists: merging, overrides, flattening, and paths of plug-in files."""
+"""Operations on an experiment as nested tables and lists: merging, overrides and flattening."""
 
 import copy
-import hashlib
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedcohort.core.errors import UsageError
-from fedcohort.core.plugins import is_file_name
+from fedcohort.core.errors import UsageError, shown
+from fedcohort.experiment.plain_values import check_values, parsed
 from fedcohort.experiment.sections import Algorithm
 
-__all__ = [
-    "anchored",
-    "by_content",
-    "flattened",
-    "merge",
-    "nested",
-    "parse_overrides",
-    "strings",
-    "without_none",
-]
+__all__ = ["flattened", "merge", "nested", "parse_overrides", "without_none"]
 
 
 def parse_overrides(overrides: Iterable[str], option: str = "--set", example: str = "selection.k=5") -> dict[str, Any]:
@@ -32,51 +21,24 @@ def parse_overrides(overrides: Iterable[str], option: str = "--set", example: st
         example: a valid setting, for messages.
 
     Raises:
-        UsageError: a setting has no ``=``, or a key is both a value and a table.
+        UsageError: a setting has no ``=``, a key is both a value and a table, or a value is too long or too deeply nested.
     """
     settings: dict[str, Any] = {}
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"{option} {text!r}: write section.key=value, such as {example}")
-        try:
-            settings[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            settings[key.strip()] = value.strip()
+            raise UsageError(f"{option} {shown(text)}: write section.key=value, such as {example}")
+        settings[key.strip()] = _parsed_value(value, f"{option} {shown(key.strip())}")
     return nested(settings, option)
 
 
-def anchored(value: Any, folder: Path) -> Any:
-    """``value`` with the paths of plug-in files, which are relative to ``folder``, made absolute."""
-    if isinstance(value, Mapping):
-        return {key: anchored(inner, folder) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [anchored(inner, folder) for inner in value]
-    if isinstance(value, str) and is_file_name(value):
-        path, _, attribute = value.rpartition(":")
-        return f"{(folder / Path(path).expanduser()).resolve()}:{attribute}"
-    return value
-
-
-def strings(value: object) -> Iterator[str]:
-    """All strings in nested plain values."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from strings(inner)
-
-
-def by_content(value: Any) -> Any:
-    """``value`` with the paths of plug-in files replaced by hashes of their contents, so that a changed file is another run."""
-    if isinstance(value, Mapping):
-        return {key: by_content(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [by_content(inner) for inner in value]
-    if isinstance(value, str) and is_file_name(value):
-        path, _, attribute = value.rpartition(":")
-        return f"{hashlib.sha256(Path(path).read_bytes()).hexdigest()}:{attribute}"
-    return value
+def _parsed_value(text: str, where: str) -> Any:
+    """A value of a setting: TOML, or plain words."""
+    try:
+        values = parsed(f"value = {text}", where)
+    except tomllib.TOMLDecodeError:
+        return text.strip()
+    return values["value"] if len(values) == 1 else text.strip()  # the text of several lines has other keys
 
 
 def merge(base: Mapping[str, Any], overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -120,22 +82,37 @@ def _stays(section: str, parameter: str, old: Any, new: Any) -> bool:
     if section != "algorithm":
         return True
     names = (old or Algorithm.model_fields["name"].default, new)
+    if not all(isinstance(name, str) for name in names):
+        return False  # the schema reports it
     classes = [Algorithm.table.find(name, "algorithm.name") for name in names]
     fields = [getattr(algorithm, "__pydantic_fields__", {}) for algorithm in classes]
     defaults = [declared[parameter].default for declared in fields if parameter in declared]
     return len(defaults) == len(fields) and len(set(defaults)) == 1
 
 
+MAX_PARTS = 32
+"""Number of parts of a dotted key."""
+
+
 def nested(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Values by dotted key as nested tables: ``{"selection.k": 5}`` as ``{"selection": {"k": 5}}``."""
+    """Values by dotted key as nested tables: ``{"selection.k": 5}`` as ``{"selection": {"k": 5}}``.
+
+    Raises:
+        UsageError: a key has more than :data:`MAX_PARTS` parts, or is both a value and a table.
+    """
     nested: dict[str, Any] = {}
     for key, value in settings.items():
+        if key.count(".") >= MAX_PARTS:
+            raise UsageError(f"{where} {shown(key)}: the key has more than {MAX_PARTS} parts")
         inner, parts = nested, key.split(".")
         for part in parts[:-1]:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
-                raise UsageError(f"{where} {key}: {part} is also set to a plain value; set only one of the two")
+                raise UsageError(f"{where} {shown(key)}: {part} is also set to a plain value; set only one of the two")
+        if isinstance(inner.get(parts[-1]), dict) and not isinstance(value, dict):
+            raise UsageError(f"{where} {shown(key)}: settings below this key are set as well; set only one of the two")
         inner[parts[-1]] = value
+    check_values(nested, where)
     return nested
 
 

@@ -1,14 +1,16 @@
 """The schema of an experiment file: its sections, with their settings, limits and defaults."""
 
 import copy
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedcohort.algorithms import ALGORITHMS, LOSSES
+from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey
-from fedcohort.core.plugins import Table
+from fedcohort.core.plugins import Table, is_file_name
 from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.models import MODELS
 from fedcohort.selection import STRATEGIES
@@ -64,7 +66,16 @@ class Choice(Section):
     """All parameters of the plug-in, including defaults."""
 
     def build(self) -> Any:
-        """A new instance."""
+        """A new instance.
+
+        Raises:
+            UsageError: the section was read from the record of a run, and its plug-in is a file of the run directory.
+        """
+        if is_file_name(self.name) and not Path(self.name).is_absolute():  # only a record has a relative path here
+            raise UsageError(
+                f"{type(self).__name__.lower()}.name = {self.name!r}: is a file of a run directory, which is not run when the record "
+                "is read; to run it, load the experiment of the run directory with trust=True"
+            )
         return self.table.find(self.name, type(self).__name__.lower())(**copy.deepcopy(self.parameters))
 
 
@@ -87,6 +98,7 @@ class LabelNoise(Choice):
             "constant": "fedcohort.federation.labelnoise:Constant",
             "some_clients": "fedcohort.federation.labelnoise:SomeClients",
         },
+        base="fedcohort.federation.labelnoise:LabelNoise",
     )
     name: str = "none"
 
@@ -104,6 +116,7 @@ class FeatureShift(Choice):
             "brightness_contrast": "fedcohort.federation.featureshift:BrightnessContrast",
             "dead_pixels": "fedcohort.federation.featureshift:DeadPixels",
         },
+        base="fedcohort.federation.featureshift:FeatureShift",
     )
     name: str = "none"
 
@@ -212,6 +225,7 @@ class Latency(Choice):
         "latency law",
         "fedcohort.latencies",
         {"shifted_exponential": "fedcohort.federation.latency:ShiftedExponential"},
+        base="fedcohort.federation.latency:Latency",
     )
     name: str = "shifted_exponential"
 
@@ -229,6 +243,7 @@ class Availability(Choice):
             "diurnal": "fedcohort.federation.availability:Diurnal",
             "trace": "fedcohort.federation.availability:Trace",
         },
+        base="fedcohort.federation.availability:Availability",
     )
     name: str = "always"
 
@@ -243,6 +258,7 @@ class Network(Choice):
             "share": "fedcohort.federation.latency:Share",
             "lognormal": "fedcohort.federation.latency:LogNormalBandwidth",
         },
+        base="fedcohort.federation.latency:Network",
     )
     name: str = "share"
 
@@ -264,16 +280,28 @@ class Systems(Section):
 
 
 class Engine(Section):
-    """Where and how training runs. Only the plan ``stacked``, the device and the arithmetic change results, through rounding."""
+    """Where and how training runs. Only the plans ``stacked`` and ``means``, the device and the arithmetic change results, through
+    rounding."""
 
-    plan: Annotated[Literal["auto", "loop", "threads", "stacked"], NotInKey(("auto", "loop", "threads"))] = "threads"
+    name: Annotated[Literal["local", "ray"], NotInKey()] = "local"
+    """local: clients are trained in threads of this process; ray: on the hosts of a Ray cluster, with the same results (needs
+    ``pip install 'fedcohort[ray]'``)."""
+    plan: Annotated[Literal["auto", "loop", "threads", "stacked", "means"], NotInKey(("auto", "loop", "threads"))] = (
+        "threads"
+    )
     """loop: one client after another; threads: one client per thread, with bit-identical results; stacked: several clients in each
     call, with results equal up to rounding, and several times faster for small models (clients that may stop early train one by one);
-    auto: the plan that is fastest in a measurement on this machine, which the record then states."""
+    means: models stay on the hosts of a cluster, which send the means of blocks of clients, with results equal up to rounding; auto:
+    the plan that is fastest in a measurement on this machine, which the record then states (``threads`` on a cluster)."""
     workers: Annotated[int, Ge(0), NotInKey()] = 0
-    """Number of threads; 0 means one per core."""
+    """Number of threads, or of hosts of a cluster; 0 means one per core."""
+    address: Annotated[str, NotInKey()] = ""
+    """Address of the Ray cluster, such as ``10.0.0.5:6379``; empty means a private cluster on this machine. Only for ``ray``."""
+    patience: Annotated[float, Gt(0), NotInKey()] = 600.0
+    """Seconds that a run waits for a host when none is left. Only for ``ray``."""
     device: Literal["cpu", "cuda", "auto"] = "cpu"
-    """Where tensors are stored: cpu; cuda: a GPU; auto: a GPU if the machine has one, which the record then states."""
+    """Where tensors are stored: cpu; cuda: a GPU; auto: a GPU if the machine has one, which the record then states. On a cluster, cuda
+    means one GPU for each host."""
     arithmetic: Annotated[Literal["exact", "tf32", "bf16"], NotInKey(("exact",))] = "exact"
     """How products are rounded. exact: to the experiment's precision; tf32: GPU products with 10-bit inputs; bf16: networks run in
     bfloat16. The last two are faster on GPUs that support them, and change results."""

@@ -45,6 +45,6 @@ __getattr__, __dir__ = lazy_names(
         "Space": "featureshift:Space",
         "Times": "latency:Times",
         "from_arrays": "datasets:from_arrays",
-        "load": "loading:load",
+        "load": "load_dataset:load",
     },
 )

@@ -1,5 +1,6 @@
 """Checks of the arrays that a data set is made of: features, labels, class names and writers."""
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,41 @@ from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
 
-__all__ = ["check_classes", "check_features", "check_labels", "check_writers"]
+__all__ = [
+    "brief",
+    "check_class_names",
+    "check_classes",
+    "check_features",
+    "check_finite",
+    "check_labels",
+    "check_writers",
+]
+
+DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that change the direction of the text after them."""
+
+
+def brief(text: object, most: int = 60) -> str:
+    """A text for a message: control characters as escapes, and if it is longer than ``most`` characters, without its middle.
+
+    >>> brief("a\\nb"), brief("0123456789", most=7)
+    ('a\\\\nb', '012…789')
+    """
+    whole = str(text)
+    if len(whole) > 4 * most:
+        whole = f"{whole[:most]}…{whole[-most:]}"
+    shown = "".join(c.encode("unicode_escape").decode() if _is_control(c) else c for c in whole)
+    return shown if len(shown) <= most else f"{shown[: most // 2]}…{shown[len(shown) - (most - 1) // 2 :]}"
+
+
+def has_control_characters(text: str) -> bool:
+    """Whether a text would break a line or a terminal, or cannot be written in UTF-8."""
+    return any(map(_is_control, text))
+
+
+def _is_control(character: str) -> bool:
+    """Whether a character moves the cursor, ends a line, changes the direction of writing, or cannot be encoded."""
+    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in DIRECTIONS
 
 
 def check_features(values: object, where: str) -> NDArray[Any]:
@@ -46,9 +81,18 @@ def _as_floats(features: NDArray[Any], where: str) -> NDArray[Any]:
     keep = features.ndim == 2 and features.dtype == np.float64
     with np.errstate(over="ignore"):
         features = np.ascontiguousarray(features, dtype=np.float64 if keep else np.float32)
-    if bad := features.size - np.count_nonzero(np.isfinite(features)):
-        raise UsageError(f"{where}: {bad} values are NaN or infinite as {features.dtype}; drop or replace them")
+    check_finite(features, where)
     return features
+
+
+def check_finite(features: NDArray[Any], where: str) -> None:
+    """Refuse features that are NaN or infinite.
+
+    Raises:
+        UsageError: there are such values; the message has their number.
+    """
+    if features.dtype.kind == "f" and (bad := features.size - np.count_nonzero(np.isfinite(features))):
+        raise UsageError(f"{where}: {bad} values are NaN or infinite as {features.dtype}; drop or replace them")
 
 
 def check_labels(values: object, where: str) -> NDArray[np.int64]:
@@ -61,7 +105,11 @@ def check_labels(values: object, where: str) -> NDArray[np.int64]:
     if labels.ndim == 1 and len(labels) == 0:
         raise UsageError(f"{where} split: has no samples; at least one is needed")
     if labels.ndim != 1 or labels.dtype.kind not in "biu":
-        raise UsageError(f"{where} labels: must be integers 0..K-1 [N], not {labels.dtype} {list(labels.shape)}")
+        missing = int(sum(label is None for label in labels.flat)) if labels.dtype == object else 0
+        found = f"{missing} of {labels.size} are missing" if missing else f"not {labels.dtype} {list(labels.shape)}"
+        raise UsageError(f"{where} labels: must be integers 0..K-1 [N], {found}")
+    if labels.dtype == np.uint64 and labels.max() > np.iinfo(np.int64).max:
+        raise UsageError(f"{where} labels: {labels.max()}; must be integers 0..K-1 [N]")
     return labels.astype(np.int64, copy=False)
 
 
@@ -71,8 +119,10 @@ def check_classes(
     """The class names, one for each label; without ``given`` names, ``"0"`` up to the highest label.
 
     Raises:
-        UsageError: a label below 0, or a label without a class.
+        UsageError: a label below 0, a label without a class, or a class name with control characters.
     """
+    if given is not None:
+        check_class_names(given, where)
     num_samples = len(train) + len(test)
     for split, labels in (("train", train), ("test", test)):
         low, high = int(labels.min()), int(labels.max())
@@ -83,6 +133,18 @@ def check_classes(
             raise UsageError(f"{where}: {split} labels: {low if low < 0 else high} with {limit}; must be 0..K-1{hint}")
     numbers = range(max(int(train.max()), int(test.max())) + 1)
     return tuple(str(c) for c in (numbers if given is None else given))
+
+
+def check_class_names(names: Sequence[Any], where: str) -> None:
+    """Refuse class names that would break a table or a terminal.
+
+    Raises:
+        UsageError: a name with a line break or another control character.
+    """
+    for number, name in enumerate(names):
+        if has_control_characters(str(name)):
+            problem = f"class {number}, '{brief(name)}': the name contains control characters"
+            raise UsageError(f"{where}: {problem}; rename the class, or its folder, with visible characters")
 
 
 def check_writers(values: object, where: str) -> NDArray[np.int64]:
@@ -100,5 +162,5 @@ def check_writers(values: object, where: str) -> NDArray[np.int64]:
 def _as_array(values: object, where: str) -> NDArray[Any]:
     try:
         return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{where}: not an array ({error})") from None
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:  # RuntimeError: tensors without values
+        raise UsageError(f"{where}: not an array ({brief(error, 120)})") from None

@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -24,6 +24,7 @@ from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.streams import rng
+from fedcohort.federation.array_checks import brief
 
 __all__ = ["Always", "Availability", "Bernoulli", "Diurnal", "Markov", "Trace"]
 
@@ -223,22 +224,26 @@ class Trace(Availability):
     def _bytes(self) -> bytes:
         try:
             return Path(self.file).expanduser().read_bytes()
-        except OSError as error:
-            raise UsageError(
-                f"systems.availability.file = {self.file!r}: cannot be read: {error.strerror or error}; give a .json or .csv file"
-            ) from None
+        except (OSError, RuntimeError, ValueError) as error:  # the last two: names that no file can have
+            problem = brief(getattr(error, "strerror", None) or error)
+            raise UsageError(f"{self._where()}: cannot be read: {problem}; give a .json or .csv file") from None
+
+    def _where(self) -> str:
+        return f"systems.availability.file = '{brief(self.file, 80)}'"
 
     def _read(self) -> tuple[Indices, Indices, int]:
         """Pairs of a round (ascending) and an available client, as two arrays; and the number of rounds."""
-        where = f"systems.availability.file = {self.file!r}"
+        where = self._where()
         suffix = Path(self.file).suffix.lower()
         if suffix not in (".json", ".csv"):
             raise UsageError(f"{where}: should end in .json or .csv")
         content = self._bytes()
         try:
             rounds_of, clients, length = _from_json(content) if suffix == ".json" else _from_csv(content)
-        except ValueError as error:
-            raise UsageError(f"{where}: {error}") from None
+        except RecursionError:
+            raise UsageError(f"{where}: too many nested brackets; it should be a list of lists of client ids") from None
+        except (OverflowError, ValueError) as error:
+            raise UsageError(f"{where}: {brief(error, 160)}") from None
         if length == 0:
             raise UsageError(f"{where}: has no rounds")
         order = np.argsort(rounds_of, kind="stable")
@@ -246,13 +251,13 @@ class Trace(Availability):
 
 
 def _from_json(content: bytes) -> tuple[Indices, Indices, int]:
-    rounds: Any = json.loads(content)
+    rounds: object = json.loads(content)
     form = "it should be a list with one list of client ids per round"
     if not isinstance(rounds, list):
         raise ValueError(form)
     for t, clients in enumerate(rounds, 1):
         if not isinstance(clients, list) or not all(type(c) is int and abs(c) < 2**62 for c in clients):
-            raise ValueError(f"round {t} is {str(clients)[:40]}; {form}")
+            raise ValueError(f"round {t} is {brief(clients, 40)}; {form}")
     rounds_of = np.repeat(np.arange(1, len(rounds) + 1), [len(clients) for clients in rounds])
     return rounds_of, np.array([c for clients in rounds for c in clients], dtype=np.int64), len(rounds)
 

@@ -1,33 +1,38 @@
 """The cache of decoded data sets: ``.npy`` files in the user's cache directory.
 
-A data set is decoded once; later loads map the files into memory and need no decoding library. The environment variable
-``FEDCOHORT_CACHE`` names another directory.
+A data set is decoded once; later loads map the files into memory and need no decoding library. Every load checks the content of the
+files, and a damaged entry is made again. The environment variable ``FEDCOHORT_CACHE`` names another directory.
+
+The lock file of an entry stays beside it: if it were removed, two processes could each hold a lock.
 """
 
 import hashlib
 import json
 import os
+import re
 import shutil
+import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from tempfile import mkdtemp
 
-import numpy as np
 from filelock import FileLock
-from numpy.typing import NDArray
 from platformdirs import user_cache_dir
 
 from fedcohort.core.durable import is_disk_full
 from fedcohort.core.errors import UsageError
+from fedcohort.federation.array_checks import brief
+from fedcohort.federation.cache_entries import DamagedEntryError, has_hashes, read_entry, read_meta, write_meta
 from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.folder_checks import files_in
 
 __all__ = [
-    "SPLITS", "absolute", "cache_folder", "entry_of_scikit_learn", "entry_of_source", "load_or_decode", "map_array", "save",
+    "absolute", "cache_folder", "clear_left_overs", "entry_of_scikit_learn", "entry_of_source", "is_folder", "load_or_decode",
+    "remove", "scratch_folder",
 ]  # fmt: skip
 
-SPLITS = ("train", "test")
 CACHE_FORMAT = 1
 
 
@@ -35,8 +40,16 @@ def absolute(path: str | Path) -> Path:
     """The absolute path, with ``~`` expanded."""
     try:
         return Path(path).expanduser().resolve()
-    except RuntimeError:  # ~name without a user of that name
+    except (OSError, RuntimeError, ValueError):  # ~name without a user of that name; too long; a null character
         return Path(path)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder; False for a path that no file system can have."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def cache_folder(name: str) -> Path:
@@ -49,7 +62,7 @@ def cache_folder(name: str) -> Path:
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"FEDCOHORT_CACHE: cannot make the folder {str(root)!r} ({error.strerror})") from None
+        raise UsageError(f"FEDCOHORT_CACHE: cannot make the folder {_shown(root)} ({error.strerror})") from None
     return root
 
 
@@ -58,12 +71,16 @@ def entry_of_source(source: Path | str, image_column: str | None, label_column: 
 
     A folder has a new entry after any of its files was added, removed or changed. A Hub id always has the same entry, so that it
     works offline.
+
+    Raises:
+        UsageError: the cache folder cannot be created, or a file of the source cannot be read.
     """
     root = cache_folder("datasets")
-    files = sorted(f for f in source.rglob("*") if f.is_file()) if isinstance(source, Path) else []
-    states = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    files = files_in(source, f"data set = '{brief(source)}'") if isinstance(source, Path) else []
+    states = [(str(file), state.st_size, state.st_mtime_ns) for file, state in files]
     key = json.dumps([CACHE_FORMAT, str(source), image_column, label_column, states])
-    return root / f"{Path(source).name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    stem = re.sub(r"[^\w.-]", "_", Path(source).name)[:40]
+    return root / f"{stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
 def entry_of_scikit_learn(name: str) -> Path:
@@ -72,54 +89,86 @@ def entry_of_scikit_learn(name: str) -> Path:
 
 
 def load_or_decode(entry: Path, name: str, decode: Callable[[Path, Path], None]) -> Dataset:
-    """The data set in a cache entry. If the entry is missing, ``decode(scratch, out)`` writes its files into the folder ``out``."""
-    if (cached := _open(entry, name)) is not None:
-        return cached
-    with FileLock(
-        f"{entry}.lock"
-    ):  # a second process waits, then reads the entry; the lock of a killed process is released
-        if _open(entry, name) is None:
-            _build(entry, decode)
-    if (built := _open(entry, name)) is None:
-        raise RuntimeError(f"the cache entry {entry} was written but cannot be read")
+    """The data set in a cache entry, checked against its hashes.
+
+    If the entry is missing or damaged, ``decode(scratch, out)`` writes its files into the folder ``out``. A damaged entry stays until
+    it can be replaced, and its replacement is reported by a warning.
+
+    Raises:
+        UsageError: the data cannot be decoded, or the cache cannot be written.
+    """
+    with suppress(DamagedEntryError):
+        if (cached := read_entry(entry, name)) is not None:
+            _add_hashes(entry, cached)
+            return cached
+    try:
+        with FileLock(
+            f"{entry}.lock"
+        ):  # a second process waits, then reads the entry; the lock of a killed process is released
+            return _load_locked(entry, name, decode)
+    except NotImplementedError:
+        problem = "is on a file system without locks"
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror or error})"
+    raise UsageError(
+        f"FEDCOHORT_CACHE: the folder {_shown(entry.parent)} {problem}; make room there, or name another folder"
+    )
+
+
+def _load_locked(entry: Path, name: str, decode: Callable[[Path, Path], None]) -> Dataset:
+    """See :func:`load_or_decode`; the caller holds the lock of the entry."""
+    damage = ""
+    try:
+        if (cached := read_entry(entry, name)) is not None:
+            return cached
+    except DamagedEntryError as error:
+        damage = f"data set = '{brief(name, 40)}': its cached copy '{entry.name}' was damaged ({brief(error, 50)})"
+    former = _fingerprint(entry)
+    clear_left_overs(entry.parent, locked=entry.name)
+    try:
+        _build(entry, decode)
+        built = read_entry(entry, name)
+    except UsageError as error:
+        raise UsageError(f"{damage} and cannot be made again: {brief(error, 90)}") if damage else error from None
+    except DamagedEntryError as error:
+        problem = f"{_shown(entry)} was written, but reads back differently ({brief(error)})"
+        raise UsageError(f"FEDCOHORT_CACHE: {problem}; name a folder on another disk") from None
+    assert built is not None
+    if damage:
+        change = "" if former in ("", built.fingerprint) else "; the source has changed, so its fingerprint is another"
+        warnings.warn(f"{damage}, and was made again from the source{change}", stacklevel=3)
     return built
 
 
-def _open(entry: Path, name: str) -> Dataset | None:
-    """The data set in a cache entry; None if there is no entry, or if it is damaged."""
-    try:
-        meta = json.loads((entry / "meta.json").read_text("utf-8"))
-        arrays = {k: (map_array if "features" in k else np.load)(entry / f"{k}.npy") for k in meta["arrays"]}
-        dataset = Dataset(name, classes=tuple(meta["classes"]), fingerprint=meta["fingerprint"], **arrays)
-        is_complete = all(len(arrays[f"{split}_features"]) == len(arrays[f"{split}_labels"]) for split in SPLITS)
-        return dataset if is_complete else None
-    except Exception:  # a damaged file can make numpy fail in any way
-        return None
+def _fingerprint(entry: Path) -> str:
+    """The fingerprint in ``meta.json`` of an entry; empty if it cannot be read."""
+    with suppress(DamagedEntryError):
+        return read_meta(entry).fingerprint
+    return ""
 
 
-def map_array(file: Path) -> NDArray[Any]:
-    """A file as a read-only array; all processes that map the file share its memory.
+def _add_hashes(entry: Path, dataset: Dataset) -> None:
+    """Add hashes to an entry of an earlier version, which was checked by its fingerprint; nothing happens if it cannot be written."""
+    if has_hashes(entry):
+        return
+    with suppress(OSError, NotImplementedError, DamagedEntryError), FileLock(f"{entry}.lock", timeout=0):
+        if read_meta(entry).fingerprint == dataset.fingerprint:
+            write_meta(dataset, entry)
 
-    The map itself has mode ``c`` (pages are copied when they are written to), and only the array is marked as read-only: torch has
-    no read-only tensors and cannot use a map of mode ``r``.
-    """
-    array: NDArray[Any] = np.load(file, mmap_mode="c")
-    array.flags.writeable = False
-    return array
+
+def _shown(path: Path) -> str:
+    return f"'{brief(path, 80)}'"
 
 
 def _build(entry: Path, decode: Callable[[Path, Path], None]) -> None:
     """Decode into a scratch folder, then rename it: an entry is either complete or missing. The caller holds the lock."""
-    scratch = entry.with_name(f".{entry.name}")
-    arrays = scratch / "arrays"
-    for left_over in (scratch, entry):
-        shutil.rmtree(left_over, ignore_errors=True)
-        with suppress(OSError):
-            left_over.unlink()
+    scratch = scratch_folder(entry)
     try:
-        arrays.mkdir(parents=True)
-        decode(scratch / "huggingface", arrays)
-        arrays.rename(entry)
+        (scratch / "arrays").mkdir()
+        decode(scratch / "huggingface", scratch / "arrays")
+        if entry.exists() or entry.is_symlink():
+            entry.rename(scratch / "replaced")
+        (scratch / "arrays").rename(entry)
     except OSError as error:
         if not is_disk_full(error):
             raise
@@ -127,18 +176,37 @@ def _build(entry: Path, decode: Callable[[Path, Path], None]) -> None:
             f"FEDCOHORT_CACHE: no space in {str(entry.parent)!r} ({error}); free some space, or name a folder that has it"
         ) from None
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove(scratch)
 
 
-def save(dataset: Dataset, out: Path) -> None:
-    """Write ``meta.json`` of a cache entry, and the arrays that are not yet in ``out``."""
-    arrays = {
-        f"{split}_{array}": getattr(dataset, f"{split}_{array}") for array in ("features", "labels") for split in SPLITS
-    }
-    if dataset.writers is not None:
-        arrays["writers"] = dataset.writers
-    for key, array in arrays.items():
-        if not (out / f"{key}.npy").exists():
-            np.save(out / f"{key}.npy", array)
-    meta = {"classes": dataset.classes, "fingerprint": dataset.fingerprint, "arrays": list(arrays)}
-    (out / "meta.json").write_text(json.dumps(meta), "utf-8")
+def scratch_folder(entry: Path) -> Path:
+    """A new folder for files on the way into or out of an entry; the caller holds the lock of the entry."""
+    return Path(mkdtemp(prefix=f".{entry.name}~", dir=entry.parent))
+
+
+def clear_left_overs(root: Path, locked: str = "") -> list[Path]:
+    """Remove what killed processes left in the cache: scratch folders that no running process is filling.
+
+    Args:
+        root: the folder of the entries.
+        locked: name of an entry of which the caller holds the lock.
+
+    Returns:
+        The removed folders.
+    """
+    removed = []
+    for scratch in sorted(root.glob(".*~*")):
+        entry = scratch.name[1:].rpartition("~")[0]
+        with suppress(OSError, NotImplementedError):  # filelock.Timeout is an OSError: a running process holds the lock
+            with nullcontext() if entry == locked else FileLock(root / f"{entry}.lock", timeout=0):
+                remove(scratch)
+            removed.append(scratch)
+    return removed
+
+
+def remove(path: Path) -> None:
+    """Remove a folder or a file, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

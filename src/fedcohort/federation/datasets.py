@@ -11,14 +11,31 @@ from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.streams import rng
-from fedcohort.federation.array_checks import check_classes, check_features, check_labels, check_writers
+from fedcohort.federation.array_checks import (
+    brief,
+    check_classes,
+    check_features,
+    check_finite,
+    check_labels,
+    check_writers,
+)
 
-__all__ = ["Dataset", "from_arrays", "held_out", "part"]
+__all__ = ["MAX_NAME", "Dataset", "fingerprint_of_content", "from_arrays", "held_out", "part"]
+
+
+FEATURE_TYPES = ("uint8", "float32", "float64")
+"""The types that features can have."""
+MAX_NAME = 1000
+"""Maximum number of characters of a data set's name."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Train and test samples of one classification task. Arrays may be read-only maps of files; do not write to them."""
+    """Train and test samples of one classification task. Arrays may be read-only maps of files; do not write to them.
+
+    Raises:
+        UsageError: arrays that do not fit together; :func:`from_arrays` converts arrays of other types.
+    """
 
     name: str
     train_features: NDArray[Any]
@@ -33,6 +50,34 @@ class Dataset:
     """sha256 of the content: arrays, types, shapes and class names. It does not depend on the source of the samples."""
     writers: NDArray[np.int64] | None = None
     """[N], 0..W-1: the writer of each training sample, for partitions with one client per writer; None if unknown."""
+
+    def __post_init__(self) -> None:
+        where = brief(self.name)
+        for split, features, labels in self._splits():
+            _check_types(features, labels, f"{where}: {split}")
+            if len(features) != len(labels):
+                raise UsageError(f"{where}: {split} has {len(features)} samples but {len(labels)} labels")
+            if len(labels) == 0:
+                raise UsageError(f"{where}: {split} split: has no samples; at least one is needed")
+            check_finite(features, f"{where}: {split} features")
+        _check_same_samples(self.train_features, self.test_features, where)
+        check_classes(self.classes, self.train_labels, self.test_labels, where)
+        if self.writers is not None and len(self.writers) != self.num_train:
+            raise UsageError(f"{where}: {self.num_train} training samples but {len(self.writers)} writers")
+
+    def _splits(self) -> "list[tuple[str, NDArray[Any], NDArray[np.int64]]]":
+        """The name, features and labels of both splits."""
+        return [
+            ("train", self.train_features, self.train_labels),
+            ("test", self.test_features, self.test_labels),
+        ]
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.train_features.shape[1:])) or "1"
+        return (
+            f"<Dataset {self.name}: {self.num_train:,} training and {len(self.test_labels):,} test samples of shape {shape}, "
+            f"{self.num_classes} classes>"
+        )
 
     @property
     def num_classes(self) -> int:
@@ -73,26 +118,51 @@ def from_arrays(
     Raises:
         UsageError: an array that cannot be used; the message names the array and the problem.
     """
-    train_features = check_features(train[0], f"{name}: train")
-    test_features = check_features(test[0], f"{name}: test")
-    train_labels, test_labels = check_labels(train[1], f"{name}: train"), check_labels(test[1], f"{name}: test")
+    where = brief(name)
+    train_features = check_features(train[0], f"{where}: train")
+    test_features = check_features(test[0], f"{where}: test")
+    train_labels, test_labels = check_labels(train[1], f"{where}: train"), check_labels(test[1], f"{where}: test")
     for split, features, labels in (("train", train_features, train_labels), ("test", test_features, test_labels)):
         if len(features) != len(labels):
-            raise UsageError(f"{name}: {split} has {len(features)} samples but {len(labels)} labels")
-    sample_types = [f"{features.dtype} {list(features.shape[1:])}" for features in (train_features, test_features)]
-    if sample_types[0] != sample_types[1]:
-        raise UsageError(
-            f"{name}: a train sample is {sample_types[0]}, a test sample {sample_types[1]}; both need the same type and shape"
-        )
-    classes = check_classes(classes, train_labels, test_labels, name)
-    writers = None if writers is None else check_writers(writers, name)
-    if writers is not None and len(writers) != len(train_labels):
-        raise UsageError(f"{name}: {len(train_labels)} training samples but {len(writers)} writers")
+            raise UsageError(f"{where}: {split} has {len(features)} samples but {len(labels)} labels")
+    _check_same_samples(train_features, test_features, where)
+    classes = check_classes(classes, train_labels, test_labels, where)
+    writers = None if writers is None else check_writers(writers, where)
+    arrays = (train_features, train_labels, test_features, test_labels)
+    fingerprint = fingerprint_of_content(classes, *arrays, writers)
+    return Dataset(brief(name, MAX_NAME), *arrays, classes, fingerprint, writers)
+
+
+def fingerprint_of_content(classes: Sequence[str], *arrays: NDArray[Any] | None) -> str:
+    """sha256 of the class names, and of type, shape and content of the arrays, in the order of :class:`Dataset`'s fields."""
     digest = hashlib.sha256(json.dumps(classes).encode())
-    for array in (train_features, train_labels, test_features, test_labels, writers):
+    for array in arrays:
         digest.update(b"none" if array is None else f"{array.dtype.str}{array.shape}".encode())
         digest.update(b"" if array is None else np.ascontiguousarray(array).data)
-    return Dataset(name, train_features, train_labels, test_features, test_labels, classes, digest.hexdigest(), writers)
+    return digest.hexdigest()
+
+
+def _check_types(features: object, labels: object, where: str) -> None:
+    """Refuse arrays of types that no model can be trained on."""
+    hint = "make the data set with fedcohort.from_arrays, which converts arrays"
+    if not isinstance(features, np.ndarray) or features.ndim not in (2, 4) or features.dtype.name not in FEATURE_TYPES:
+        raise UsageError(f"{where} features: {_kind(features)}; must be [N, d] or [N, C, H, W]; {hint}")
+    if not isinstance(labels, np.ndarray) or labels.ndim != 1 or labels.dtype != np.int64:
+        raise UsageError(f"{where} labels: {_kind(labels)}; must be int64 [N]; {hint}")
+
+
+def _kind(array: object) -> str:
+    """The type and shape of an array, or the type of anything else."""
+    return f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+
+
+def _check_same_samples(train: NDArray[Any], test: NDArray[Any], where: str) -> None:
+    """Refuse splits with samples of different types or shapes."""
+    sample_types = [f"{features.dtype} {list(features.shape[1:])}" for features in (train, test)]
+    if sample_types[0] != sample_types[1]:
+        raise UsageError(
+            f"{where}: a train sample is {sample_types[0]}, a test sample {sample_types[1]}; both need the same type and shape"
+        )
 
 
 def part(dataset: Dataset, share: float) -> Dataset:

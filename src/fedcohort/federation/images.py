@@ -1,7 +1,13 @@
 """Decode image data sets from folders and from the Hugging Face Hub, with the library ``datasets``."""
 
+import errno
 import io
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.array_checks import check_classes, check_labels, check_writers
-from fedcohort.federation.dataset_cache import SPLITS, save
-from fedcohort.federation.datasets import from_arrays, held_out
+from fedcohort.federation.array_checks import brief, check_classes, check_labels, check_writers
+from fedcohort.federation.cache_entries import SPLITS, save
+from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out
+from fedcohort.federation.folder_checks import broken_parquet, check_folder, check_room, described
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -20,6 +27,10 @@ __all__ = ["decode", "read"]
 
 WRITER_COLUMN = "writer_id"
 HUB_TIMEOUT_S = 5.0
+ERRORS_OF_DISKS = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC, errno.EROFS)
+"""Errors that the cache reports; all others are those of the data."""
+EXTERNAL_FORMATS = ("EPS", "WMF")
+"""Formats of images that other programs or the operating system would draw."""
 
 
 def read(source: Path | str, name: str, scratch: Path) -> Any:
@@ -30,10 +41,14 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
     """
     import datasets
 
+    where = f"data set = '{brief(name)}'"
     if isinstance(source, str):
         _ask_hub(source, name)
-    bars_disabled = datasets.are_progress_bars_disabled()
+    else:
+        check_folder(source, where)
+    bars_disabled, level = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
     try:
+        datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # errors are in the message
         if isinstance(source, str):
             return datasets.load_dataset(source)
         datasets.disable_progress_bars()  # progress bars are only for downloads
@@ -41,8 +56,10 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
     except ConnectionError as error:
         raise _offline(name, error) from error
     except Exception as error:  # the library has about twenty error types; each message describes the problem
-        raise UsageError(f"data set = {name!r}: cannot be read: {type(error).__name__}: {error}") from error
+        known = "" if isinstance(source, str) else broken_parquet(source)
+        raise UsageError(f"{where}: cannot be read: {known or described(error)}") from error
     finally:
+        datasets.logging.set_verbosity(level)
         if not bars_disabled:
             datasets.enable_progress_bars()
 
@@ -58,7 +75,7 @@ def _ask_hub(hub_id: str, name: str) -> None:
         pass  # HF_HUB_OFFLINE=1: the library reads only its cache and sends no request
     except RepositoryNotFoundError:
         raise UsageError(
-            f"data set = {name!r}: the Hub has no {hub_id!r}, or it requires a login; check the name, or log in to the Hub"
+            f"data set = '{brief(name)}': the Hub has no '{brief(hub_id)}', or requires a login; check the name, or log in to the Hub"
         ) from None
     except Exception as error:
         raise _offline(name, error) from error
@@ -66,7 +83,7 @@ def _ask_hub(hub_id: str, name: str) -> None:
 
 def _offline(name: str, error: Exception) -> UsageError:
     return UsageError(
-        f"data set = {name!r}: not in a local mirror, not cached, and the Hub cannot be reached ({type(error).__name__}); "
+        f"data set = '{brief(name)}': not in a local mirror, not cached, and the Hub cannot be reached ({type(error).__name__}); "
         "name a local mirror with FEDCOHORT_DATA or --data-dir, or connect once so that the Hub copy is cached"
     )
 
@@ -83,10 +100,36 @@ def decode(splits: Any, out: Path, name: str, image_column: str | None, label_co
     Raises:
         UsageError: missing splits or columns, samples without labels, or images that cannot be used.
     """
+    where = brief(name)
+    with _one_line(where):
+        decoded = _decode(splits, out, where, image_column, label_column)
+        save(replace(decoded, name=brief(name, MAX_NAME)), out)
+
+
+@contextmanager
+def _one_line(where: str) -> Iterator[None]:
+    """Turn every error of a library into a :class:`UsageError`, except errors of the disk, and print no warnings."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
+    except UsageError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in ERRORS_OF_DISKS:
+            raise
+        raise UsageError(f"{where}: cannot be used ({described(error)})") from error
+
+
+def _decode(splits: Any, out: Path, name: str, image_column: str | None, label_column: str | None) -> Dataset:
+    """The data set; its features are maps of files in ``out``. See :func:`decode`."""
     from datasets import ClassLabel, Image
 
     if "train" not in splits:
-        raise UsageError(f"{name}: no split 'train' (splits: {', '.join(splits)})")
+        raise UsageError(f"{name}: no split 'train' (splits: {brief(', '.join(splits), 100)}); rename one")
     train, test = splits["train"], splits.get("test", splits.get("validation"))
     image = _column(train.features, Image, "image_column", image_column, name)
     label = _column(train.features, ClassLabel, "label_column", label_column, name)
@@ -107,15 +150,14 @@ def decode(splits: Any, out: Path, name: str, image_column: str | None, label_co
         _decode_images(rows, out / f"{split}_features.npy", first, f"{name}: {split}")
         for split, rows in zip(SPLITS, cells, strict=True)
     ]
-    checked = from_arrays(
+    return from_arrays(
         (features[0], train_labels), (features[1], test_labels), classes=classes, name=name, writers=writers
     )
-    save(checked, out)
 
 
 def _column(features: Any, column_type: type, parameter: str, requested: str | None, where: str) -> str:
     """The column with the name ``requested``, or the only column of a type."""
-    columns = ", ".join(f"{c} ({getattr(f, 'dtype', type(f).__name__)})" for c, f in features.items())
+    columns = brief(", ".join(f"{c} ({getattr(f, 'dtype', type(f).__name__)})" for c, f in features.items()), 110)
     matching: list[str] = [c for c, feature in features.items() if isinstance(feature, column_type)]
     if requested is None and len(matching) == 1:
         return matching[0]
@@ -125,7 +167,7 @@ def _column(features: Any, column_type: type, parameter: str, requested: str | N
     integers = parameter == "label_column" and "int" in str(getattr(features.get(requested), "dtype", ""))
     if requested not in matching and not integers:
         problem = f"not a column of type {column_type.__name__}" if requested in features else "no such column"
-        raise UsageError(f"{where}: {parameter} = {requested!r}: {problem} (columns: {columns})")
+        raise UsageError(f"{where}: {parameter} = '{brief(requested, 40)}': {problem} (columns: {columns})")
     return requested
 
 
@@ -133,44 +175,67 @@ def _decode_images(cells: Any, file: Path, first: "Picture", where: str) -> NDAr
     """Decode into ``file``, uint8 [N, C, H, W] with the size and color mode of ``first``, one batch in memory at a time."""
     mode = "L" if first.mode in ("1", "L", "LA") else "RGB"
     shape = (len(cells), len(mode), first.height, first.width)
-    pixels = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
-    _reserve(file)
+    pixels = _reserve(file, shape, where)
     done = 0
     for batch in cells.iter(batch_size=1024):
         for cell in next(iter(batch.values())):
-            image = _decode_image(cell, f"{where} image {done}")
+            image = _decode_image(cell, f"{where} image {done}", mode)
             if image.size != first.size:
                 sizes = " and ".join(f"{width}x{height}" for width, height in (first.size, image.size))
-                raise UsageError(f"{where} image {done}: sizes {sizes} (width x height); images must share one size")
-            pixels[done] = np.asarray(image.convert(mode)).reshape(*shape[2:], len(mode)).transpose(2, 0, 1)
+                place = _place(cell, f"{where} image {done}")
+                raise UsageError(f"{place}: sizes {sizes} (width x height); images must share one size")
+            pixels[done] = np.asarray(image).reshape(*shape[2:], len(mode)).transpose(2, 0, 1)
             done += 1
     pixels.flush()
     return pixels
 
 
-def _reserve(file: Path) -> None:
-    """Reserve the space of a mapped file: on a full disk, the first use of a mapped page would end the process.
-
-    Raises:
-        OSError: the disk is full.
-    """
+def _reserve(file: Path, shape: tuple[int, ...], where: str) -> "np.memmap[Any, np.dtype[np.uint8]]":
+    """A new mapped array; its room on the disk is taken at once, because a full disk would end the process later."""
+    check_room(file.parent, int(np.prod(shape, dtype=object)), where)
+    pixels = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
     if hasattr(os, "posix_fallocate"):
-        with file.open("rb+") as mapped:
-            os.posix_fallocate(mapped.fileno(), 0, file.stat().st_size)
+        with file.open("r+b") as reserved:
+            os.posix_fallocate(reserved.fileno(), 0, file.stat().st_size)
+    return pixels
 
 
-def _decode_image(cell: Any, where: str) -> "Picture":
-    """A PIL image with 8 bits per channel, turned upright, from a cell of an undecoded Image column."""
+def _decode_image(cell: Any, where: str, mode: str | None = None) -> "Picture":
+    """A PIL image with 8 bits per channel, turned upright, from a cell of an undecoded Image column; in a color mode if given."""
     from PIL import Image, ImageOps
 
     if cell is None or (cell["bytes"] is None and cell["path"] is None):
         raise UsageError(f"{where}: missing; every sample needs an image")
+    where = _place(cell, where)
+    if cell["bytes"] is None and not Path(cell["path"]).is_file():
+        raise UsageError(f"{where}: is not a file; every sample needs an image")
     try:
-        image: Picture = Image.open(cell["path"] if cell["bytes"] is None else io.BytesIO(cell["bytes"]))
-        image.load()
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UsageError(f"{where}: cannot be decoded ({error})") from None
-    if image.mode[0] in "IF":
-        raise UsageError(f"{where}: mode {image.mode!r}; images must have 8 bits per channel")
-    is_upright = image.getexif().get(0x0112, 1) == 1
-    return image if is_upright else ImageOps.exif_transpose(image)
+        with io.BytesIO(cell["bytes"]) if cell["bytes"] is not None else Path(cell["path"]).open("rb") as content:
+            image: Picture = Image.open(content, formats=_formats())
+            image.load()
+        if image.mode[0] not in "IF":
+            image = image if image.getexif().get(0x0112, 1) == 1 else ImageOps.exif_transpose(image)
+            return image if mode is None else image.convert(mode)
+    except Exception as error:  # a damaged file can make the decoder of a format fail in any way
+        raise UsageError(f"{where}: cannot be decoded ({_reason(error)}); replace or remove it") from None
+    raise UsageError(f"{where}: mode {image.mode!r}; images must have 8 bits per channel")
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """The formats of images that are decoded in this process."""
+    from PIL import Image
+
+    Image.init()
+    return tuple(name for name in Image.OPEN if name not in EXTERNAL_FORMATS)
+
+
+def _reason(error: Exception) -> str:
+    from PIL import UnidentifiedImageError
+
+    return "not an image" if isinstance(error, UnidentifiedImageError) else described(error, 60)
+
+
+def _place(cell: Any, where: str) -> str:
+    """The place of an image, with its file if it is known."""
+    return f"{where} ('{brief(cell['path'])}')" if cell.get("path") else where

@@ -224,8 +224,11 @@ def _check_matrix(matrix: list[list[float]] | None) -> None:
 
 def _checked(rule: LabelNoise, rates: Values, num_clients: int) -> Values:
     """The rates, if they are valid; a user's own rule can return anything."""
-    if rates.shape != (num_clients,):
-        raise ValueError(f"{type(rule).__name__}.rates returned {list(rates.shape)}; it must return [{num_clients}]")
+    if not isinstance(rates, np.ndarray) or rates.shape != (num_clients,):
+        returned = list(rates.shape) if isinstance(rates, np.ndarray) else type(rates).__name__
+        raise UsageError(
+            f"federation.label_noise: {type(rule).__name__}.rates returned {returned}; it must return [{num_clients}]"
+        )
     bad = np.flatnonzero(~((rates >= 0) & (rates <= 1)))
     if len(bad):
         raise UsageError(f"federation.label_noise: client {bad[0]} has the rate {rates[bad[0]]:g}; rates are in [0, 1]")

@@ -12,8 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.federation.dataset_cache import absolute, entry_of_scikit_learn, entry_of_source, load_or_decode, save
-from fedcohort.federation.datasets import Dataset, from_arrays, held_out
+from fedcohort.federation.array_checks import brief
+from fedcohort.federation.cache_entries import save
+from fedcohort.federation.dataset_cache import (
+    absolute,
+    entry_of_scikit_learn,
+    entry_of_source,
+    is_folder,
+    load_or_decode,
+)
+from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out
 from fedcohort.federation.images import decode, read
 
 __all__ = ["EMBEDDED", "NAMES", "SOURCES", "load"]
@@ -71,12 +79,12 @@ def load(
     def decode_source(scratch: Path, out: Path) -> None:
         decode(read(source, name, scratch), out, name, image_column, label_column)
 
-    return load_or_decode(entry_of_source(source, image_column, label_column), name, decode_source)
+    return load_or_decode(entry_of_source(source, image_column, label_column), brief(name, MAX_NAME), decode_source)
 
 
 def _load_embedded(name: str) -> Dataset:
     """A data set of scikit-learn, from the cache if possible: importing scikit-learn takes longer than a short run."""
-    with suppress(OSError, NotImplementedError, UsageError):  # NotImplementedError: a file system without locks
+    with suppress(UsageError):  # a cache that cannot be used
         return load_or_decode(entry_of_scikit_learn(name), name, lambda _, out: save(from_scikit_learn(name), out))
     return from_scikit_learn(name)
 
@@ -97,10 +105,10 @@ def _mirror(data_dir: str | Path | None) -> Path | None:
     given = data_dir or os.environ.get("FEDCOHORT_DATA")
     if not given:
         return None
-    if not absolute(given).is_dir():
+    if not is_folder(absolute(given)):
         parameter = "data_dir" if data_dir else "FEDCOHORT_DATA"
         raise UsageError(
-            f"{parameter} = {str(given)!r}: no such folder; use the folder of a local mirror, or leave it out"
+            f"{parameter} = '{brief(given)}': no such folder; use the folder of a local mirror, or leave it out"
         )
     return absolute(given)
 
@@ -109,12 +117,12 @@ def _find(name: str, mirror: Path | None) -> Path | str:
     """The folder of a data set, or its Hub id."""
     candidates = SOURCES.get(name, (name,))
     for candidate in candidates:
-        if mirror and FOLDER_OR_HUB_ID.fullmatch(candidate) and (mirror / candidate).is_dir():
+        if mirror and FOLDER_OR_HUB_ID.fullmatch(candidate) and is_folder(mirror / candidate):
             return mirror / candidate
     hub_id = candidates[-1]
-    if name and absolute(hub_id).is_dir():
+    if name and is_folder(absolute(hub_id)):
         return absolute(hub_id)
     if "/" in hub_id and FOLDER_OR_HUB_ID.fullmatch(hub_id):
         return hub_id
-    hint = f"{nearest(name, NAMES)}; a Hub id 'owner/name' or an existing folder works too"
-    raise UsageError(f"data set = {name!r}: unknown name, and no such folder; {hint}")
+    hint = f"{nearest(name[:60], NAMES)}; a Hub id 'owner/name' or an existing folder works too"
+    raise UsageError(f"data set = '{brief(name)}': unknown name, and no such folder; {hint}")

@@ -139,6 +139,10 @@ def partition(
             f"federation.clients = {num_clients}: there are only {len(labels)} samples; "
             f"use at most {len(labels)}, so that each client can have one"
         )
+    if not isinstance(rule.min_size, int):
+        raise UsageError(
+            f"federation.partition: {type(rule).__name__}.min_size is {rule.min_size!r}; set an integer, such as 1"
+        )
     if rule.min_size * num_clients > len(labels):
         raise UsageError(
             f"federation.partition.min_size = {rule.min_size}: {num_clients} clients cannot have that many of "
@@ -218,12 +222,15 @@ def _sizes(clients: Indices, num_clients: int) -> Indices:
     return np.bincount(clients + 1, minlength=num_clients + 1)[1:].astype(np.int64, copy=False)
 
 
-def _check_assignment(rule: Rule, clients: Indices, num_samples: int, num_clients: int) -> None:
+def _check_assignment(rule: Rule, clients: object, num_samples: int, num_clients: int) -> None:
+    """Refuse what a rule of a user returned if it is not one client for each sample."""
+    where = f"federation.partition: {type(rule).__name__}.assign returned"
+    if not isinstance(clients, np.ndarray):
+        raise UsageError(f"{where} {type(clients).__name__}; it must return int64 [{num_samples}]")
     if clients.shape != (num_samples,) or clients.dtype != np.int64:
-        returned = f"{clients.dtype} {list(clients.shape)}"
-        raise ValueError(f"{type(rule).__name__}.assign returned {returned}; it must return int64 [{num_samples}]")
+        raise UsageError(f"{where} {clients.dtype} {list(clients.shape)}; it must return int64 [{num_samples}]")
     if clients.min() < -1 or clients.max() >= num_clients:
-        raise ValueError(f"{type(rule).__name__}.assign returned clients outside −1…{num_clients - 1}")
+        raise UsageError(f"{where} clients outside −1…{num_clients - 1}")
 
 
 def _whole_numbers(values: np.ndarray, name: str) -> Indices:

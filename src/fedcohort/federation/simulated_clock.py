@@ -217,7 +217,7 @@ class Clock:
     def _remember(self, client: int, total: float, upload: float) -> None:
         self.durations[client], self.compute_times[client], self.upload_times[client] = total, total - upload, upload
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """The state that the next round depends on; the laws have no state."""
         return {
             "now": self.now,

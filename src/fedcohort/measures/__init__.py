@@ -30,13 +30,20 @@ from fedcohort.measures.participation import (
     selection_counts,
 )
 from fedcohort.measures.regret import hindsight_regret, regret
-from fedcohort.measures.seeds import PairedInterval, mean_sd, paired_interval
+from fedcohort.measures.seeds import (
+    ACCURACY_DIFFERENCES,
+    PairedInterval,
+    holm,
+    mean_sd,
+    paired_interval,
+    paired_p_value,
+)
 from fedcohort.measures.stability import forgetting, largest_drop, tail_sd
 
 __all__ = [
-    "EarlyStop", "JainReference", "PairedInterval", "Participation", "accuracy", "best_accuracy",
+    "ACCURACY_DIFFERENCES", "EarlyStop", "JainReference", "PairedInterval", "Participation", "accuracy", "best_accuracy",
     "best_batch_size", "binomial", "bytes_to", "coverage", "early_stop", "entropy",
-    "final_accuracy", "forgetting", "gini", "hindsight_regret", "jain", "jain_random", "largest_drop", "macro_accuracy",
-    "mean_sd", "overall_accuracy", "paired_interval", "participation", "participation_random", "regret",
+    "final_accuracy", "forgetting", "gini", "hindsight_regret", "holm", "jain", "jain_random", "largest_drop", "macro_accuracy",
+    "mean_sd", "overall_accuracy", "paired_interval", "paired_p_value", "participation", "participation_random", "regret",
     "rounds_since", "rounds_to", "selection_counts", "tail_sd", "time_to", "worst_accuracy",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcohort.core.errors import UsageError
-from fedcohort.measures.inputs import Values, as_measured, as_series, same_length
+from fedcohort.measures.argument_checks import Values, as_measured, as_series, same_length
 
 __all__ = [
     "EarlyStop",
@@ -70,7 +70,7 @@ def worst_accuracy(per_client: ArrayLike, share: float = 0.1) -> float:
     """
     values = as_measured(per_client, "per_client")
     if not 0 < share <= 1:
-        raise UsageError(f"share = {share}: above 0 and at most 1, such as 0.1")
+        raise UsageError(f"share = {share}: must be above 0 and at most 1, such as 0.1")
     return float(np.sort(values)[: math.ceil(round(share * len(values), 9))].mean())  # 0.07·100 is a little more than 7
 
 
@@ -102,9 +102,9 @@ def early_stop(validation: ArrayLike, test: ArrayLike, patience: int = 100, min_
     same_length(val, "validation", tested, "test")
     as_measured(val, "validation")
     if patience < 1:
-        raise UsageError(f"patience = {patience}: at least 1 round")
+        raise UsageError(f"patience = {patience}: must be at least 1 round")
     if not min_delta >= 0:
-        raise UsageError(f"min_delta = {min_delta}: at least 0")
+        raise UsageError(f"min_delta = {min_delta}: must be at least 0")
     val = np.where(np.isfinite(tested), val, np.nan)
     reference, improved, stopped = -math.inf, 0, len(val)
     for t, value in enumerate(val.tolist(), start=1):

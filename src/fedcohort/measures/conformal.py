@@ -94,7 +94,7 @@ def probability_at(threshold: float, score: Score = "s1", *, k1: float = K1, k2:
     if score == "s1":
         return 1 - threshold
     if not threshold > 0 or (score == "s3" and not threshold < 1):
-        valid = "greater than 0" if score == "s2" else "between 0 and 1"
+        valid = "must be greater than 0" if score == "s2" else "must be between 0 and 1"
         raise UsageError(f"threshold = {threshold}: {valid} with score = {score!r}, such as 0.25")
     if score == "s2":
         return -math.log(threshold) / k1
@@ -213,7 +213,7 @@ def coverage_range(alpha: float, num_calibration: int) -> tuple[float, float]:
     """
     _check_alpha(alpha)
     if num_calibration < 0:
-        raise UsageError(f"num_calibration = {num_calibration}: at least 0")
+        raise UsageError(f"num_calibration = {num_calibration}: must be at least 0")
     return 1 - alpha, min(1.0, 1 - alpha + 1 / (num_calibration + 1))
 
 
@@ -246,7 +246,7 @@ def _numbers(name: str, values: ArrayLike) -> Values:
 
 def _check_alpha(alpha: float) -> None:
     if not (isinstance(alpha, Real) and 0 < alpha < 1):
-        raise UsageError(f"alpha = {alpha!r}: between 0 and 1, such as 0.1")
+        raise UsageError(f"alpha = {alpha!r}: must be between 0 and 1, such as 0.1")
 
 
 def _check_threshold(threshold: float) -> None:
@@ -259,7 +259,7 @@ def _check_score(score: str, k1: float, k2: float) -> None:
         raise UsageError(f"score = {score!r}: valid are 's1', 's2' and 's3'")
     for name, steepness, valid in (("k1", k1, K1), ("k2", k2, K2)):
         if not (isinstance(steepness, Real) and 0 < steepness < math.inf):
-            raise UsageError(f"{name} = {steepness!r}: a finite number greater than 0, such as {valid:g}")
+            raise UsageError(f"{name} = {steepness!r}: must be a finite number greater than 0, such as {valid:g}")
 
 
 def _check_labels(labels: NDArray[np.generic], num_classes: int) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcohort.core import streams
 from fedcohort.core.errors import UsageError
-from fedcohort.measures.inputs import Values, as_counts, distinct_clients
+from fedcohort.measures.argument_checks import Values, as_counts, distinct_clients
 
 __all__ = [
     "JainReference",

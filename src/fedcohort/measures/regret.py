@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcohort.core.errors import UsageError
-from fedcohort.measures.inputs import Values, as_rewards
+from fedcohort.measures.argument_checks import Values, as_rewards
 
 __all__ = ["hindsight_regret", "regret"]
 

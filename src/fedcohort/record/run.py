@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedcohort.core import words
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.core.states import CorruptState, load_state
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of
+from fedcohort.record.plug_ins import copied_files, recorded_plug_ins
 from fedcohort.record.round_rows import Portrait
 from fedcohort.record.untouched_copy import check_database_exists, copy_with_log
 from fedcohort.record.verification import verify_files, verify_rounds
@@ -62,6 +64,18 @@ class Run:
                 "use the version that wrote it, or another --runs directory"
             )
 
+    def __repr__(self) -> str:
+        """The directory, the row, and how far the run is; only the directory if the record cannot be read."""
+        try:
+            meta, last, planned = self._meta(), self.last_round, self.described.rounds
+            accuracy = self.query(
+                "SELECT test_accuracy FROM rounds WHERE test_accuracy IS NOT NULL ORDER BY round DESC LIMIT 1"
+            )
+        except (UsageError, OSError):
+            return f"<Run {self.path}>"
+        reached = f", test accuracy {words.share(accuracy[0][0], 1)}" if accuracy else ""
+        return f"<Run {self.path}: {meta['label']}, seed {meta['seed']}, {last} of {planned} rounds{reached}>"
+
     def _instead(self) -> str:
         """What to give in place of a path that is not a run directory."""
         runs = sorted(self.path.glob("*/run.sqlite"))
@@ -69,14 +83,19 @@ class Run:
 
     @cached_property
     def experiment(self) -> "Experiment":
-        """The complete description of this run; reading it imports the plug-ins, and torch with them."""
+        """The complete description of this run, with new instances to build; this imports its plug-ins, and torch with them.
+
+        Raises:
+            UsageError: it names plug-in files of the run directory. :attr:`described` reads it without running them, and
+                ``fedcohort.load_experiment(run.path / "experiment.toml", trust=True)`` runs them.
+        """
         from fedcohort.experiment import load
 
         return load(self.path / "experiment.toml")
 
     @cached_property
     def described(self) -> "Experiment":
-        """The description as it is recorded, which is read without torch; parameters that are None are missing."""
+        """The description as it is recorded; reading it imports no plug-in and not torch. Parameters that are None are missing."""
         from fedcohort.experiment import load
 
         return load(self.path / "experiment.toml", recorded=True)
@@ -85,6 +104,22 @@ class Run:
     def meta(self) -> dict[str, str]:
         """Label, hash, versions, status and other facts about the run, by name."""
         return self._meta()
+
+    @property
+    def plug_ins(self) -> dict[str, Any]:
+        """Facts about the plug-ins of this run by section, see :func:`fedcohort.experiment.plug_in_facts.plug_in_facts`.
+
+        Empty if the run was made by a version that did not record them.
+        """
+        return recorded_plug_ins(self._meta(), self._database)
+
+    @property
+    def plug_in_files(self) -> dict[str, str]:
+        """The users' own files that the run was made with: their copies in the run directory, and the SHA-256 of each.
+
+        Runs of earlier versions give the first 8 digits.
+        """
+        return copied_files(self._meta(), self._database)
 
     @property
     def finished(self) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record.database import damaged, file_hash, first_seal, seal_of, sealed_rows
+from fedcohort.record.plug_ins import copied_files
 
 __all__ = ["verify_files", "verify_rounds"]
 
@@ -32,8 +33,12 @@ def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
             raise damaged(database, f"round {t} or the description differs from what was recorded")
 
 
+_NEEDED = ("experiment", "name", "label", "row", "seed", "data", "given")
+"""The facts about a run that all readers use."""
+
+
 def verify_files(path: Path, meta: Mapping[str, str]) -> None:
-    """Compare the final model and the description in a run directory with the database.
+    """Compare the final model, the description and the copies of plug-in files in a run directory with the database.
 
     Args:
         path: the run directory.
@@ -44,15 +49,26 @@ def verify_files(path: Path, meta: Mapping[str, str]) -> None:
     """
     if meta.get("status") not in ("running", "finished"):
         raise damaged(path / "run.sqlite", f"its status is {meta.get('status')!r}")
-    if meta["status"] == "finished" and file_hash(path / "model.safetensors") != meta.get("model"):
+    missing = [entry for entry in _NEEDED if entry not in meta]
+    if missing or not meta["seed"].isdecimal():
+        raise damaged(path / "run.sqlite", f"its entry {(*missing, 'seed')[0]!r} is missing or wrong")
+    if meta["status"] == "finished" and _hash(path / "model.safetensors") != meta.get("model"):
         raise _changed(path / "model.safetensors")
     resolved = path / "experiment.toml"
     try:
-        same = resolved.read_text(encoding="utf-8") == meta["experiment"]
+        same = resolved.is_file() and resolved.read_text(encoding="utf-8") == meta["experiment"]
     except (OSError, UnicodeDecodeError):
         same = False
     if not same:
         raise _changed(resolved)
+    for name, expected in copied_files(meta, path / "run.sqlite").items():
+        if not (_hash(path / name) or "").startswith(expected):
+            raise _changed(path / name)
+
+
+def _hash(file: Path) -> str | None:
+    """SHA-256 of a regular file; None for other files, such as pipes, which could block, and for files that cannot be read."""
+    return file_hash(file) if file.is_file() else None
 
 
 def _changed(file: Path) -> UsageError:

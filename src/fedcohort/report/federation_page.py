@@ -1,13 +1,8 @@
-"""Make the page of a federation before training, and write pages to files."""
+"""Make the page of a federation before training."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from fedcohort.core import words
-from fedcohort.core.durable import replace_file
-from fedcohort.core.errors import UsageError
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, short
 from fedcohort.report.charts.federation import federation
@@ -19,7 +14,7 @@ if TYPE_CHECKING:
     from fedcohort.federation.datasets import Dataset
     from fedcohort.federation.describe_federation import Survey
 
-__all__ = ["pictures", "write"]
+__all__ = ["pictures"]
 
 
 def pictures(experiment: "Experiment", dataset: "Dataset", survey: "Survey", label: str = "") -> str:
@@ -59,19 +54,3 @@ def _held(experiment: "Experiment", dataset: "Dataset", survey: "Survey") -> str
     if left == 0:
         return f"{clients} all {data}."
     return f"{clients} {words.count(held)} of the {data}; {words.count(left)} belong to no client."
-
-
-def write(output: str, text: str, *, quiet: bool = False) -> None:
-    """Write a page to a file, and print its size.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
-    file = Path(output)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, text.encode())
-    except OSError as error:
-        raise UsageError(f"--output {file}: cannot be written ({error.strerror}); give another file") from None
-    if not quiet:
-        click.echo(f"{file}: {words.size(len(text.encode()))}")

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-__all__ = ["Drawing", "Figure", "Panel", "View", "columns", "records", "spec"]
+__all__ = ["Drawing", "Figure", "Panel", "Spec", "View", "columns", "records", "spec"]
 
 Drawing: TypeAlias = "alt.Chart | alt.LayerChart | alt.FacetChart"
 """A chart of Altair."""
+
+Spec = dict[str, Any]
+"""A Vega-Lite specification, or a part of one."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,9 @@ def records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
     return [dict(zip(by_name, row, strict=True)) for row in zip(*by_name.values(), strict=True)]
 
 
-def spec(chart: Drawing, config: Mapping[str, Any]) -> dict[str, Any]:
+def spec(chart: Drawing, config: Spec) -> Spec:
     """The Vega-Lite specification of a chart; it names its data and does not contain them."""
-    specification: dict[str, Any] = chart.to_dict(validate=False)
+    specification: Spec = chart.to_dict(validate=False)
     specification["config"] = dict(config)
     text = json.dumps(specification)
     defaults = {"hidden": [], "named": True}

@@ -8,8 +8,9 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core import words
-from fedcohort.report.read_runs import Story
+from fedcohort.report.report_data import Story
 from fedcohort.study.comparison import Comparison
+from fedcohort.study.verdicts import FEWEST, LEVEL
 
 __all__ = ["headline"]
 
@@ -45,16 +46,31 @@ def _lead(compared: Comparison, best: str, second: str) -> str:
     """By how much the best row leads the second, paired over seeds, and whether that is clear."""
     own, other = ({result.seed: result.accuracy for result in compared.results[label]} for label in (best, second))
     paired = sorted(set(own) & set(other))
-    if len(paired) < 2:
-        return (
-            f"It shares fewer than two seeds with the second, {second}. Therefore it is not known whether the difference is "
-            "due to chance. Run more seeds."
-        )
-    mean, low, high = measures.paired_interval([own[seed] for seed in paired], [other[seed] for seed in paired])
+    if not paired:
+        return f"It shares no seed with the second, {second}. Therefore it is not known whether the difference is due to chance."
+    values, others = [own[seed] for seed in paired], [other[seed] for seed in paired]
+    mean, low, high = measures.paired_interval(values, others, limits=measures.ACCURACY_DIFFERENCES)
     lead = words.signed(mean)
-    clear = "clear" if low > 0 else "not clear"
     verb, points = ("leads", lead.lstrip("+")) if mean >= 0 or math.isnan(mean) else ("differs from", lead)
+    if len(paired) < FEWEST:
+        seeds = "one seed" if len(paired) == 1 else f"{len(paired)} seeds"
+        return (
+            f"It {verb} {second} by {points} percentage points. They share only {seeds}: it is not known whether the difference is "
+            f"due to chance. Run {FEWEST} seeds or more."
+        )
+    clear = "clear" if _is_clear(compared, best, second, measures.paired_p_value(values, others)) else "not clear"
     return (
         f"It {verb} {second} by {points} percentage points (95% interval {words.signed(low)} to {words.signed(high)}, {len(paired)} "
         f"paired seeds). The difference is {clear} with these seeds."
     )
+
+
+def _is_clear(compared: Comparison, best: str, second: str, p_value: float) -> bool:
+    """Whether the best row differs from the second; as in the table, if one of them is the first row.
+
+    Otherwise the p-value is multiplied by the number of rows that the best row could have been compared with.
+    """
+    verdicts = {row.label: verdict.words for row, verdict in zip(compared.rows, compared.verdicts, strict=True)}
+    if compared.rows[0].label in (best, second):
+        return bool({"better", "worse"} & {verdicts[best], verdicts[second]})
+    return p_value * (len(compared.rows) - 1) <= LEVEL

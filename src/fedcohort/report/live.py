@@ -2,31 +2,41 @@
 
 The server runs in a process of its own: it does not slow the training down, and either process can be stopped and started again. The
 page asks for changes by itself. The server listens on the loopback address only, and answers only requests that name this address, so
-that a web site with a name that points to 127.0.0.1 gets no data. It writes no file.
+that a web site with a name that points to 127.0.0.1 gets no data. Every request must give the random token of the address that the
+command printed, so that other users of the machine get no data either. It writes no file, and its answers contain no absolute path.
 """
 
 import hashlib
+import hmac
 import json
+import os
+import secrets
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
-from fedcohort.report.read_runs import Story, begun, gather
+from fedcohort.report.damaged_runs import Damaged, Inspector, changed, damage_in, reason, separated, signature
+from fedcohort.report.hidden_paths import without_paths
+from fedcohort.report.report_data import Story, begun, gather
 
-__all__ = ["PORT", "Live", "beside", "serve"]
+__all__ = ["PORT", "TOKEN", "Live", "LiveServer", "beside", "serve"]
 
 PORT = 8765
 """The first port that is tried; the first free one of twenty is used."""
 
 HOST = "127.0.0.1"
+
+TOKEN = "FEDCOHORT_LIVE_TOKEN"
+"""Environment variable with the token of the address, for an address that stays the same when the server starts again."""
 
 NAMES = (HOST, "localhost", "[::1]")
 """Host names that a request may use for this machine."""
@@ -38,26 +48,37 @@ class Live:
     Args:
         folder: folder of run directories; it need not exist yet.
         name: the experiment that is shown if the address names none; by default, the one that changed last.
+        token: the secret in the address of the page; links on the page have it too.
     """
 
-    def __init__(self, folder: str | Path, name: str | None = None) -> None:
-        self.folder, self.name = Path(folder), name
+    def __init__(self, folder: str | Path, name: str | None = None, token: str = "") -> None:
+        self.folder, self.name, self.token = Path(folder), name, token
         self._lock = threading.Lock()
+        self._inspector = Inspector()
         self._pages: dict[str, tuple[str, str]] = {}  # by experiment: version and HTML
 
     def groups(self) -> dict[str, list[Run]]:
         """Runs by the name of their experiment; the experiment that changed last comes first."""
+        return self._scan()[0]
+
+    def _scan(self) -> tuple[dict[str, list[Run]], list[Damaged]]:
+        """The groups of runs, and the runs that cannot be opened."""
         runs: dict[str, list[Run]] = {}
-        newest: dict[str, float] = {}
+        newest: dict[str, int] = {}
+        damaged = []
         for path in sorted(self.folder.iterdir(), key=begun) if self.folder.is_dir() else []:
+            if not (path / "run.sqlite").exists():  # not a run, or a run that is being created
+                continue
             try:
                 run = Run(path)
                 name = run.meta["name"]
-            except (UsageError, OSError):  # not a run, or a run that is being created
+            except Exception as error:  # a damaged or forged record can raise anything
+                if (path / "run.sqlite").exists():  # it has not been deleted meanwhile
+                    damaged.append(Damaged(path.name, reason(error, path)))
                 continue
             runs.setdefault(name, []).append(run)
-            newest[name] = max(newest.get(name, 0.0), *(file.stat().st_mtime for file in path.glob("run.sqlite*")))
-        return {name: runs[name] for name in sorted(runs, key=lambda name: -newest[name])}
+            newest[name] = max(newest.get(name, 0), changed(path))
+        return {name: runs[name] for name in sorted(runs, key=lambda name: -newest[name])}, damaged
 
     def chosen(self, groups: dict[str, list[Run]], asked: str | None) -> str:
         """The experiment to show: the one that the address asks for, the one that the server was started with, or the latest."""
@@ -68,41 +89,70 @@ class Live:
 
     def state(self, asked: str | None) -> dict[str, str]:
         """The version of the page; a page that shows another version loads itself again."""
-        groups = self.groups()
-        return {"version": _version(groups, self.chosen(groups, asked))}
+        groups, damaged = self._scan()
+        return {"version": _version(groups, self.chosen(groups, asked), damaged)}
 
     def page(self, asked: str | None) -> str:
-        """The page as HTML; it is made again only if the runs have changed."""
-        from fedcohort.report.page import page
-
-        groups = self.groups()
+        """The page as HTML; it is made again only if the runs have changed. Damaged runs are listed, and the others are shown."""
+        groups, damaged = self._scan()
         name = self.chosen(groups, asked)
-        version = _version(groups, name)
+        version = _version(groups, name, damaged)
         with self._lock:
             if self._pages.get(name, ("", ""))[0] != version:
-                runs = groups.get(name, [])
-                story = gather(runs, name) if runs else Story(name or "no run yet", (), [], [])
-                live = {"version": version, "others": _links(groups, name)}
-                self._pages[name] = (version, page(story, live=live))
+                sound, more = separated(groups.get(name, []), self._inspector.damage)
+                live = {
+                    "version": version,
+                    "others": self._links(groups, name),
+                    "token": quote(self.token),
+                    "damaged": damaged + more,
+                }
+                self._pages[name] = (version, _page(sound, name, live, self.folder))
             return self._pages[name][1]
 
+    def _links(self, groups: dict[str, list[Run]], current: str) -> list[dict[str, Any]]:
+        links = []
+        for name, runs in groups.items():
+            going = sum(run.meta.get("status") != "finished" for run in runs)
+            words = f"{len(runs)} run{'s' * (len(runs) > 1)}" + (f", {going} not finished" if going else "")
+            address = f"/?{urlencode({'name': name, 'token': self.token}, quote_via=quote)}"
+            links.append({"name": name[:60], "href": address, "current": name == current, "words": words})
+        return links
 
-def _version(groups: dict[str, list[Run]], name: str) -> str:
-    facts = [(str(run.path), run.last_round, run.meta["status"]) for run in groups.get(name, [])]
-    return hashlib.sha256(repr([facts, list(groups)]).encode()).hexdigest()[:16]
+
+def _page(runs: list[Run], name: str, live: dict[str, Any], folder: Path) -> str:
+    """The page of these runs, without absolute paths. Runs that cannot be drawn are listed as damaged."""
+    try:
+        text = _drawn(runs, name, live)
+    except Exception:  # a forged record can have valid hashes
+        runs, more = separated(runs, partial(damage_in, action=lambda run: _drawn([run], name, live)))
+        text = _drawn(runs, name, live | {"damaged": live["damaged"] + more})
+    scripts = text.index("</script>", text.index('id="payload">'))  # what follows does not depend on the runs
+    descriptions = [run.meta.get("experiment", "") for run in runs]
+    return without_paths(text[:scripts], descriptions, [folder]) + text[scripts:]
 
 
-def _links(groups: dict[str, list[Run]], current: str) -> list[dict[str, Any]]:
-    links = []
-    for name, runs in groups.items():
-        going = sum(not run.finished for run in runs)
-        words = f"{len(runs)} run{'s' * (len(runs) > 1)}" + (f", {going} not finished" if going else "")
-        links.append({"name": name[:60], "href": f"/?name={quote(name)}", "current": name == current, "words": words})
-    return links
+def _drawn(runs: list[Run], name: str, live: dict[str, Any]) -> str:
+    from fedcohort.report.page import page
+
+    return page(gather(runs, name) if runs else Story(name or "no run yet", (), [], []), live=live)
+
+
+def _facts(run: Run) -> tuple[object, ...]:
+    """What a page compares of a run: its last round, and, once it is finished or damaged, its files."""
+    try:
+        status, last = run.meta["status"], run.last_round
+    except Exception as error:  # a damaged or forged record can raise anything
+        status, last = type(error).__name__, 0
+    return run.path.name, last, status, signature(run.path) if status != "running" else ()
+
+
+def _version(groups: dict[str, list[Run]], name: str, damaged: list[Damaged]) -> str:
+    facts = [_facts(run) for run in groups.get(name, [])]
+    return hashlib.sha256(repr([facts, list(groups), damaged]).encode()).hexdigest()[:16]
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: "_Server"
+    server: "LiveServer"
 
     def do_GET(self) -> None:
         """Answer with the page, its script, or the version of the page."""
@@ -110,7 +160,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(403, "text/plain", "This page can be opened on this machine only, as http://127.0.0.1.\n")
             return
         where = urlsplit(self.path)
-        asked = parse_qs(where.query).get("name", [None])[0]
+        query = parse_qs(where.query)
+        if not self._has_the_token(query.get("token", [""])[0]):
+            self._answer(403, "text/plain", "Open the address that the command printed: it ends in a token.\n")
+            return
+        asked = query.get("name", [None])[0]
         try:
             if where.path == "/":
                 self._answer(200, "text/html", self.server.live.page(asked))
@@ -125,13 +179,16 @@ class _Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             raise
         except Exception as error:  # for example a run that is being deleted: the page keeps its content and asks again
-            self._answer(503, "text/plain", f"{type(error).__name__}: {error}\n")
+            self._answer(503, "text/plain", f"The page cannot be made at the moment ({type(error).__name__}).\n")
 
     do_HEAD = do_GET  # noqa: N815 - the library looks for this name
 
     def _names_this_machine(self) -> bool:
         name = (self.headers.get("Host") or "").lower()
         return name in {f"{own}:{self.server.server_port}" for own in NAMES}
+
+    def _has_the_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self.server.live.token.encode())
 
     def _answer(self, status: int, kind: str, text: str, *, keep: bool = False) -> None:
         body = text.encode()
@@ -151,7 +208,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing: the run uses the terminal."""
 
 
-class _Server(ThreadingHTTPServer):
+class LiveServer(ThreadingHTTPServer):
+    """A server on the loopback address; see :func:`serve`."""
+
     daemon_threads = True
     allow_reuse_address = True
 
@@ -159,25 +218,36 @@ class _Server(ThreadingHTTPServer):
         super().__init__((HOST, port), _Handler)
         self.live = live
 
+    @property
+    def address(self) -> str:
+        """The address of the page, with its token."""
+        return f"http://{HOST}:{self.server_port}/?token={quote(self.live.token)}"
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Print nothing: a reader may close the page during an answer, which is not an error."""
 
 
-def serve(folder: str | Path, port: int | None = None, name: str | None = None) -> ThreadingHTTPServer:
+def serve(
+    folder: str | Path, port: int | None = None, name: str | None = None, token: str | None = None
+) -> "LiveServer":
     """Start to listen for requests for the runs of a folder; the caller calls ``serve_forever``.
 
     Args:
         folder: folder of run directories.
         port: port to use, 0 for any free one; None tries twenty ports from :data:`PORT`.
         name: the experiment that is shown first.
+        token: the secret that every request must give; by default the environment variable :data:`TOKEN`, or else a new random one.
+
+    Returns:
+        The server. Its ``address`` is that of the page.
 
     Raises:
         UsageError: the port, or every port that was tried, is in use.
     """
-    live = Live(folder, name)
+    live = Live(folder, name, token or os.environ.get(TOKEN) or secrets.token_urlsafe(24))
     for number in range(PORT, PORT + 20) if port is None else [port]:
         try:
-            return _Server(number, live)
+            return LiveServer(number, live)
         except OSError:
             continue
     raise UsageError(

@@ -8,9 +8,11 @@ import numpy as np
 from fedcohort.report.chart_style import PAGE, Look
 from fedcohort.report.charts import accuracy, client_accuracy, cost, participation, raster, reasons, selections, sweeps
 from fedcohort.report.charts.federation import federation
+from fedcohort.report.charts.final_accuracy import bars
+from fedcohort.report.charts.score_functions import score_functions
 from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.figure import Figure
-from fedcohort.report.read_runs import Story
+from fedcohort.report.report_data import Story
 
 __all__ = ["Part", "Section", "figures", "parts", "sections"]
 
@@ -120,8 +122,8 @@ def figures(story: Story, look: Look) -> Iterator[Figure]:
     for section in parts(story, look).values():
         for part in section:
             yield from part.figures
-    final = sweeps.bars(story, look)
+    final = bars(story, look)
     if final is not None:
         yield final
     if any(row.experiment.selection.name == "conformal" for row in story.rows):
-        yield sweeps.score_functions(look)
+        yield score_functions(look)

@@ -3,12 +3,11 @@
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from fedcohort.core.durable import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import Look
-from fedcohort.report.figure import Figure, View, records, spec
+from fedcohort.report.figure import Figure, Spec, View, records, spec
 
 __all__ = ["FORMATS", "composed", "draw", "export"]
 
@@ -50,7 +49,7 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "view"
 
 
-def composed(figure: Figure, view: View, look: Look) -> dict[str, Any]:
+def composed(figure: Figure, view: View, look: Look) -> Spec:
     """The Vega-Lite specification of a view, with its data: one chart as wide as the column, or panels side by side."""
     charts = [spec(panel.chart, {}) for panel in view.panels]
     for chart, panel in zip(charts, view.panels, strict=True):
@@ -62,14 +61,14 @@ def composed(figure: Figure, view: View, look: Look) -> dict[str, Any]:
     return whole
 
 
-def _fitted(chart: dict[str, Any]) -> dict[str, Any]:
+def _fitted(chart: Spec) -> Spec:
     """A single chart that is as wide as its column with all its labels; pies keep their size."""
     if isinstance(chart.get("width"), int | float) and "arc" not in str(chart.get("mark")):
         chart["autosize"] = {"type": "fit-x", "contains": "padding"}
     return chart
 
 
-def _side_by_side(charts: Sequence[dict[str, Any]], look: Look) -> dict[str, Any]:
+def _side_by_side(charts: Sequence[Spec], look: Look) -> Spec:
     """Panels in rows that are as wide as the look says."""
     columns = _columns(charts, look)
     width = _panel_width(columns, look)
@@ -93,7 +92,7 @@ def _panel_width(columns: int, look: Look) -> float:
     return whole - AXIS if columns == 1 else (whole - GAP * (columns - 1)) / columns - AXIS
 
 
-def _columns(charts: Sequence[dict[str, Any]], look: Look) -> int:
+def _columns(charts: Sequence[Spec], look: Look) -> int:
     """Number of panels side by side: as many as stay readable."""
     whole = look.width or 516
     own = charts[0].get("width")
@@ -101,7 +100,7 @@ def _columns(charts: Sequence[dict[str, Any]], look: Look) -> int:
     return max(1, min(len(charts), int(whole // least)))
 
 
-def draw(specification: dict[str, Any], format_: str) -> bytes:
+def draw(specification: Spec, format_: str) -> bytes:
     """Draw a Vega-Lite specification, and return the content of the file.
 
     Raises:

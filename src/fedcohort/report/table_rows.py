@@ -12,9 +12,10 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.core import words
 from fedcohort.core.arrays import Values
+from fedcohort.core.plugins import short_name
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
-from fedcohort.report.read_runs import Reading, Story
+from fedcohort.report.report_data import Reading, Story
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
@@ -122,7 +123,8 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "label": strategy["label"],
                 "name": own["label"],
                 "strategy": strategy,
-                "verdict": _verdict(own["difference_low"], own["difference_high"]) if i else "reference",
+                "verdict": own["verdict"],
+                "p_holm": Cell(words.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),
                 "status": _unpublished(compared.rows[i].experiment, meta),
                 "difference": Cell(words.signed(own["difference"]) if i else "–", own["difference"]),
                 "interval": words.interval(own["difference_low"], own["difference_high"]),
@@ -133,19 +135,10 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
     return rows
 
 
-def _verdict(low: float, high: float) -> str:
-    """What the interval of a difference says about a row, compared with the first."""
-    if not math.isfinite(low):
-        return "unknown"
-    if low > 0:
-        return "better"
-    return "worse" if high < 0 else "open"
-
-
 def _unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:
     """A sentence for each part of the experiment that is our own reading or design, not a published method."""
-    ours = meta["ours"].splitlines() if "ours" in meta else experiment.ours()
-    sentences = [f"{name}: our reading or design, not a published method" for name in ours]
+    ours = meta["ours"].splitlines() if "ours" in meta else experiment.ours(built_in=True)
+    sentences = [f"{short_name(name)}: our reading or design, not a published method" for name in ours]
     if (title := meta.get("algorithm", "")).endswith("(ours)"):
         sentences.append(f"{title}: its source has no such local optimizer")
     return sentences

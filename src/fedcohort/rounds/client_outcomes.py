@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.record import ClientRow
 from fedcohort.selection import Cohort, Outcome
-from fedcohort.training.forward_passes import Evaluation
 
 __all__ = ["Tally"]
 
@@ -23,6 +22,25 @@ them. All other reports are always sent and billed, and are recorded."""
 
 MEASURED = "test_"
 """Prefix of reports that no client sends and no strategy sees: the simulation measures them on the server's test set."""
+
+
+class Validated(Protocol):
+    """The results of the new model on the server's validation set; :class:`fedcohort.selection.Outcome` describes them."""
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy in [0, 1]."""
+        ...
+
+    @property
+    def class_accuracy(self) -> Values:
+        """Accuracy per class, float64 [K]."""
+        ...
+
+    @property
+    def losses(self) -> Values:
+        """Cross-entropy of each sample, float64 [n]."""
+        ...
 
 
 class Tally:
@@ -109,7 +127,7 @@ class Tally:
     def _is_sent(self, name: str) -> bool:
         return not name.startswith(MEASURED) and name not in self._derived
 
-    def outcome(self, t: int, duration: float, validation: Evaluation | None) -> Outcome:
+    def outcome(self, t: int, duration: float, validation: Validated | None) -> Outcome:
         """The outcome of the round as the strategy sees it; ``validation`` is None if the strategy does not need it."""
         n = len(self.cohort)
         reports: dict[str, Values] = {}
@@ -122,13 +140,6 @@ class Tally:
             reports["update"] = np.full((n, width), np.nan)
             for position, values in self._updates.items():
                 reports["update"][position] = values
-        validated: dict[str, Any] = {}
-        if validation is not None:
-            validated = {
-                "accuracy": validation.accuracy,
-                "class_accuracy": validation.class_accuracy,
-                "validation_losses": validation.losses,
-            }
         return Outcome(
             t=t,
             cohort=self.cohort,
@@ -137,7 +148,9 @@ class Tally:
             reports=reports,
             durations=np.array([_known(row, duration) for row in self.rows], dtype=np.float64),
             duration=duration,
-            **validated,
+            accuracy=math.nan if validation is None else validation.accuracy,
+            class_accuracy=np.zeros(0) if validation is None else validation.class_accuracy,
+            validation_losses=np.zeros(0) if validation is None else validation.losses,
         )
 
     def _collect_reports(self, update: Update) -> None:

@@ -3,14 +3,15 @@
 Information flows in one direction: a strategy sees a Round and an Outcome, never a client, a model or an engine.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from fedcohort.algorithms import Update
+from fedcohort.algorithms import ModelState, Update
 from fedcohort.core.arrays import Values
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.streams import rng
 from fedcohort.record import Reasons, RoundRow
 from fedcohort.rounds.answers import answer
@@ -106,7 +107,7 @@ class _Playing:
             updates = run_state.selector.admit(updates)
             updates = _filled_in(updates) if cohort.unsent == "unchanged" else updates
             updates = tally.admitted(updates, algorithm, known)
-            run_state.model = algorithm.aggregate(start, updates, known)
+            run_state.model = _checked(algorithm.aggregate(start, updates, known), start, type(algorithm).__name__)
         engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
         tally.settle(algorithm.weighed())
         return tally
@@ -190,6 +191,25 @@ def _read_only(values: Values) -> Values:
     view = values.view()
     view.flags.writeable = False
     return view
+
+
+def _checked(model: object, start: ModelState, algorithm: str) -> ModelState:
+    """The aggregated model, if it has the tensors of the model that clients received; the algorithm of a user can return anything."""
+    if not isinstance(model, Mapping):
+        raise UsageError(
+            f"{algorithm}.aggregate returned {type(model).__name__}; it must return a model: tensors by name"
+        )
+    if model.keys() != start.keys():
+        different = min(model.keys() ^ start.keys(), key=str)
+        raise UsageError(
+            f"{algorithm}.aggregate returned a model with other tensors than it received: {shown(different)} is in one of them only"
+        )
+    wrong = next((name for name, value in model.items() if value.shape != start[name].shape), None)
+    if wrong is not None:
+        raise UsageError(
+            f"{algorithm}.aggregate returned {wrong!r} of shape {list(model[wrong].shape)}; its shape is {list(start[wrong].shape)}"
+        )
+    return cast(ModelState, model)
 
 
 def _filled_in(updates: Iterable[Update]) -> Iterator[Update]:

@@ -1,5 +1,6 @@
 """Find the directory of a run, or choose one for a new run."""
 
+import hashlib
 import logging
 import re
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from fedcohort.experiment import Cell, Experiment
 from fedcohort.record import Run, being_written, check_database_exists, is_being_written
 from fedcohort.runs.given_objects import Given
 
-__all__ = ["check_intact", "check_same_data", "find_run", "on_device", "run_path", "with_plan"]
+__all__ = ["check_intact", "check_same_data", "check_same_files", "find_run", "on_device", "run_path", "with_plan"]
 
 log = logging.getLogger("fedcohort")
 
@@ -20,6 +21,10 @@ def on_device(cell: Cell) -> Cell:
     """The cell; if its device is "auto", with the device that this machine has."""
     if cell.experiment.engine.device != "auto":
         return cell
+    if cell.experiment.engine.name == "ray":
+        raise UsageError(
+            "engine.device = 'auto': not with engine.name = 'ray', whose hosts may differ; use 'cpu' or 'cuda'"
+        )
     from fedcohort.engines.device import pick_device
 
     return replace(cell, experiment=cell.experiment.with_engine(device=pick_device("auto")))
@@ -127,4 +132,21 @@ def check_same_data(record: Run, fingerprint: str, experiment: Experiment) -> No
         raise UsageError(
             f"{record.path}: began on data with fingerprint {begun[:12]}, but data.name = {experiment.data.name!r} now has "
             f"fingerprint {fingerprint[:12]}; restore the data, delete the directory to start again, or use another --runs directory"
+        )
+
+
+def check_same_files(record: Run, experiment: Experiment) -> None:
+    """Refuse to resume a run if its copies of plug-in files are not the files of the experiment.
+
+    Raises:
+        UsageError: the run directory has copies of other files.
+    """
+    own = {hashlib.sha256(file.read_bytes()).hexdigest() for file in experiment.own_files()}
+    other = [
+        name for name, digest in record.plug_in_files.items() if not any(content.startswith(digest) for content in own)
+    ]
+    if other:
+        raise UsageError(
+            f"{record.path}: was begun with plug-in files that are not those of the experiment: {', '.join(other)}; if you have read "
+            "and trust them, add --trust-plugins (in Python: trust=True), or use another --runs directory"
         )

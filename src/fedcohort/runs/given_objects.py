@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.parameters import make
 from fedcohort.federation.datasets import Dataset
 
 if TYPE_CHECKING:
@@ -35,10 +37,13 @@ class Given:
         data: a :class:`fedcohort.Dataset`, see :func:`fedcohort.from_arrays`.
         model: an ``nn.Module``, a function that builds one (called with the sample shape and the number of classes, or
             without arguments), or a Model.
-        selector: a strategy; each run gets a copy.
-        algorithm: an algorithm; each run gets a copy.
+        selector: a strategy, or its class, which stands for its default parameters; each run gets a copy.
+        algorithm: an algorithm, or its class; each run gets a copy.
         data_dir: a local mirror in the layout of the Hugging Face Hub.
         public: the server's public samples: a Dataset (the training part is used), or only samples [N, ...]; see ``[public]``.
+
+    Raises:
+        UsageError: an object has another type.
     """
 
     data: Dataset | None = None
@@ -49,6 +54,14 @@ class Given:
     public: "PublicSamples | None" = None
 
     def __post_init__(self) -> None:
+        _check_data(self.data)
+        for name in ("selector", "algorithm"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _plugin(name, getattr(self, name)))
+        if self.model is not None:
+            from fedcohort.models import as_model
+
+            as_model(self.model)
         if self.public is not None and not isinstance(self.public, Dataset):
             from fedcohort.federation.public_samples import unlabeled_dataset
 
@@ -76,6 +89,11 @@ class Given:
         names = ("data", "model", "selector", "algorithm", "public")
         return ", ".join(name for name in names if getattr(self, name) is not None)
 
+    def sections(self) -> list[str]:
+        """The sections of the experiment whose plug-ins are replaced by objects."""
+        given = {"model": self.model, "algorithm": self.algorithm, "selection": self.selector}
+        return [section for section, part in given.items() if part is not None]
+
     def classes(self) -> dict[str, str]:
         """The classes of the strategy and the algorithm that were given, for the record."""
         plugins = {"given selector": self.selector, "given algorithm": self.algorithm}
@@ -92,7 +110,52 @@ class Given:
         return "".join(lines)
 
 
-def _identity(given: Any) -> str:
+def _check_data(data: object) -> None:
+    """Refuse data that are not a :class:`Dataset`."""
+    if data is None or isinstance(data, Dataset):
+        return
+    if isinstance(data, str | Path):
+        raise UsageError(
+            f"data = {shown(str(data))}: give a Dataset; a name or a folder is a setting: Experiment(data={{'name': …}})"
+        )
+    raise UsageError(
+        f"data = {_kind(data)}: give a Dataset, such as fedcohort.from_arrays((train_features, train_labels), "
+        "(test_features, test_labels))"
+    )
+
+
+def _plugin(name: str, given: object) -> Any:
+    """A strategy or an algorithm; for its class, an instance with default parameters.
+
+    Raises:
+        UsageError: the object is neither, or the class has required parameters.
+    """
+    from fedcohort.algorithms import Algorithm
+    from fedcohort.selection import Selector
+
+    base: type = Selector if name == "selector" else Algorithm
+    if isinstance(given, type) and issubclass(given, base):
+        return make(given, {}, f"{name} = {given.__name__}")
+    if isinstance(given, base):
+        return given
+    example = "UCB()" if name == "selector" else "FedProx(mu=0.1)"
+    if isinstance(given, str):
+        setting = "selection" if name == "selector" else "algorithm"
+        raise UsageError(
+            f"{name} = {shown(given)}: give an object, such as {example}; a name is a setting: Experiment({setting}={given!r})"
+        )
+    raise UsageError(
+        f"{name} = {_kind(given)}: give an object that extends {base.__module__.rsplit('.', 1)[0]}.{base.__name__}, "
+        f"such as {example}"
+    )
+
+
+def _kind(given: object) -> str:
+    """What an object is, in words."""
+    return f"the class {given.__name__}" if isinstance(given, type) else f"an object of type {type(given).__name__}"
+
+
+def _identity(given: object) -> str:
     """Everything in an object that determines results: source of its class or function, values, and weights of a module."""
     if isinstance(given, partial):
         bound = [given.args, sorted(given.keywords.items())]
@@ -102,7 +165,7 @@ def _identity(given: Any) -> str:
     if isinstance(given, type):
         return _identity_of_class(given)
     if hasattr(given, "named_parameters"):
-        return f"{_identity_of_class(type(given))}:{_digest_of_module(given)}"
+        return f"{_identity_of_class(type(given))}:{_digest_of_module(cast('nn.Module', given))}"
     return f"{_identity_of_class(type(given))}:{given!r}"
 
 

@@ -17,6 +17,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from fedcohort.core.errors import UsageError
 from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
 from fedcohort.runs.find_run import find_run
@@ -28,8 +29,12 @@ __all__ = ["run_cells"]
 log = logging.getLogger("fedcohort")
 
 
-def run_cells(cells: Sequence[Cell], data_dir: str | Path | None, runs: str | Path, jobs: int) -> None:
+def run_cells(
+    cells: Sequence[Cell], data_dir: str | Path | None, runs: str | Path, jobs: int, *, trust: bool = False
+) -> None:
     """Play the runs that are not finished, ``jobs`` at a time. After an error no run starts; it is raised when the others end.
+
+    ``trust`` is as for :func:`fedcohort.runs.play_run.run_cell`.
 
     Raises:
         Interrupted: Ctrl-C, SIGTERM or SIGHUP. The processes finish their rounds first; a second signal ends them at once.
@@ -38,13 +43,15 @@ def run_cells(cells: Sequence[Cell], data_dir: str | Path | None, runs: str | Pa
     missing = [cell for cell, run in records if run is None or not run.finished]
     if not missing:
         return
+    if any(cell.experiment.engine.name == "ray" for cell in missing):
+        raise UsageError(f"jobs = {jobs}: a cluster plays one run after another, each on all hosts; use jobs = 1")
     jobs = min(jobs, len(missing))
     threads = max(1, len(os.sched_getaffinity(0)) // jobs)
     others = set(multiprocessing.active_children())
-    if (
-        os.name == "posix"
-    ):  # the process that watches over semaphores blocks SIGHUP then, which would end it before the others
-        with _signals_wait():
+    if os.name == "posix":
+        with (
+            _signals_wait()
+        ):  # the process that watches over semaphores blocks SIGHUP then, which would end it too early
             resource_tracker.ensure_running()
     with (
         handled(raise_signalled),
@@ -52,7 +59,7 @@ def run_cells(cells: Sequence[Cell], data_dir: str | Path | None, runs: str | Pa
     ):
         try:
             with _signals_wait():
-                begun = {pool.submit(_play, cell, data_dir, runs, threads): cell for cell in missing}
+                begun = {pool.submit(_play, cell, data_dir, runs, threads, trust): cell for cell in missing}
             for done in as_completed(begun):
                 done.result()
                 log.info("%s, seed %d: finished", begun[done].label, begun[done].seed)
@@ -115,7 +122,7 @@ def _end_with_parent() -> None:
         os._exit(128 + signal.SIGTERM)
 
 
-def _play(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: int) -> None:
+def _play(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: int, trust: bool) -> None:
     """Play one run, with this number of threads unless the experiment sets one."""
     import torch
 
@@ -123,7 +130,7 @@ def _play(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: in
     if not cell.experiment.engine.workers:
         cell = replace(cell, experiment=cell.experiment.with_engine(workers=threads))
     with _unless_asked_to_end():
-        run_cell(cell, Given(data_dir=data_dir), runs=runs)
+        run_cell(cell, Given(data_dir=data_dir), runs=runs, trust=trust)
 
 
 @contextmanager

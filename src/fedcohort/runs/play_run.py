@@ -1,6 +1,7 @@
 """Play a run and write its record."""
 
 import hashlib
+import json
 import multiprocessing
 import platform
 import signal
@@ -15,8 +16,19 @@ from typing import TYPE_CHECKING
 from fedcohort.core.signals import handled
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.plug_in_facts import plug_in_facts
 from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, locked
-from fedcohort.runs.find_run import check_intact, check_same_data, find_run, on_device, run_path, with_plan
+from fedcohort.record.plug_ins import FACTS, FILES
+from fedcohort.runs.errors_in_own_code import ProgressError, naming_own_code, passed_on
+from fedcohort.runs.find_run import (
+    check_intact,
+    check_same_data,
+    check_same_files,
+    find_run,
+    on_device,
+    run_path,
+    with_plan,
+)
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import fingerprint_of, prepare
 
@@ -46,21 +58,43 @@ class Interrupted(Exception):  # noqa: N818 - nothing went wrong
         return str(self.args[0])
 
 
-def run_cell(cell: Cell, given: Given, *, runs: str | Path = "runs", progress: Progress | None = None) -> Run:
+def run_cell(
+    cell: Cell, given: Given, *, runs: str | Path = "runs", progress: Progress | None = None, trust: bool = False
+) -> Run:
     """Play one cell of an experiment, or resume it after its last checkpoint. A finished run is opened, not repeated.
 
+    Args:
+        cell: the run.
+        given: objects from Python that replace settings.
+        runs: folder of run directories.
+        progress: called after every committed round.
+        trust: resume a run directory even if its copies of plug-in files are not the files of the experiment.
+
     Raises:
-        UsageError: something in the description, the data or the run directory cannot be used, or the disk is full.
+        UsageError: something in the description, the data or the run directory cannot be used, the disk is full, or a function of the
+            user raised an error, which is the cause.
         Interrupted: Ctrl-C, SIGTERM or SIGHUP; everything up to the last finished round is kept.
     """
+    try:
+        with naming_own_code():
+            return _run_cell(cell, given, runs, progress, trust)
+    except ProgressError as stopped:
+        error = stopped.error
+    raise error
+
+
+def _run_cell(cell: Cell, given: Given, runs: str | Path, progress: Progress | None, trust: bool) -> Run:
+    """See :func:`run_cell`."""
     cell = on_device(cell)
     record = find_run(cell, given, runs)
     if record is not None:
         check_intact(record)
-        cell = with_plan(cell, record.experiment.engine.plan)
+        cell = with_plan(cell, record.described.engine.plan)
     if record is not None and record.finished:
         check_same_data(record, fingerprint_of(cell.experiment, given), cell.experiment)
         return Run(record.path)
+    if record is not None and not trust:
+        check_same_files(record, cell.experiment)
     with prepare(cell.experiment, given) as (run_state, fingerprint):
         cell = with_plan(cell, run_state.plan)
         if record is not None:
@@ -86,6 +120,7 @@ def _begin(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerpr
     """Create the run directory, or open it if the run was interrupted."""
     experiment = cell.experiment
     public = experiment.public.words
+    description, files = _with_own_files(experiment)
     if given.public_data is not None:
         public = f"proxy: {given.public_data.name}, labels discarded"
     meta = {
@@ -101,9 +136,10 @@ def _begin(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerpr
         "ours": "\n".join(experiment.ours()),
         **given.classes(),
         "data": fingerprint,
+        FACTS: json.dumps(plug_in_facts(experiment, given.sections())),
+        FILES: json.dumps({name: hashlib.sha256(content).hexdigest() for name, content in files.items()}),
         **_versions(),
     }
-    description, files = _with_own_files(experiment)
     return create_run(path, given.note() + description, meta, files)
 
 
@@ -230,7 +266,7 @@ class _Rounds:
         self.writer.record(played.row, played.saved)
         self._recording += time.perf_counter() - begin
         if self.progress is not None:
-            self.progress(self.cell, played.row)
+            passed_on(self.progress, self.cell, played.row)
 
     def _play_round(self, t: int, stop: _Stop) -> bool:
         """Play round ``t`` and submit it; settle the round before.
@@ -243,7 +279,8 @@ class _Rounds:
         experiment, run_state = self.cell.experiment, self.run_state
         last = t == experiment.rounds
         try:
-            row = play_round(run_state, t, test=False, clients=self._question(t))
+            with naming_own_code(f"round {t}"):
+                row = play_round(run_state, t, test=False, clients=self._question(t))
         except Exception:
             self.settle(wait=True)
             raise

@@ -15,10 +15,13 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment, Systems
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
+from fedcohort.runs.errors_in_own_code import naming_own_code
 from fedcohort.runs.given_objects import HANDED_OVER, Given
 
 if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm, ModelState
+    from fedcohort.engines.cluster.ray_engine import RayEngine
+    from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.federation.describe_federation import Survey
     from fedcohort.federation.federation import Federation
     from fedcohort.federation.partition import Partition
@@ -119,6 +122,21 @@ def model_of(experiment: Experiment, given: Given) -> "Model":
     return as_model(model)
 
 
+def _check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
+    """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit."""
+    from fedcohort.engines.local_engine import build_module
+    from fedcohort.models import check_network
+    from fedcohort.training.model_states import DTYPES
+
+    if given.model is None and experiment.model.name in experiment.model.table.builtin:
+        return
+    dtype = DTYPES[experiment.training.precision]
+    module = build_module(model, federation, experiment.seed).to(dtype=dtype)
+    samples = federation.prepare(federation.test[:2].features, dtype)
+    name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
+    check_network(module, samples, federation.num_classes, name)
+
+
 def _clock(
     experiment: Experiment, systems: Systems, federation: "Federation", algorithm: "Algorithm", model: "ModelState"
 ) -> "Clock":
@@ -150,12 +168,13 @@ def _clock(
     )
 
 
+@naming_own_code()
 def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     """The data of an experiment and facts about each of its clients, without training."""
     from fedcohort.engines.local_engine import build_module
     from fedcohort.federation.describe_federation import survey
     from fedcohort.federation.featureshift import Space, in_words
-    from fedcohort.training.states_and_reports import DTYPES, state_of
+    from fedcohort.training.model_states import DTYPES, state_of
 
     federated, seed = federate(experiment, given), experiment.seed
     federation = federated.federation
@@ -176,27 +195,21 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     Raises:
         UsageError: something in the description or the data cannot be used.
     """
-    from fedcohort.engines.device import pick_device
-    from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.federation.pooled_federation import pooled
     from fedcohort.rounds import RunState
     from fedcohort.selection.all_available import All
 
-    seed, federated = experiment.seed, federate(experiment, given, pick_device(experiment.engine.device))
+    seed, federated = experiment.seed, federate(experiment, given, _driver_device(experiment))
     federation = federated.federation
     selector, algorithm = _plugins(experiment, given)
     systems, k = experiment.systems, experiment.selection.k
     if algorithm.pools:
         federation, selector, systems, k = pooled(federation), All(), Systems(), 1
     model = model_of(experiment, given)
+    _check_model(experiment, given, model, federation)
     _give_tools(algorithm, model, federation, federated.public, seed)
-    plan = _plan(
-        experiment, model, federation, algorithm, min(math.ceil(k * systems.overcommit), federation.num_clients)
-    )
-    engine = LocalEngine(
-        federation, model, experiment.training, algorithm, seed, experiment.engine.workers,
-        plan=plan, arithmetic=experiment.engine.arithmetic,
-    )  # fmt: skip
+    cohort = min(math.ceil(k * systems.overcommit), federation.num_clients)
+    engine = _engine(experiment, model, federation, algorithm, cohort)
     try:
         start = engine.initial_model()
         clock = _clock(experiment, systems, federation, algorithm, start)
@@ -248,11 +261,48 @@ def _give_tools(
     )
 
 
+def _driver_device(experiment: Experiment) -> str:
+    """The device of the tensors in this process: the experiment's, or the CPU if clients are trained on a cluster."""
+    from fedcohort.engines.device import pick_device
+
+    return "cpu" if experiment.engine.name == "ray" else pick_device(experiment.engine.device)
+
+
+def _engine(
+    experiment: Experiment, model: "Model", federation: "Federation", algorithm: "Algorithm", cohort: int
+) -> "LocalEngine | RayEngine":
+    """The engine of the experiment, for about ``cohort`` clients a round."""
+    from fedcohort.engines.local_engine import LocalEngine
+
+    settings, training, seed = experiment.engine, experiment.training, experiment.seed
+    if settings.name == "local":
+        plan = _plan(experiment, model, federation, algorithm, cohort)
+        arithmetic = settings.arithmetic
+        return LocalEngine(
+            federation, model, training, algorithm, seed, settings.workers, plan=plan, arithmetic=arithmetic
+        )
+    from fedcohort.engines.cluster.host_pool import shared_pool
+    from fedcohort.engines.cluster.ray_engine import RayEngine
+
+    pool = shared_pool(settings.address, settings.workers, gpu=settings.device == "cuda", patience=settings.patience)
+    return RayEngine(
+        federation, model, training, algorithm, seed, settings.workers,
+        pool=pool, plan=settings.plan if settings.plan in ("stacked", "means") else "threads",
+        arithmetic=settings.arithmetic, device=settings.device,
+    )  # fmt: skip
+
+
 def _plan(
     experiment: Experiment, model: "Model", federation: "Federation", algorithm: "Algorithm", cohort: int
 ) -> Literal["loop", "threads", "stacked"]:
-    """How clients are trained: the plan of the experiment, or for "auto" the plan that is fastest for ``cohort`` clients a round."""
+    """How clients are trained: the plan of the experiment, or for "auto" the plan that is fastest for ``cohort`` clients a round.
+
+    Raises:
+        UsageError: the plan needs a cluster.
+    """
     engine = experiment.engine
+    if engine.plan == "means":
+        raise UsageError("engine.plan = 'means': only with engine.name = 'ray'; use 'threads', 'stacked' or 'auto'")
     if engine.plan != "auto":
         return engine.plan
     from fedcohort.engines.plans import choose_plan

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.words import by_dotted_key
 from fedcohort.experiment import Cell
 from fedcohort.record import RoundRow
 
@@ -118,10 +119,9 @@ class MLflow:
             return str(existing[0].info.run_id)
         tags = {"fedcohort.key": run_key, "mlflow.runName": f"{cell.label}, seed {cell.seed}"[:200]}
         created = self._client.create_run(experiment, tags=tags)
-        settings = _flat(cell.experiment.to_dict())
-        self._client.log_batch(
-            created.info.run_id, params=[Param(key, str(value)[:250]) for key, value in settings.items()][:100]
-        )
+        settings = by_dotted_key(cell.experiment.to_dict())
+        params = [Param(key, str(value)[:250]) for key, value in settings.items() if key != "variants"]
+        self._client.log_batch(created.info.run_id, params=params[:100])
         return str(created.info.run_id)
 
     def close(self) -> None:
@@ -191,14 +191,3 @@ def tracker(text: str) -> OneLineErrors:
 def _plain(words: str) -> str:
     """A name that is safe in paths and URLs."""
     return "".join(c if c.isalnum() or c in " ._-" else "-" for c in words)[:100].strip(". ") or "run"
-
-
-def _flat(values: Mapping[str, object], where: str = "") -> dict[str, object]:
-    """Nested settings by dotted key."""
-    flat: dict[str, object] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{where}{key}.")
-        elif key not in ("variants", "sweep"):
-            flat[f"{where}{key}"] = value
-    return flat

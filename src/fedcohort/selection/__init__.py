@@ -1,20 +1,45 @@
 """Client selection strategies, one file each, and everything that the author of a strategy imports.
 
-:data:`STRATEGIES` maps the name of each built-in strategy to its class. A plug-in takes :class:`Selector`, :class:`Cohort` and the
-other names below from this package; they are imported at first use, so that ``import fedcohort.selection`` stays light.
+Write a strategy of your own with the names of this package: extend :class:`Selector`, return a :class:`Cohort`, and make the class a
+``@parameters`` class. :data:`STRATEGIES` lists the names of the built-in strategies in experiment files; their classes, such as
+:class:`UCB`, are in this package, too. Modules are imported at the first use of one of their names.
 """
 
 from typing import TYPE_CHECKING
 
 from fedcohort.core.lazy import lazy_names
-from fedcohort.core.plugins import Card, Table
+from fedcohort.core.plugins import Card
+from fedcohort.selection.catalogue import STRATEGIES
 
 if TYPE_CHECKING:
     from fedcohort.core.arrays import Indices, Values
     from fedcohort.core.parameters import parameters
+    from fedcohort.selection.active import ActiveFL
+    from fedcohort.selection.all_available import All
+    from fedcohort.selection.cluster_survey import ClusterSurvey
+    from fedcohort.selection.clustered_similarity import ClusteredSimilarity
+    from fedcohort.selection.clustered_size import ClusteredSize
     from fedcohort.selection.cohort import Cohort, Why
+    from fedcohort.selection.conformal_participation import Conformal
+    from fedcohort.selection.cs_ucb import CSUCB
+    from fedcohort.selection.divfl import DivFL
     from fedcohort.selection.draws import successive
+    from fedcohort.selection.eiffel import Eiffel
+    from fedcohort.selection.fedcbs import FedCBS
+    from fedcohort.selection.fedcor import FedCor
+    from fedcohort.selection.fedcs import FedCS
+    from fedcohort.selection.feel import FEEL
+    from fedcohort.selection.flash import Flash, FlashLinUCB, FlashPrinted
+    from fedcohort.selection.gpfl import GPFL
+    from fedcohort.selection.haccs import HACCS
     from fedcohort.selection.inputs import Census, Outcome, Reported, Round
+    from fedcohort.selection.loss_proportional import LossProportional
+    from fedcohort.selection.md import MD
+    from fedcohort.selection.neural import Neural
+    from fedcohort.selection.ocs import AOCS, OCS
+    from fedcohort.selection.oort import Oort
+    from fedcohort.selection.power_of_choice import CommunicationPowerOfChoice, ComputationPowerOfChoice, PowerOfChoice
+    from fedcohort.selection.pyramidfl import PyramidFL
     from fedcohort.selection.questions import (
         QUESTIONS,
         Context,
@@ -27,12 +52,28 @@ if TYPE_CHECKING:
         UpdateNorm,
     )
     from fedcohort.selection.ranking import best, rank_losses, top
+    from fedcohort.selection.restless import Restless
+    from fedcohort.selection.rizk import Rizk
+    from fedcohort.selection.round_robin import RoundRobin
+    from fedcohort.selection.select_by_loss import SelectByLoss
     from fedcohort.selection.selector import Selector, choose
+    from fedcohort.selection.size import BySize
+    from fedcohort.selection.stopping_rule import Progress, StoppingRule
+    from fedcohort.selection.stratified import Stratified
+    from fedcohort.selection.tifl import TiFL
+    from fedcohort.selection.ucb import UCB
+    from fedcohort.selection.uniform import Uniform
+    from fedcohort.selection.utility_time import UtilityTime
 
 __all__ = [
-    "QUESTIONS", "STRATEGIES", "Card", "Census", "Cohort", "Context", "GradientNorm", "Indices", "LocalAccuracy", "LocalLoss",
-    "LossChange", "Outcome", "Question", "Reported", "Round", "Selector", "Speed", "UpdateNorm", "Values", "Why", "best", "choose",
-    "parameters", "rank_losses", "successive", "top",
+    "AOCS", "CSUCB", "FEEL", "GPFL", "HACCS", "MD", "OCS", "QUESTIONS", "STRATEGIES", "UCB", "ActiveFL", "All",
+    "BySize", "Card", "Census", "ClusterSurvey", "ClusteredSimilarity", "ClusteredSize", "Cohort",
+    "CommunicationPowerOfChoice", "ComputationPowerOfChoice", "Conformal", "Context", "DivFL", "Eiffel", "FedCBS",
+    "FedCS", "FedCor", "Flash", "FlashLinUCB", "FlashPrinted", "GradientNorm", "Indices", "LocalAccuracy",
+    "LocalLoss", "LossChange", "LossProportional", "Neural", "Oort", "Outcome", "PowerOfChoice", "Progress",
+    "PyramidFL", "Question", "Reported", "Restless", "Rizk", "Round", "RoundRobin", "SelectByLoss", "Selector",
+    "Speed", "StoppingRule", "Stratified", "TiFL", "Uniform", "UpdateNorm", "UtilityTime", "Values", "Why", "best",
+    "choose", "parameters", "rank_losses", "successive", "top",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(
@@ -48,11 +89,13 @@ __getattr__, __dir__ = lazy_names(
         "LocalLoss": "questions:LocalLoss",
         "LossChange": "questions:LossChange",
         "Outcome": "inputs:Outcome",
+        "Progress": "stopping_rule:Progress",
         "Question": "questions:Question",
         "Reported": "inputs:Reported",
         "Round": "inputs:Round",
         "Selector": "selector:Selector",
         "Speed": "questions:Speed",
+        "StoppingRule": "stopping_rule:StoppingRule",
         "UpdateNorm": "questions:UpdateNorm",
         "Values": "fedcohort.core.arrays:Values",
         "Why": "cohort:Why",
@@ -62,51 +105,6 @@ __getattr__, __dir__ = lazy_names(
         "rank_losses": "ranking:rank_losses",
         "successive": "draws:successive",
         "top": "ranking:top",
-    },
-)
-
-STRATEGIES = Table(
-    kind="strategy",
-    group="fedcohort.strategies",
-    base="fedcohort.selection:Selector",
-    builtin={
-        "uniform": "fedcohort.selection.uniform:Uniform",
-        "all": "fedcohort.selection.all_available:All",
-        "ucb": "fedcohort.selection.ucb:UCB",
-        "powd": "fedcohort.selection.power_of_choice:PowerOfChoice",
-        "cpowd": "fedcohort.selection.power_of_choice:ComputationPowerOfChoice",
-        "rpowd": "fedcohort.selection.power_of_choice:CommunicationPowerOfChoice",
-        "select_by_loss": "fedcohort.selection.select_by_loss:SelectByLoss",
-        "utility_time": "fedcohort.selection.utility_time:UtilityTime",
-        "oort": "fedcohort.selection.oort:Oort",
-        "pyramidfl": "fedcohort.selection.pyramidfl:PyramidFL",
-        "afl": "fedcohort.selection.active:ActiveFL",
-        "divfl": "fedcohort.selection.divfl:DivFL",
-        "tifl": "fedcohort.selection.tifl:TiFL",
-        "haccs": "fedcohort.selection.haccs:HACCS",
-        "gpfl_select": "fedcohort.selection.gpfl:GPFL",
-        "eiffel": "fedcohort.selection.eiffel:Eiffel",
-        "cs_ucb": "fedcohort.selection.cs_ucb:CSUCB",
-        "fedcs": "fedcohort.selection.fedcs:FedCS",
-        "conformal": "fedcohort.selection.conformal_participation:Conformal",
-        "flash": "fedcohort.selection.flash:Flash",
-        "flash_printed": "fedcohort.selection.flash:FlashPrinted",
-        "flash_linucb": "fedcohort.selection.flash:FlashLinUCB",
-        "restless": "fedcohort.selection.restless:Restless",
-        "neural": "fedcohort.selection.neural:Neural",
-        "round_robin": "fedcohort.selection.round_robin:RoundRobin",
-        "stratified": "fedcohort.selection.stratified:Stratified",
-        "cluster_survey": "fedcohort.selection.cluster_survey:ClusterSurvey",
-        "md": "fedcohort.selection.md:MD",
-        "clustered_size": "fedcohort.selection.clustered_size:ClusteredSize",
-        "clustered_similarity": "fedcohort.selection.clustered_similarity:ClusteredSimilarity",
-        "size": "fedcohort.selection.size:BySize",
-        "ocs": "fedcohort.selection.ocs:OCS",
-        "aocs": "fedcohort.selection.ocs:AOCS",
-        "rizk": "fedcohort.selection.rizk:Rizk",
-        "feel": "fedcohort.selection.feel:FEEL",
-        "fedcbs": "fedcohort.selection.fedcbs:FedCBS",
-        "loss_proportional": "fedcohort.selection.loss_proportional:LossProportional",
-        "fedcor": "fedcohort.selection.fedcor:FedCor",
+        **STRATEGIES.locations_by_class(),
     },
 )

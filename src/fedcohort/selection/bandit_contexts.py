@@ -29,7 +29,13 @@ from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.questions import Context
 from fedcohort.selection.selector import Selector
 
-__all__ = ["ELEMENTS", "ContextBandit"]
+__all__ = ["ASKS_ALL_CLIENTS", "ELEMENTS", "ContextBandit"]
+
+ASKS_ALL_CLIENTS = (
+    "all available clients for their losses on training and held-out data in every round "
+    "(m model downloads, m forward passes)"
+)
+"""The entry ``asks`` of the card of a contextual bandit."""
 
 ELEMENTS = ("train_loss", "validation_loss", "duration", "reward")
 """The elements of a context."""

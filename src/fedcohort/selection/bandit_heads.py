@@ -115,10 +115,10 @@ def gamma_theory(
 
 
 def factor(V: Values) -> Values:
-    """The Cholesky factor L of V. If round-off made V indefinite, 1e-8 of its mean diagonal is added to the diagonal, then more.
+    """The Cholesky factor L of V. If round-off made V indefinite, 1e-8 to 1e-2 of its mean diagonal is added.
 
     Raises:
-        numpy.linalg.LinAlgError: V is still indefinite after adding 1e-2.
+        numpy.linalg.LinAlgError: V is indefinite even with 1e-2 added.
     """
     size = np.maximum(np.trace(V, axis1=-2, axis2=-1) / V.shape[-1], 1.0)[..., None, None]
     for jitter in (0.0, 1e-8, 1e-6, 1e-4, 1e-2):

@@ -12,7 +12,7 @@ __all__ = ["ask_speed", "by_size", "no_stated_times", "times"]
 def no_stated_times(num_clients: int) -> Values:
     """Computing and sending times before any client has stated them: float64 [m, 2], all NaN.
 
-    Strategies keep these times in their state under the name ``said``, which saved states contain.
+    Strategies keep these times in the attribute ``said``, because saved states contain them under this name.
     """
     return np.full((num_clients, 2), np.nan, order="F")
 

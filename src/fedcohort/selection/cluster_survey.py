@@ -27,7 +27,7 @@ from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import successive
 from fedcohort.selection.inputs import Census, Round
 from fedcohort.selection.selector import Selector
-from fedcohort.selection.strata import Trait, check_given, strata, strata_by_speed
+from fedcohort.selection.strata import Trait, check_given, current_groups
 from fedcohort.selection.stratified import members
 
 __all__ = ["ClusterSurvey"]
@@ -71,7 +71,7 @@ class ClusterSurvey(Selector):
         """Draw groups, then members."""
         if round.k >= len(round.available):
             return all_available(round, self.census.num_samples)
-        group = self._groups(round)
+        self.group, group = current_groups(self, self.group, round)
         size = np.bincount(group)
         present = np.flatnonzero(size)  # groups with available clients
         weight = size[present] if self.chance == "size" else np.ones(len(present))
@@ -89,13 +89,3 @@ class ClusterSurvey(Selector):
         taken = seats[group] > 0
         why = Why(round.available, taken.astype(np.float64), {"group": group.astype(np.float64)}, note)
         return Cohort(round.available[chosen], why=why)
-
-    def _groups(self, round: Round) -> Indices:
-        """The group of every available client."""
-        if self.by == "speed_quantile":
-            return strata_by_speed(round, self.groups)
-        if self.group is None:
-            self.group = strata(
-                self.by, self.census, round.rng, given=self.given, groups=self.groups, epsilon_dp=self.epsilon_dp
-            )
-        return self.group[round.available]

@@ -34,8 +34,8 @@ from fedcohort.selection.all_available import all_available
 from fedcohort.selection.client_bins import Pieces, draw_one_per_bin, fill_bins
 from fedcohort.selection.cohort import Cohort
 from fedcohort.selection.inputs import Census, Outcome, Round
-from fedcohort.selection.memory_limit import check_memory
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.stored_updates import arrived_updates, check_memory
 
 __all__ = ["LIMIT", "ClusteredSimilarity", "dissimilarities"]
 
@@ -104,18 +104,16 @@ class ClusteredSimilarity(Selector):
 
     def observe(self, outcome: Outcome) -> None:
         """Store the updates that came back, and their dissimilarities to the other updates."""
-        updates = outcome.billed_report("update")
-        received = np.flatnonzero(outcome.trained)
-        if updates.ndim != 2 or len(received) == 0:
+        arrived = arrived_updates(outcome)
+        if arrived is None:
             return
-        received = received[np.isfinite(updates[received]).all(axis=1)]
-        clients = outcome.cohort.clients[received]
+        clients, updates = arrived
         new = clients[self.sent[clients] < 0]
         self.sent[new] = len(self.updates) + np.arange(len(new))
         grown = np.zeros((len(self.updates) + len(new), updates.shape[1]), dtype=np.float32)
         if len(self.updates):
             grown[: len(self.updates)] = self.updates
-        grown[self.sent[clients]] = updates[received]
+        grown[self.sent[clients]] = updates
         self.updates = grown
         known, zero = self.sent >= 0, np.zeros((1, updates.shape[1]), dtype=np.float32)
         for client in clients:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from fedcohort.core.arrays import Indices, Values
 
@@ -55,7 +55,7 @@ class Cohort:
     share: Values | None = None
     unsent: Literal["left_out", "unchanged"] = "left_out"
     sampling: Literal["shuffled", "loss", "loss_unbiased"] = "shuffled"
-    stop: Mapping[str, Any] | None = None
+    stop: Mapping[str, object] | None = None
     why: Why | None = None
 
     def __len__(self) -> int:

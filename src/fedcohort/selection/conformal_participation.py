@@ -43,7 +43,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make, parameters
 from fedcohort.core.plugins import Card
 from fedcohort.measures import conformal
-from fedcohort.selection import STRATEGIES
+from fedcohort.selection.catalogue import STRATEGIES
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.selector import Selector, UpdateT, choose
@@ -78,7 +78,8 @@ class Conformal(Selector):
     theta: Annotated[float, Gt(0), Le(1)] = 0.25
     """Threshold θ of q̂; its value in the first round if a schedule or the controller moves it."""
     alpha_cp: Share = 0.1
-    """Error rate alpha of the quantile; its value in the first round if it moves. A client needs 1/alpha − 1 held-out samples."""
+    """Error rate alpha of the quantile; its value in the first round if it moves. A client needs at least
+    1/alpha − 1 held-out samples."""
     max_epochs: Annotated[int, Ge(1)] = 40
     """Largest number of epochs that a client trains (max_LTR)."""
     max_size: Annotated[float, Gt(0)] = 1.5

@@ -5,8 +5,8 @@
 T_i are the times of client i that the server measured (for a late client, how long the server waited), n_i is its number of
 selections, and T_max is the longest time measured so far unless ``t_max`` is set. Clients that were never selected come first.
 
-Xia, Quek, Guo, Wen, Yang, Zhu, "Multi-Armed Bandit-Based Client Scheduling for Federated Learning", IEEE TWC 2020 (the text was not at
-hand).
+Xia, Quek, Guo, Wen, Yang, Zhu, "Multi-Armed Bandit-Based Client Scheduling for Federated Learning", IEEE TWC 2020 (we did not
+have access to the text).
 """
 
 import math

@@ -31,8 +31,8 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.inputs import Census, Outcome, Round
-from fedcohort.selection.memory_limit import check_memory
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.stored_updates import arrived_updates, check_memory
 
 __all__ = ["LIMIT", "MOST", "DivFL"]
 
@@ -113,19 +113,16 @@ class DivFL(Selector):
 
     def observe(self, outcome: Outcome) -> None:
         """Store the updates that came back, and their distances to all other known updates."""
-        rows = outcome.billed_report("update")
-        if rows.ndim != 2:  # no client sent an update
+        arrived = arrived_updates(outcome)
+        if arrived is None:
             return
-        received = outcome.trained & np.isfinite(rows).all(axis=1)
-        if not received.any():
-            return
+        clients, rows = arrived
         if self.updates is None or self.distances is None:
             self._check_memory(rows.shape[1])
             m = self.census.num_clients
             self.updates = np.zeros((m, rows.shape[1]), dtype=np.float32)
             self.distances = np.zeros((m, m), dtype=np.float32)
-        clients = outcome.cohort.clients[received]
-        self.updates[clients] = rows[received]
+        self.updates[clients] = rows
         self.known[clients] = True
         known = np.flatnonzero(self.known)
         to_known = distances(self.updates, clients, known)

@@ -37,7 +37,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from fedcohort.core.arrays import Indices
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
-from fedcohort.selection.bandit_contexts import ContextBandit
+from fedcohort.selection.bandit_contexts import ASKS_ALL_CLIENTS, ContextBandit
 from fedcohort.selection.bandit_heads import Head, Linear, gamma, gamma_theory
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.inputs import Outcome, Round
@@ -46,8 +46,6 @@ from fedcohort.selection.questions import Context
 from fedcohort.selection.restless import HiddenMarkov
 
 __all__ = ["Flash", "FlashLinUCB", "FlashPrinted"]
-
-ASKS = "all available clients for their losses on training and held-out data in every round (m model downloads, m forward passes)"
 
 AUTO_ALL_LIMIT = 100
 """Largest number of clients with which ``first_round = "auto"`` selects all available clients in the first round."""
@@ -61,7 +59,7 @@ class Flash(ContextBandit):
     card: ClassVar[Card] = Card(
         source="FLASH, arXiv:2402.08769; credit, units and edge cases ours",
         status="ours",
-        asks=ASKS,
+        asks=ASKS_ALL_CLIENTS,
         discloses=Context.reveals,
         knows="N_i; durations",
         cost="O(md² + d³), d = 4",
@@ -170,7 +168,7 @@ class FlashPrinted(Flash):
     card: ClassVar[Card] = Card(
         source="FLASH, arXiv:2402.08769, Algorithms 1 and 2",
         status="paper",
-        asks=ASKS,
+        asks=ASKS_ALL_CLIENTS,
         discloses=Context.reveals,
         knows="N_i; durations",
         cost="O(md² + d³), d = 4",

@@ -26,8 +26,8 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.inputs import Census, Outcome, Round
-from fedcohort.selection.memory_limit import check_memory
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.stored_updates import arrived_updates, check_memory
 
 __all__ = ["GPFL"]
 
@@ -92,23 +92,21 @@ class GPFL(Selector):
     def observe(self, outcome: Outcome) -> None:
         """Count selections, and add the new updates to the averages."""
         self.selections[outcome.cohort.clients] += 1
-        rows = outcome.billed_report("update")
-        if rows.ndim != 2:  # no client sent an update
+        arrived = arrived_updates(outcome)
+        if arrived is None:
             return
-        received = outcome.trained & np.isfinite(rows).all(axis=1)
-        if not received.any():
-            return
+        clients, rows = arrived
         if self.directions is None:
             self._check_memory(rows.shape[1])
             self.directions = np.zeros((self.census.num_clients, rows.shape[1]), dtype=np.float32)
-        clients = outcome.cohort.clients[received]
         past = np.where(self.known[clients], self.momentum, 0.0)[:, None]
-        self.directions[clients] = past * self.directions[clients] + (1 - past) * rows[received]
+        self.directions[clients] = past * self.directions[clients] + (1 - past) * rows
         self.known[clients] = True
         if outcome.admitted.any():
             weights = self.census.num_samples[outcome.cohort.clients[outcome.admitted]].astype(np.float64)
             weights /= weights.sum()
-            self.global_update = np.einsum("i,ij->j", weights, rows[outcome.admitted]).astype(np.float32)
+            admitted = outcome.billed_report("update")[outcome.admitted]
+            self.global_update = np.einsum("i,ij->j", weights, admitted).astype(np.float32)
 
     def _check_memory(self, width: int) -> None:
         m = self.census.num_clients

@@ -97,6 +97,11 @@ class Round:
         pool = self.available if among is None else among
         return self.rng.choice(pool, size=min(count, len(pool)), replace=False, p=probabilities)
 
+    def candidates(self, count: int | None) -> Indices:
+        """``count`` available clients (but at least k), drawn uniformly; all of them if ``count`` is None or there are no more."""
+        wanted = len(self.available) if count is None else max(count, self.k)
+        return self.available if wanted >= len(self.available) else self.sample(wanted)
+
     def draw(self, weights: Values, count: int | None = None, among: Indices | None = None) -> Indices:
         """Draw ``count`` (default: k) distinct clients from ``among`` (default: all available), one by one ∝ weight.
 

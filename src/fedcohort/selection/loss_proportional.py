@@ -47,8 +47,7 @@ class LossProportional(Selector):
         """Ask the candidates for their loss, and draw."""
         if round.k >= len(round.available):
             return all_available(round, self.census.num_samples)
-        count = len(round.available) if self.candidates is None else max(self.candidates, round.k)
-        asked = round.available if count >= len(round.available) else round.sample(count)
+        asked = round.candidates(self.candidates)
         losses = round.ask(LocalLoss(), asked)
         p = shares(self.census.num_samples[asked])
         q = p * _softened(losses, self.temperature)

@@ -27,7 +27,7 @@ from annotated_types import Ge, Gt
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
-from fedcohort.selection.bandit_contexts import ContextBandit
+from fedcohort.selection.bandit_contexts import ASKS_ALL_CLIENTS, ContextBandit
 from fedcohort.selection.bandit_heads import Candidates, Head, Scoring, State
 from fedcohort.selection.questions import Context
 
@@ -174,8 +174,7 @@ class Neural(ContextBandit):
     card: ClassVar[Card] = Card(
         source="Zhou, Li, Gu 2020, arXiv:1911.04462; Zhang et al. 2021, arXiv:2010.00827; application to clients ours",
         status="ours",
-        asks="all available clients for their losses on training and held-out data in every round (m model downloads, m forward "
-        "passes)",
+        asks=ASKS_ALL_CLIENTS,
         discloses=Context.reveals,
         knows="N_i; durations",
         cost="O(m·P_nn) + 100 passes over at most 10,000 pairs",

@@ -62,8 +62,8 @@ class OCS(Selector):
         """Ask for the norms, compute the probabilities, and draw each candidate independently."""
         if round.k >= len(round.available):
             return all_available(round, self.census.num_samples)
-        count = len(round.available) if self.candidates is None else max(self.candidates, round.k)
-        asked = round.available if count >= len(round.available) else round.sample(count)
+        asked = round.candidates(self.candidates)
+        share_asked = len(asked) / len(round.available)
         norms = round.ask(UpdateNorm(), asked)[:, 0]
         known = np.isfinite(norms)
         asked, norms = asked[known], norms[known]
@@ -74,7 +74,7 @@ class OCS(Selector):
         note += f"; {np.count_nonzero(~known)} without a norm" if not known.all() else ""
         return Cohort(
             asked[chosen],
-            inclusion=chance[chosen] * min(count / len(round.available), 1.0),
+            inclusion=chance[chosen] * share_asked,
             weights=p[chosen] / chance[chosen],
             why=Why(asked, chance, {"p": p, "norm": norms}, note),
         )

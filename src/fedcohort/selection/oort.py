@@ -85,7 +85,7 @@ class Oort(Selector):
     round_threshold: Annotated[float, Gt(0), Le(100)] = 30.0
     """Initial percentile of the clients' durations for the preferred duration T; 100 means no preference."""
     pacer_rule: Literal["flat", "paper"] = "flat"
-    """Rule of the pacer: flat changes T if utility is stable or jumps (FedScale), paper if utility has fallen."""
+    """Rule of the pacer: flat (FedScale: change T if utility is stable or jumps), or paper (raise T if utility falls)."""
     pacer_window: Annotated[int, Ge(1)] = 20
     """Number of rounds W after which the pacer may change T."""
     pacer_step: Annotated[float, Ge(0)] = 5.0

@@ -47,7 +47,7 @@ class Question:
         """What the server learns about the client, given this question's settings."""
         return self.reveals
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """A JSON description for another process; :data:`QUESTIONS` maps its ``kind`` to the class."""
         return {"kind": type(self).__name__, **dataclasses.asdict(self)}
 

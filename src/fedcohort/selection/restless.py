@@ -33,7 +33,7 @@ from annotated_types import Ge, Gt, Le
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
-from fedcohort.selection.bandit_contexts import ContextBandit
+from fedcohort.selection.bandit_contexts import ASKS_ALL_CLIENTS, ContextBandit
 from fedcohort.selection.bandit_heads import Candidates, Head, Scoring, State, linear_terms, posterior
 from fedcohort.selection.questions import Context
 
@@ -127,8 +127,7 @@ class Restless(ContextBandit):
     card: ClassVar[Card] = Card(
         source="Yemini, Leshem, Somekh-Baruch 2021, arXiv:1910.10271 (abstract)",
         status="ours",
-        asks="all available clients for their losses on training and held-out data in every round (m model downloads, m forward "
-        "passes)",
+        asks=ASKS_ALL_CLIENTS,
         discloses=Context.reveals,
         knows="N_i; durations",
         cost="O(mdH + d³H), d = 4",

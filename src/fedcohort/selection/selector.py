@@ -178,6 +178,6 @@ def _check_numbers(cohort: Cohort, where: str) -> None:
             )
 
 
-def _check_integers(values: np.ndarray[Any, Any], name: str, where: str) -> None:
+def _check_integers(values: np.ndarray, name: str, where: str) -> None:
     if not np.issubdtype(values.dtype, np.integer):
         raise UsageError(f"{where}: Cohort.{name} is {values[:5].tolist()}, {values.dtype}; must be integers")

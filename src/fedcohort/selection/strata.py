@@ -14,7 +14,7 @@ removed.
 section 4.2, names these modes but does not specify them; the details are ours.
 """
 
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -22,9 +22,28 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.selection.inputs import Census, Round
 
-__all__ = ["Trait", "check_given", "strata", "strata_by_speed"]
+__all__ = ["Grouped", "Trait", "check_given", "current_groups", "strata", "strata_by_speed"]
 
 Trait = Literal["given", "dominant_label", "label_cluster", "size_quantile", "speed_quantile"]
+
+
+class Grouped(Protocol):
+    """A strategy with groups of similar clients: its parameters, and its census.
+
+    Attributes:
+        by: trait that defines the groups.
+        given: group of each client, for ``by = "given"``.
+        groups: number of clusters or quantiles.
+        epsilon_dp: privacy parameter of the label histograms; no noise if None.
+        census: what the server knows about the clients.
+    """
+
+    by: Trait
+    given: list[int] | None
+    groups: int
+    epsilon_dp: float | None
+    census: Census
+
 
 _RESTARTS = 4
 """Number of k-means runs, of which the one with the smallest distortion is used; a single run above 100,000 clients."""
@@ -79,6 +98,34 @@ def strata_by_speed(round: Round, groups: int) -> Indices:
     label = np.full(len(durations), groups)
     label[known] = _quantiles(durations[known], groups)
     return _numbered(label)
+
+
+def current_groups(strategy: Grouped, fixed: Indices | None, round: Round) -> tuple[Indices | None, Indices]:
+    """The groups of a round. Groups by speed are formed anew in each round, and all others in the first round only.
+
+    Args:
+        strategy: the strategy.
+        fixed: the fixed group of every client, int64 [m]; None before the first round.
+        round: the round.
+
+    Returns:
+        ``fixed`` for the next round, and the current group of every available client, int64 [n].
+
+    Raises:
+        UsageError: the trait needs label histograms, and the census has none.
+    """
+    if strategy.by == "speed_quantile":
+        return fixed, strata_by_speed(round, strategy.groups)
+    if fixed is None:
+        fixed = strata(
+            strategy.by,
+            strategy.census,
+            round.rng,
+            given=strategy.given,
+            groups=strategy.groups,
+            epsilon_dp=strategy.epsilon_dp,
+        )
+    return fixed, fixed[round.available]
 
 
 def _histogram(census: Census, rng: np.random.Generator, epsilon_dp: float | None) -> Values:

@@ -38,7 +38,7 @@ from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import proportional, shares, systematic
 from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.selector import Selector
-from fedcohort.selection.strata import Trait, check_given, strata, strata_by_speed
+from fedcohort.selection.strata import Trait, check_given, current_groups
 
 __all__ = ["Stratified", "allocate", "members"]
 
@@ -83,7 +83,7 @@ class Stratified(Selector):
         """Allocate seats to strata, and draw clients inside each stratum."""
         if round.k >= len(round.available):
             return all_available(round, self.census.num_samples)
-        stratum = self._strata(round)
+        self.stratum, stratum = current_groups(self, self.stratum, round)
         size = np.bincount(stratum)
         nonempty = np.flatnonzero(size)
         worth = self._worth(stratum, size, round.available)[nonempty]
@@ -113,16 +113,6 @@ class Stratified(Selector):
         loss = outcome.billed_report("loss")
         known = outcome.trained & np.isfinite(loss)
         self.last_loss[outcome.cohort.clients[known]] = loss[known]
-
-    def _strata(self, round: Round) -> Indices:
-        """The stratum of every available client."""
-        if self.by == "speed_quantile":
-            return strata_by_speed(round, self.groups)
-        if self.stratum is None:
-            self.stratum = strata(
-                self.by, self.census, round.rng, given=self.given, groups=self.groups, epsilon_dp=self.epsilon_dp
-            )
-        return self.stratum[round.available]
 
     def _worth(self, stratum: Indices, size: Indices, available: Indices) -> Values:
         """v_h of every stratum."""

@@ -109,7 +109,7 @@ class Profile:
     sizes: list[Size]
     recommendations: list[Recommendation]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values."""
         return asdict(self)
 
@@ -223,7 +223,7 @@ def _with_nan(size: dict[str, Any]) -> dict[str, Any]:
     return kept | {"clients": clients}
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     return value if isinstance(value, int | float) else math.nan
 
 

@@ -1,35 +1,111 @@
 """Compare run directories that exist already."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run, open_run
 from fedcohort.study.comparison import Comparison, Row
 
-__all__ = ["read", "side_by_side"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FirstRounds", "read", "side_by_side"]
 
 
-def read(paths: Iterable[str | Path]) -> Comparison:
-    """Compare finished run directories. Runs that differ only in the seed are one row. Nothing is run.
+def read(paths: Iterable[str | Path], *, partial: bool = False) -> Comparison:
+    """Compare run directories. Runs that differ only in the seed are one row. Nothing is run.
+
+    Args:
+        paths: run directories.
+        partial: also take unfinished runs. All runs are then compared up to the last round that all of them have played.
 
     Raises:
-        UsageError: a directory is not a run or not finished, or two directories are the same run.
+        UsageError: a directory is not a run, or two directories are the same run; a run is not finished, or, if ``partial``, it has no
+            finished round.
     """
-    runs = []
-    for path in paths:
-        run = open_run(path)
-        if not run.finished:
-            how = (
-                f"from Python, with the same {run.meta['given']}"
-                if run.meta["given"]
-                else f"with `fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}`"
-            )
-            raise UsageError(
-                f"{run.path}: stopped after round {run.last_round} of {run.experiment.rounds}; finish it first, {how}"
-            )
-        runs.append(run)
-    return Comparison("runs", side_by_side(runs))
+    runs = [open_run(path) for path in paths]
+    for run in runs:
+        if not run.finished and not (partial and run.last_round):
+            raise UsageError(_how_to_finish(run))
+    if all(run.finished for run in runs):
+        return Comparison("runs", side_by_side(runs))
+    last = min(run.last_round for run in runs)
+    return Comparison("runs", side_by_side([FirstRounds(run, last) for run in runs]), _about_partial(runs, last))
+
+
+def _how_to_finish(run: Run) -> str:
+    """What is missing in an unfinished run, and how to finish it."""
+    how = (
+        f"from Python, with the same {run.meta['given']}"
+        if run.meta["given"]
+        else f"with `fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}`"
+    )
+    compare_so_far = ", or compare unfinished runs with --partial" if run.last_round else ""
+    return f"{run.path}: stopped after round {run.last_round} of {run.described.rounds}; finish it first, {how}{compare_so_far}"
+
+
+def _about_partial(runs: list[Run], last: int) -> str:
+    """A sentence about a comparison of unfinished runs."""
+    unfinished, planned = sum(not run.finished for run in runs), sorted({run.described.rounds for run in runs})
+    of = f"{planned[0]}" if len(planned) == 1 else f"{planned[0]} to {planned[-1]}"
+    rounds = "round 1" if last == 1 else f"rounds 1 to {last}"
+    return (
+        f"Not final: {unfinished} of {len(runs)} runs {'is' if unfinished == 1 else 'are'} unfinished. All runs are compared over "
+        f"{rounds} of {of}, which all of them have played."
+    )
+
+
+class FirstRounds(Run):
+    """The first rounds of a run, as if it had been recorded up to there.
+
+    Args:
+        run: the run.
+        last: the last round that is read.
+    """
+
+    def __init__(self, run: Run, last: int) -> None:
+        super().__init__(run.path)
+        self._last = min(last, run.last_round)
+
+    @property
+    def last_round(self) -> int:
+        """The last round that is read."""
+        return self._last
+
+    @cached_property
+    def rounds(self) -> "pd.DataFrame":
+        """As in :class:`fedcohort.record.Run`."""
+        return super().rounds.loc[: self._last]
+
+    @cached_property
+    def clients(self) -> "pd.DataFrame":
+        """As in :class:`fedcohort.record.Run`."""
+        return self._until(super().clients)
+
+    @cached_property
+    def ledger(self) -> "pd.DataFrame":
+        """As in :class:`fedcohort.record.Run`."""
+        return self._until(super().ledger)
+
+    @cached_property
+    def wall(self) -> "pd.DataFrame":
+        """As in :class:`fedcohort.record.Run`."""
+        return super().wall.loc[: self._last]
+
+    @property
+    def client_accuracy(self) -> "pd.DataFrame":
+        """As in :class:`fedcohort.record.Run`."""
+        return super().client_accuracy.loc[: self._last]
+
+    def read_decisions(self, *, selected_only: bool = False) -> "pd.DataFrame":
+        """As in :class:`fedcohort.record.Run`."""
+        return self._until(super().read_decisions(selected_only=selected_only))
+
+    def _until(self, table: "pd.DataFrame") -> "pd.DataFrame":
+        return table.loc[table["round"] <= self._last]
 
 
 def side_by_side(runs: Iterable[Run]) -> tuple[Row, ...]:

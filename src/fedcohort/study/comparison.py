@@ -4,16 +4,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedcohort import measures
+from fedcohort.core import words
 from fedcohort.core.plugins import short_name
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
+from fedcohort.study.export_tables import latex_table, written
 from fedcohort.study.run_measures import Measured, level_below
 from fedcohort.study.run_results import Result, plain, result
+from fedcohort.study.verdicts import Verdict, about_verdicts, verdicts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,10 +49,20 @@ class Comparison:
     Attributes:
         name: name of the experiment.
         rows: one row for each strategy, in the order of the experiment; differences are taken to the first row.
+        note: a sentence about runs that are compared before they are finished; empty for finished runs.
     """
 
     name: str
     rows: tuple[Row, ...]
+    note: str = ""
+
+    def __repr__(self) -> str:
+        """The rows and their mean accuracies, at most five of them."""
+        accuracies = (float(np.mean([run.accuracy for run in self.results[row.label]])) for row in self.rows[:5])
+        rows = [f"{row.label} {words.share(accuracy, 1)}" for row, accuracy in zip(self.rows, accuracies, strict=False)]
+        more = [f"{len(self.rows) - 5} more"] if len(self.rows) > 5 else []
+        seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        return f"<Comparison {self.name}, {seeds}: {', '.join([*rows, *more])}>"
 
     @cached_property
     def results(self) -> dict[str, list[Result]]:
@@ -68,7 +82,9 @@ class Comparison:
         whole = [runs for runs in self.results.values() if not any(run.diverged for run in runs)]
         lowest = min(float(np.mean([run.best_accuracy for run in runs])) for runs in whole or self.results.values())
         without = " (without rows with diverged updates)" if 0 < len(whole) < len(self.results) else ""
-        return Target(level_below(lowest), f"a level that every row reaches on average{without}")
+        return Target(
+            level_below(lowest), f"taken from these results, a level that every row reaches on average{without}"
+        )
 
     @property
     def seeds(self) -> list[int]:
@@ -88,7 +104,8 @@ class Comparison:
         * ``label``, ``selection``, ``algorithm``, and ``seeds``, their number.
         * ``accuracy``, ``accuracy_sd``, ``best_accuracy``, ``early_stop_accuracy``, ``local_accuracy``: see :class:`Result`.
         * ``difference``, ``difference_low``, ``difference_high``: mean difference of the accuracy to that of the first row, over the
-          seeds that both have, and its paired 95% confidence interval.
+          seeds that both have, and its paired 95% confidence interval, within −1 and 1.
+        * ``paired_seeds``, their number, ``p_value``, ``p_holm`` and ``verdict``: see :class:`~fedcohort.study.verdicts.Verdict`.
         * ``target_accuracy``, ``rounds_to_target``, ``time_to_target`` (simulated), ``bytes_to_target``: means over the seeds that
           reached the target, and ``reached``, their number.
         * ``jain``, ``jain_random``, ``bytes``, ``client_passes``, ``simulated_time``, ``wall_seconds``, ``updates``, ``diverged``: see
@@ -96,7 +113,19 @@ class Comparison:
         """
         import pandas as pd
 
-        return pd.DataFrame([self._summary(row) for row in self.rows])
+        return pd.DataFrame(
+            [self._summary(row, verdict) for row, verdict in zip(self.rows, self.verdicts, strict=True)]
+        )
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """Whether the difference of each row to the first is clear; the rows share one correction for several comparisons."""
+        return verdicts([self._paired(self.results[row.label]) for row in self.rows])
+
+    @property
+    def about_verdicts(self) -> str:
+        """How the verdicts are made, and what the number of seeds cannot show, in words."""
+        return about_verdicts(self.verdicts)
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":
@@ -119,9 +148,35 @@ class Comparison:
         ]
         for summary, row in zip(summaries, self.rows, strict=True):
             summary["runs"] = [result.to_json() for result in self.results[row.label]]
-        return {"name": self.name, "seeds": self.seeds, "target": asdict(self.target), "rows": summaries}
+        note = {"note": self.note} if self.note else {}
+        return {"name": self.name, "seeds": self.seeds, "target": asdict(self.target), **note, "rows": summaries}
 
-    def _summary(self, row: Row) -> dict[str, Any]:
+    def to_csv(self, file: str | Path | None = None) -> str:
+        """The table as CSV: a header with the names of the columns of :attr:`table`, all digits, and empty fields for unknown values.
+
+        Args:
+            file: also write it to this file.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        return written(self.table.to_csv(index=False, lineterminator="\n"), file)
+
+    def to_latex(self, file: str | Path | None = None) -> str:
+        """The table for a paper: a ``table`` environment with caption and label, in the style of the package ``booktabs``.
+
+        The numbers are those that the terminal prints. Labels are escaped.
+
+        Args:
+            file: also write it to this file.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        records = [{str(key): value for key, value in record.items()} for record in self.table.to_dict("records")]
+        return written(latex_table(self.name, records, self.seeds, self.target.accuracy, self.note), file)
+
+    def _summary(self, row: Row, verdict: Verdict) -> dict[str, Any]:
         """A row of the table."""
         results = self.results[row.label]
         accuracy, sd = measures.mean_sd([result.accuracy for result in results])
@@ -135,19 +190,27 @@ class Comparison:
             "accuracy_sd": sd,
             **{name: values.pop(name) for name in ("best_accuracy", "early_stop_accuracy", "local_accuracy")},
             **self._difference(results),
+            "paired_seeds": verdict.seeds,
+            "p_value": verdict.p_value,
+            "p_holm": verdict.p_holm,
+            "verdict": verdict.words,
             **self._to_target(row),
             **values,
         }
 
     def _difference(self, results: Sequence[Result]) -> dict[str, float]:
         """The paired difference to the first row, and its interval."""
-        first = {result.seed: result.accuracy for result in self.results[self.rows[0].label]}
-        pairs = [(result.accuracy, first[result.seed]) for result in results if result.seed in first]
-        if not pairs:
+        own, first = self._paired(results)
+        if not own:
             return dict.fromkeys(("difference", "difference_low", "difference_high"), math.nan)
-        own, reference = zip(*pairs, strict=True)
-        mean, low, high = measures.paired_interval(own, reference)
+        mean, low, high = measures.paired_interval(own, first, limits=measures.ACCURACY_DIFFERENCES)
         return {"difference": mean, "difference_low": low, "difference_high": high}
+
+    def _paired(self, results: Sequence[Result]) -> tuple[list[float], list[float]]:
+        """The accuracies of a row and of the first row, over the seeds that both have."""
+        first = {result.seed: result.accuracy for result in self.results[self.rows[0].label]}
+        paired = [result for result in results if result.seed in first]
+        return [result.accuracy for result in paired], [first[result.seed] for result in paired]
 
     def _to_target(self, row: Row) -> dict[str, float]:
         """The mean cost of reaching the target, over the seeds that reached it."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.experiment import load
 from fedcohort.federation.datasets import Dataset
 from fedcohort.measures.conformal import (
     PredictionSets,
@@ -39,26 +40,27 @@ class Predictions:
     labels: Indices
 
 
-def predict(run: Run, given: Given) -> tuple[Predictions, Predictions]:
+def predict(run: Run, given: Given, *, trust: bool = False) -> tuple[Predictions, Predictions]:
     """The predictions of a run's final model for the server's validation and test sets.
 
     Args:
         run: the run.
         given: the objects from Python that the run was started with.
+        trust: run the plug-in files in the run directory.
 
     Raises:
-        UsageError: the run is not finished, or its data have changed.
+        UsageError: the run is not finished, its data have changed, or it has plug-in files and ``trust`` is not set.
     """
     from safetensors.torch import load_file
 
     from fedcohort.core.threads import one_thread
     from fedcohort.engines.local_engine import build_module
     from fedcohort.training.forward_passes import probabilities
-    from fedcohort.training.states_and_reports import DTYPES
+    from fedcohort.training.model_states import DTYPES
 
-    experiment = run.experiment
     if not run.finished:
         raise UsageError(f"{run.path}: is not finished and has no final model yet; `fedcohort run` resumes it")
+    experiment = load(run.path / "experiment.toml", trust=trust)
     federated = federate(experiment, given)
     if federated.public.fingerprint != run.meta["data"]:
         raise UsageError(
@@ -114,6 +116,7 @@ def conformal(
     model: "AnyModel | None" = None,
     data_dir: str | Path | None = None,
     public: "PublicSamples | None" = None,
+    trust: bool = False,
 ) -> Conformal:
     """Split conformal prediction with a finished run's model, calibrated on the server's validation set and measured on its test set.
 
@@ -122,11 +125,12 @@ def conformal(
         alpha: target error rate, in (0, 1).
         data, model, public: the objects from Python that the run was started with, as for :func:`fedcohort.run`.
         data_dir: a local mirror of data sets in the layout of the Hugging Face Hub.
+        trust: run the plug-in files in the run directory: the clients, the data and the model are built again.
 
     Raises:
-        UsageError: the run is not finished, or has no validation set.
+        UsageError: the run is not finished, has no validation set, or has plug-in files and ``trust`` is not set.
     """
-    validation, test = predict(run, Given(data=data, model=model, data_dir=data_dir, public=public))
+    validation, test = predict(run, Given(data=data, model=model, data_dir=data_dir, public=public), trust=trust)
     if not len(validation.labels):
         raise UsageError(
             "data.validation = 0: there are no samples to calibrate on; run the experiment with data.validation = 0.1"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.parameters import describe
-from fedcohort.core.words import number, setting
+from fedcohort.core.words import number
 from fedcohort.record import KEPT, Run
+from fedcohort.study.recorded_plug_ins import strategy_in_words, was_available
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,11 +77,14 @@ class Explanation:
         round, rounds: the round, and the number of rounds.
         note: the kind of decision, and the effects of rules that all strategies share.
         available, selected, trained, admitted: numbers of clients.
-        round_time: simulated duration.
+        round_time: duration, in the run's time.
         candidates: the selected clients first, then the candidates with the best scores.
         asked: the questions that clients were asked, and the training.
         client: the client to explain; None for the whole round.
         earlier: earlier rounds in which that client was selected.
+        availability_known: whether it is known that the client was available; unknown for a client that was not compared, if the
+            availability law is a plug-in.
+        clock: ``simulated``, or ``wall`` (seconds) for a run on real machines.
     """
 
     label: str
@@ -98,6 +101,8 @@ class Explanation:
     asked: Sequence[Asked]
     client: int | None = None
     earlier: Sequence[int] = ()
+    availability_known: bool = True
+    clock: str = "simulated"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; if the explanation is about one client, only its own row and its own words."""
@@ -114,7 +119,7 @@ class Explanation:
         lines.append(
             f"Of {self.available:,} available clients, {most} were compared and {self.selected:,} were selected; "
             f"{self.trained:,} trained, and {self.admitted:,} were admitted. "
-            f"The round took {number(self.round_time)} of simulated time."
+            f"The round took {_time(self.round_time, self.clock)}."
         )
         if self.client is None:
             return lines
@@ -126,16 +131,17 @@ class Explanation:
         client = f"Client {self.client}"
         if candidate is None:
             compared = len(self.candidates)
-            return [
-                f"{client} was available in round {self.round}, but was not one of the {compared:,} clients that were compared.",
-                self._history(),
-            ]
+            left_out = f"was not one of the {compared:,} clients that were compared"
+            if not self.availability_known:
+                unknown = "The record does not say whether it was available."
+                return [f"{client} {left_out} in round {self.round}. {unknown}", self._history()]
+            return [f"{client} was available in round {self.round}, but {left_out}.", self._history()]
         decision = "selected" if candidate.selected else "not selected"
         sentences = [f"{client} was {decision} in round {self.round}: {_score_in_words(candidate)}."]
         if math.isfinite(candidate.rank) and len(self.candidates) > 1:
             sentences[0] += " " + self._standing(candidate)
         if candidate.selected:
-            sentences.append(_outcome_in_words(candidate))
+            sentences.append(_outcome_in_words(candidate, self.clock))
         return [*sentences, self._history()]
 
     def _standing(self, candidate: Candidate) -> str:
@@ -178,19 +184,22 @@ def explain(run: Run, round: int, client: int | None = None) -> Explanation:
         decisions[decisions["round"] == round], {c["client"]: c for c in _rows(clients[clients["round"] == round])}
     )
     earlier: list[int] = []
+    known = True
     if client is not None:
-        _check_client(run, row, client, sorted({candidate.client for candidate in candidates}))
+        known = _check_client(run, row, client, sorted({candidate.client for candidate in candidates}))
         earlier = [int(t) for t in clients[(clients["client"] == client) & (clients["round"] < round)]["round"]]
     return Explanation(
         label=f"{run.meta['label']}, seed {run.meta['seed']}",
-        strategy=_strategy(run),
+        strategy=strategy_in_words(run),
         round=round,
-        rounds=run.experiment.rounds,
+        rounds=run.described.rounds,
         **{name: row[name] for name in ("note", "available", "selected", "trained", "admitted", "round_time")},
         candidates=candidates,
         asked=_exchanges(run, round),
         client=client,
         earlier=earlier,
+        availability_known=known,
+        clock=run.meta.get("clock", "simulated"),
     )
 
 
@@ -204,14 +213,24 @@ def _round(run: Run, round: int) -> dict[str, Any]:
     return row
 
 
-def _check_client(run: Run, row: Mapping[str, Any], client: int, compared: Sequence[int]) -> None:
-    """Refuse a client that does not exist or was not available; ``row`` is the row of the round, ``compared`` are all candidates."""
-    m = len(run.portrait.facts.get("samples", ())) or run.experiment.federation.clients  # 1 if all data are pooled
+def _check_client(run: Run, row: Mapping[str, Any], client: int, compared: Sequence[int]) -> bool:
+    """Refuse a client that does not exist or was not available; ``row`` is the row of the round, ``compared`` are all candidates.
+
+    Returns:
+        Whether it is known that the client was available.
+    """
+    m = len(run.portrait.facts.get("samples", ())) or run.described.federation.clients  # 1 if all data are pooled
     if not 0 <= client < m:
         valid = f"clients are numbered 0 to {m - 1}" if m > 1 else "its only client is 0"
         raise UsageError(f"--client {client}: the federation has no such client; {valid}")
-    if client in compared or _was_available(run, row["round"], client):
-        return
+    if client not in compared and run.meta.get("clock") == "wall":
+        others = f"{len(compared):,} clients that were compared in round {row['round']}; the record lists no others"
+        raise UsageError(f"--client {client}: was not one of the {others}")
+    if client in compared:
+        return True
+    was = was_available(run, row["round"], client)
+    if was is not False:
+        return was is not None
     examples = ", ".join(map(str, compared[:12])) + (", …" if len(compared) > 12 else "")
     available = f"{row['available']:,} of {m:,} clients were, among them {examples}" if compared else "no client was"
     raise UsageError(f"--client {client}: was not available in round {row['round']}; {available}")
@@ -252,27 +271,9 @@ def _candidates(decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, A
     ]
 
 
-def _was_available(run: Run, round: int, client: int) -> bool:
-    """Whether a client was available: this follows from the availability law, the seed, and whether the client has data."""
-    experiment = run.experiment
-    presence = experiment.systems.availability.build().presence(
-        experiment.federation.clients, experiment.rounds, experiment.seed
-    )
-    samples = run.portrait.facts.get("samples")
-    return bool(presence(round)[client]) and (samples is None or bool(samples[client] > 0))
-
-
-def _strategy(run: Run) -> str:
-    """Name and parameters of the strategy; a strategy from Python is described in the head of the experiment file."""
-    for line in (run.path / "experiment.toml").read_text(encoding="utf-8").splitlines():
-        if line.startswith("# selector: handed over in Python: "):
-            return line.partition("Python: ")[2]
-    selection = run.experiment.selection
-    defaults = {row.name: row.default for row in describe(selection.table.find(selection.name, "selection.name"))}
-    own = {name: value for name, value in selection.parameters.items() if value != defaults.get(name)}
-    settings = {"k": selection.k, **own}
-    texts = {name: number(value) if isinstance(value, float) else setting(value) for name, value in settings.items()}
-    return f"{selection.name}({', '.join(f'{name} = {text}' for name, text in texts.items())})"
+def _time(value: float, clock: str) -> str:
+    """A duration in words."""
+    return f"{number(value)} s of wall time" if clock == "wall" else f"{number(value)} of simulated time"
 
 
 def _score_in_words(candidate: Candidate) -> str:
@@ -319,12 +320,12 @@ def _list(values: Mapping[str, float]) -> str:
 _ALWAYS_REPORTED = ("num_samples", "steps", "duration", "weight", "loss", "accuracy")
 
 
-def _outcome_in_words(candidate: Candidate) -> str:
+def _outcome_in_words(candidate: Candidate, clock: str) -> str:
     """What happened to a selected client, in words."""
     outcome = candidate.outcome
     worked = f"It trained for {outcome.get('steps', 0):,.0f} steps on {outcome.get('num_samples', 0):,.0f} samples"
     if "duration" in outcome:
-        worked += f" and needed {number(outcome['duration'])} of simulated time"
+        worked += f" and needed {_time(outcome['duration'], clock)}"
     end = {
         "admitted": f"its update entered the model with {100 * outcome.get('weight', 0.0):.1f}% of the weight",
         "declined": "its update did not enter the model: it was declined",

@@ -31,17 +31,18 @@ def compare(
     runs: str | Path = "runs",
     progress: Progress | None = None,
     jobs: int = 1,
+    trust: bool = False,
 ) -> Comparison:
     """Run every row of an experiment under every seed, and compare the rows; see :func:`fedcohort.compare`."""
     rows = _rows(experiment, given, selector, algorithm)
     for row in rows:
         row.check()
     if jobs > 1:
-        _run_in_processes(experiment, rows, given, runs, jobs)
+        _run_in_processes(experiment, rows, given, runs, jobs, trust)
     compared = []
     for row in rows:
         cells = [Cell(row.label, seed, row.experiment.single(seed)) for seed in experiment.all_seeds]
-        played = {cell.seed: run_cell(cell, row.given, runs=runs, progress=progress) for cell in cells}
+        played = {cell.seed: run_cell(cell, row.given, runs=runs, progress=progress, trust=trust) for cell in cells}
         compared.append(Row(row.label, row.experiment, played))
     return Comparison(experiment.name, tuple(compared))
 
@@ -71,7 +72,7 @@ class _PlannedRow:
 
 
 def _run_in_processes(
-    experiment: Experiment, rows: list[_PlannedRow], given: Given, runs: str | Path, jobs: int
+    experiment: Experiment, rows: list[_PlannedRow], given: Given, runs: str | Path, jobs: int, trust: bool
 ) -> None:
     """Play all runs that are missing in several processes."""
     from fedcohort.runs.parallel_runs import run_cells
@@ -80,7 +81,7 @@ def _run_in_processes(
         raise UsageError(
             f"jobs = {jobs}: objects from Python stay in their process; use 1, or name them in the experiment"
         )
-    run_cells(experiment.cells(), given.data_dir, runs, jobs)
+    run_cells(experiment.cells(), given.data_dir, runs, jobs, trust=trust)
 
 
 def _rows(

@@ -3,7 +3,6 @@
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -52,7 +51,7 @@ class Result:
     updates: int
     diverged: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values; unknown values are None."""
         return {key: plain(value) for key, value in asdict(self).items()}
 
@@ -83,7 +82,7 @@ def result(run: Run) -> Result:
     )
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """A value for JSON: numbers of Python, paths as strings, and None for unknown values."""
     if isinstance(value, np.generic):
         value = value.item()

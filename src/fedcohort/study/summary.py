@@ -29,6 +29,8 @@ class Summary:
         client_accuracy: mean over all clients of the last model's accuracy on their own data; NaN without ``measures.clients_every``.
         worst_client_accuracy: mean over the 10% of the clients with the lowest accuracy.
         target: the target test accuracy.
+        target_chosen: where the target comes from: ``argument``, ``measures.target_accuracy``, or ``results`` (the best accuracy of
+            the run, rounded down to two decimals).
         rounds_to_target, time_to_target, bytes_to_target: cost of reaching the target; time is simulated.
         simulated_time, bytes, client_passes: cost of the whole run.
         wall_seconds: wall time of the simulator, by part of a round and in total.
@@ -51,6 +53,7 @@ class Summary:
     client_accuracy: float
     worst_client_accuracy: float
     target: float
+    target_chosen: str
     rounds_to_target: float
     time_to_target: float
     bytes_to_target: float
@@ -79,8 +82,11 @@ def summary(run: Run, target: float | None = None) -> Summary:
     if target is not None and not 0 < target <= 1:
         raise UsageError(f"target = {target}: give a test accuracy above 0 and at most 1, such as 0.8")
     measured = Measured(run)
+    chosen = "argument"
     if target is None:
-        target = measured.experiment.measures.target_accuracy or level_below(measured.best_accuracy)
+        given = measured.experiment.measures.target_accuracy
+        chosen = "results" if given is None else "measures.target_accuracy"
+        target = level_below(measured.best_accuracy) if given is None else given
     by_class = _by_class(measured.rounds["class_accuracy"].tolist())
     final, tested, stop = by_class[-1], measured.series("test_accuracy"), measured.early_stop
     by_client = run.client_accuracy
@@ -99,6 +105,7 @@ def summary(run: Run, target: float | None = None) -> Summary:
         client_accuracy=float(np.nanmean(last)) if known else math.nan,
         worst_client_accuracy=measures.worst_accuracy(last) if known else math.nan,
         target=target,
+        target_chosen=chosen,
         rounds_to_target=cost.rounds,
         time_to_target=cost.time,
         bytes_to_target=cost.bytes,

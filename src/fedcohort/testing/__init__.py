@@ -7,11 +7,29 @@ Call these checks from the tests of your plug-in. They need no test framework, a
 
 ``make`` is called several times without arguments, and must return a new object each time: a class whose parameters have defaults, or
 ``lambda: MyStrategy(width=3)``. Every check is deterministic and takes about a second.
+
+:class:`LoopGrid` runs a Flower app in this process, for tests of apps; it needs Flower.
 """
 
+from typing import TYPE_CHECKING
+
+from fedcohort.core.lazy import lazy_names
 from fedcohort.testing.algorithms import check_algorithm
 from fedcohort.testing.data import check_model, check_partition
 from fedcohort.testing.engines import MakeEngine, check_engine
 from fedcohort.testing.selection import check_selector
 
-__all__ = ["MakeEngine", "check_algorithm", "check_engine", "check_model", "check_partition", "check_selector"]
+if TYPE_CHECKING:
+    from fedcohort.testing.loop_grid import LoopGrid
+
+__all__ = [
+    "LoopGrid",
+    "MakeEngine",
+    "check_algorithm",
+    "check_engine",
+    "check_model",
+    "check_partition",
+    "check_selector",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, {"LoopGrid": "loop_grid:LoopGrid"})  # imports Flower only if it is used

@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from fedcohort.testing.base import (
     during,
     require,
 )
-from fedcohort.testing.updates import alike_updates, as_plain, stopping_cohort, trained
+from fedcohort.testing.updates import PlainUpdate, alike_updates, as_plain, stopping_cohort, trained
 
 __all__ = [
     "Footprints",
@@ -90,7 +90,7 @@ def check_shares(engine: Engine, model: ModelState) -> None:
     """Check that whole tensors are left out, by client and round, and that the reported norm is that of the whole update."""
     clients = HEALTHY[:5]
 
-    def with_share(share: float, t: int = 1, clients: Sequence[int] = clients) -> list[dict[str, Any]]:
+    def with_share(share: float, t: int = 1, clients: Sequence[int] = clients) -> list[PlainUpdate]:
         cohort = Cohort(np.array(clients, dtype=np.int64), share=np.full(len(clients), share))
         return [as_plain(update) for update in engine.train(model, t, cohort, ControlVariates())]
 
@@ -113,7 +113,7 @@ def check_shares(engine: Engine, model: ModelState) -> None:
     require(pack({"": states[0]}) == pack({"": states[1]}), complaint)
 
 
-def _check_half_update(u: dict[str, Any], whole: dict[str, Any], model: ModelState, trainable: frozenset[str]) -> None:
+def _check_half_update(u: PlainUpdate, whole: PlainUpdate, model: ModelState, trainable: frozenset[str]) -> None:
     """Check an update of share 0.5 against the ``whole`` update of the same client, which started from ``model``."""
     where = f"train, share 0.5, client {u['client']}"
     names = sorted(trainable & set(model))

@@ -15,10 +15,13 @@ from fedcohort.testing.base import (
     ControlVariates,
 )
 
-__all__ = ["alike_updates", "as_plain", "stopping_cohort", "trained"]
+__all__ = ["PlainUpdate", "alike_updates", "as_plain", "stopping_cohort", "trained"]
+
+PlainUpdate = dict[str, Any]
+"""The fields of an update by name."""
 
 
-def as_plain(update: Update) -> dict[str, Any]:
+def as_plain(update: Update) -> PlainUpdate:
     """The fields of an update by name, without sets."""
     values = {field.name: copy.deepcopy(getattr(update, field.name)) for field in dataclasses.fields(Update)}
     values["sent"] = None if update.sent is None else sorted(update.sent)
@@ -28,7 +31,7 @@ def as_plain(update: Update) -> dict[str, Any]:
 
 def trained(
     engine: Engine, model: ModelState, t: int, clients: Sequence[int], epochs: Sequence[int] | None = None
-) -> list[dict[str, Any]]:
+) -> list[PlainUpdate]:
     """Train a cohort, and return its updates as plain data."""
     cohort = Cohort(np.array(clients, dtype=np.int64), epochs=None if epochs is None else np.array(epochs))
     return [as_plain(update) for update in engine.train(model, t, cohort, ControlVariates())]
@@ -40,6 +43,6 @@ def stopping_cohort(clients: Sequence[int], theta: float = 0.723, epochs: int = 
     return Cohort(np.array(clients), epochs=np.full(len(clients), epochs), stop=stop)
 
 
-def alike_updates(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> bool:
+def alike_updates(first: list[PlainUpdate], second: list[PlainUpdate]) -> bool:
     """Whether two lists of updates are equal to the bit."""
     return pack({"": first}) == pack({"": second})

@@ -1,9 +1,9 @@
 """The clients' memories, which last from one round to the next: SCAFFOLD's control variates, FedBiO's sample weights.
 
-A new memory waits until the server has admitted the client's update; all other clients keep their old one. Memories stay where they
-are as long as all of them fit into ``limit`` bytes. The rest goes to a file without a name, which is mapped into memory and vanishes
-with the process. A place in the file is written to only while no committed memory is stored there, so a memory that was handed out
-does not change until its client's next commit. The place of a memory does not change its bits.
+A client gets its new memory only if the server admits its update; otherwise, it keeps the old one. The first ``limit`` bytes of
+memories are ordinary tensors. All further memories are in a temporary file, which is mapped into the process and vanishes with it. A
+place in the file is written to only while no committed memory is stored there, so a memory that was handed out does not change until
+its client's next commit. Memories have the same bits in both places.
 """
 
 import math
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
 import torch
@@ -60,7 +60,7 @@ class Memories:
         self._bytes = 0
         self._end = 0
         self._free: dict[int, list[int]] = {}
-        self._file: Any = None
+        self._file: IO[bytes] | None = None
         self._mapped = torch.empty(0, dtype=torch.uint8)
         self._round = 0
         self._lock = threading.Lock()

@@ -19,7 +19,7 @@ from fedcohort.training.forward_passes import probabilities
 from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.plain_network import Program
-from fedcohort.training.states_and_reports import CHUNK, received_outputs
+from fedcohort.training.received_outputs import CHUNK, received_outputs
 
 __all__ = ["ClientProblem"]
 

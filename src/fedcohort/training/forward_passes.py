@@ -1,7 +1,7 @@
 """Forward passes of a model that is not trained: the server's evaluation, and the clients' answers to questions about it.
 
-Every result depends only on the samples that it is computed for. Blocks have a fixed size and never mix clients, so that one process
-with two threads and ten processes give the same bits.
+Every result depends only on the samples that it is computed for. Blocks have a fixed size and never mix clients, so that results have
+the same bits for any number of threads and processes.
 """
 
 import itertools

@@ -10,11 +10,12 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.federation.federation import Federation
 from fedcohort.training.image_augmentation import check_images
 from fedcohort.training.matrix_products import quick_products
+from fedcohort.training.model_states import DTYPES
 from fedcohort.training.network_rewriting import relu_last
 from fedcohort.training.optimizers import SGD, PlainSGD, build_optimizer
 from fedcohort.training.plain_network import Program, program_of
 from fedcohort.training.random_layers import draws_at_random
-from fedcohort.training.states_and_reports import CHUNK, DTYPES
+from fedcohort.training.received_outputs import CHUNK
 
 __all__ = ["LocalSetup"]
 

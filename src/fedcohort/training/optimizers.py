@@ -5,7 +5,7 @@ PyTorch's compiler, which takes a second.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -88,7 +88,7 @@ class SGD:
 
     def _move(self, parameters: list[Tensor], lr: float, *, first: bool) -> None:
         if parameters:
-            gradients: Any = [p.grad for p in parameters]
+            gradients = cast("list[Tensor]", [p.grad for p in parameters])  # `step` leaves out parameters without one
             velocities = [self.state[p]["v"] for p in parameters] if self.momentum else []
             torch._fused_sgd_(
                 parameters, gradients, velocities, weight_decay=self.weight_decay,

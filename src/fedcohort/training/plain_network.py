@@ -35,9 +35,9 @@ class Program:
         self._values = [parameter.detach() for parameter in parameters]
 
     def holds(self) -> bool:
-        """Whether the network still does only what the classes of its layers do.
+        """Whether the program still computes what the network computes.
 
-        It does more once code has registered hooks, replaced a forward pass, frozen parameters, or switched on autocast.
+        It does not after code has registered hooks, replaced a forward pass, frozen parameters, or switched on autocast.
         """
         replaced = any(
             "forward" in vars(part)
@@ -110,9 +110,9 @@ class Program:
 
 
 def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
-    """The steps of this network, or None if they are not known.
+    """The steps of this network; None if a program cannot take them.
 
-    They are known for a sequence of plain layers on a CPU in which all parameters are trained and no layer has hooks.
+    The network must be a sequence of plain layers on a CPU, in which all parameters are trained and no layer has hooks.
 
     Args:
         module: the network.

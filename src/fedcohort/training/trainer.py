@@ -7,9 +7,9 @@ computes the same bits on one intra-op thread, whatever was trained before and w
 from collections.abc import Mapping
 
 from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.selection import StoppingRule
 from fedcohort.training.client_problem import ClientProblem
 from fedcohort.training.client_session import Session
-from fedcohort.training.early_stopping import StoppingRule
 from fedcohort.training.local_setup import LocalSetup
 
 __all__ = ["Trainer"]

@@ -7,6 +7,7 @@ __all__ = ["PARTITIONS"]
 PARTITIONS = Table(
     kind="partition",
     group="fedcohort.partitions",
+    defines=("assign", "min_size", "evens_out"),
     builtin={
         "iid": "fedcohort.federation.partitions.iid:Iid",
         "dirichlet_class": "fedcohort.federation.partitions.dirichlet_class:DirichletClass",

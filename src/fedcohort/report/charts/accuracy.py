@@ -12,9 +12,9 @@ from fedcohort.core import words
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import color, hideable, sized, strategy_axis, text_tooltip, with_texts
 from fedcohort.report.charts.lines import Axes, lines
-from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid
+from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, on_grid
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.read_runs import POINTS, Reading, Story
+from fedcohort.report.report_data import POINTS, Reading, Story
 from fedcohort.study.comparison import Comparison
 
 __all__ = ["accuracy", "differences", "loss", "seeds_note"]
@@ -43,11 +43,11 @@ def _simulated_time(reading: Reading) -> ArrayLike:
 def accuracy(story: Story, look: Look) -> Figure | None:
     """Test accuracy over rounds, over simulated time and over bytes."""
     rows = story.played
-    over_rounds = by_round(rows, _test_accuracy)
+    over_rounds = by_round(rows, _test_accuracy, SHARES)
     if over_rounds["mean"].isna().all():
         return None
-    over_time = on_grid(rows, _test_accuracy, _simulated_time)
-    over_bytes = with_texts(on_grid(rows, _test_accuracy, lambda reading: reading.bytes), {"x": words.size})
+    over_time = on_grid(rows, _test_accuracy, _simulated_time, SHARES)
+    over_bytes = with_texts(on_grid(rows, _test_accuracy, lambda reading: reading.bytes, SHARES), {"x": words.size})
     frames = {
         "rounds": (over_rounds, "round", ",.0f"),
         "simulated time": (over_time, "simulated time", "~s"),
@@ -119,7 +119,8 @@ def differences(story: Story, look: Look) -> Figure | None:
             "Diamond: mean over paired seeds. Line: its 95% interval (Student's t). Circles: single seeds. If an interval "
             "contains 0, it is not clear which strategy is better."
         )
-        note += " The intervals are not corrected for multiple comparisons." if len(intervals) > 1 else ""
+        if len(intervals) > 1:
+            note += " The intervals are not corrected for multiple comparisons; the verdicts in the table are."
     return Figure("differences", f"Difference to {labels[0]}", note, [View("difference", [Panel(chart)])], data)
 
 
@@ -137,7 +138,10 @@ def _paired_differences(compared: Comparison, labels: list[str]) -> tuple[pd.Dat
         paired = {seed: value for seed, value in own.items() if seed in first}
         if not paired:
             continue
-        mean, low, high = measures.paired_interval(list(paired.values()), [first[seed] for seed in paired])
+        reference = [first[seed] for seed in paired]
+        mean, low, high = measures.paired_interval(
+            list(paired.values()), reference, limits=measures.ACCURACY_DIFFERENCES
+        )
         interval = {"mean": 100 * mean, "low": 100 * low, "high": 100 * high, "seeds": len(paired)}
         intervals.append({"strategy": label, **interval})
         dots += [

@@ -23,9 +23,9 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.lines import Axes, lines
-from fedcohort.report.charts.means_and_bands import by_round, domain, has_band
+from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.read_runs import Reading, Story, blocks
+from fedcohort.report.report_data import Reading, Story, blocks
 
 __all__ = ["class_accuracy", "client_accuracy"]
 
@@ -49,7 +49,7 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
         ("worst", "worst tenth of the clients", measures.worst_accuracy),
         ("mean", "mean of all clients", _mean),
     ):
-        frame = by_round(rows, lambda reading, reduce=reduce: _over_clients(reading, reduce))  # type: ignore[misc]
+        frame = by_round(rows, lambda reading, reduce=reduce: _over_clients(reading, reduce), SHARES)  # type: ignore[misc]
         if frame["mean"].isna().all():
             return []
         banded = has_band(frame)

@@ -190,7 +190,7 @@ class _Bars:
         )
         return chart, self._table(drawn), about
 
-    def _ordered_axis(self) -> list[Any]:
+    def _ordered_axis(self) -> list[alt.X | alt.X2]:
         axis = alt.Axis(format=".0%", tickCount=5)
         whole = alt.Scale(domain=[0, 1], nice=False)
         return [

@@ -7,18 +7,28 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from fedcohort.core.arrays import Values
-from fedcohort.report.read_runs import POINTS, Reading, blocks
+from fedcohort.report.report_data import POINTS, Reading, blocks
 
-__all__ = ["Series", "by_round", "domain", "has_band", "on_grid", "thinned"]
+__all__ = ["ANY_NUMBER", "SHARES", "Series", "by_round", "domain", "has_band", "on_grid", "thinned"]
 
 Series = Callable[[Reading], ArrayLike]
 """One number for each round of a run [n]."""
 
+Limits = tuple[float, float]
+"""The smallest and the largest number that is possible; bands end there."""
 
-def by_round(rows: Sequence[tuple[str, Sequence[Reading]]], series: Series) -> pd.DataFrame:
+ANY_NUMBER: Limits = (-np.inf, np.inf)
+SHARES: Limits = (0.0, 1.0)
+"""Limits of accuracies and other shares."""
+
+
+def by_round(
+    rows: Sequence[tuple[str, Sequence[Reading]]], series: Series, limits: Limits = ANY_NUMBER
+) -> pd.DataFrame:
     """Mean and band over seeds of ``series`` for each round; more than :data:`POINTS` rounds are averaged in blocks.
 
-    Columns: ``strategy``, ``x`` (the round), ``mean``, ``low`` and ``high`` (mean ± standard deviation; NaN with one seed), ``seeds``.
+    Columns: ``strategy``, ``x`` (the round), ``mean``, ``low`` and ``high`` (mean ± standard deviation, within ``limits``; NaN with
+    one seed), ``seeds``.
     """
     frames = []
     for label, readings in rows:
@@ -29,12 +39,16 @@ def by_round(rows: Sequence[tuple[str, Sequence[Reading]]], series: Series) -> p
         matrix = np.full((len(values), longest), np.nan)
         for row, own in zip(matrix, values, strict=True):
             row[: len(own)] = own
-        frames.append(_bands(label, np.arange(1.0, longest + 1), matrix))
+        frames.append(_bands(label, np.arange(1.0, longest + 1), matrix, limits))
     return _joined(frames)
 
 
 def on_grid(
-    rows: Sequence[tuple[str, Sequence[Reading]]], series: Series, clock: Series, points: int = 120
+    rows: Sequence[tuple[str, Sequence[Reading]]],
+    series: Series,
+    clock: Series,
+    limits: Limits = ANY_NUMBER,
+    points: int = 120,
 ) -> pd.DataFrame:
     """The same table over a clock that differs between runs, such as time or bytes: at each point, the value reached by then.
 
@@ -45,7 +59,7 @@ def on_grid(
         curves = [curve for reading in readings if (curve := _curve(reading, series, clock)) is not None]
         if curves:
             grid = _grid([x for x, _ in curves], points)
-            frames.append(_bands(label, grid, np.stack([_reached(x, y, grid) for x, y in curves])))
+            frames.append(_bands(label, grid, np.stack([_reached(x, y, grid) for x, y in curves]), limits))
     return _joined(frames)
 
 
@@ -69,14 +83,15 @@ def _reached(x: Values, y: Values, grid: Values) -> Values:
     return reached
 
 
-def _bands(label: str, x: Values, matrix: Values) -> pd.DataFrame:
+def _bands(label: str, x: Values, matrix: Values, limits: Limits) -> pd.DataFrame:
     known = ~np.isnan(matrix)
     number = known.sum(axis=0)
     total = np.where(known, matrix, 0).sum(axis=0)
     mean = np.divide(total, number, out=np.full(len(x), np.nan), where=number > 0)
     squares = (np.where(known, matrix - mean, 0) ** 2).sum(axis=0)
     sd = np.sqrt(np.divide(squares, number - 1, out=np.full(len(x), np.nan), where=number > 1))
-    frame = pd.DataFrame({"x": x, "mean": mean, "low": mean - sd, "high": mean + sd, "seeds": number})
+    low, high = np.maximum(mean - sd, limits[0]), np.minimum(mean + sd, limits[1])
+    frame = pd.DataFrame({"x": x, "mean": mean, "low": low, "high": high, "seeds": number})
     frame = thinned(frame[number > 0])
     frame.insert(0, "strategy", label)
     return frame

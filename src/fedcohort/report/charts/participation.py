@@ -8,9 +8,9 @@ from fedcohort.core.arrays import Values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.lines import Axes, lines
-from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, thinned
+from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, thinned
 from fedcohort.report.figure import Figure, Panel, View
-from fedcohort.report.read_runs import Reading, Story
+from fedcohort.report.report_data import Reading, Story
 
 __all__ = ["fairness", "participation"]
 
@@ -23,7 +23,7 @@ def fairness(story: Story, look: Look) -> Figure | None:
     if not story.first:
         return None
     labels = [label for label, _ in story.played]
-    frame = by_round(story.played, _jain)
+    frame = by_round(story.played, _jain, SHARES)
     longest = max(story.first, key=lambda reading: reading.num_rounds)
     reference = _jain_chance(longest.num_clients, longest.per_round, longest.num_rounds)
     span = domain(frame["mean"], reference["mean"], floor=0.0, ceiling=1.0)

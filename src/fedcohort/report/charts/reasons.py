@@ -1,7 +1,5 @@
 """Draw why clients were selected: the terms of their scores, what the strategy learned, and every candidate's score."""
 
-from typing import Any
-
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -11,16 +9,14 @@ from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis,
 from fedcohort.report.charts.candidates import candidates
 from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.means_and_bands import domain
-from fedcohort.report.charts.score_terms import by_block, named
+from fedcohort.report.charts.score_terms import by_block, named, term_names
 from fedcohort.report.figure import Figure, Panel, View
-from fedcohort.report.read_runs import Reading, Story
+from fedcohort.report.report_data import Reading, Story
 
 __all__ = ["reasons"]
 
 MOST_CANDIDATES = 400_000
 """With more recorded candidates over all rounds, only the selected clients are read and drawn."""
-
-NOT_TERMS = ("round", "client", "selected", "score")
 
 CUT = " The axis is cut: scores of the first rounds are many times larger."
 
@@ -43,7 +39,7 @@ def _of_scores(number: int, reading: Reading, look: Look) -> list[Figure | None]
     """The figures of scores and their terms; empty if the strategy recorded no terms."""
     every_candidate = reading.considered <= MOST_CANDIDATES
     frame = reading.decisions(selected_only=not every_candidate)
-    names = [str(name) for name in frame.columns if name not in NOT_TERMS]
+    names = term_names(frame)
     if not names or not np.isfinite(frame[names].to_numpy(np.float64)).any():
         return []
     state = [name for name in names if name.startswith("theta_") or _is_common(frame, name)]
@@ -150,7 +146,7 @@ def _state(number: int, reading: Reading, frame: pd.DataFrame, names: list[str],
     long["term"] = long["term"].str.removeprefix("theta ")
     elements = [named(name).removeprefix("theta ") for name in names]
     is_theta = all(name.startswith("theta_") for name in names)
-    legend: Any = alt.Legend(title=None, orient="top", symbolType="stroke")
+    legend = alt.Legend(title=None, orient="top", symbolType="stroke")
     colors = alt.Scale(domain=elements, range=look.colors(len(elements)))
     dashes = alt.Scale(domain=elements, range=look.dashes(len(elements)))
     line = alt.Chart(alt.NamedData(name=f"state_{number}")).mark_line(point=alt.OverlayMarkDef(size=18))

@@ -1,12 +1,12 @@
-"""Name the terms of scores, and average them over blocks of rounds."""
+"""Find and name the terms of scores, and average them over blocks of rounds."""
 
 import numpy as np
 import pandas as pd
 
 from fedcohort.report.charts.raster import CELLS
-from fedcohort.report.read_runs import Reading, blocks
+from fedcohort.report.report_data import Reading, blocks
 
-__all__ = ["by_block", "named"]
+__all__ = ["by_block", "named", "term_names"]
 
 NAMES = {
     "p": "share of all samples",
@@ -15,6 +15,11 @@ NAMES = {
     "done": "share of work done",
 }
 """What charts call terms that have a short name in the record."""
+
+
+def term_names(decisions: pd.DataFrame) -> list[str]:
+    """The columns of a table of decisions that are terms of scores."""
+    return [str(name) for name in decisions.columns if name not in ("round", "client", "selected", "score")]
 
 
 def named(term: str) -> str:

@@ -1,4 +1,4 @@
-"""Draw many settings at once: final accuracies as bars, curves over one swept number, heat maps over two numbers."""
+"""Draw the results of a sweep: curves over one swept number, heat maps over two numbers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,28 +6,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 
 from fedcohort.core import words
-from fedcohort.measures import conformal
 from fedcohort.report.chart_style import Look, short, tick
 from fedcohort.report.charts.axes_and_legends import (
-    color,
     dash,
     hideable,
     legend_columns,
     of_strategy,
     sized,
-    strategy_axis,
-    text_tooltip,
     with_texts,
 )
+from fedcohort.report.charts.final_accuracy import mean_and_deviation
 from fedcohort.report.charts.means_and_bands import domain
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.read_runs import Story
+from fedcohort.report.report_data import Story
 
-__all__ = ["bars", "score_functions", "studies", "swept"]
+__all__ = ["studies", "swept"]
 
 SETTING = re.compile(r", ([^,=]+)=([^,]+)")
 """A setting in the label of a row: ``, k=3``."""
@@ -51,7 +47,7 @@ def swept(story: Story) -> Swept | None:
     compared = story.comparison
     if compared is None or len(compared.rows) < 3:
         return None
-    settings = [_flat(row.experiment.to_dict()) for row in compared.rows]
+    settings = [_numbers(row.experiment.to_dict()) for row in compared.rows]
     labels = [row.label for row in compared.rows]
     keys = _swept_keys(settings, labels)
     if not keys:
@@ -62,21 +58,30 @@ def swept(story: Story) -> Swept | None:
     table = compared.table
     frame = pd.DataFrame({"strategy": [cut[name] for name in names]})
     for key in keys:
-        frame[key] = [float(values[key]) for values in settings]
+        frame[key] = [values[key] for values in settings]
     frame["accuracy"], frame["sd"], frame["seeds"] = table["accuracy"], table["accuracy_sd"], table["seeds"]
     return Swept(keys, frame)
 
 
-def _swept_keys(settings: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> list[str]:
-    """Settings that labels name, that are numbers in all rows, and that differ between rows."""
+def _swept_keys(settings: Sequence[Mapping[str, float]], labels: Sequence[str]) -> list[str]:
+    """Numbers that labels name, that all rows have, and that differ between rows."""
     in_labels = {name for label in labels for name, _ in SETTING.findall(label)}
     return [
         key
         for key in settings[0]
         if _last(key) in in_labels
-        and all(isinstance(values.get(key), int | float) for values in settings)
+        and all(key in values for values in settings)
         and len({values[key] for values in settings}) > 1
     ]
+
+
+def _numbers(values: Mapping[str, object]) -> dict[str, float]:
+    """The settings that are numbers, by their whole key."""
+    return {
+        key: float(value)
+        for key, value in words.by_dotted_key(values).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 def _last(key: str) -> str:
@@ -87,17 +92,6 @@ def _last(key: str) -> str:
 def _without_settings(labels: Sequence[str], settings: set[str]) -> list[str]:
     """Labels without the settings that a sweep set: the names of strategies."""
     return [SETTING.sub(lambda m: "" if m[1] in settings else m[0], label) for label in labels]
-
-
-def _flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Nested settings by their whole key, such as ``selection.k``; truth values are left out."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{where}{key}.")
-        elif not isinstance(value, bool):
-            flat[f"{where}{key}"] = value
-    return flat
 
 
 def studies(story: Story, look: Look) -> list[Figure]:
@@ -113,7 +107,8 @@ def studies(story: Story, look: Look) -> list[Figure]:
 def _curves(sweep: Swept, look: Look) -> Figure:
     key, frame = sweep.keys[0], sweep.frame.rename(columns={sweep.keys[0]: "x", "accuracy": "mean"})
     frame = frame.sort_values(["strategy", "x"], kind="stable")
-    frame = frame.assign(low=frame["mean"] - frame["sd"], high=frame["mean"] + frame["sd"])
+    low, high = (frame["mean"] - frame["sd"]).clip(lower=0), (frame["mean"] + frame["sd"]).clip(upper=1)
+    frame = frame.assign(low=low, high=high)
     labels = list(dict.fromkeys(sweep.frame["strategy"]))
     span = domain(frame["mean"], frame["low"], frame["high"], floor=0.0, ceiling=1.0)
     points = sorted(set(frame["x"].tolist()))
@@ -121,7 +116,7 @@ def _curves(sweep: Swept, look: Look) -> Figure:
     x = alt.X("x:Q", title=key, scale=alt.Scale(zero=False, nice=False, padding=12), axis=ticks)
     y_axis = alt.Axis(**tick(".0%"), tickCount=5)
     y = alt.Y("mean:Q", title="test accuracy", scale=alt.Scale(domain=span, nice=False), axis=y_axis)
-    tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("x:Q", title=key), *_mean_and_deviation()]
+    tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("x:Q", title=key), *mean_and_deviation()]
     colors, shapes = _legend_encodings(labels, look)
     base = hideable(alt.Chart(alt.NamedData(name="levels")), look)
     errors = base.mark_rule(opacity=0.7).encode(
@@ -133,10 +128,6 @@ def _curves(sweep: Swept, look: Look) -> Figure:
     note = f"Test accuracy after the last round for each value of {key}: mean over seeds ± one standard deviation."
     data = {"levels": with_texts(frame, {"mean": words.percent, "sd": words.percent})}
     return Figure("levels", f"Test accuracy over {key}", note, [View("levels", [Panel(chart)])], data)
-
-
-def _mean_and_deviation() -> list[alt.Tooltip]:
-    return [text_tooltip("mean", "mean test accuracy, %"), text_tooltip("sd", "standard deviation, %")]
 
 
 def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Shape]:
@@ -215,63 +206,3 @@ def _cells(name: str, label: str, shade: _Shade, across: str, up: str, look: Loo
     )
     texts = base.mark_text(fontSize=look.size - (0 if look.page else 1)).encode(x, y, text=alt.Text("text:N"))
     return sized(alt.layer(cells, texts), look, 180, 110)
-
-
-def bars(story: Story, look: Look) -> Figure | None:
-    """Final accuracy of every row with its standard deviation, for ablations in papers."""
-    compared = story.comparison
-    if compared is None:
-        return None
-    labels = [label for label, _ in story.played]
-    table = compared.table
-    frame = pd.DataFrame({"strategy": labels, "mean": table["accuracy"], "sd": table["accuracy_sd"]})
-    frame = frame.assign(
-        low=(frame["mean"] - frame["sd"]).clip(lower=0), high=(frame["mean"] + frame["sd"]).clip(upper=1)
-    )
-    top = float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64)))
-    scale = alt.Scale(domain=[0, min(1.0, 1.05 * top)], nice=False)
-    base = hideable(alt.Chart(alt.NamedData(name="bars")), look)
-    x_axis = alt.Axis(**tick(".0%"), grid=True, tickCount=5)
-    x, y = alt.X("mean:Q", title="test accuracy", scale=scale, axis=x_axis), strategy_axis(labels, look)
-    drawn = base.mark_bar(height=alt.RelativeBandSize(band=0.66)).encode(
-        x, y, color(labels, look, legend=False), tooltip=[alt.Tooltip("strategy:N"), *_mean_and_deviation()]
-    )
-    error = base.mark_rule(color=look.ink, strokeWidth=1.2).encode(alt.X("low:Q", scale=scale), y, x2=alt.X2("high:Q"))
-    chart = sized(alt.layer(drawn, error), look, 30 * len(labels), 16 * len(labels))
-    note = "Test accuracy after the last round: mean over seeds ± one standard deviation."
-    data = {"bars": with_texts(frame, {"mean": words.percent, "sd": words.percent})}
-    return Figure("bars", "Final accuracy", note, [View("bars", [Panel(chart)])], data)
-
-
-def score_functions(look: Look, threshold: float = 0.25) -> Figure:
-    """The conformal scores as functions of the softmax probability, and the probability where each meets the threshold."""
-    f = np.linspace(0, 1, 101)
-    kinds: list[conformal.Score] = ["s1", "s2", "s3"]
-    parts = [pd.DataFrame({"strategy": kind, "f": f, "score": conformal.scores(f, kind)}) for kind in kinds]
-    frame: pd.DataFrame = pd.concat(parts, ignore_index=True)
-    meets = pd.DataFrame(
-        {"strategy": kinds, "f": [conformal.probability_at(threshold, kind) for kind in kinds], "score": threshold}
-    )
-    x = alt.X("f:Q", title="softmax probability of the true class", scale=alt.Scale(domain=[0, 1]))
-    y = alt.Y("score:Q", title="score", scale=alt.Scale(domain=[0, 1]))
-    legend = alt.Legend(title=None, orient="top-right", columns=1)
-    colors = alt.Color("strategy:N", scale=alt.Scale(domain=list(kinds), range=look.colors(3)), legend=legend)
-    dashes = alt.StrokeDash("strategy:N", scale=alt.Scale(domain=list(kinds), range=look.dashes(3)), legend=legend)
-    line = alt.Chart(alt.NamedData(name="scores")).mark_line().encode(x, y, colors, dashes)
-    level = alt.Chart(alt.NamedData(name="scores_met"))
-    rule = level.mark_rule(strokeDash=[1, 3], color=look.soft).encode(y)
-    dots = level.mark_point(opacity=1, size=40 if look.page else 24).encode(
-        x, y, colors, tooltip=[alt.Tooltip("strategy:N"), alt.Tooltip("f:Q")]
-    )
-    chart = sized(alt.layer(rule, line, dots), look, look.height, look.height)
-    note = (
-        f"A client takes part if its conformal quantile is at most the threshold, here {words.number(threshold)}. The dots are "
-        "the probabilities at which each score meets the threshold."
-    )
-    return Figure(
-        "score-functions",
-        "Conformal scores",
-        note,
-        [View("scores", [Panel(chart)])],
-        {"scores": frame, "scores_met": meets},
-    )

@@ -177,7 +177,9 @@ async function follow() {
       if (version !== document.body.dataset.live) await renew();
     } catch (error) {
       const here = document.getElementById("status") || status;
-      here.textContent = "No connection to the server. The page shows the last data that it received, and continues by itself when the server is back.";
+      here.textContent = error.message === "403"
+        ? "The server has been started again with another address. The page shows the last data that it received; open the new address."
+        : "No connection to the server. The page shows the last data that it received, and continues by itself when the server is back.";
       here.classList.add("lost");
       wait = Math.min(wait * 1.5, 10000);
     }

@@ -28,21 +28,28 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     several = len({row["algorithm"] for row in rows}) > 1
     columns = [
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
-        *([Column("algorithm", [row["algorithm"] for row in rows], 2, left=True)] if several else []),
+        *([Column("algorithm", [row["algorithm"] for row in rows], 3, left=True)] if several else []),
         Column("test\naccuracy", [spread(row["accuracy"], row["accuracy_sd"]) for row in rows]),
         Column("difference\n[95% interval]", [_difference(row, i == 0) for i, row in enumerate(rows)]),
-        Column("best", [percent(row["best_accuracy"]) for row in rows], 4),
-        Column("early\nstop", [percent(row["early_stop_accuracy"]) for row in rows], 3),
+        *(
+            [Column("verdict,\np (Holm)", [words.verdict(row["verdict"], row["p_holm"]) for row in rows], 10)]
+            if rows[1:]
+            else []
+        ),
+        Column("best", [percent(row["best_accuracy"]) for row in rows], 5),
+        Column("early\nstop", [percent(row["early_stop_accuracy"]) for row in rows], 4),
         Column(f"rounds\nto {goal}", [_rounds_to_target(row) for row in rows], 9),
         Column(f"time\nto {goal}", [count(row["time_to_target"]) for row in rows], 8),
         Column("Jain", [index(row["jain"]) for row in rows], 7),
         Column("bytes", [size(row["bytes"]) for row in rows], 6),
         Column("client\npasses", [count(row["client_passes"]) for row in rows], 1),
-        Column("wall\ntime", [duration(row["wall_seconds"]) for row in rows], 5),
+        Column("wall\ntime", [duration(row["wall_seconds"]) for row in rows], 2),
     ]
     table, hidden = fitting_table(columns, width)
     notes = [
+        compared.note,
         _about_accuracy(compared, rows[0]["label"]),
+        compared.about_verdicts,
         _about_target(compared, rows),
         _about_chance(rows),
         *_about_algorithms(compared),
@@ -55,10 +62,7 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
 def _about_accuracy(compared: "Comparison", first: str) -> str:
     seeds = compared.seeds
     if len(seeds) == 1:
-        return (
-            f"Test accuracy after the last round in %, seed {seeds[0]}. One seed gives no standard deviation and no interval. "
-            "Set seeds = 3 or more to see whether a difference is clear."
-        )
+        return f"Test accuracy after the last round in %, seed {seeds[0]}. One seed gives no standard deviation and no interval."
     return (
         f"Test accuracy after the last round in %: mean ± standard deviation over {len(seeds)} seeds ({_listed(seeds)}). "
         f"Difference to {first!r} in percentage points, paired over seeds."
@@ -216,6 +220,10 @@ def summaries(
             ""
             if any(math.isfinite(run.client_accuracy) for run in runs)
             else "The accuracy of all clients was not measured. To measure it after every round, set measures.clients_every = 1.",
+            "Target accuracy: taken from these results, the best accuracy of each run, rounded down. To choose it, use --target or "
+            "measures.target_accuracy."
+            if any(run.target_chosen == "results" for run in runs)
+            else "",
             "∞: the run did not reach the target accuracy."
             if any(math.isinf(run.rounds_to_target) for run in runs)
             else "",

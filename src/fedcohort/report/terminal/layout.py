@@ -29,9 +29,17 @@ WIDE = 120
 """Width in characters if the output is not a terminal."""
 
 
+class _Screen(Console):
+    """A console that lets the command end quietly if the program that reads its output has ended."""
+
+    def on_broken_pipe(self) -> None:
+        """See :class:`rich.console.Console`."""
+        raise BrokenPipeError
+
+
 def screen() -> Console:
     """Standard output. Names that users gave are printed as they are, never interpreted as markup."""
-    console = Console(markup=False, highlight=False, emoji=False)
+    console = _Screen(markup=False, highlight=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDE
     return console

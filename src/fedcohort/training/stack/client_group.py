@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.training.client_report import NO_STEP
 from fedcohort.training.optimizers import Optimizer, build_optimizer, laid_out
 from fedcohort.training.stack.batch_plan import Plan
-from fedcohort.training.stack.client_axis import Memory, clip, cut, of_client
 from fedcohort.training.stack.fused_steps import FusedSteps, fused_steps
 from fedcohort.training.stack.received_model import ReceivedModel
 from fedcohort.training.stack.stack_problem import StackProblem
 from fedcohort.training.stack.stack_setup import StackSetup
+from fedcohort.training.stack.stacked_tensors import Memory, clip, cut, of_client
 from fedcohort.training.stack.step_totals import Tally
-from fedcohort.training.states_and_reports import NO_STEP
 
 __all__ = ["Group"]
 

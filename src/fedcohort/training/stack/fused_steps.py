@@ -7,15 +7,16 @@ import numpy as np
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
-from fedcohort.training.client_axis_networks import Chain
-from fedcohort.training.fused_descent import Descent, Models, Samples, Visits, Weights
+from fedcohort.training.model_states import to_device
+from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.stack.batch_plan import Plan
-from fedcohort.training.stack.client_axis import sample_mask
+from fedcohort.training.stack.linear_chain_descent import Descent, Models, Samples, Visits, Weights
 from fedcohort.training.stack.logit_gradient import LossSlope
 from fedcohort.training.stack.received_model import ReceivedModel
 from fedcohort.training.stack.stack_setup import StackSetup
+from fedcohort.training.stack.stacked_networks import Chain
+from fedcohort.training.stack.stacked_tensors import sample_mask
 from fedcohort.training.stack.step_totals import Tally
-from fedcohort.training.states_and_reports import CHUNK, to_device
 
 __all__ = ["FusedSteps", "fused_steps"]
 

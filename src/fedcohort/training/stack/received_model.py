@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcohort.algorithms import ModelState
+from fedcohort.training.model_states import to_device
+from fedcohort.training.received_outputs import CHUNK, received_outputs
 from fedcohort.training.stack.batch_plan import Plan
 from fedcohort.training.stack.stack_setup import StackSetup
-from fedcohort.training.states_and_reports import CHUNK, received_outputs, to_device
 
 __all__ = ["ReceivedModel"]
 

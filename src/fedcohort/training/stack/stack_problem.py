@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
+from fedcohort.training.model_states import to_device
+from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.stack.batch_plan import Plan
-from fedcohort.training.stack.client_axis import Memory, cut, padded
 from fedcohort.training.stack.logit_gradient import LossSlope
 from fedcohort.training.stack.received_model import ReceivedModel
 from fedcohort.training.stack.stack_setup import Batch, StackSetup
-from fedcohort.training.states_and_reports import CHUNK, to_device
+from fedcohort.training.stack.stacked_tensors import Memory, cut, padded
 
 __all__ = ["StackProblem"]
 

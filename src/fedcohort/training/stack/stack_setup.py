@@ -14,11 +14,12 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.federation import Federation
-from fedcohort.training.client_axis_networks import Chain, Network, network_of
-from fedcohort.training.fused_descent import Extent, few_samples
+from fedcohort.training.model_states import DTYPES, state_of, to_device
+from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.reused_memory import Buffers
-from fedcohort.training.stack.client_axis import padded, sample_mask
-from fedcohort.training.states_and_reports import CHUNK, DTYPES, state_of, to_device
+from fedcohort.training.stack.linear_chain_descent import Extent, few_samples
+from fedcohort.training.stack.stacked_networks import Chain, Network, network_of
+from fedcohort.training.stack.stacked_tensors import padded, sample_mask
 
 __all__ = ["Batch", "StackSetup", "cannot_stack"]
 
@@ -108,7 +109,7 @@ class StackSetup:
     def combines_samples(self, clients: Indices, epochs: Indices | None, most: int) -> bool:
         """Whether these clients, in stacks of at most ``most``, keep their first layer as a combination of samples.
 
-        See :mod:`fedcohort.training.fused_descent`.
+        See :mod:`fedcohort.training.stack.linear_chain_descent`.
         """
         sizes = self.sizes[clients]
         passes = np.broadcast_to(self.training.epochs if epochs is None else epochs, sizes.shape)

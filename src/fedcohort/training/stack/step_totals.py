@@ -6,9 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcohort.training.client_report import training_report
+from fedcohort.training.model_states import to_device
 from fedcohort.training.stack.batch_plan import Plan, sample_counts
 from fedcohort.training.stack.stack_setup import StackSetup
-from fedcohort.training.states_and_reports import to_device, training_report
 
 __all__ = ["Tally"]
 

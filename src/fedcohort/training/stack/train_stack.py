@@ -8,9 +8,9 @@ import torch
 from fedcohort.algorithms import ModelState, Tensors, Update
 from fedcohort.core.streams import rngs
 from fedcohort.training.stack.batch_plan import Plan, batches
-from fedcohort.training.stack.client_axis import Memory, stacked_memories
 from fedcohort.training.stack.client_group import Group
 from fedcohort.training.stack.stack_setup import StackSetup
+from fedcohort.training.stack.stacked_tensors import Memory, stacked_memories
 
 __all__ = ["Stack"]
 

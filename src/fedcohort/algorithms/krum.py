@@ -1,0 +1,112 @@
+"""Krum and multi-Krum: the server uses only the models that lie closest to their neighbors.
+
+    s(i)    = Σ_{j → i} ‖w_i − w_j‖²      over the n − f − 2 admitted models j ≠ i that are closest to w_i
+    C       = the m clients with the smallest s(i)
+    w^{t+1} = Σ_{i ∈ C} a_i w_i           m = 1 is Krum, m > 1 is multi-Krum
+
+With n ≥ 2f + 3 admitted clients, at most f of them with any models cannot pull the result far from the models of the others. With
+fewer clients there is no such guarantee, and the sum covers at least one neighbor. Of clients with equal scores, the one with the
+smallest id comes first, as in the paper. A client that was drawn several times is compared once, and its weight in the average is
+multiplied. The distances cover the trainable parameters; a tensor that a client did not send has the value that it received.
+
+The server keeps the models of the round until its end, k·P numbers, and compares one tensor of two models at a time.
+
+Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent", 2017,
+arXiv:1703.02757 (models instead of gradients, which have the same distances); code ``adap/flower``,
+``flwr/serverapp/strategy/multikrum.py``, whose weights are ``n_selected``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge
+
+from fedcohort.algorithms.base import Algorithm, WeightMode
+from fedcohort.algorithms.model_ensemble import ClientModel, Ensemble, average, check_weights
+from fedcohort.algorithms.updates import Members, ModelState, Update
+from fedcohort.core.arrays import Values
+from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import Card
+from fedcohort.core.threads import one_thread
+
+__all__ = ["Krum", "scores", "square_distances"]
+
+
+def square_distances(models: Sequence[ModelState], names: Sequence[str]) -> Values:
+    """‖w_i − w_j‖² over the entries ``names``, float64 [n, n]; a pair is computed once, so that the matrix is exactly symmetric."""
+    n = len(models)
+    distances = np.zeros((n, n))
+    with one_thread():
+        for name in names:
+            values = [model[name].double() for model in models]
+            for i in range(n):
+                for j in range(i):
+                    distances[i, j] += float((values[i] - values[j]).square_().sum())
+    return distances + distances.T
+
+
+def scores(distances: Values, f: int) -> Values:
+    """The score of each model, float64 [n]: the sum of its n − f − 2 smallest distances to others (of at least one).
+
+    Args:
+        distances: squared distances between the models, float64 [n, n].
+        f: number of clients that may send any model.
+    """
+    n = len(distances)
+    neighbors = max(1, n - f - 2)
+    to_others = distances + np.diag(np.full(n, np.inf))
+    nearest = np.sort(to_others, axis=1)[:, : min(neighbors, n - 1)]
+    total: Values = nearest.sum(axis=1)
+    return total
+
+
+@parameters
+class Krum(Algorithm):
+    """The model, or the mean of the m models, with the smallest distances to most of the others."""
+
+    weights: WeightMode = "uniform"
+    """Weights in the average of multi-Krum: uniform (as in the paper), n_selected, or cohort; they have no effect with m = 1."""
+    f: Annotated[int, Ge(0)] = 1
+    """Number of clients in a round that may send any model (f); n ≥ 2f + 3 admitted clients are needed for the guarantee."""
+    m: Annotated[int, Ge(1)] = 1
+    """Number of models that are averaged (m): 1 is Krum, more is multi-Krum; all models, if there are fewer."""
+
+    card: ClassVar[Card] = Card(
+        source="Blanchard et al. 2017, arXiv:1703.02757; adap/flower",
+        status="code",
+        cost="O(k²P), and k models in memory",
+    )
+    keeps_models: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_weights(self.weights, "multi-Krum")
+        self.chosen: dict[int, float] = {}
+
+    def begin(self, model: ModelState, members: Members) -> Ensemble:
+        """Keep the models of the round until its end."""
+        return Ensemble(model, members)
+
+    def add(self, fold: Ensemble, update: Update, weight: float) -> None:
+        """Keep the model."""
+        fold.add(update, weight)
+
+    def end(self, fold: Ensemble, model: ModelState, members: Members) -> ModelState:
+        """The average of the m models with the smallest scores."""
+        models = sorted(fold.models, key=lambda member: member.client)
+        names = [name for name, value in model.items() if members.trains(name, value)]
+        score = scores(square_distances([member.state for member in models], names), self.f)
+        best = [models[i] for i in np.argsort(score, kind="stable")[: self.m].tolist()]
+        self.chosen = dict.fromkeys((member.client for member in models), 0.0)
+        self.chosen |= {member.client: member.weight for member in best}
+        return average(_in_order(fold.models, best))
+
+    def weighed(self) -> Mapping[int, float]:
+        """The weights in the average; 0 for the models that were not chosen."""
+        return self.chosen
+
+
+def _in_order(models: Sequence[ClientModel], chosen: Sequence[ClientModel]) -> list[ClientModel]:
+    """The chosen models in the order of the cohort, in which all algorithms average."""
+    clients = {member.client for member in chosen}
+    return [member for member in models if member.client in clients]

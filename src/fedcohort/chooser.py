@@ -1,0 +1,339 @@
+"""Select clients for a server of your own: a strategy with its census, its seed and its state, without a simulation.
+
+A :class:`Chooser` calls a strategy in the same way as a simulated round does: the same random numbers for the same seed and round, the
+same edge rules, the same ledger. The server decides when a round begins, carries the questions to the clients, and says what happened.
+"""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
+from fedcohort.core.states import CorruptState, load_state, save_state
+from fedcohort.core.streams import rng
+from fedcohort.rounds.ledger import Ledger
+from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, choose
+
+__all__ = ["Ask", "Chooser", "ClientResult"]
+
+Ask = Callable[[Question, Indices], ArrayLike]
+"""Carries a question to clients: ``ask(question, clients)`` returns float64 [n] or [n, question.numbers], NaN without an answer."""
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """What happened to one selected client.
+
+    Attributes:
+        reports: numbers that the client sent with its update, by the names of :meth:`fedcohort.selection.Outcome.billed_report`.
+        duration: seconds from the request to the reply; NaN if unknown.
+        update: trained minus received parameters, flattened, [P]; only for strategies with ``update`` or ``update_norm`` in ``needs``.
+        admitted: whether the update entered the model.
+        failure: the reason why there is no update; empty if there is one.
+        late: the reason why the server did not wait for the update; empty if it waited.
+    """
+
+    reports: Mapping[str, float] = field(default_factory=dict)
+    duration: float = math.nan
+    update: ArrayLike | None = None
+    admitted: bool = True
+    failure: str = ""
+    late: str = ""
+
+    @property
+    def trained(self) -> bool:
+        """Whether an update came back in time."""
+        return not self.failure and not self.late
+
+
+class Chooser:
+    """Selects the clients of one round after another, and learns from the outcomes.
+
+    Args:
+        selector: the strategy; the chooser works on a copy.
+        census: the clients. ``census.k`` is the number of clients to select unless ``k`` is given.
+        seed: seed of all random draws, ≥ 0.
+        k: number of clients to select in a round.
+
+    Attributes:
+        selector: the strategy.
+        census: the clients.
+        seed: the seed.
+        t: the current round, from 1; 0 before the first.
+        clock: sum of the durations of all rounds so far.
+        durations: last known time of each client for nominal work, float64 [m]; NaN if never measured.
+        compute_times, upload_times: the parts of ``durations``, if the server knows them.
+        ledger: the cost of the questions of the current round.
+
+    Raises:
+        UsageError: a setting cannot be used, or the census lacks something that the strategy needs.
+    """
+
+    def __init__(self, selector: Selector, census: Census, seed: int = 0, k: int | None = None) -> None:
+        if not isinstance(selector, Selector):
+            raise UsageError(
+                f"selector = {selector!r}: is not a strategy; give an instance of a fedcohort.selection.Selector"
+            )
+        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+            raise UsageError(f"seed = {seed!r}: should be an integer greater than or equal to 0")
+        census = dataclasses.replace(census, k=census.k if k is None else k)
+        if not 1 <= census.k <= census.num_clients:
+            raise UsageError(f"k = {census.k}: must be between 1 and the number of clients, {census.num_clients}")
+        if "histogram" in selector.needs and census.histogram is None:
+            raise UsageError(
+                f"{type(selector).__name__} needs the label counts of all clients: give Census(…, histogram=…)"
+            )
+        self.selector, self.census, self.seed = copy.deepcopy(selector), census, seed
+        self.t, self.clock = 0, 0.0
+        self.durations, self.compute_times, self.upload_times = (np.full(census.num_clients, np.nan) for _ in range(3))
+        self.ledger = Ledger(0)
+        self._waiting: Cohort | None = None  # the cohort whose outcome has not been observed
+        self.selector.setup(census)
+
+    def select(self, available: Iterable[int], ask: Ask | None = None, *, model_bytes: int = 0) -> Cohort:
+        """Begin the next round, and let the strategy choose its clients.
+
+        Args:
+            available: ids of the clients that can take part, in any order. Clients without samples are left out (R7).
+            ask: carries the strategy's questions to clients; required only by strategies that ask.
+            model_bytes: bytes that a client receives with a question about the model, for :attr:`ledger`.
+
+        Raises:
+            UsageError: the last round has no outcome, an argument cannot be used, or the strategy breaks its contract.
+        """
+        if self._waiting is not None:
+            raise UsageError(f"round {self.t} has no outcome yet: call observe(outcome) before the next select(…)")
+        present = self._present(available)
+        t, self.ledger = self.t + 1, Ledger(model_bytes)
+        round_ = Round(
+            t, min(self.census.k, len(present)), present, rng(self.seed, "select", t), self.clock, _read_only(self.durations),
+            self.ledger.asking(self._checked(ask, present, t)), _read_only(self.compute_times), _read_only(self.upload_times),
+        )  # fmt: skip
+        cohort = choose(self.selector, round_)
+        self.t, self._waiting = t, cohort
+        return cohort
+
+    def outcome(
+        self,
+        results: Mapping[int, ClientResult],
+        *,
+        duration: float | None = None,
+        accuracy: float | None = None,
+        class_accuracy: ArrayLike = (),
+        validation_losses: ArrayLike = (),
+    ) -> Outcome:
+        """The outcome of the current round, for :meth:`observe`.
+
+        Args:
+            results: the result of each selected client, by id; a client without a result counts as failed.
+            duration: seconds of the round; by default, the longest time of a client.
+            accuracy: accuracy of the new model on the server's validation set, in [0, 1]; required by strategies that need it.
+            class_accuracy: the same per class [K].
+            validation_losses: cross-entropy of the new model on each validation sample.
+
+        Raises:
+            UsageError: no round has begun, a client was not selected, or something that the strategy needs is missing.
+        """
+        cohort = self._current()
+        strangers = sorted(set(results) - set(cohort.clients.tolist()))
+        if strangers:
+            raise UsageError(f"results: clients {strangers[:5]} were not selected in round {self.t}")
+        if "validation" in self.selector.needs and accuracy is None:
+            raise UsageError(
+                f"{type(self.selector).__name__} learns from a validation set: give outcome(…, accuracy=…)"
+            )
+        rows = [results.get(client, ClientResult(failure="no result")) for client in cohort.clients.tolist()]
+        longest = max((row.duration for row in rows if math.isfinite(row.duration)), default=0.0)
+        waited = longest if duration is None else float(duration)
+        return Outcome(
+            t=self.t,
+            cohort=cohort,
+            trained=np.array([row.trained for row in rows], dtype=bool),
+            admitted=np.array([row.trained and row.admitted for row in rows], dtype=bool),
+            reports=self._reports(cohort, rows),
+            durations=np.array([math.nan if r.failure else waited if r.late else r.duration for r in rows], np.float64),
+            duration=waited,
+            accuracy=math.nan if accuracy is None else float(accuracy),
+            class_accuracy=np.asarray(class_accuracy, np.float64),
+            validation_losses=np.asarray(validation_losses, np.float64),
+        )
+
+    def observe(self, outcome: Outcome, *, upload_times: ArrayLike | None = None) -> None:
+        """Let the strategy learn from the outcome of the current round, and update the known times of its clients.
+
+        Args:
+            outcome: the outcome, from :meth:`outcome` or made by the server.
+            upload_times: the part of each client's time that was communication, aligned with the cohort; None if unknown.
+
+        Raises:
+            UsageError: no round has begun, or the outcome is that of another round.
+        """
+        cohort = self._current()
+        if outcome.t != self.t or not np.array_equal(outcome.cohort.clients, cohort.clients):
+            raise UsageError(f"outcome: is that of round {outcome.t}, not of the current round {self.t}")
+        self._remember(outcome, upload_times)
+        self.selector.observe(outcome)
+        self._waiting = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next round depends on: arrays, numbers and strings.
+
+        Raises:
+            UsageError: the outcome of the current round was not observed.
+        """
+        if self._waiting is not None:
+            raise UsageError(f"round {self.t} has no outcome yet: save the chooser after observe(outcome)")
+        names = ("t", "clock", "durations", "compute_times", "upload_times")
+        return self._identity() | {name: getattr(self, name) for name in names} | {"state": self.selector.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned.
+
+        Raises:
+            UsageError: the state belongs to another strategy, seed, k or number of clients.
+        """
+        for name, value in self._identity().items():
+            if state.get(name) != value:
+                raise UsageError(f"the saved state has {name} = {state.get(name)!r}, but this chooser has {value!r}")
+        for name in ("t", "clock", "durations", "compute_times", "upload_times"):
+            setattr(self, name, state[name])
+        self.selector.load_state_dict(state["state"])
+        self._waiting = None
+
+    def save(self, path: str | Path) -> None:
+        """Write :meth:`state_dict` to a file, in one step; the file holds data only (safetensors)."""
+        path = Path(path)
+        temporary = path.with_name(f".{path.name}")
+        save_state(temporary, self.state_dict())
+        temporary.replace(path)
+
+    def restore(self, path: str | Path) -> None:
+        """Restore the state that :meth:`save` wrote.
+
+        Raises:
+            UsageError: the file is damaged, or its state belongs to another chooser.
+        """
+        try:
+            state = load_state(Path(path))
+        except (OSError, CorruptState) as error:
+            raise UsageError(f"{path}: cannot be restored ({error})") from None
+        self.load_state_dict(state)
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "strategy": type(self.selector).__name__,
+            "seed": self.seed,
+            "k": self.census.k,
+            "clients": self.census.num_clients,
+        }
+
+    def _current(self) -> Cohort:
+        if self._waiting is None:
+            raise UsageError("no round is waiting for its outcome: call select(…) first")
+        return self._waiting
+
+    def _present(self, available: Iterable[int]) -> Indices:
+        """The available clients, checked: distinct, ascending, with samples."""
+        given = np.asarray(available if isinstance(available, np.ndarray) else list(available))
+        if given.size and not np.issubdtype(given.dtype, np.integer):
+            raise UsageError(f"available = {given[:5].tolist()}: must be ids of clients, which are integers")
+        ids = np.unique(given.astype(np.int64))
+        m = self.census.num_clients
+        if len(ids) and (ids[0] < 0 or ids[-1] >= m):
+            wrong = ids[(ids < 0) | (ids >= m)][0]
+            raise UsageError(f"available: client {wrong} is not in the census; clients are numbered 0 to {m - 1}")
+        present: Indices = ids[self.census.num_samples[ids] > 0]
+        return present
+
+    def _checked(self, ask: Ask | None, available: Indices, t: int) -> Callable[[Question, Indices], Values]:
+        """``ask`` with checks of what is asked and answered."""
+        strategy = type(self.selector).__name__
+
+        def answer(question: Question, clients: Indices) -> Values:
+            if ask is None:
+                raise UsageError(
+                    f"{strategy} asks clients for {question.kind} in round {t}: give select(available, ask=…)"
+                )
+            away = clients[~np.isin(clients, available)]
+            if len(away):
+                raise UsageError(
+                    f"{strategy}.select in round {t} asks clients {away[:5].tolist()} for {question.kind}, but they are not "
+                    "available; ask only clients in round.available"
+                )
+            values: Values = np.asarray(ask(question, clients), np.float64)
+            wanted = (len(clients),) if question.numbers == 1 else (len(clients), question.numbers)
+            if values.shape != wanted:
+                raise UsageError(
+                    f"ask: returned an array of shape {list(values.shape)} for {question.kind}; must be {list(wanted)}, "
+                    "with NaN for a client without an answer"
+                )
+            return values
+
+        return answer
+
+    def _reports(self, cohort: Cohort, rows: list[ClientResult]) -> dict[str, Values]:
+        """Reports by name, aligned with the cohort; NaN where a client did not send one."""
+        reports: dict[str, Values] = {}
+        for name in sorted({name for row in rows if row.trained for name in row.reports}):
+            sent = [float(row.reports.get(name, math.nan)) if row.trained else math.nan for row in rows]
+            reports[name] = np.array(sent, np.float64)
+        if self.selector.needs & {"update", "update_norm"}:
+            self._add_updates(reports, cohort, rows)
+        return reports
+
+    def _add_updates(self, reports: dict[str, Values], cohort: Cohort, rows: list[ClientResult]) -> None:
+        """Add the updates and their norms to the reports; a norm that a client reported stays."""
+        updates = [self._update(client, row) for client, row in zip(cohort.clients.tolist(), rows, strict=True)]
+        width = max((len(update) for update in updates if update is not None), default=0)
+        known = [np.full(width, np.nan) if update is None else update for update in updates]
+        if "update" in self.selector.needs:
+            reports["update"] = np.array(known, np.float64).reshape(len(rows), width)
+        norms = np.array([np.linalg.norm(update) if width else math.nan for update in known], np.float64)
+        reported = reports.get("update_norm", norms)
+        reports["update_norm"] = np.where(np.isnan(reported), norms, reported)
+
+    def _update(self, client: int, row: ClientResult) -> Values | None:
+        """The update of a client as a vector; None if it did not train, or only its norm is needed and was reported."""
+        if not row.trained or (
+            row.update is None and "update" not in self.selector.needs and "update_norm" in row.reports
+        ):
+            return None
+        if row.update is None:
+            raise UsageError(
+                f"results: client {client} has no update, but {type(self.selector).__name__} needs it; "
+                "give ClientResult(…, update=…)"
+            )
+        return np.asarray(row.update, np.float64).ravel()
+
+    def _remember(self, outcome: Outcome, upload_times: ArrayLike | None) -> None:
+        """Keep the times of the clients, for nominal work; a late client needs at least the time that the server waited."""
+        clients, cohort = outcome.cohort.clients, outcome.cohort
+        work = np.ones(len(cohort)) if cohort.epochs is None else np.asarray(cohort.epochs) / self.census.epochs
+        times = outcome.durations / work
+        done = outcome.trained & np.isfinite(times)
+        late = ~outcome.trained & np.isfinite(times)
+        self.durations[clients[done]] = times[done]
+        waited = outcome.durations[late] / np.maximum(work[late], 1.0)
+        self.durations[clients[late]] = np.fmax(self.durations[clients[late]], waited)
+        if upload_times is not None:
+            upload = np.asarray(upload_times, np.float64)
+            split = done & np.isfinite(upload)
+            self.upload_times[clients[split]] = upload[split]
+            self.compute_times[clients[split]] = ((outcome.durations - upload) / work)[split]
+            self.durations[clients[split]] = (self.compute_times + self.upload_times)[clients[split]]
+        self.clock += outcome.duration if math.isfinite(outcome.duration) else 0.0
+
+
+def _read_only(values: Values) -> Values:
+    """A view of an array that cannot be written."""
+    view = values.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,35 @@
+"""The experiment that a command was given, and one of its rows."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fedcohort.core.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from fedcohort.experiment import Experiment
+
+__all__ = ["experiment_of", "row_of"]
+
+
+def experiment_of(file: str | None, settings: Sequence[str], trust: bool) -> "Experiment":
+    """The experiment of a file, or the quickstart, with settings from ``--set``.
+
+    ``trust`` permits the file to be the description in a run directory that names plug-in files.
+    """
+    from fedcohort.experiment import Experiment, load, parse_overrides
+
+    if file is not None:
+        return load(file, settings, trust=trust)
+    return Experiment().with_overrides(parse_overrides(settings))
+
+
+def row_of(experiment: "Experiment", variant: str | None) -> "tuple[str, Experiment]":
+    """The label and the experiment of the base, or of the row called ``variant``, with all seeds."""
+    from fedcohort.experiment import Experiment
+
+    plain = Experiment(**(experiment.to_dict() | {"sweep": {}}))
+    rows = dict(experiment.rows()) | dict(plain.rows())
+    label = plain.label if variant is None else variant
+    if label not in rows:
+        raise UsageError(f"--variant {label!r}: the experiment has no such row; {nearest(label, rows)}")
+    return label, rows[label]

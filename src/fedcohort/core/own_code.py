@@ -1,0 +1,44 @@
+"""Errors in code of users: find the line in the user's file that raised an error, and say it in one line."""
+
+import sys
+import sysconfig
+import traceback
+from functools import cache
+from pathlib import Path
+
+__all__ = ["place_of", "raised_in"]
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+
+
+def raised_in(error: BaseException) -> str:
+    """The function of the user below which ``error`` was raised, such as ``"Mine.select"``.
+
+    Empty if no function of the user was called: then the error is a bug in FedCohort.
+    """
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return next((frame.f_code.co_qualname for frame in frames if _is_of_user(frame.f_code.co_filename)), "")
+
+
+def place_of(error: BaseException) -> str:
+    """The place in the user's code where ``error`` was raised: ``" (mine.py:12)"``; empty if it was not raised there."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f" ({error.filename}:{error.lineno})"
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [(file, line) for file, line in lines if _is_of_user(file)]
+    return f" ({own[-1][0]}:{own[-1][1]})" if own else ""
+
+
+def _is_of_fedcohort(file: str) -> bool:
+    return file.startswith(_PACKAGE)
+
+
+@cache
+def _is_of_user(file: str) -> bool:
+    """Whether a file is neither part of FedCohort nor of Python nor of an installed package."""
+    if _is_of_fedcohort(file) or file.startswith("<frozen") or file == "<string>":
+        return False
+    paths = sysconfig.get_paths()
+    installed = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    folders = [*installed, str(Path(sys.base_prefix) / "lib")]
+    return not any(file.startswith(folder) for folder in folders)

@@ -1,0 +1,1 @@
+"""An engine on a Ray cluster: hosts train the clients, and the driver plays the rounds."""

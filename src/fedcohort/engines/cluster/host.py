@@ -1,0 +1,273 @@
+"""A host: one process of a Ray cluster, which trains clients and answers questions for them.
+
+A host keeps nothing that another host could not have: data and settings lie in Ray's object store, and the clients' memories stay with
+the driver and travel with the work. Any host can therefore do any work again, with the same bits.
+"""
+
+import importlib.util
+import os
+import platform
+import sys
+import traceback
+import types
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms.means import RunningMean
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.algorithms.updates import is_finite
+from fedcohort.core.arrays import Values
+from fedcohort.engines import device
+from fedcohort.engines.base import naming_client
+from fedcohort.engines.client_answers import forward_answers, trial_answers
+from fedcohort.engines.cluster.flat_arrays import Bytes, ModelLayout, NestedArrays, as_arrays, as_tensors
+from fedcohort.engines.cluster.messages import (
+    Broadcast,
+    Facts,
+    Failed,
+    Setup,
+    TrainedClient,
+    TrainedGroup,
+    federation_of,
+)
+from fedcohort.engines.local_engine import build_module
+from fedcohort.engines.stacked_cohort import GroupTrainer
+from fedcohort.federation.federation import Federation
+from fedcohort.models import Model
+from fedcohort.selection import Cohort, Question
+from fedcohort.training.client_memories import Memory
+from fedcohort.training.model_states import DTYPES
+from fedcohort.training.stack import Stack
+from fedcohort.training.stopping_rules import build_rule
+from fedcohort.training.trainer import Trainer
+
+__all__ = ["Host"]
+
+T = TypeVar("T")
+
+ENGINES = 2
+"""Maximum number of engines whose models and data a host keeps ready."""
+
+
+def _load_modules(sources: Mapping[str, str]) -> None:
+    """Make the modules of plug-ins that this process cannot import."""
+    for name, source in sources.items():
+        if name in sys.modules or _importable(name):
+            continue
+        module = types.ModuleType(name)
+        sys.modules[name] = module
+        exec(compile(source, f"<{name}>", "exec"), vars(module))
+
+
+def _importable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+@dataclass
+class _Site:
+    """The clients of one engine in this process, and the models that were trained here in the current round."""
+
+    setup: Setup
+    federation: Federation
+    trainer: Trainer
+    layout: ModelLayout
+    groups: GroupTrainer | None
+    memories: dict[int, Memory] = field(default_factory=dict)
+    kept: dict[int, list[Update]] = field(default_factory=dict)
+
+    @staticmethod
+    def open(setup: Setup) -> "_Site":
+        from ray import cloudpickle
+
+        _load_modules(setup.plugins.sources)
+        parts: tuple[Model, Training, Algorithm] = cloudpickle.loads(setup.plugins.pickled)
+        model, training, algorithm = parts
+        federation = federation_of(setup.clients, setup.device)
+
+        def module() -> Any:
+            built = build_module(model, federation, setup.seed)
+            return device.in_bfloat16(built) if setup.arithmetic == "bf16" else built
+
+        trainer = Trainer(federation, module(), training, algorithm, setup.seed)
+        layout = ModelLayout(trainer.entries)
+        site = _Site(setup, federation, trainer, layout, None)
+        if setup.stacked:
+            own = module().to(dtype=DTYPES[training.precision])
+            stack = Stack(federation, own, training, algorithm, setup.seed)
+            size = max(1, sum(value.nbytes for value in own.state_dict().values()))
+            site.groups = GroupTrainer(stack, size, site.memory)
+        return site
+
+    def memory(self, client: int) -> Memory:
+        """The memory of a client that came with the current work."""
+        return self.memories.get(client, {})
+
+
+class Host:
+    """The work of a host. :mod:`fedcohort.engines.cluster.host_pool` makes a Ray actor of it."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        torch.get_num_threads()
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        self._sites: OrderedDict[str, _Site] = OrderedDict()
+        self._broadcasts: dict[str, tuple[str, ModelState, dict[str, Tensors]]] = {}
+
+    def facts(self) -> Facts:
+        """Facts about this host; its answer says that it is ready."""
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        return Facts(node, platform.processor() or platform.machine(), torch.backends.cpu.get_cpu_capability())
+
+    def pid(self) -> int:
+        """The number of this process."""
+        return os.getpid()
+
+    def train(
+        self,
+        engine: str,
+        refs: Sequence[Any],
+        t: int,
+        cohort: Cohort,
+        memories: Mapping[int, NestedArrays],
+        keep: int | None,
+    ) -> TrainedGroup | Failed:
+        """Train a part of a cohort, one client after another or in one stack.
+
+        Args:
+            engine: name of the engine.
+            refs: the engine's :class:`Setup` and the round's :class:`Broadcast` in Ray's object store.
+            t: round, from 1.
+            cohort: the clients and how they are trained.
+            memories: what the algorithm kept for each client; clients without an entry have no memory.
+            keep: number under which the models stay here until the next round; None to send them.
+        """
+
+        def work() -> TrainedGroup:
+            site, model, received = self._open(engine, refs, memories)
+            trained = _train(site, model, t, cohort, received)
+            clients = [_parts(update, memory, check=keep is not None) for update, memory in trained]
+            if keep is not None:
+                site.kept[keep] = [update for update, _ in trained]
+                return TrainedGroup(clients, None)
+            states = [update.state or model for update, _ in trained]
+            return TrainedGroup(clients, site.layout.flat(states))
+
+        return self._answer(work)
+
+    def ask(
+        self,
+        engine: str,
+        refs: Sequence[Any],
+        t: int,
+        question: Question,
+        clients: list[int],
+        memories: Mapping[int, NestedArrays],
+    ) -> Values | Failed:
+        """The answers of some clients, one row each."""
+
+        def work() -> Values:
+            site, model, received = self._open(engine, refs, memories)
+            if question.trains:
+                rows = trial_answers(site.trainer, model, t, clients, received, site.memory)
+            else:
+                rows = forward_answers(site.trainer, model, t, question, clients)
+            return np.array(rows, dtype=np.float64)
+
+        return self._answer(work)
+
+    def mean(self, engine: str, group: int, weights: Mapping[int, float]) -> Bytes | Failed:
+        """Σ a_i w_i/Σ a_i over models of a group that was kept, as one row of bytes; ``weights`` by position in the group."""
+
+        def work() -> Bytes:
+            site, running = self._sites[engine], RunningMean()
+            for position, weight in weights.items():
+                running.add(site.kept[group][position].state, weight)
+            return site.layout.flat([running.result()])
+
+        return self._answer(work)
+
+    def state(self, engine: str, group: int, position: int) -> Bytes | Failed:
+        """One model of a group that was kept, as one row of bytes."""
+        return self._answer(lambda: self._sites[engine].layout.flat([self._sites[engine].kept[group][position].state]))
+
+    def release(self, engine: str, *, close: bool = False) -> None:
+        """Forget the models that were kept, or everything about the engine."""
+        self._broadcasts.pop(engine, None)
+        if close:
+            self._sites.pop(engine, None)
+        elif engine in self._sites:
+            self._sites[engine].kept.clear()
+
+    def _open(
+        self, engine: str, refs: Sequence[Any], memories: Mapping[int, NestedArrays]
+    ) -> tuple[_Site, ModelState, dict[str, Tensors]]:
+        """The engine's clients, and what they received; both are read from the object store once."""
+        import ray
+
+        setup, broadcast = refs
+        if engine not in self._sites:
+            self._sites[engine] = _Site.open(ray.get(setup))
+            while len(self._sites) > ENGINES:
+                self._sites.popitem(last=False)
+        self._sites.move_to_end(engine)
+        site = self._sites[engine]
+        if engine not in self._broadcasts or self._broadcasts[engine][0] != broadcast.hex():
+            sent: Broadcast = ray.get(broadcast)
+            [model] = site.layout.states(sent.model)
+            received = device.moved(as_tensors(sent.received), site.federation.device)
+            self._broadcasts[engine] = broadcast.hex(), model, received
+        site.memories = {
+            client: device.moved(as_tensors(memory), site.federation.device) for client, memory in memories.items()
+        }
+        _, model, received = self._broadcasts[engine]
+        return site, model, received
+
+    def _answer(self, work: Callable[[], T]) -> T | Failed:
+        """The result of ``work``, or its error in a form that every process can read."""
+        try:
+            return work()
+        except Exception as error:
+            return Failed(str(error) or type(error).__name__, traceback.format_exc())
+
+
+def _train(
+    site: _Site, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
+) -> list[tuple[Update, Memory]]:
+    """Updates and new memories of a part of a cohort."""
+    if site.groups is not None and cohort.stop is None and cohort.sampling == "shuffled":
+        return site.groups.train(model, t, cohort, received, slice(0, len(cohort.clients)))
+    stop = build_rule(cohort.stop)
+    epochs = [None] * len(cohort.clients) if cohort.epochs is None else cohort.epochs.tolist()
+    trained = []
+    for client, passes in zip(cohort.clients.tolist(), epochs, strict=True):
+        with naming_client(client):
+            trained.append(
+                site.trainer.train(
+                    model, t, client, epochs=passes, sampling=cohort.sampling, stop=stop, received=received,
+                    memory=site.memory(client),
+                )
+            )  # fmt: skip
+    return trained
+
+
+WORDS = ("client", "num_samples", "steps", "report", "passes", "work", "failure")
+"""The fields of an update that are numbers and words; the server sets the others."""
+
+
+def _parts(update: Update, memory: Memory, *, check: bool) -> TrainedClient:
+    """The parts of an update; its numbers are checked only if the model stays here."""
+    words = {name: getattr(update, name) for name in WORDS}
+    finite = not check or is_finite(Update(update.client, update.num_samples, update.steps, update.state))
+    return TrainedClient(words, as_arrays(update.extra), as_arrays(memory), bool(update.state), finite)

@@ -1,0 +1,257 @@
+"""The hosts of a Ray cluster: actors with one processor core (or one GPU) each, replaced when they are lost."""
+
+import logging
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+
+from fedcohort.core.errors import UsageError
+from fedcohort.engines.cluster.host import Host
+from fedcohort.engines.cluster.messages import Facts
+
+__all__ = ["PATIENCE", "HostPool", "Member", "lost_errors", "ray_module", "shared_pool"]
+
+log = logging.getLogger("fedcohort")
+
+PATIENCE = 600.0
+"""Default number of seconds that a run waits for a host when none is left."""
+STARTS = 3
+"""Number of times that a private cluster is started; Ray gives up after 30 s, which a busy machine can exceed."""
+REACH_SECONDS = 10.0
+"""Seconds to wait for the address of a cluster to answer."""
+PAUSE = 1.0
+"""Seconds between a host that could not be started and its replacement."""
+
+
+def ray_module() -> Any:
+    """The module ``ray``.
+
+    Raises:
+        UsageError: Ray is not installed.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError:
+        raise UsageError(
+            "engine.name = 'ray': Ray is not installed; install it with pip install 'fedcohort[ray]', or use 'local'"
+        ) from None
+    return ray
+
+
+@cache
+def lost_errors() -> tuple[type[Exception], ...]:
+    """The errors that say that a host or its result is lost; the work can be done again elsewhere."""
+    errors = ray_module().exceptions
+    return (
+        errors.RayActorError,
+        errors.ObjectLostError,
+        errors.WorkerCrashedError,
+        errors.NodeDiedError,
+        errors.TaskCancelledError,
+        errors.OutOfMemoryError,
+    )
+
+
+@dataclass(eq=False)
+class Member:
+    """A host of the pool.
+
+    Attributes:
+        actor: Ray's handle.
+        facts: what the host said of itself; None until it has answered.
+        busy: positions of the calls that it works on, oldest first.
+    """
+
+    actor: Any
+    greeting: Any
+    facts: Facts | None = None
+    busy: list[int] = field(default_factory=list)
+
+
+class HostPool:
+    """Hosts on a cluster. They are started once, and several engines may use them one after another.
+
+    Args:
+        address: address of a Ray cluster, such as ``"10.0.0.5:6379"`` or ``"auto"``; empty for a private one on this machine.
+        hosts: number of hosts; 0 means one per core, or per GPU, of the cluster.
+        gpu: whether each host needs a GPU.
+        patience: seconds to wait for a host when none is left.
+
+    Raises:
+        UsageError: the cluster cannot be reached, or has no room for a host.
+    """
+
+    def __init__(self, address: str = "", hosts: int = 0, *, gpu: bool = False, patience: float = PATIENCE) -> None:
+        self.address, self.gpu, self.patience = address, gpu, patience
+        self._ray = ray_module()
+        self._connect(hosts)
+        resources = self._ray.cluster_resources()
+        self.size = hosts or max(1, int(resources.get("GPU" if gpu else "CPU", 1)))
+        kind = self._ray.remote(
+            num_cpus=1,
+            num_gpus=1 if gpu else 0,
+            max_restarts=0,
+            concurrency_groups={"models": 1},
+        )(_actor_class(self._ray))
+        self._start = kind.remote
+        self._warned: set[Facts] = set()
+        self._alone_since: float | None = None
+        self._next_start = 0.0
+        self.members: list[Member] = []
+        self.refill()
+
+    @property
+    def ready(self) -> list[Member]:
+        """The hosts that have answered."""
+        return [member for member in self.members if member.facts is not None]
+
+    @property
+    def greetings(self) -> dict[Any, Member]:
+        """The hosts that have not answered yet, by the reference to their answer."""
+        return {member.greeting: member for member in self.members if member.facts is None}
+
+    def greet(self, member: Member) -> None:
+        """Note the answer of a new host. From then on it can work."""
+        try:
+            member.facts = self._ray.get(member.greeting)
+        except lost_errors() as error:
+            self.lose(member)
+            log.info("a host could not be started: %s", _first_line(error))
+            self._next_start = time.monotonic() + PAUSE
+            return
+        self._alone_since = None
+        self._compare(member.facts)
+
+    def lose(self, member: Member) -> None:
+        """Remove a host that was lost; its actor is ended if it still runs."""
+        if member in self.members:
+            self.members.remove(member)
+        self._ray.kill(member.actor, no_restart=True)
+
+    def refill(self) -> None:
+        """Start hosts in place of those that were lost.
+
+        Raises:
+            UsageError: no host was left for as long as the pool's patience.
+        """
+        now = time.monotonic()
+        if now >= self._next_start:
+            for _ in range(self.size - len(self.members)):
+                actor = self._start()
+                self.members.append(Member(actor, actor.facts.remote()))
+        if self.ready:
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = now
+        elif now - self._alone_since > self.patience:
+            where = f"engine.address = {self.address!r}" if self.address else "engine.name = 'ray'"
+            raise UsageError(
+                f"{where}: no host has answered for {self.patience:.0f} s (engine.patience); the record is complete up to the last "
+                "round: start hosts and repeat the command to continue"
+            )
+
+    def wait_until_ready(self) -> None:
+        """Wait for the first host."""
+        while not self.ready:
+            self.refill()
+            done, _ = self._ray.wait(list(self.greetings), num_returns=1, timeout=PAUSE)
+            for greeting in done:
+                self.greet(self.greetings[greeting])
+
+    def close(self) -> None:
+        """End all hosts, and the private cluster."""
+        for member in list(self.members):
+            self.lose(member)
+        if self._own_cluster:
+            self._ray.shutdown()
+
+    def _connect(self, hosts: int) -> None:
+        """Connect to the cluster, or start a private one. A connection that the caller's program already has is used."""
+        self._own_cluster = not self._ray.is_initialized()
+        if not self._own_cluster:
+            return
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if self.address:
+            try:
+                _reach(self.address)
+                self._ray.init(address=self.address, **options)
+            except (OSError, RuntimeError, ValueError) as error:
+                raise UsageError(
+                    f"engine.address = {self.address!r}: no Ray cluster answers there ({_first_line(error)}); give the address that "
+                    "ray start --head printed, or leave it out for a private cluster on this machine"
+                ) from None
+            return
+        cores = max(hosts, os.cpu_count() or 1)
+        for attempt in range(1, STARTS + 1):
+            try:
+                self._ray.init(address="local", num_cpus=cores, include_dashboard=False, **options)
+            except Exception as error:
+                self._ray.shutdown()
+                if attempt == STARTS:
+                    raise UsageError(
+                        f"engine.name = 'ray': no private cluster could be started ({_first_line(error)}); use engine.name = 'local'"
+                    ) from error
+                log.warning("Ray did not start (%s); another attempt follows", _first_line(error))
+            else:
+                return
+
+    def _compare(self, facts: Facts) -> None:
+        """Warn once if a host has other instructions than this process: its results may differ in the last bits."""
+        here = torch.backends.cpu.get_cpu_capability()
+        if facts.instructions != here and facts._replace(node="") not in self._warned:
+            self._warned.add(facts._replace(node=""))
+            log.warning(
+                "host %s (%s) computes with %s instructions and this machine with %s: results may differ in the last bits",
+                facts.node[:8], facts.processor, facts.instructions, here,
+            )  # fmt: skip
+
+
+def _actor_class(ray: Any) -> type[Host]:
+    """The class of the actors: means of models are computed beside the training that goes on."""
+
+    class HostActor(Host):
+        mean = ray.method(concurrency_group="models")(Host.mean)
+        state = ray.method(concurrency_group="models")(Host.state)
+
+    return HostActor
+
+
+def _reach(address: str) -> None:
+    """Try to reach the cluster, because Ray would try for many minutes. ``auto`` is Ray's word for the cluster of this machine.
+
+    Raises:
+        OSError: the address does not answer.
+        ValueError: the address has another form.
+    """
+    if address == "auto":
+        return
+    host, colon, port = address.rpartition(":")
+    if not (host and colon and port.isdecimal()):
+        raise ValueError("the form is HOST:PORT")
+    socket.create_connection((host, int(port)), REACH_SECONDS).close()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+_POOLS: dict[tuple[Any, ...], HostPool] = {}
+
+
+def shared_pool(address: str, hosts: int, *, gpu: bool, patience: float) -> HostPool:
+    """The pool of this process for these settings; it stays until the process ends, so that the next run starts at once."""
+    key = address, hosts, gpu
+    if key not in _POOLS:
+        for other in list(_POOLS):
+            _POOLS.pop(other).close()
+        _POOLS[key] = HostPool(address, hosts, gpu=gpu, patience=patience)
+    pool = _POOLS[key]
+    pool.patience = patience
+    return pool

@@ -1,0 +1,124 @@
+"""What the driver and the hosts of a cluster send to each other: data, settings, models and updates."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from fedcohort.engines.cluster.flat_arrays import Bytes, NestedArrays
+from fedcohort.engines.device import Arithmetic
+from fedcohort.federation.federation import Federation, Samples
+
+__all__ = [
+    "Broadcast", "Facts", "Failed", "Plugins", "Setup", "TrainedClient", "TrainedGroup", "clients_of", "federation_of",
+]  # fmt: skip
+
+
+class Facts(NamedTuple):
+    """What a host says of itself: the node it runs on, and what the bits of its arithmetic can depend on."""
+
+    node: str
+    processor: str
+    instructions: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An error in the work of a host: the message, and the traceback as text."""
+
+    message: str
+    traceback: str
+
+
+class Plugins(NamedTuple):
+    """The parts of an engine that users can write: pickled, with the source of their modules by name."""
+
+    sources: Mapping[str, str]
+    pickled: bytes
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a host needs in order to train the clients of an engine.
+
+    Attributes:
+        clients: the data, see :func:`clients_of`.
+        plugins: model, settings of the training, algorithm.
+        seed: the experiment's seed.
+        stacked: whether clients are trained in stacks.
+        device: device of the tensors.
+        arithmetic: arithmetic of a GPU.
+    """
+
+    clients: Mapping[str, Any]
+    plugins: Plugins
+    seed: int
+    stacked: bool
+    device: str
+    arithmetic: Arithmetic
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What all clients receive: the model as one row of bytes, and the tensors that the algorithm sends beside it."""
+
+    model: Bytes
+    received: NestedArrays
+
+
+class TrainedClient(NamedTuple):
+    """An update without its model: the fields of :class:`~fedcohort.algorithms.Update` that are numbers and words, the tensors beside
+    the model, the client's new memory, whether there is a model, and whether all its numbers are finite."""
+
+    words: dict[str, Any]
+    extra: NestedArrays
+    memory: NestedArrays
+    has_model: bool
+    finite: bool
+
+
+class TrainedGroup(NamedTuple):
+    """The result of a group of clients: one entry for each, and their models, uint8 [n, bytes]; None if the host kept the models.
+    A client without a result has a row of zeros."""
+
+    clients: list[TrainedClient]
+    models: Bytes | None
+
+
+def clients_of(federation: Federation) -> dict[str, Any]:
+    """The training data of all clients and the test set as numpy arrays. Some stopping rules measure something on the test set."""
+    return {
+        "train": _arrays(federation.train),
+        "test": _arrays(federation.test),
+        "offsets": federation.offsets,
+        "held": federation.held,
+        "shift": federation.shift.cpu().numpy(),
+        "scale": federation.scale.cpu().numpy(),
+        "classes": federation.classes,
+    }
+
+
+def _arrays(samples: Samples) -> tuple[Any, Any, Any]:
+    rows = None if samples.rows is None else samples.rows.cpu().numpy()
+    return samples.source.cpu().numpy(), samples.labels.cpu().numpy(), rows
+
+
+def _samples(arrays: tuple[Any, Any, Any]) -> Samples:
+    source, labels, rows = arrays
+    return Samples(torch.from_numpy(source), torch.from_numpy(labels), None if rows is None else torch.from_numpy(rows))
+
+
+def federation_of(clients: Mapping[str, Any], where: str) -> Federation:
+    """The federation of :func:`clients_of`, whose tensors are views of the arrays and must not be changed."""
+    train = _samples(clients["train"])
+    return Federation(
+        train=train,
+        offsets=clients["offsets"],
+        validation=Samples(train.source[:0], train.labels[:0]),
+        test=_samples(clients["test"]),
+        classes=clients["classes"],
+        shift=torch.from_numpy(clients["shift"]),
+        scale=torch.from_numpy(clients["scale"]),
+        held=clients["held"],
+    ).to(where)

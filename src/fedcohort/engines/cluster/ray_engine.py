@@ -1,0 +1,302 @@
+"""The engine that trains clients on the hosts of a Ray cluster.
+
+* ``threads`` gives the bits of the local engine's plan of that name, for any number of hosts and whatever hosts are lost.
+* ``stacked`` trains the stacks of the local engine on the hosts, with its bits.
+* ``means`` leaves the models on the hosts, which send the mean of each block of neighboring clients. The blocks depend only on the
+  cohort, so the bits do not depend on the number of hosts; they differ from ``threads`` by rounding.
+
+The driver keeps the clients' memories and evaluates models, so a host can be lost at any time: its work is done again elsewhere.
+"""
+
+import dataclasses
+import inspect
+import itertools
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+
+from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.threads import one_thread
+from fedcohort.engines.base import Later
+from fedcohort.engines.cluster.flat_arrays import ModelLayout, NestedArrays, as_arrays, as_tensors
+from fedcohort.engines.cluster.host_pool import HostPool, Member, ray_module
+from fedcohort.engines.cluster.messages import Broadcast, Plugins, Setup, TrainedClient, TrainedGroup, clients_of
+from fedcohort.engines.cluster.ordered_calls import Call, Result, ordered_results
+from fedcohort.engines.cluster.remote_models import RemoteModels
+from fedcohort.engines.device import Arithmetic
+from fedcohort.engines.local_engine import AHEAD, AHEAD_BYTES, LocalEngine
+from fedcohort.engines.work_splitting import neighbors_of_equal_cost, question_pieces
+from fedcohort.federation.federation import Federation
+from fedcohort.models import Model
+from fedcohort.selection import Cohort, Question
+from fedcohort.training.client_memories import Memories
+from fedcohort.training.forward_passes import Evaluation
+from fedcohort.training.partial_upload import partial_upload
+
+__all__ = ["ClusterPlan", "RayEngine"]
+
+ClusterPlan = Literal["threads", "stacked", "means"]
+
+GROUP_CLIENTS = 16
+"""Maximum number of clients in one call of the plan ``threads``."""
+GROUPS_PER_HOST = 4
+"""Number of calls per host and round that the plan ``threads`` aims at, so that all hosts end at about the same time."""
+BLOCK_CLIENTS = 16, 64
+"""Number of clients in a block of the plan ``means``: the first, or the second in cohorts of more than :data:`BLOCKS` such blocks."""
+BLOCKS = 128
+ASKED_TOGETHER = 8
+"""Number of pieces of a question in one call."""
+
+
+class RayEngine:
+    """Implements :class:`fedcohort.engines.base.Engine` on a Ray cluster.
+
+    Args:
+        federation, model, training, algorithm, seed, arithmetic: as for :class:`fedcohort.engines.local_engine.LocalEngine`.
+        workers: maximum number of hosts that this engine uses; 0 means all of the pool.
+        pool: the hosts; they stay when the engine is closed.
+        plan: how clients are trained, see above.
+        memories: stores the clients' memories on the driver.
+        device: device of the hosts' tensors. The driver evaluates on its CPU.
+
+    Attributes:
+        plan: how clients are trained. Clients that cannot be stacked are trained by ``threads``, with a warning.
+        meanwhile: see :class:`~fedcohort.engines.base.Engine`.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        model: Model,
+        training: Training,
+        algorithm: Algorithm,
+        seed: int,
+        workers: int = 0,
+        *,
+        pool: HostPool,
+        plan: ClusterPlan = "threads",
+        memories: Memories | None = None,
+        arithmetic: Arithmetic = "exact",
+        device: str = "cpu",
+    ) -> None:
+        self._ray = ray_module()
+        self._pool, self._hosts = pool, workers or pool.size
+        local: Literal["threads", "stacked"] = "stacked" if plan == "stacked" else "threads"
+        self._driver = LocalEngine(federation, model, training, algorithm, seed, 1, plan=local)
+        self._stacked = self._driver.groups is not None
+        self.plan: ClusterPlan = plan if plan != "stacked" or self._stacked else "threads"
+        self.federation, self.seed = federation, seed
+        self.trainable = self._driver.trainable
+        self.memories = Memories() if memories is None else memories
+        self.meanwhile: Callable[[], bool] = lambda: False
+        self._sizes = federation.num_samples
+        self._layout = ModelLayout(self.initial_model())
+        self._name = uuid.uuid4().hex
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._closed = False
+        plugins = _plugins(model, training, algorithm)
+        self._setup = self._ray.put(Setup(clients_of(federation), plugins, seed, self._stacked, device, arithmetic))
+        self._sent: tuple[ModelState, Any] | None = None
+        pool.wait_until_ready()
+
+    def initial_model(self) -> ModelState:
+        """See :class:`~fedcohort.engines.base.Engine`."""
+        return self._driver.initial_model()
+
+    def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
+        """See :class:`~fedcohort.engines.base.Engine`. At most a window of updates waits to be taken."""
+        this_round = self.memories.begin()
+        self._driver.begin_beside()
+        self._release()
+        refs = self._broadcast(model, algorithm.broadcast())
+        groups = self._groups(cohort)
+        calls = [self._training(refs, t, cohort, group) for group in groups]
+        size = max((group.stop - group.start for group in groups), default=1)
+        with one_thread():
+            for call, result in zip(calls, self._results(calls, self._window(size), self.meanwhile), strict=True):
+                for update, memory in self._updates(call, result):
+                    if memory:
+                        self.memories.propose(this_round, update.client, memory)
+                    yield self._uploaded(update, model, t, cohort)
+
+    def commit(self, admitted: Iterable[int]) -> None:
+        """See :class:`~fedcohort.engines.base.Engine`."""
+        self.memories.commit(admitted)
+
+    def answer(
+        self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
+    ) -> Values:
+        """See :class:`~fedcohort.engines.base.Engine`."""
+        broadcast = algorithm.broadcast() if question.trains and algorithm is not None else {}
+        refs = self._broadcast(model, broadcast)
+        pieces = question_pieces(self._sizes[clients])
+        calls = []
+        for first in range(0, len(pieces), ASKED_TOGETHER):
+            together = pieces[first : first + ASKED_TOGETHER]
+            asked: list[int] = clients[together[0].start : together[-1].stop].tolist()
+            memories = self._memories_of(asked) if question.trains else {}
+            cost = float(self._sizes[asked].sum())
+            calls.append(Call("ask", (self._name, refs, t, question, asked, memories), asked, cost))
+        rows = [row for result in self._results(calls, AHEAD) for row in result.value]
+        values = np.array(rows, dtype=np.float64).reshape(len(clients), question.numbers)
+        return values[:, 0] if question.numbers == 1 else values
+
+    def evaluate(self, model: ModelState, split: str) -> Evaluation:
+        """See :class:`~fedcohort.engines.base.Engine`."""
+        return self._driver.evaluate(model, split)
+
+    def evaluate_beside(self, model: ModelState, split: str) -> Later:
+        """See :class:`~fedcohort.engines.base.Engine`."""
+        return self._driver.evaluate_beside(model, split)
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """See :class:`~fedcohort.engines.base.Engine`."""
+        return self.memories.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See :class:`~fedcohort.engines.base.Engine`."""
+        self.memories.load_state_dict(state)
+
+    def close(self) -> None:
+        """See :class:`~fedcohort.engines.base.Engine`. The hosts forget this engine, and stay for the next one."""
+        if self._closed:
+            return
+        self._closed = True
+        self._driver.close()
+        self._release(close=True)
+        self._sent = self._setup = None
+
+    # what the hosts do
+
+    def _groups(self, cohort: Cohort) -> list[slice]:
+        """The parts of a cohort that hosts train, one part in a call."""
+        costs = self._costs(cohort)
+        if self.plan == "means":
+            small, large = BLOCK_CLIENTS
+            size = large if len(costs) > BLOCKS * small else small
+            return [slice(start, min(start + size, len(costs))) for start in range(0, len(costs), size)]
+        if self.plan == "stacked" and self._driver.groups is not None:
+            return neighbors_of_equal_cost(costs, self._driver.stacks, self._driver.groups.largest(cohort))
+        fitting = max(1, AHEAD_BYTES // (2 * self._hosts * self._layout.num_bytes))
+        most = min(GROUP_CLIENTS, fitting, max(1, AHEAD // (4 * self._hosts)))
+        return neighbors_of_equal_cost(costs, GROUPS_PER_HOST * self._hosts, most)
+
+    def _window(self, size: int) -> int:
+        """Number of calls that may be begun before the result of the first of them is taken."""
+        if self.plan == "means":
+            return max(2 * self._hosts, AHEAD // size)
+        fitting = AHEAD_BYTES // (size * self._layout.num_bytes)
+        return max(1, min(max(1, AHEAD // size), max(self._hosts, fitting)))
+
+    def _training(self, refs: Sequence[Any], t: int, cohort: Cohort, group: slice) -> Call:
+        epochs = None if cohort.epochs is None else cohort.epochs[group]
+        part = Cohort(cohort.clients[group], epochs=epochs, sampling=cohort.sampling, stop=cohort.stop)
+        clients = part.clients.tolist()
+        keep = next(self._numbers) if self.plan == "means" else None
+        arguments = self._name, refs, t, part, self._memories_of(clients), keep
+        return Call("train", arguments, clients, float(self._costs(part).sum()))
+
+    def _updates(self, call: Call, result: Result) -> Iterator[tuple[Update, dict[str, Tensors]]]:
+        """The updates of a call, and the clients' new memories."""
+        trained: TrainedGroup = result.value
+        if trained.models is not None:
+            states = self._layout.states(trained.models)
+            for client, state in zip(trained.clients, states, strict=True):
+                yield self._update(client, state if client.has_model else {})
+            return
+        number: int = call.arguments[-1]
+        models = RemoteModels(
+            self._name, number, trained.clients, self._layout, result.member, lambda lost: self._again(call, lost)
+        )
+        for position, client in enumerate(trained.clients):
+            update, memory = self._update(client, {})
+            if client.has_model:
+                update = dataclasses.replace(update, state=None, group=(models, position))
+            yield update, memory
+
+    def _update(self, client: TrainedClient, state: ModelState) -> tuple[Update, dict[str, Tensors]]:
+        return Update(**client.words, state=state, extra=as_tensors(client.extra)), as_tensors(client.memory)
+
+    def _uploaded(self, update: Update, model: ModelState, t: int, cohort: Cohort) -> Update:
+        """The update, or the part of it that the client sends."""
+        if cohort.share is None:
+            return update
+        [position] = np.flatnonzero(cohort.clients == update.client)
+        return partial_upload(update, model, self.trainable, float(cohort.share[position]), self.seed, t)
+
+    def _again(self, call: Call, lost: Member) -> Member:
+        """Train a group again whose host was lost with its models; returns the new host."""
+        with self._lock:
+            self._pool.lose(lost)
+            [result] = self._results([call], 1)
+            return result.member
+
+    def _results(
+        self, calls: Sequence[Call], window: int, meanwhile: Callable[[], bool] = lambda: False
+    ) -> Iterator[Result]:
+        return ordered_results(self._pool, calls, hosts=self._hosts, window=window, meanwhile=meanwhile)
+
+    def _broadcast(self, model: ModelState, beside: dict[str, Tensors]) -> tuple[Any, Any]:
+        """References to the engine's setup and to what the clients receive."""
+        if self._sent is not None and self._sent[0] is model and not beside:
+            return self._setup, self._sent[1]
+        reference = self._ray.put(Broadcast(self._layout.flat([model]), as_arrays(beside)))
+        self._sent = None if beside else (model, reference)
+        return self._setup, reference
+
+    def _release(self, *, close: bool = False) -> None:
+        """Let the hosts forget the models of earlier rounds, or this engine."""
+        if self.plan == "means" or close:
+            for member in self._pool.ready:
+                with suppress(Exception):
+                    member.actor.release.remote(self._name, close=close)
+
+    def _memories_of(self, clients: Iterable[int]) -> dict[int, NestedArrays]:
+        memories = {client: self.memories.get(client) for client in clients}
+        return {client: as_arrays(memory) for client, memory in memories.items() if memory}
+
+    def _costs(self, cohort: Cohort) -> Values:
+        epochs = 1 if cohort.epochs is None else cohort.epochs
+        return (self._sizes[cohort.clients] * epochs).astype(np.float64)
+
+
+def _plugins(model: Model, training: Training, algorithm: Algorithm) -> Plugins:
+    """What users can write, in a form that hosts can read: pickled, with the source of modules that hosts may not have.
+
+    The algorithm is made anew from its parameters, because hosts need only its client half.
+    """
+    from ray import cloudpickle
+
+    fields = [field.name for field in dataclasses.fields(algorithm) if field.init]
+    client_half = type(algorithm)(**{name: getattr(algorithm, name) for name in fields})
+    parts = model, training, client_half
+    modules = [
+        inspect.getmodule(type(part)) for part in (*parts, getattr(model, "module", None), training.build_loss())
+    ]
+    sources = {module.__name__: _source(module) for module in modules if module is not None and _is_own(module)}
+    return Plugins(sources, cloudpickle.dumps(parts))  # type: ignore[no-untyped-call]
+
+
+def _is_own(module: ModuleType) -> bool:
+    """Whether a module is a user's own file, which is not part of an installed package."""
+    file = getattr(module, "__file__", None)
+    if file is None or module.__name__ == "__main__" or module.__name__.split(".")[0] == "fedcohort":
+        return False
+    path = Path(file)
+    installed = {"site-packages", "dist-packages"} & set(path.parts) or path.is_relative_to(Path(sys.base_prefix))
+    return not installed and path.suffix == ".py" and path.is_file()
+
+
+def _source(module: ModuleType) -> str:
+    assert module.__file__ is not None
+    return Path(module.__file__).read_text(encoding="utf-8")

@@ -1,0 +1,64 @@
+"""Models that stay on the host that trained them: only the means of groups, and models that are read, travel to the driver."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fedcohort.algorithms import ModelState
+from fedcohort.engines.base import ClientError
+from fedcohort.engines.cluster.flat_arrays import ModelLayout
+from fedcohort.engines.cluster.host_pool import Member, lost_errors, ray_module
+from fedcohort.engines.cluster.messages import Failed, TrainedClient
+from fedcohort.engines.cluster.ordered_calls import HostError
+
+__all__ = ["RemoteModels"]
+
+
+class RemoteModels:
+    """Implements :class:`fedcohort.algorithms.updates.ModelGroup` for models on a host.
+
+    Args:
+        engine: name of the engine on the hosts.
+        number: number of the group.
+        clients: what came back instead of the models.
+        layout: where the entries of a model lie in its bytes.
+        member: the host.
+        again: trains the group again on another host, and returns that host; called if the host was lost.
+    """
+
+    def __init__(
+        self,
+        engine: str,
+        number: int,
+        clients: Sequence[TrainedClient],
+        layout: ModelLayout,
+        member: Member,
+        again: Callable[[Member], Member],
+    ) -> None:
+        self.size, self.num_bytes = len(clients), layout.num_bytes
+        self._finite = [client.finite for client in clients]
+        self._engine, self._number, self._layout, self._member, self._again = engine, number, layout, member, again
+
+    def state_of(self, position: int) -> ModelState:
+        """See :class:`~fedcohort.algorithms.updates.ModelGroup`."""
+        return self._call("state", position)
+
+    def is_finite(self, position: int) -> bool:
+        """See :class:`~fedcohort.algorithms.updates.ModelGroup`."""
+        return self._finite[position]
+
+    def mean(self, weights: Mapping[int, float]) -> ModelState:
+        """See :class:`~fedcohort.algorithms.updates.ModelGroup`."""
+        return self._call("mean", dict(weights))
+
+    def _call(self, method: str, argument: Any) -> ModelState:
+        ray = ray_module()
+        while True:
+            try:
+                row = ray.get(getattr(self._member.actor, method).remote(self._engine, self._number, argument))
+            except lost_errors():
+                self._member = self._again(self._member)
+                continue
+            if isinstance(row, Failed):
+                raise ClientError(row.message) from HostError(row.traceback)
+            [state] = self._layout.states(row)
+            return state

@@ -1,0 +1,111 @@
+"""Users' own files in an experiment: where a description names a class in a file, and what the file contains."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedcohort.core.paths import is_file, resolved
+from fedcohort.core.plugins import is_file_name
+
+__all__ = ["PLUGIN_SECTIONS", "anchored", "by_content", "named_files", "plugin_files"]
+
+PLUGIN_SECTIONS: tuple[tuple[str, ...], ...] = (
+    ("federation", "partition"),
+    ("federation", "label_noise"),
+    ("federation", "feature_shift"),
+    ("systems", "latency"),
+    ("systems", "availability"),
+    ("systems", "network"),
+    ("model",),
+    ("algorithm",),
+    ("selection",),
+    ("training", "loss"),
+)
+"""Paths of the sections that choose a plug-in. Their name and their parameters can be a class in a file; no other text can."""
+
+
+def anchored(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A description with the paths of plug-in files, which are relative to ``folder``, made absolute."""
+
+    def anchor(name: str) -> str:
+        path, _, attribute = name.rpartition(":")
+        return f"{resolved(path, folder)}:{attribute}"
+
+    return _replaced(values, anchor)
+
+
+def by_content(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A description with the paths of plug-in files replaced by hashes of their contents, so that a changed file is another run."""
+
+    def content(name: str) -> str:
+        path, _, attribute = name.rpartition(":")
+        if not is_file(Path(path)):
+            return name
+        return f"{hashlib.sha256(Path(path).read_bytes()).hexdigest()}:{attribute}"
+
+    return _replaced(values, content)
+
+
+def plugin_files(values: Mapping[str, Any]) -> list[Path]:
+    """The users' own files that a description names and that exist, sorted."""
+    return [Path(name) for name in named_files(values) if is_file(Path(name))]
+
+
+def named_files(values: Mapping[str, Any]) -> list[str]:
+    """The paths of users' own files as a description names them, sorted."""
+    found: set[str] = set()
+
+    def collect(name: str) -> str:
+        found.add(name.rpartition(":")[0])
+        return name
+
+    _replaced(values, collect)
+    return sorted(found)
+
+
+def _replaced(values: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """A description with ``change`` applied to each name of a class in a file: in the base, in its variants and in its sweep."""
+    result = dict(values)
+    for path in PLUGIN_SECTIONS:
+        _replace_at(result, path, change)
+    if isinstance(result.get("variants"), list | tuple):
+        result["variants"] = [_replaced(row, change) if isinstance(row, Mapping) else row for row in result["variants"]]
+    if isinstance(result.get("sweep"), Mapping):
+        result["sweep"] = {key: _replaced_choices(str(key), value, change) for key, value in result["sweep"].items()}
+    return result
+
+
+def _replace_at(values: dict[str, Any], path: tuple[str, ...], change: Callable[[str], str]) -> None:
+    """Apply ``change`` below ``path``; the tables on the way are copied."""
+    *outer, last = path
+    for part in outer:
+        if not isinstance(values.get(part), Mapping):
+            return
+        values[part] = values = dict(values[part])
+    if last in values:
+        values[last] = _everywhere(values[last], change)
+
+
+def _replaced_choices(key: str, choices: Any, change: Callable[[str], str]) -> Any:
+    """The values of an entry of the sweep; its dotted key may lead to a section, into it, or to a table of sections."""
+    parts = tuple(key.split("."))
+    if any(parts[: len(path)] == path for path in PLUGIN_SECTIONS):
+        return _everywhere(choices, change)
+    if not isinstance(choices, list | tuple):
+        return choices
+    inside = [path[len(parts) :] for path in PLUGIN_SECTIONS if path[: len(parts)] == parts]
+    tables = [dict(choice) if isinstance(choice, Mapping) else choice for choice in choices]
+    for table in tables:
+        for path in inside if isinstance(table, dict) else ():
+            _replace_at(table, path, change)
+    return tables
+
+
+def _everywhere(value: Any, change: Callable[[str], str]) -> Any:
+    """``value`` with ``change`` applied to each name of a class in a file in it."""
+    if isinstance(value, Mapping):
+        return {key: _everywhere(inner, change) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_everywhere(inner, change) for inner in value]
+    return change(value) if isinstance(value, str) and is_file_name(value) else value

@@ -1,0 +1,155 @@
+"""The clients of a Flower federation as a strategy sees them: a census, who is there, and answers to questions."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message
+from flwr.serverapp import Grid
+
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
+from fedcohort.flower.exchange import exchange
+from fedcohort.flower.roster import Roster, failure_of
+from fedcohort.flower.wire import Introduction, MalformedReply, ask_message, numbers_of
+from fedcohort.selection import Census, Question
+
+__all__ = ["FlowerClients"]
+
+PAUSE = 0.5
+"""Seconds between two looks for nodes."""
+
+
+class FlowerClients:
+    """The clients behind a Grid.
+
+    Args:
+        patience: seconds to wait for nodes and for answers.
+        clock: seconds.
+
+    Attributes:
+        roster: the clients and their nodes.
+        notes: what went wrong since the notes were last taken, in words.
+    """
+
+    def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.patience, self.roster, self.notes = patience, Roster(clock), list[str]()
+        self._clock = clock
+
+    def gather(self, grid: Grid, at_least: int) -> None:
+        """Wait until this many clients are connected and have introduced themselves.
+
+        Raises:
+            UsageError: there are fewer after the patience.
+        """
+        deadline = time.monotonic() + self.patience
+        while True:
+            self.notes += self.roster.meet(grid, self.patience)
+            if self.roster.connected >= at_least:
+                return
+            if time.monotonic() >= deadline:
+                why = f" ({'; '.join(self.notes[:3])})" if self.notes else ""
+                raise UsageError(
+                    f"min_nodes = {at_least}: only {self.roster.connected} clients introduced themselves within "
+                    f"{self.patience:g} s{why}"
+                )
+            time.sleep(min(PAUSE, self.patience))
+
+    def present(self, grid: Grid) -> Indices:
+        """Numbers of the clients that are connected; waits while there are none, at most for the patience."""
+        deadline = time.monotonic() + self.patience
+        while True:
+            self.notes += self.roster.meet(grid, self.patience)
+            present = self.roster.present()
+            if len(present) or time.monotonic() >= deadline:
+                return present
+            time.sleep(min(PAUSE, self.patience / 10))
+
+    def census(
+        self, k: int, *, needs_histogram: bool, num_parameters: int, rounds: int, epochs: int, batch_size: int
+    ) -> Census:
+        """What the clients said about themselves, as a census.
+
+        Raises:
+            UsageError: label counts have different lengths, or there are fewer than k clients.
+        """
+        clients = self.roster.all_known()
+        if k > len(clients):
+            raise UsageError(
+                f"k = {k}: more than the {len(clients)} connected clients; lower k, or set min_nodes to wait for more"
+            )
+        widths = {len(client.histogram) for client in clients if client.histogram}
+        if len(widths) > 1:
+            raise UsageError(
+                f"the clients' label counts have different lengths: {sorted(widths)}; list all classes on every client"
+            )
+        complete = bool(widths) and all(client.histogram for client in clients)
+        return Census(
+            np.array([client.num_samples for client in clients], np.int64),
+            max(widths, default=1),
+            k,
+            np.array([client.histogram for client in clients], np.int64) if complete and needs_histogram else None,
+            epochs=epochs,
+            num_parameters=num_parameters,
+            batch_size=batch_size,
+            rounds=rounds,
+        )
+
+    def asking(self, grid: Grid, t: int, arrays: ArrayRecord) -> Callable[[Question, Indices], Values]:
+        """The function that carries the questions of round ``t`` to clients."""
+
+        def ask(question: Question, clients: Indices) -> Values:
+            model = arrays if question.downloads_model else None
+            messages = [ask_message(self.roster.node(client), question, t, model) for client in clients.tolist()]
+            done = exchange(grid, messages, self.patience, self._clock)
+            replies = done.first()
+            values = np.full((len(clients), question.numbers), np.nan)
+            for position, (client, message_id) in enumerate(zip(clients.tolist(), done.ids, strict=True)):
+                try:
+                    values[position] = self._answer_in(replies.get(message_id), question)
+                except MalformedReply as reason:
+                    self.notes.append(f"client {client} gave no {question.kind}: {reason}")
+            return values[:, 0] if question.numbers == 1 else values
+
+        return ask
+
+    def _answer_in(self, reply: Message | None, question: Question) -> Values:
+        """The numbers in a reply.
+
+        Raises:
+            MalformedReply: there is no reply, or none that can be used.
+        """
+        if reply is None:
+            raise MalformedReply(f"no answer within {self.patience:g} s")
+        if reply.has_error():
+            raise MalformedReply(failure_of(reply))
+        return numbers_of(reply, question)
+
+    def take_notes(self) -> str:
+        """The notes so far, in one line; clears them."""
+        notes, self.notes = self.notes, []
+        more = [f"and {len(notes) - 5} similar notes"] if len(notes) > 5 else []
+        return "; ".join([*notes[:5], *more])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Names and introductions of the clients, by number."""
+        return {
+            "names": list(self.roster.names),
+            "known": [
+                {**vars(client), "histogram": list(client.histogram)}
+                | {name: sorted(getattr(client, name)) for name in ("answers", "reports", "follows")}
+                for client in self.roster.all_known()
+            ],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Use the clients of an earlier process; those that are connected are found by their names."""
+        known = [
+            Introduction(
+                values["name"], values["num_samples"], tuple(values["histogram"]),
+                *(frozenset(values[name]) for name in ("answers", "reports", "follows")),
+            )
+            for values in state["known"]
+        ]  # fmt: skip
+        self.roster.restore(state["names"], {client.name: client for client in known})

@@ -1,0 +1,152 @@
+"""Check the replies of a training round: a reply that cannot be used is a failed client, with the cause."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Message
+
+from fedcohort.algorithms import ModelState
+from fedcohort.flower.roster import failure_of
+from fedcohort.flower.wire import MalformedReply
+
+__all__ = ["Checked", "as_state", "check_replies"]
+
+
+@dataclass
+class Checked:
+    """The reply of one selected client.
+
+    Attributes:
+        client: number of the client.
+        message: the reply; None if there is none that can be used.
+        state: its arrays; empty without a message.
+        metrics: its metrics that are single numbers.
+        failure: why there is no usable reply; empty if there is one.
+        late: why the server did not wait; empty if it did.
+    """
+
+    client: int
+    message: Message | None
+    state: ModelState
+    metrics: Mapping[str, float]
+    failure: str = ""
+    late: str = ""
+
+
+def as_state(arrays: ArrayRecord) -> ModelState:
+    """The arrays as tensors, in copies; arrays of other types than numbers that torch knows are left out."""
+    state: ModelState = {}
+    for name, array in arrays.items():
+        values = array.numpy()
+        if values.dtype.kind in "fib" or values.dtype == np.uint8:
+            state[str(name)] = torch.from_numpy(np.array(values, order="C"))
+    return state
+
+
+def check_replies(
+    sent: Mapping[int, Message], replies: Iterable[Message], like: ArrayRecord, weight: str | None, *, timeout: float
+) -> list[Checked]:
+    """The reply of each client, in the order of ``sent``.
+
+    Args:
+        sent: the message to each client, after it was sent.
+        replies: all replies, in any order.
+        like: the arrays that were sent.
+        weight: name of the metric that the inner strategy weighs replies by; None if it has none.
+        timeout: seconds that the server waited, for the message.
+    """
+    of_message = {
+        message.metadata.message_id: client for client, message in sent.items() if message.metadata.message_id
+    }
+    of_node = {message.metadata.dst_node_id: client for client, message in sent.items()}
+    received: dict[int, list[Message]] = {client: [] for client in sent}
+    for reply in replies:
+        client = of_message.get(reply.metadata.reply_to_message_id, of_node.get(reply.metadata.src_node_id))
+        if client is not None:
+            received[client].append(reply)
+    shapes = {name: (array.shape, np.dtype(array.dtype).kind) for name, array in like.items()}
+    checked = [_checked(client, own, shapes, weight, timeout) for client, own in received.items()]
+    _refuse_other_names(checked)
+    return checked
+
+
+def _checked(
+    client: int,
+    replies: list[Message],
+    shapes: Mapping[str, tuple[tuple[int, ...], str]],
+    weight: str | None,
+    timeout: float,
+) -> Checked:
+    if not replies:
+        return Checked(client, None, {}, {}, late=f"no reply within {timeout:g} s")
+    if len(replies) > 1:
+        return Checked(client, None, {}, {}, failure=f"duplicate: it sent {len(replies)} replies to one message")
+    reply = replies[0]
+    if reply.has_error():
+        return Checked(client, None, {}, {}, failure=failure_of(reply))
+    try:
+        state = _arrays(reply, shapes)
+        return Checked(client, reply, state, _metrics(reply, weight))
+    except MalformedReply as reason:
+        return Checked(client, None, {}, {}, failure=f"malformed reply: {reason}")
+
+
+def _arrays(reply: Message, shapes: Mapping[str, tuple[tuple[int, ...], str]]) -> ModelState:
+    """The arrays of a reply; they have the names, shapes and kinds of the model's."""
+    records = list(reply.content.array_records.values())
+    if len(records) != 1:
+        raise MalformedReply(f"it has {len(records)} ArrayRecords instead of 1")
+    record = records[0]
+    if differing := sorted(set(record) ^ set(shapes)):
+        raise MalformedReply(f"its arrays are not those of the model: {', '.join(map(repr, differing[:5]))}")
+    for name, (shape, _) in shapes.items():
+        if tuple(record[name].shape) != tuple(shape):
+            raise MalformedReply(f"array {name!r} has the shape {list(record[name].shape)} instead of {list(shape)}")
+    try:
+        values = {name: array.numpy() for name, array in record.items()}
+    except (ValueError, TypeError, EOFError, OSError) as error:
+        raise MalformedReply(f"its arrays cannot be read ({error})") from None
+    for name, (shape, kind) in shapes.items():
+        if values[name].shape != tuple(shape) or values[name].dtype.kind != kind:
+            raise MalformedReply(
+                f"array {name!r} holds {values[name].dtype} {list(values[name].shape)}, which is not what the model has"
+            )
+    return as_state(record)
+
+
+def _metrics(reply: Message, weight: str | None) -> dict[str, float]:
+    """The metrics of a reply that are single numbers."""
+    records = list(reply.content.metric_records.values())
+    if len(records) != 1:
+        raise MalformedReply(f"it has {len(records)} MetricRecords instead of 1")
+    numbers = {str(name): float(value) for name, value in records[0].items() if isinstance(value, int | float)}
+    if weight is not None and not (math.isfinite(numbers.get(weight, math.nan)) and numbers[weight] > 0):
+        raise MalformedReply(f"its metric {weight!r} is {numbers.get(weight)}; must be a number above 0")
+    return numbers
+
+
+def _refuse_other_names(checked: list[Checked]) -> None:
+    """Refuse replies with other names of records and metrics than most: Flower would refuse the whole round."""
+    names = {row.client: _names(row.message) for row in checked if row.message is not None}
+    if len(set(names.values())) < 2:
+        return
+    usual = Counter(names.values()).most_common(1)[0][0]
+    for row in checked:
+        if row.message is not None and names[row.client] != usual:
+            row.message, row.state = None, {}
+            row.failure = f"malformed reply: its records or metrics have other names ({_listed(names[row.client])}) than most replies"
+
+
+def _names(message: Message) -> tuple[str, ...]:
+    """The names of the records of a reply and of its metrics."""
+    content = message.content
+    metrics = next(iter(content.metric_records.values()))
+    return (*content.array_records, *content.metric_records, *sorted(map(str, metrics)))
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:8])

@@ -1,0 +1,173 @@
+"""Which client is at which node: clients have names that stay, nodes have random numbers.
+
+Clients are numbered by their names (numbers first, then words), so that neither the numbers of the nodes nor the order in which they
+connect changes a decision. The numbers are fixed on first contact and never used for another client.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedcohort.core.arrays import Indices
+from fedcohort.core.errors import UsageError
+from fedcohort.flower.exchange import exchange
+from fedcohort.flower.wire import Introduction, MalformedReply, hello_message, introduction_of
+
+__all__ = ["Roster", "failure_of"]
+
+_CAUSES = {
+    1: "its ClientApp cannot be loaded",
+    2: "its ClientApp raised an error",
+    3: "the message was not available any more",
+    4: "its reply was not available any more",
+    5: "its node is unreachable",
+    6: "one of its mods refused",
+    7: "its app bundle is invalid",
+    8: "its ClientApp crashed",
+}
+"""What the codes of Flower's errors mean."""
+
+
+def failure_of(message: Message) -> str:
+    """The cause of an error reply, in words."""
+    cause = _CAUSES.get(message.error.code, f"Flower's error {message.error.code}")
+    lines = [line.strip() for line in (message.error.reason or "").splitlines() if line.strip()]
+    return f"{cause}: {lines[-1][:300]}" if lines else cause
+
+
+class Roster:
+    """The clients of a federation, and the nodes that they are at.
+
+    Args:
+        clock: seconds.
+
+    Attributes:
+        names: name of each client, by number; fixed by :meth:`fix`.
+        known: what each client said about itself, by name.
+        ignored: why a node takes no part, by node.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.names: list[str] = []
+        self.known: dict[str, Introduction] = {}
+        self.ignored: dict[int, str] = {}
+        self._clock = clock
+        self._node_of: dict[str, int] = {}
+        self._keys: dict[str, bytes] = {}
+
+    def meet(self, grid: Grid, patience: float) -> list[str]:
+        """Ask nodes that are new to introduce their clients; returns notes about nodes that take no part."""
+        nodes = set(grid.get_node_ids())
+        self._node_of = {name: node for name, node in self._node_of.items() if node in nodes}
+        new = sorted(nodes - set(self._node_of.values()) - set(self.ignored))
+        if not new:
+            return []
+        keys = _public_keys(grid)
+        messages = [hello_message(node) for node in new]
+        done = exchange(grid, messages, patience, self._clock)
+        replies = done.first()
+        claims: dict[str, list[int]] = {}
+        notes = []
+        for node, message_id in zip(new, done.ids, strict=True):
+            try:
+                introduction = self._introduced(replies.get(message_id), keys.get(node, b""))
+                claims.setdefault(introduction.name, []).append(node)
+                self.known.setdefault(introduction.name, introduction)
+            except MalformedReply as reason:
+                notes.append(self._ignore(node, str(reason)))
+        return notes + self._settle(claims, keys)
+
+    def _introduced(self, reply: Message | None, key: bytes) -> Introduction:
+        if reply is None:
+            raise MalformedReply("it did not introduce itself in time")
+        if reply.has_error():
+            raise MalformedReply(f"{failure_of(reply)} (does its ClientApp call fedcohort.flower.answers?)")
+        introduction = introduction_of(reply)
+        name = introduction.name or (f"key-{hashlib.sha256(key).hexdigest()[:16]}" if key else "")
+        if not name:
+            raise MalformedReply(
+                "it has no name that stays the same: give answers(…, name=…), or name or partition-id in the node's config"
+            )
+        if self.names and name not in self.names:
+            raise MalformedReply(f"its client {name!r} was not there when the run began")
+        if self._keys.get(name, key) != key:
+            raise MalformedReply(f"it calls itself {name!r}, which belongs to a node with another key")
+        return Introduction(**{**vars(introduction), "name": name})
+
+    def _settle(self, claims: Mapping[str, list[int]], keys: Mapping[int, bytes]) -> list[str]:
+        """Give each claimed name to its node; a name that several nodes claim belongs to none of the new ones."""
+        notes = []
+        for name, nodes in claims.items():
+            if len(nodes) > 1 or name in self._node_of:
+                reason = f"it calls itself {name!r}, as another connected node does; names must differ"
+                notes += [self._ignore(node, reason) for node in nodes]
+                continue
+            self._node_of[name] = nodes[0]
+            self._keys.setdefault(name, keys.get(nodes[0], b""))
+        return notes
+
+    def _ignore(self, node: int, reason: str) -> str:
+        self.ignored[node] = reason
+        return f"node {node} takes no part: {reason}"
+
+    def fix(self) -> None:
+        """Number the clients that are connected; later, no others can join."""
+        self.names = sorted(self._node_of, key=_order)
+
+    def restore(self, names: Iterable[str], known: Mapping[str, Introduction]) -> None:
+        """Use the clients of an earlier process.
+
+        Raises:
+            UsageError: none of the connected clients is one of them.
+        """
+        self.names, connected = list(names), sorted(self._node_of, key=_order)
+        if not set(self.names) & set(connected):
+            raise UsageError(
+                f"the run to be resumed has the clients {self.names[:5]}, but {connected[:5]} are connected; use another name or "
+                "folder"
+            )
+        self._node_of = {name: node for name, node in self._node_of.items() if name in self.names}
+        self.known = dict(known)
+
+    @property
+    def connected(self) -> int:
+        """Number of clients that introduced themselves and are connected."""
+        return len(self._node_of)
+
+    def present(self) -> Indices:
+        """Numbers of the connected clients, ascending."""
+        return np.array([i for i, name in enumerate(self.names) if name in self._node_of], dtype=np.int64)
+
+    def node(self, client: int) -> int:
+        """The node that a connected client is at."""
+        return self._node_of[self.names[client]]
+
+    def client_at(self, node: int) -> int | None:
+        """The client at a node; None if the node has none."""
+        name = next((name for name, at in self._node_of.items() if at == node), None)
+        return None if name is None else self.names.index(name)
+
+    def about(self, client: int) -> Introduction:
+        """What a client said about itself."""
+        return self.known[self.names[client]]
+
+    def all_known(self) -> list[Introduction]:
+        """What the clients said about themselves, by number."""
+        return [self.known[name] for name in self.names]
+
+
+def _order(name: str) -> tuple[bool, int, str]:
+    """Numbers by value, then words by their letters."""
+    is_number = name.isascii() and name.isdigit()
+    return not is_number, int(name) if is_number else 0, name
+
+
+def _public_keys(grid: Grid) -> dict[int, bytes]:
+    """The public keys of nodes with authentication, by node."""
+    get: Callable[[], Iterable[Any]] | None = getattr(grid, "get_nodes", None)
+    return {} if get is None else {node.node_id: bytes(getattr(node, "public_key", b"")) for node in get()}

@@ -1,0 +1,276 @@
+"""One round of a deployment: the choice, the replies, the outcome, and what is recorded of it."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+from fedcohort.algorithms import Algorithm, Members, Update
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.chooser import Chooser
+from fedcohort.core.arrays import Values
+from fedcohort.core.errors import UsageError
+from fedcohort.flower.federation import FlowerClients
+from fedcohort.flower.replies import Checked, as_state, check_replies
+from fedcohort.record import RoundRow
+from fedcohort.rounds.client_outcomes import Tally
+from fedcohort.rounds.ledger import Stopwatch, num_bytes
+from fedcohort.rounds.reasons import decisions
+from fedcohort.selection import Cohort
+
+__all__ = ["SelectedRound", "Weights", "weighing"]
+
+Weights = Literal["n_selected", "uniform", "cohort", "unbiased"]
+
+
+def weighing(weights: Weights) -> Algorithm:
+    """The arithmetic of a weight mode."""
+    if weights not in ("n_selected", "uniform", "cohort", "unbiased"):
+        raise UsageError(f"weights = {weights!r}: valid are n_selected, uniform, cohort and unbiased")
+    return FedAvg(weights=weights)
+
+
+@dataclass(frozen=True)
+class _Validated:
+    """The results of the new model on the server's validation set."""
+
+    accuracy: float
+    loss: float = math.nan
+    class_accuracy: Values = field(default_factory=lambda: np.zeros(0))
+    losses: Values = field(default_factory=lambda: np.zeros(0))
+
+
+class SelectedRound:
+    """One round, from the choice of its clients to its record.
+
+    Args:
+        chooser: the strategy and its state.
+        clients: the federation.
+        arrays: the current model.
+        weighing: how replies are weighted.
+        trainable: names of the trainable arrays; None means all floating-point arrays.
+        epochs: epochs of nominal local training, for the ledger.
+        timeout: seconds that the server waits for replies.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        chooser: Chooser,
+        clients: FlowerClients,
+        arrays: ArrayRecord,
+        weighing: Algorithm,
+        trainable: frozenset[str] | None,
+        epochs: int,
+        timeout: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.chooser, self.clients, self.arrays = chooser, clients, arrays
+        self.t = chooser.t + 1
+        self._weighing, self._epochs, self._timeout, self._clock = weighing, epochs, timeout, clock
+        self._start = as_state(arrays)
+        floating = frozenset(name for name, value in self._start.items() if value.is_floating_point())
+        self._trainable = floating if trainable is None else trainable
+        self._watch = Stopwatch()
+        self._messages: dict[int, Message] = {}
+        self._available, self._sent_at, self._waited, self._note = 0, 0.0, 0.0, ""
+
+    def select(self, grid: Grid) -> Cohort:
+        """Let the strategy choose among the connected clients."""
+        with self._watch.part("selection"):
+            available = self.clients.present(grid)
+            self._available = len(available)
+            size = num_bytes([self._start])
+            ask = self.clients.asking(grid, self.t, self.arrays)
+            self.cohort = self.chooser.select(available, ask, model_bytes=size)
+            self._reasons = decisions(self.cohort)
+        if self.t == 1 and "histogram" in self.chooser.selector.needs:
+            self._bill_histograms()
+        self._tally = Tally(self.cohort, self._start, self._trainable, self.chooser.selector.needs)
+        return self.cohort
+
+    def sent(self, messages: Iterable[Message]) -> None:
+        """Note the training messages, just before they are sent."""
+        at = {self.clients.roster.node(client): client for client in self.cohort.clients.tolist()}
+        of_node = {message.metadata.dst_node_id: message for message in messages}
+        self._messages = {client: of_node[node] for node, client in at.items() if node in of_node}
+        self._sent_at = self._clock()
+
+    def received(self, replies: list[Message], seconds: Mapping[str, float], weight: str | None) -> list[Message]:
+        """Check the replies; returns those that enter the model, in the order of the cohort, with their final weights.
+
+        Args:
+            replies: all replies, in any order.
+            seconds: the time of each reply by the id of its message, if the server measured it.
+            weight: name of the metric that the inner strategy weighs replies by.
+        """
+        self._waited = max(self._clock() - self._sent_at, 0.0)
+        self._watch.seconds["training"] = self._waited
+        with self._watch.part("aggregation"):
+            checked = check_replies(self._messages, replies, self.arrays, weight, timeout=self._timeout)
+            rows = {row.client: row for row in checked}
+            updates = [self._update(i, client, rows.get(client), seconds, weight) for i, client in self._cohort()]
+            self._compute = {update.client: update.report.get("compute_time", math.nan) for update in updates}
+            passed = self.chooser.selector.admit(self._tally.arrived(updates))
+            members = self._members()
+            admitted = list(self._tally.admitted(passed, self._weighing, members))
+            weights = {update.client: self._weighing.weigh(update, members) for update in admitted}
+            self._tally.settle({})
+        return [
+            self._weighted(rows[update.client], update, weights[update.client], weight)
+            for update in admitted
+            if weights[update.client] > 0
+        ]
+
+    def finish(self, validated: Mapping[str, Any] | None) -> RoundRow:
+        """Let the strategy learn from the outcome; returns the row of the record."""
+        chooser, tally = self.chooser, self._tally
+        found = None if validated is None else _of(validated)
+        with self._watch.part("selection"):
+            needed = found if "validation" in chooser.selector.needs else None
+            outcome = tally.outcome(self.t, self._waited, needed)
+            compute = np.array([self._compute.get(client, math.nan) for _, client in self._cohort()], np.float64)
+            chooser.observe(outcome, upload_times=np.maximum(outcome.durations - compute, 0.0))
+            tally.bill_reports(outcome)
+        row = self._row()
+        if found is not None:
+            row.add_validation(found.accuracy, found.loss)
+        return row
+
+    def _cohort(self) -> list[tuple[int, int]]:
+        return list(enumerate(self.cohort.clients.tolist()))
+
+    def _update(
+        self, position: int, client: int, row: Checked | None, seconds: Mapping[str, float], weight: str | None
+    ) -> Update:
+        """The reply of a client as an update."""
+        if row is None:
+            return Update(client, 0, 0, {}, failure="the inner strategy sent it no message", passes=0.0)
+        if row.failure or row.late:
+            waited = self._waited if row.late else math.nan
+            return Update(
+                client, 0, 0, {}, failure=row.failure or None, late=row.late or None, duration=waited, passes=0.0
+            )
+        offered = self.clients.roster.about(client).reports
+        work = 1.0 if self.cohort.epochs is None else float(self.cohort.epochs[position]) / self._epochs
+        samples = row.metrics.get(weight or "num-examples", math.nan)
+        known = int(self.chooser.census.num_samples[client])
+        return Update(
+            client=client,
+            num_samples=int(samples) if math.isfinite(samples) else known,
+            steps=int(row.metrics["steps"]) if math.isfinite(row.metrics.get("steps", math.nan)) else 0,
+            state=row.state,
+            report={name: value for name, value in row.metrics.items() if name in offered},
+            passes=3.0 * self._epochs * work,
+            work=work,
+            duration=self._duration(row, seconds),
+        )
+
+    def _duration(self, row: Checked, seconds: Mapping[str, float]) -> float:
+        """Seconds from the message to the reply, as measured; otherwise by the times in the messages, at most what was waited."""
+        assert row.message is not None
+        sent, reply = self._messages[row.client].metadata, row.message.metadata
+        measured = seconds.get(reply.reply_to_message_id)
+        if measured is not None:
+            return measured
+        return min(max(reply.created_at - sent.created_at, 0.0), self._waited)
+
+    def _members(self) -> Members:
+        """What the weights depend on."""
+        cohort, census = self.cohort, self.chooser.census
+
+        def by_client(values: Any) -> dict[int, Any]:
+            return (
+                {} if values is None else dict(zip(cohort.clients.tolist(), np.asarray(values).tolist(), strict=True))
+            )
+
+        return Members(
+            census.num_clients, int(census.num_samples.sum()), census.k, by_client(cohort.multiplicity),
+            by_client(cohort.inclusion), by_client(cohort.weights), self.t, self._trainable,
+        )  # fmt: skip
+
+    def _weighted(self, row: Checked, update: Update, value: float, weight: str | None) -> Message:
+        """The reply with its final weight in the metric that the inner strategy reads."""
+        message = row.message
+        assert message is not None
+        if weight is None:
+            if value != update.num_samples:
+                self._note = "the inner strategy has no weights: those of the selection were not used"
+            return message
+        if value != row.metrics[weight]:
+            name, metrics = next(iter(message.content.metric_records.items()))
+            changed = {**metrics, weight: value}
+            message.content = RecordDict({**message.content, name: MetricRecord(changed)})
+        return message
+
+    def _bill_histograms(self) -> None:
+        census = self.chooser.census
+        self.chooser.ledger.add(
+            "Histogram", messages=census.num_clients, down=0, up=4 * census.num_clients * census.num_classes, passes=0.0,
+            seconds=0.0, discloses="its number of samples of each class, once",
+        )  # fmt: skip
+
+    def _row(self) -> RoundRow:
+        """The record of the round."""
+        tally, cohort, ledger = self._tally, self.cohort, self.chooser.ledger
+        ledger.training(
+            cohort.clients, uploads=tally.uploads, up=tally.bytes_up, passes=tally.passes, seconds=self._waited,
+            discloses=tally.disclosed,
+        )  # fmt: skip
+        trained, admitted = tally.having("admitted", "declined"), tally.having("admitted")
+        return RoundRow(
+            round=self.t,
+            available=self._available,
+            selected=len(cohort),
+            trained=len(trained),
+            admitted=len(admitted),
+            simulated_time=self.chooser.clock,
+            round_time=self._waited,
+            steps=sum(client.steps for client in tally.rows),
+            local_accuracy=_mean([client.accuracy for client in trained]),
+            train_loss=_mean([client.loss for client in trained]),
+            note=self._notes(len(admitted)),
+            clients=tally.rows,
+            decisions=self._reasons,
+            ledger=ledger.rows,
+            wall=self._watch.seconds | {"total": self._watch.total()},
+        )
+
+    def _notes(self, admitted: int) -> str:
+        """What was special about the round, in words."""
+        cohort, k = self.cohort, self.chooser.census.k
+        notes = [cohort.why.note if cohort.why is not None else ""]
+        if not self.chooser.selector.variable_size and self._available < k:
+            notes.append(f"short round: {self._available} of {k} available")
+        if self._available == 0:
+            notes = ["empty round: no client available"]
+        elif not admitted:
+            notes.append("no update admitted: the model stays as it was")
+        notes += [self._tally.note, self._note, self.clients.take_notes()]
+        return "; ".join(note for note in notes if note)
+
+
+def _of(validated: Mapping[str, Any]) -> _Validated:
+    """The results that ``validate`` returned.
+
+    Raises:
+        UsageError: there is no accuracy.
+    """
+    if "accuracy" not in validated:
+        raise UsageError(f"validate: returned {sorted(validated)}, without 'accuracy'")
+    return _Validated(
+        float(validated["accuracy"]),
+        float(validated.get("loss", math.nan)),
+        np.asarray(validated.get("class_accuracy", ()), np.float64),
+        np.asarray(validated.get("validation_losses", ()), np.float64),
+    )
+
+
+def _mean(values: list[float]) -> float:
+    """The mean of the finite values; NaN if there are none."""
+    known: Values = np.array([value for value in values if np.isfinite(value)])
+    return float(known.mean()) if len(known) else float("nan")

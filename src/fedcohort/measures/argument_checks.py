@@ -1,0 +1,72 @@
+"""Check the arguments of measures: shapes, lengths, NaN."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcohort.core.errors import UsageError
+
+__all__ = [
+    "Values",
+    "as_counts",
+    "as_measured",
+    "as_rewards",
+    "as_series",
+    "distinct_clients",
+    "same_length",
+]
+
+Values = NDArray[np.float64]
+
+
+def as_series(values: ArrayLike, name: str) -> Values:
+    """A one-dimensional array that is not empty."""
+    x = np.asarray(values, np.float64)
+    if x.ndim != 1 or not x.size:
+        raise UsageError(f"{name} has the shape {x.shape}; it must be one-dimensional and not empty")
+    return x
+
+
+def as_measured(values: ArrayLike, name: str) -> Values:
+    """The entries of a series that are not NaN, at least one."""
+    x = as_series(values, name)
+    x = x[~np.isnan(x)]
+    if not x.size:
+        raise UsageError(f"{name} contains only NaN; at least one entry must be measured")
+    return x
+
+
+def as_counts(values: ArrayLike) -> Values:
+    """A series of finite numbers that are not negative."""
+    x = as_series(values, "counts")
+    if not ((x >= 0) & np.isfinite(x)).all():
+        raise UsageError("counts must be finite and not negative")
+    return x
+
+
+def same_length(a: Values, a_name: str, b: Values, b_name: str) -> None:
+    """Refuse two series of different lengths."""
+    if len(a) != len(b):
+        raise UsageError(f"{a_name} has {len(a)} entries, {b_name} {len(b)}; they must have the same number")
+
+
+def as_rewards(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> tuple[Values, list[NDArray[np.int64]]]:
+    """The reward matrix, and the distinct clients of each round."""
+    matrix = np.asarray(rewards, np.float64)
+    if matrix.ndim != 2 or not matrix.size:
+        raise UsageError(f"rewards has the shape {matrix.shape}; it must be [rounds, clients] and not empty")
+    if len(selections) != len(matrix):
+        raise UsageError(
+            f"selections has {len(selections)} rounds, rewards {len(matrix)}; give the clients and the rewards of the same rounds"
+        )
+    return matrix, distinct_clients(selections, matrix.shape[1])
+
+
+def distinct_clients(selections: Sequence[ArrayLike], num_clients: int) -> list[NDArray[np.int64]]:
+    """The distinct clients of each round."""
+    chosen = [np.unique(np.asarray(clients, np.int64)) for clients in selections]
+    for t, clients in enumerate(chosen, start=1):
+        if len(clients) and not (clients[0] >= 0 and clients[-1] < num_clients):
+            raise UsageError(f"selections: round {t} contains a client outside 0…{num_clients - 1}")
+    return chosen

@@ -1,0 +1,44 @@
+"""Draw the test accuracy of every strategy after the last round, as bars."""
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from fedcohort.core import words
+from fedcohort.report.chart_style import Look, tick
+from fedcohort.report.charts.axes_and_legends import color, hideable, sized, strategy_axis, text_tooltip, with_texts
+from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.report_data import Story
+
+__all__ = ["bars", "mean_and_deviation"]
+
+
+def bars(story: Story, look: Look) -> Figure | None:
+    """Final accuracy of every row with its standard deviation, for ablations in papers."""
+    compared = story.comparison
+    if compared is None:
+        return None
+    labels = [label for label, _ in story.played]
+    table = compared.table
+    frame = pd.DataFrame({"strategy": labels, "mean": table["accuracy"], "sd": table["accuracy_sd"]})
+    frame = frame.assign(
+        low=(frame["mean"] - frame["sd"]).clip(lower=0), high=(frame["mean"] + frame["sd"]).clip(upper=1)
+    )
+    top = float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64)))
+    scale = alt.Scale(domain=[0, min(1.0, 1.05 * top)], nice=False)
+    base = hideable(alt.Chart(alt.NamedData(name="bars")), look)
+    x_axis = alt.Axis(**tick(".0%"), grid=True, tickCount=5)
+    x, y = alt.X("mean:Q", title="test accuracy", scale=scale, axis=x_axis), strategy_axis(labels, look)
+    drawn = base.mark_bar(height=alt.RelativeBandSize(band=0.66)).encode(
+        x, y, color(labels, look, legend=False), tooltip=[alt.Tooltip("strategy:N"), *mean_and_deviation()]
+    )
+    error = base.mark_rule(color=look.ink, strokeWidth=1.2).encode(alt.X("low:Q", scale=scale), y, x2=alt.X2("high:Q"))
+    chart = sized(alt.layer(drawn, error), look, 30 * len(labels), 16 * len(labels))
+    note = "Test accuracy after the last round: mean over seeds ± one standard deviation."
+    data = {"bars": with_texts(frame, {"mean": words.percent, "sd": words.percent})}
+    return Figure("bars", "Final accuracy", note, [View("bars", [Panel(chart)])], data)
+
+
+def mean_and_deviation() -> list[alt.Tooltip]:
+    """Tooltips for the columns ``mean_text`` and ``sd_text``."""
+    return [text_tooltip("mean", "mean test accuracy, %"), text_tooltip("sd", "standard deviation, %")]

@@ -1,0 +1,315 @@
+"""Read runs for the report, whether they are finished, still going on, or have no round yet."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
+from fedcohort.record import Portrait, Run
+from fedcohort.report.chart_style import short
+from fedcohort.study.compare_existing_runs import side_by_side
+from fedcohort.study.comparison import Comparison, Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedcohort.experiment import Experiment
+
+__all__ = ["PANELS", "POINTS", "CachedRun", "Reading", "Story", "begun", "blocks", "find_runs", "gather"]
+
+PANELS = 12
+"""Largest number of panels in charts that have one panel for each strategy."""
+
+POINTS = 300
+"""Largest number of points of a line; with more rounds, a point is the mean of a block of rounds."""
+
+
+class CachedRun(Run):
+    """A run that reads each of its tables from the database once."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.path)
+
+    @cached_property
+    def rounds(self) -> "pd.DataFrame":
+        """As in :class:`fedcohort.record.Run`."""
+        return super().rounds
+
+    @cached_property
+    def clients(self) -> "pd.DataFrame":
+        """As in :class:`fedcohort.record.Run`."""
+        return super().clients
+
+    @cached_property
+    def ledger(self) -> "pd.DataFrame":
+        """As in :class:`fedcohort.record.Run`."""
+        return super().ledger
+
+    @cached_property
+    def wall(self) -> "pd.DataFrame":
+        """As in :class:`fedcohort.record.Run`."""
+        return super().wall
+
+
+class Reading:
+    """One run as charts need it: its tables up to the same round, and what is computed from them. Everything is read once.
+
+    Attributes:
+        run: the run.
+        label: label of its row, shortened for charts.
+    """
+
+    def __init__(self, run: Run, label: str) -> None:
+        self.run, self.label = run, label
+
+    @cached_property
+    def meta(self) -> dict[str, str]:
+        """Label, versions and status of the run."""
+        return self.run.meta
+
+    @cached_property
+    def experiment(self) -> "Experiment":
+        """The resolved experiment, as it was recorded."""
+        described: Experiment = self.run.described
+        return described
+
+    @cached_property
+    def rounds(self) -> "pd.DataFrame":
+        """One row for each round."""
+        return self.run.rounds
+
+    @cached_property
+    def clients(self) -> "pd.DataFrame":
+        """One row for each selected client of each round."""
+        return self._so_far(self.run.clients)
+
+    @cached_property
+    def ledger(self) -> "pd.DataFrame":
+        """Cost: one row for each kind of exchange in each round."""
+        return self._so_far(self.run.ledger)
+
+    def _so_far(self, frame: "pd.DataFrame") -> "pd.DataFrame":
+        """The table without rounds that were played after :attr:`rounds` was read."""
+        return frame[frame["round"] <= self.num_rounds]
+
+    @cached_property
+    def wall(self) -> "pd.DataFrame":
+        """Wall time of the simulator in seconds, by part of a round."""
+        return self.run.wall.loc[: self.num_rounds]
+
+    @cached_property
+    def portrait(self) -> Portrait:
+        """The clients: samples, classes, speed, label noise."""
+        return self.run.portrait
+
+    @cached_property
+    def client_accuracy(self) -> "pd.DataFrame":
+        """Accuracy of the model on each client's own data, rounds × clients; empty if it was not measured."""
+        return self.run.client_accuracy.loc[: self.num_rounds]
+
+    @property
+    def num_clients(self) -> int:
+        """Number of clients, m."""
+        return int(self.experiment.federation.clients)
+
+    @property
+    def num_rounds(self) -> int:
+        """Number of rounds played so far, n."""
+        return len(self.rounds)
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return int(self.meta["seed"])
+
+    @cached_property
+    def finished(self) -> bool:
+        """Whether all rounds have been played."""
+        return self.meta["status"] == "finished"
+
+    @cached_property
+    def bytes(self) -> Values:
+        """Bytes sent and received up to the end of each round [n]."""
+        spent = (self.ledger["bytes_down"] + self.ledger["bytes_up"]).groupby(self.ledger["round"]).sum()
+        return np.cumsum(spent.reindex(self.rounds.index, fill_value=0).to_numpy(np.float64))
+
+    @cached_property
+    def selected(self) -> np.ndarray:
+        """Whether each client was selected in each round, booleans [n, m]."""
+        chosen = np.zeros((self.num_rounds, self.num_clients), dtype=bool)
+        chosen[self.clients["round"].to_numpy(np.int64) - 1, self.clients["client"].to_numpy(np.int64)] = True
+        return chosen
+
+    @cached_property
+    def admitted(self) -> np.ndarray:
+        """Whether each client's update entered the model in each round, booleans [n, m]."""
+        entered = np.zeros((self.num_rounds, self.num_clients), dtype=bool)
+        frame = self.clients[self.clients["status"] == "admitted"]
+        entered[frame["round"].to_numpy(np.int64) - 1, frame["client"].to_numpy(np.int64)] = True
+        return entered
+
+    @cached_property
+    def per_round(self) -> int:
+        """Mean number of selected clients in a round, rounded, at least 1."""
+        return max(1, round(float(self.rounds["selected"].mean()))) if self.num_rounds else 1
+
+    @cached_property
+    def class_accuracy(self) -> Values:
+        """Test accuracy of each class [n, K]; NaN where it was not measured."""
+        rows = self.rounds["class_accuracy"].tolist()
+        width = max((len(row) for row in rows), default=0)
+        return np.array([row if row else [np.nan] * width for row in rows], dtype=np.float64).reshape(len(rows), width)
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """Names of the classes, shortened for charts; numbers if the run has no names."""
+        number = self.class_accuracy.shape[1] or len(self.portrait.classes)
+        names = self.portrait.classes or tuple(map(str, range(number)))
+        return short(names, 16)
+
+    def decisions(self, *, selected_only: bool = False) -> "pd.DataFrame":
+        """Round, client, selected, score and terms of every candidate, or of the selected clients only."""
+        return self._so_far(self.run.read_decisions(selected_only=selected_only))
+
+    @property
+    def considered(self) -> int:
+        """Number of recorded candidates, over all rounds."""
+        return int(self.run.query("SELECT COUNT(*) FROM decisions")[0][0])
+
+
+@dataclass(frozen=True, eq=False)
+class Story:
+    """Everything that a report shows.
+
+    Attributes:
+        name: name of the experiment, or of the folder.
+        rows: strategies with their runs by seed, in order.
+        labels: labels of the rows, shortened for charts and distinct.
+        readings: the runs of each row, in the order of the seeds.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+    labels: list[str]
+    readings: list[list[Reading]]
+
+    @property
+    def everything(self) -> list[Reading]:
+        """All runs of all rows."""
+        return [reading for row in self.readings for reading in row]
+
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        """The rows that have at least one finished round, side by side; None if there is no such row."""
+        rows = []
+        for row, readings in zip(self.rows, self.readings, strict=True):
+            played = {reading.seed: reading.run for reading in readings if reading.num_rounds}
+            if played:
+                rows.append(Row(row.label, row.experiment, played))
+        return Comparison(self.name, tuple(rows)) if rows else None
+
+    @cached_property
+    def first(self) -> list[Reading]:
+        """The run of the first seed of each row that has a finished round: charts of single clients show these runs."""
+        return [readings[0] for _, readings in self.played]
+
+    @cached_property
+    def played(self) -> list[tuple[str, list[Reading]]]:
+        """The rows with a finished round: label, and those of their runs that have one."""
+        rows = [
+            (label, [reading for reading in readings if reading.num_rounds])
+            for label, readings in zip(self.labels, self.readings, strict=True)
+        ]
+        return [(label, readings) for label, readings in rows if readings]
+
+    @property
+    def panels(self) -> list[tuple[str, Reading]]:
+        """Label and first run of the rows that get a panel."""
+        return [(label, readings[0]) for label, readings in self.played][:PANELS]
+
+    @property
+    def unfinished(self) -> list[Reading]:
+        """The runs that have rounds left to play."""
+        return [reading for reading in self.everything if not reading.finished]
+
+
+def gather(runs: Sequence[Run], name: str | None = None) -> Story:
+    """Read runs, finished or not. Runs that differ only in their seed become one row."""
+    name = name or ", ".join(dict.fromkeys(run.meta["name"] for run in runs)) or "runs"
+    rows = side_by_side(map(CachedRun, runs))
+    labels = short([row.label for row in rows], 28 if len(rows) <= 8 else 40)
+    readings = [
+        [Reading(row.runs[seed], label) for seed in sorted(row.runs)] for label, row in zip(labels, rows, strict=True)
+    ]
+    return Story(name, rows, labels, readings)
+
+
+# --- where the runs are -----------------------------------------------------------------------------------------------------
+
+
+def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings: Sequence[str] = ()) -> list[Run]:
+    """Find the runs that paths name; without paths, all runs in ``folder``.
+
+    A path is a run directory, a folder of run directories, or an experiment file. The runs of an experiment file are in ``folder``.
+
+    Raises:
+        UsageError: a path is none of these, there is no run, or a run was changed or damaged after it was written.
+    """
+    given = list(map(Path, paths))
+    if not given and not Path(folder).exists():
+        raise UsageError(f"--runs {folder}: no such folder; `fedcohort run` creates it, or give another folder")
+    runs = [run for path in given or [Path(folder)] for run in _runs_of(path, folder, settings)]
+    runs = list({run.path.resolve(): run for run in runs}.values())
+    for run in runs:
+        run.verify()
+    return runs
+
+
+def _runs_of(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
+    """The runs that one path names."""
+    if (path / "run.sqlite").is_file():
+        return [Run(path)]
+    if path.is_file() and path.name == "experiment.toml" and (path.parent / "run.sqlite").is_file():
+        if settings:
+            raise UsageError(f"{path}: is the description of a run, which is only read; leave out --set {settings[0]}")
+        return [Run(path.parent)]
+    if path.is_file():
+        return _of_experiment(path, folder, settings)
+    if not path.is_dir():
+        raise UsageError(
+            f"{path}: no such run; give run directories, a folder of run directories, or an experiment file with runs in --runs"
+        )
+    inside = [inner for inner in path.iterdir() if (inner / "run.sqlite").is_file()]
+    if not inside:
+        raise UsageError(f"{path}: there is no run in it; `fedcohort run --runs {path}` creates one")
+    return [Run(inner) for inner in sorted(inside, key=begun)]
+
+
+def begun(path: Path) -> tuple[float, str]:
+    """Sort key of run directories: when the run began, then its name. Runs begin in the order of the experiment's rows."""
+    file = path / "experiment.toml"
+    return (file.stat().st_mtime if file.is_file() else 0.0), path.name
+
+
+def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
+    from fedcohort.experiment import load
+    from fedcohort.runs.find_run import find_run
+    from fedcohort.runs.given_objects import Given
+
+    runs = [run for cell in load(path, settings).cells() if (run := find_run(cell, Given(), folder)) is not None]
+    if not runs:
+        raise UsageError(
+            f"{path}: none of its runs is in {folder}; create them with `fedcohort compare {path}`, or give --runs"
+        )
+    return runs
+
+
+def blocks(length: int, most: int) -> Indices:
+    """Cut ``length`` items into at most ``most`` blocks of equal size: the block of each item, int64 [length]."""
+    size = max(1, -(-length // most))
+    return np.arange(length) // size

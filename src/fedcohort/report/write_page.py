@@ -1,0 +1,27 @@
+"""Write a page to a file."""
+
+from pathlib import Path
+
+import click
+
+from fedcohort.core import words
+from fedcohort.core.durable import replace_file
+from fedcohort.core.errors import UsageError
+
+__all__ = ["write_page"]
+
+
+def write_page(output: str, text: str, *, quiet: bool = False) -> None:
+    """Write a page to a file, and print its size.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    file = Path(output)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, text.encode())
+    except OSError as error:
+        raise UsageError(f"--output {file}: cannot be written ({error.strerror}); give another file") from None
+    if not quiet:
+        click.echo(f"{file}: {words.size(len(text.encode()))}")

@@ -1,0 +1,68 @@
+"""Errors in code of users become one line that names the function and the line of code."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fedcohort.core.errors import UsageError
+from fedcohort.core.own_code import place_of, raised_in
+
+__all__ = ["ProgressError", "naming_own_code", "passed_on"]
+
+
+class ProgressError(Exception):
+    """A user's progress function raised ``error``, which users may do to end a run: it reaches the caller unchanged."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def passed_on(progress: Callable[..., None], *arguments: object) -> None:
+    """Call a user's progress function.
+
+    Raises:
+        ProgressError: the function raised an error.
+    """
+    try:
+        progress(*arguments)
+    except Exception as error:
+        raise ProgressError(error) from error
+
+
+@contextmanager
+def naming_own_code(where: str = "") -> Iterator[None]:
+    """Raise errors of users' functions that are called in this block as :class:`UsageError`, with the original error as its cause.
+
+    All other errors pass unchanged: they are bugs in FedCohort.
+
+    Args:
+        where: when the functions are called, for messages, such as ``"round 3"``.
+
+    Raises:
+        UsageError: a function of the user raised an error; the message names the function, the file and the line.
+        ClientError: the function worked for a client; the message also names the client. It is a :class:`UsageError` as well.
+    """
+    try:
+        yield
+    except (UsageError, ProgressError):
+        raise
+    except Exception as error:
+        explained = _explained(error, f"{where}: " if where else "")
+        if explained is None:
+            raise
+        raise explained from error.__cause__ if isinstance(explained, RuntimeError) else error
+
+
+def _explained(error: Exception, where: str) -> UsageError | None:
+    """The error to raise; None if the error was not raised in code of the user."""
+    from fedcohort.engines.base import ClientError, OwnClientError
+
+    if isinstance(error, ClientError):
+        cause = error.__cause__
+        if cause is None or not raised_in(cause):
+            return None
+        return OwnClientError(f"{where}{error}{place_of(cause)}")
+    function = raised_in(error)
+    if not function:
+        return None
+    return UsageError(f"{where}{function} raised {type(error).__name__}: {error}{place_of(error)}")

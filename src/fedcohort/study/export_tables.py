@@ -1,0 +1,139 @@
+"""Tables of comparisons for papers: LaTeX in the style of booktabs, and files."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedcohort.core import words
+from fedcohort.core.errors import UsageError
+
+__all__ = ["escaped", "latex_table", "written"]
+
+_CHARACTERS = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    '"': "''", "[": "{[}", "]": "{]}", "–": "--", "—": "---", "…": r"\ldots{}", "“": "``", "”": "''",
+    "−": "$-$", "±": r"$\pm$", "×": r"$\times$", "·": r"$\cdot$", "∞": r"$\infty$", "≤": r"$\le$", "≥": r"$\ge$",
+    "→": r"$\to$", "√": r"$\surd$", "²": "$^2$",
+    "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "δ": r"$\delta$", "ε": r"$\varepsilon$", "η": r"$\eta$",
+    "θ": r"$\theta$", "κ": r"$\kappa$", "λ": r"$\lambda$", "μ": r"$\mu$", "π": r"$\pi$", "ρ": r"$\rho$", "σ": r"$\sigma$",
+    "τ": r"$\tau$", "φ": r"$\varphi$", "ω": r"$\omega$",
+}  # fmt: skip
+"""Characters that LaTeX does not print as they are, and what prints them with pdfLaTeX and its default fonts."""
+
+
+def escaped(text: str) -> str:
+    """Text that LaTeX prints as it is; line breaks become spaces, and straight quotation marks closing ones.
+
+    >>> print(escaped("50% of k_max"))
+    50\\% of k\\_max
+    """
+    return "".join(_CHARACTERS.get(letter, letter) for letter in " ".join(text.split()))
+
+
+def latex_table(
+    name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], target: float, note: str = ""
+) -> str:
+    """A comparison as a ``table`` environment.
+
+    Args:
+        name: name of the comparison.
+        rows: the rows of :attr:`fedcohort.Comparison.table`.
+        seeds: the seeds of all rows.
+        target: the target accuracy.
+        note: another sentence for the caption.
+    """
+    columns = _columns(rows, words.target(target))
+    lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
+    return "\n".join(
+        [
+            r"% \usepackage{booktabs}",
+            r"\begin{table}",
+            r"  \centering",
+            rf"  \caption{{{_caption(name, rows, seeds, note)}}}",
+            rf"  \label{{tab:{_key(name)}}}",
+            rf"  \begin{{tabular}}{{{''.join(align for _, align, _ in columns)}}}",
+            r"    \toprule",
+            f"    {' & '.join(heading for heading, _, _ in columns)} \\\\",
+            r"    \midrule",
+            *(f"    {line} \\\\" for line in lines),
+            r"    \bottomrule",
+            r"  \end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+Column = tuple[str, str, list[str]]
+"""Heading, alignment and cells of a column."""
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
+    """The columns of a paper's table."""
+    several = len({row["algorithm"] for row in rows}) > 1
+    columns: list[Column] = [("Strategy", "l", [row["label"] for row in rows])]
+    if several:
+        columns.append(("Algorithm", "l", [row["algorithm"] for row in rows]))
+    columns.append(("Accuracy (%)", "r", [words.spread(row["accuracy"], row["accuracy_sd"]) for row in rows]))
+    if rows[1:]:
+        columns.append(("Difference [95% CI]", "r", ["–", *(_difference(row) for row in rows[1:])]))
+        columns.append(("Verdict, p", "l", [words.verdict(row["verdict"], row["p_holm"]) for row in rows]))
+    columns += [
+        (
+            f"Rounds to {goal}",
+            "r",
+            [words.rounds(row["rounds_to_target"], row["reached"], row["seeds"]) for row in rows],
+        ),
+        ("Jain", "r", [words.index(row["jain"]) for row in rows]),
+        ("Bytes", "r", [words.size(row["bytes"]) for row in rows]),
+    ]
+    return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
+
+
+def _with_p(heading: str) -> str:
+    return heading.replace("Verdict, p", "Verdict, $p$")
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    return f"{words.signed(row['difference'])} {words.interval(row['difference_low'], row['difference_high'])}"
+
+
+def _caption(name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], note: str) -> str:
+    """What the table shows, and how its intervals and p-values are made."""
+    over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and standard deviation over {len(seeds)} seeds"
+    sentences = [f"{name}: test accuracy after the last round, {over}."]
+    if rows[1:]:
+        first = rows[0]["label"]
+        sentences.append(
+            f"Difference to {first}: percentage points, paired over seeds, with a 95% interval (Student's t)."
+        )
+    tested = sum(math.isfinite(row["p_holm"]) for row in rows)
+    if tested:
+        comparisons = "1 comparison" if tested == 1 else f"{tested} comparisons"
+        sentences.append(
+            f"Verdict: two-sided permutation test of the paired differences, p corrected by Holm for {comparisons}."
+        )
+    return escaped(" ".join([*sentences, note] if note else sentences))
+
+
+def _key(name: str) -> str:
+    """A name for ``\\label``: letters and digits, with hyphens between words."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "comparison"
+
+
+def written(text: str, file: str | Path | None) -> str:
+    """``text``, after writing it to ``file`` if one is given.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    if file is not None:
+        try:
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+            Path(file).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{file}: cannot be written ({error.strerror}); give another file") from None
+    return text

@@ -1,0 +1,53 @@
+"""What a record says about the strategy and the availability of clients. No plug-in is imported, except for built-in ones."""
+
+from typing import TYPE_CHECKING, Any
+
+from fedcohort.core.parameters import describe
+from fedcohort.core.plugins import short_name
+from fedcohort.core.words import number, setting
+from fedcohort.experiment.plug_in_facts import as_recorded
+from fedcohort.record import Run
+
+if TYPE_CHECKING:
+    from fedcohort.experiment import Selection
+
+__all__ = ["strategy_in_words", "was_available"]
+
+
+def was_available(run: Run, round: int, client: int) -> bool | None:
+    """Whether a client was available: this follows from the availability law, the seed, and whether the client has data.
+
+    None if this is unknown, because the law is not a built-in one: reading a record imports no plug-in.
+    """
+    experiment, samples = run.described, run.portrait.facts.get("samples")
+    if samples is not None and samples[client] == 0:
+        return False
+    law = experiment.systems.availability
+    if law.name not in law.table.builtin:
+        return None
+    presence = law.build().presence(experiment.federation.clients, experiment.rounds, experiment.seed)
+    return bool(presence(round)[client])
+
+
+def strategy_in_words(run: Run) -> str:
+    """Name and parameters of the strategy; a strategy from Python is described in the head of the experiment file."""
+    for line in (run.path / "experiment.toml").read_text(encoding="utf-8").splitlines():
+        if line.startswith("# selector: handed over in Python: "):
+            return line.partition("Python: ")[2]
+    selection = run.described.selection
+    defaults = _defaults(run, selection)
+    own = {name: value for name, value in selection.parameters.items() if value != defaults.get(name)}
+    settings = {"k": selection.k, **own}
+    texts = {name: number(value) if isinstance(value, float) else setting(value) for name, value in settings.items()}
+    return f"{short_name(selection.name)}({', '.join(f'{name} = {text}' for name, text in texts.items())})"
+
+
+def _defaults(run: Run, selection: "Selection") -> dict[str, Any]:
+    """The default values of the strategy's parameters: those in the record, or else those of the built-in strategy."""
+    facts = run.plug_ins.get("selection")
+    if facts is not None:
+        return dict(facts.get("defaults", {}))
+    if selection.name not in selection.table.builtin:  # reading a record imports no plug-in
+        return {}
+    strategy = selection.table.find(selection.name, "selection.name")
+    return {row.name: as_recorded(row.default) for row in describe(strategy)}

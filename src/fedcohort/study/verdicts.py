@@ -1,0 +1,97 @@
+"""Whether the differences of a comparison are clear: paired permutation tests, corrected for the number of comparisons."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedcohort import measures
+from fedcohort.core import words
+
+__all__ = ["FEWEST", "LEVEL", "Verdict", "about_verdicts", "needed_seeds", "verdicts"]
+
+LEVEL = 0.05
+"""A difference is clear if its corrected p-value is at most this."""
+
+FEWEST = 3
+"""Smallest number of paired seeds with a verdict."""
+
+BASELINE, TOO_FEW, UNCLEAR, BETTER, WORSE = "baseline", "too few seeds", "not clear", "better", "worse"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the difference of a row to the first row says.
+
+    Attributes:
+        seeds: number of paired seeds.
+        p_value: p-value of the paired permutation test; NaN with fewer than :data:`FEWEST` paired seeds, and for the first row.
+        p_holm: the p-value, corrected by Holm for the number of rows that are compared with the first.
+        words: ``baseline`` (the first row), ``better``, ``worse``, ``not clear``, or ``too few seeds``.
+    """
+
+    seeds: int
+    p_value: float
+    p_holm: float
+    words: str
+
+
+def verdicts(results: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Verdict]:
+    """A verdict for each row, in their order; the first is the baseline.
+
+    Args:
+        results: for each row, its results and those of the first row, paired over the seeds that both have.
+    """
+    enough = [i > 0 and len(own) >= FEWEST for i, (own, _) in enumerate(results)]
+    p_values = [
+        measures.paired_p_value(own, first) if tested else math.nan
+        for (own, first), tested in zip(results, enough, strict=True)
+    ]
+    corrected = measures.holm(p_values)
+    found = []
+    for i, (own, first) in enumerate(results):
+        difference = sum(own) - sum(first)
+        text = BASELINE if i == 0 else _in_words(difference, corrected[i])
+        found.append(Verdict(len(own), p_values[i], corrected[i], text))
+    return found
+
+
+def _in_words(difference: float, p_holm: float) -> str:
+    """The words of a verdict from the sign of the difference and its corrected p-value."""
+    if math.isnan(p_holm):
+        return TOO_FEW
+    if p_holm > LEVEL:
+        return UNCLEAR
+    return BETTER if difference > 0 else WORSE
+
+
+def needed_seeds(comparisons: int) -> int:
+    """The smallest number of seeds with which one of several differences can be clear: comparisons · 2/2^n ≤ :data:`LEVEL`."""
+    return math.ceil(math.log2(2 * comparisons / LEVEL))
+
+
+def about_verdicts(rows: Sequence[Verdict]) -> str:
+    """Sentences on how verdicts are made, and on what too few seeds cannot show; empty without a second row."""
+    compared = rows[1:]
+    if not compared:
+        return ""
+    tested = [row for row in compared if row.words != TOO_FEW]
+    needed = needed_seeds(max(1, len(tested)))
+    if not tested:
+        return (
+            f"No verdict: fewer than {FEWEST} seeds in common with the first row cannot tell a difference from chance. "
+            f"Use {FEWEST} or more; with {_number(len(compared))}, a difference can be clear from {needed_seeds(len(compared))} "
+            "seeds on."
+        )
+    note = (
+        f"Verdict: permutation test of the paired differences, two-sided, p corrected by Holm for {_number(len(tested))}; "
+        f"better or worse if p is at most {LEVEL:g}."
+    )
+    most = max(row.seeds for row in tested)
+    if most < needed:
+        lowest = words.p_value(min(1.0, len(tested) * 2.0 / 2**most))
+        note += f" With {most} seeds, p cannot be below {lowest}; a difference can be clear from {needed} seeds on."
+    return note
+
+
+def _number(comparisons: int) -> str:
+    return "1 comparison" if comparisons == 1 else f"{comparisons} comparisons"

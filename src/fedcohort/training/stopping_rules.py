@@ -1,0 +1,128 @@
+"""The built-in stopping rules, and how ``Cohort.stop`` names a rule; the contract is :class:`fedcohort.selection.StoppingRule`."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt, Lt
+
+from fedcohort.core.arrays import Values
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import make, parameters
+from fedcohort.core.plugins import Table
+from fedcohort.measures import conformal
+from fedcohort.selection import Progress, StoppingRule
+
+__all__ = ["RULES", "ConformalRule", "LossesRule", "build_rule"]
+
+
+@parameters
+class ConformalRule(StoppingRule):
+    """Stop when the conformal quantile q̂, or the mean size of the prediction sets, is small enough on the held-out part.
+
+    Reports ``q_hat`` (missing if it is infinite), ``set_size`` (mean |C(x)|), ``done`` (1 or 0) and ``calibration`` (n_c). With
+    ``test_set``, it also reports ``test_set_size``, the mean |C(x)| on the server's test set.
+    """
+
+    score: conformal.Score = "s1"
+    """Score of a prediction: s1 = 1 − f, s2 = exp(−k1·f), s3 = 1 − 1/(1 + exp(−k2·f + b))."""
+    alpha: Annotated[float, Gt(0), Lt(1)] = 0.1
+    """Error rate of the quantile."""
+    theta: float | None = 0.25
+    """Stop only when q̂ is at most this; none ignores q̂."""
+    set_size: float | None = None
+    """Stop only when the mean size of the prediction sets is at most this; none ignores the size."""
+    overflow: conformal.Overflow = "inf"
+    """Value of q̂ if there are too few calibration samples: inf, or the largest score."""
+    test_set: bool = False
+    """Also measure the prediction sets of each client's final model on the server's test set."""
+    k1: Annotated[float, Gt(0)] = conformal.K1
+    """Steepness of s2."""
+    k2: Annotated[float, Gt(0)] = conformal.K2
+    """Steepness of s3."""
+    b: Annotated[float, Ge(0)] = conformal.B
+    """Offset of s3."""
+
+    def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
+        """Without ``theta`` and ``set_size``, the rule checks only the last epoch, and no client stops early."""
+        no_criterion = self.theta is None and self.set_size is None
+        if no_criterion and not progress.last:
+            return False, {}
+        probabilities, labels = progress.held_out()
+        shape = {"k1": self.k1, "k2": self.k2, "b": self.b}
+        q = conformal.quantile(
+            conformal.true_class_scores(probabilities, labels, self.score, **shape), self.alpha, self.overflow
+        )
+
+        def mean_size(probabilities: Values) -> float:
+            sets = conformal.prediction_sets(probabilities, q, self.score, **shape)
+            return float(sets.sum(axis=1).mean()) if len(sets) else float("inf")
+
+        size = mean_size(probabilities)
+        done = not no_criterion and len(labels) > 0
+        done &= self.theta is None or q <= self.theta
+        done &= self.set_size is None or size <= self.set_size
+        report = {"q_hat": q, "set_size": size, "done": float(done), "calibration": float(len(labels))}
+        if self.test_set and (done or progress.last):
+            report["test_set_size"] = mean_size(progress.tested()[0])
+        return done, report
+
+
+@parameters
+class LossesRule(StoppingRule):
+    """Never stop, and report two losses of the client's final model.
+
+    Reports ``training_loss`` (the ``loss`` on its training samples) and ``held_out_loss`` (the cross-entropy on its held-out
+    samples, or on its training samples if it has no others).
+    """
+
+    loss: Literal["robust", "ce"] = "ce"
+    """Cross-entropy, or FLASH's robust loss with the model's own outputs as pseudo-labels."""
+    alpha: Annotated[float, Ge(0)] = 0.1
+    """Weight of the cross-entropy to the model's own outputs in the robust loss."""
+    beta: Annotated[float, Ge(0)] = 4.0
+    """Weight of the reverse cross-entropy in the robust loss."""
+    log_zero: Annotated[float, Lt(0)] = -4.0
+    """Value used for log 0 in the robust loss."""
+
+    def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
+        """Compute both losses after the last epoch, with two forward passes."""
+        if not progress.last:
+            return False, {}
+        trained, held_out = progress.trained(), progress.held_out()
+        surprise = -np.log(np.maximum(trained[0], 1e-12))
+        losses = surprise[np.arange(len(surprise)), trained[1]]
+        if self.loss == "robust":
+            entropy = (trained[0] * surprise).sum(axis=1)
+            losses = losses + self.alpha * entropy + self.beta * self.log_zero * np.expm1(-losses)
+        probabilities, labels = held_out if len(held_out[1]) else trained
+        held = -np.log(np.maximum(probabilities[np.arange(len(labels)), labels], 1e-12))
+        return False, {"training_loss": float(losses.mean()), "held_out_loss": float(held.mean())}
+
+
+RULES = Table(
+    kind="stopping rule",
+    group="fedcohort.stopping_rules",
+    base="fedcohort.selection:StoppingRule",
+    builtin={
+        "conformal": "fedcohort.training.stopping_rules:ConformalRule",
+        "losses": "fedcohort.training.stopping_rules:LossesRule",
+    },
+)
+"""Every rule by name."""
+
+
+def build_rule(stop: Mapping[str, object] | None) -> StoppingRule | None:
+    """The rule that ``Cohort.stop`` describes.
+
+    Raises:
+        UsageError: there is no such rule, or it does not have such a setting.
+    """
+    if stop is None:
+        return None
+    settings = dict(stop)
+    name = settings.pop("rule", None)
+    if not isinstance(name, str):
+        raise UsageError(f"Cohort.stop = {dict(stop)!r}: it does not name a rule; write {{'rule': 'conformal', …}}")
+    rule: StoppingRule = make(RULES.find(name, "Cohort.stop.rule"), settings, f"Cohort.stop ({name})")
+    return rule

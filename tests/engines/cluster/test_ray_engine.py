@@ -1,0 +1,257 @@
+"""The Ray engine gives the bits of the local engine, whatever its number of hosts and while hosts are lost."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedcohort
+from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.local_problem import Problem
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import parameters
+from fedcohort.engines.base import ClientError, Engine
+from fedcohort.engines.cluster import host_pool
+from fedcohort.engines.cluster.host_pool import HostPool
+from fedcohort.engines.cluster.ray_engine import ClusterPlan, RayEngine
+from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.models import Mlp
+from fedcohort.record import Run
+from fedcohort.selection import Cohort
+from fedcohort.testing import check_engine
+from fedcohort.testing.base import HEALTHY, ControlVariates, bits, members_of, small_federation
+from tests.experiments import small
+
+pytestmark = pytest.mark.timeout(240)
+
+TRAINING = Training(batch_size=4, epochs=2)
+
+
+def ray_engine(hosts: HostPool, algorithm: Algorithm, plan: ClusterPlan = "threads", workers: int = 0) -> RayEngine:
+    return RayEngine(
+        small_federation(), Mlp(hidden=8), TRAINING, algorithm, 3, workers, pool=hosts, plan=plan
+    )  # fmt: skip
+
+
+def local_engine(algorithm: Algorithm, plan: Any = "threads") -> LocalEngine:
+    return LocalEngine(small_federation(), Mlp(hidden=8), TRAINING, algorithm, 3, 2, plan=plan)
+
+
+def kill(hosts: HostPool, position: int = 0) -> None:
+    """Kill the process of a host, as a machine that loses power would."""
+    import ray
+
+    ready = hosts.ready
+    pid = ray.get(ready[position % len(ready)].actor.pid.remote())
+    os.kill(pid, signal.SIGKILL)
+
+
+def aggregated(
+    engine: Engine, model: ModelState, algorithm: Algorithm, t: int, updates: Iterable[Update]
+) -> ModelState:
+    """The model after a round in which all clients are admitted."""
+    members = members_of(HEALTHY, t, engine.trainable)
+    merged = algorithm.aggregate(model, updates, members)
+    engine.commit(HEALTHY)
+    return merged
+
+
+def test_the_engine_fulfills_the_contract(hosts: HostPool) -> None:
+    check_engine(partial(RayEngine, pool=hosts))
+
+
+def test_hosts_that_are_killed_in_every_round_do_not_change_a_bit(hosts: HostPool) -> None:
+    """One host dies before a round and one in the middle of it; the clients' memories (SCAFFOLD) are unharmed."""
+    here, there = ControlVariates(), ControlVariates()
+    with closing(local_engine(here)) as local, closing(ray_engine(hosts, there)) as remote:
+        one = other = local.initial_model()
+        for t in (1, 2, 3):
+            one = aggregated(local, one, here, t, local.train(one, t, Cohort(np.array(HEALTHY)), here))
+            kill(hosts, t)
+
+            def with_a_loss(updates: Iterator[Update]) -> Iterator[Update]:
+                yield next(updates)
+                kill(hosts)
+                yield from updates
+
+            other = aggregated(
+                remote, other, there, t, with_a_loss(remote.train(other, t, Cohort(np.array(HEALTHY)), there))
+            )
+            assert bits(one) == bits(other)
+        assert bits(local.state_dict()) == bits(remote.state_dict())
+
+
+def test_stacks_have_the_bits_of_local_stacks(hosts: HostPool) -> None:
+    algorithm = FedAvg()
+    with (
+        closing(local_engine(algorithm, "stacked")) as local,
+        closing(ray_engine(hosts, algorithm, "stacked")) as remote,
+    ):
+        model = local.initial_model()
+        both = [
+            [bits(update.state) for update in engine.train(model, 1, Cohort(np.array(HEALTHY)), algorithm)]
+            for engine in (local, remote)
+        ]
+    assert both[0] == both[1]
+    assert remote.plan == "stacked"
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg, ControlVariates])
+def test_means_of_blocks_have_the_same_bits_for_any_number_of_hosts(
+    algorithm: type[Algorithm], hosts: HostPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They differ from the exact mean by rounding only, and survive the loss of a host that holds models."""
+    monkeypatch.setattr("fedcohort.engines.cluster.ray_engine.BLOCK_CLIENTS", (3, 5))
+    results = []
+    for workers, loses in ((1, False), (3, False), (2, True)):
+        rule = algorithm()
+        with closing(ray_engine(hosts, rule, "means", workers)) as remote:
+            model = remote.initial_model()
+            for t in (1, 2):
+                updates = list(remote.train(model, t, Cohort(np.array(HEALTHY)), rule))
+                if loses:  # all models are on the hosts now
+                    for position in range(len(hosts.ready)):
+                        kill(hosts, position)
+                model = aggregated(remote, model, rule, t, updates)
+            results.append(model)
+    assert bits(results[0]) == bits(results[1]) == bits(results[2])
+    rule = algorithm()
+    with closing(local_engine(rule)) as local:
+        model = local.initial_model()
+        for t in (1, 2):
+            model = aggregated(local, model, rule, t, local.train(model, t, Cohort(np.array(HEALTHY)), rule))
+    for name, value in model.items():
+        np.testing.assert_allclose(value.numpy(), results[0][name].numpy(), rtol=0, atol=1e-6)
+
+
+def test_single_models_of_the_plan_means_can_be_read(hosts: HostPool) -> None:
+    algorithm, cohort = FedAvg(), Cohort(np.array(HEALTHY))
+    with closing(local_engine(algorithm)) as local, closing(ray_engine(hosts, algorithm, "means")) as remote:
+        model = local.initial_model()
+        expected = [bits(update.state) for update in local.train(model, 1, cohort, algorithm)]
+        assert [bits(update.state) for update in remote.train(model, 1, cohort, algorithm)] == expected
+
+
+@parameters
+class EndsItsHost(FedAvg):
+    """Ends the process that trains client 3."""
+
+    def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
+        """End the process."""
+        if getattr(problem, "client", None) == 3:
+            os._exit(1)
+        return super().finish(problem)
+
+
+def test_clients_that_end_four_hosts_are_named(hosts: HostPool) -> None:
+    algorithm = EndsItsHost()
+    with (
+        closing(ray_engine(hosts, algorithm)) as remote,
+        pytest.raises(ClientError, match=r"^clients .*\b3\b.*: 4 hosts were lost while they worked for these clients"),
+    ):
+        list(remote.train(remote.initial_model(), 1, Cohort(np.array(HEALTHY)), algorithm))
+
+
+def test_a_run_without_hosts_ends_after_the_stated_patience(hosts: HostPool) -> None:
+    """No node of the cluster has a GPU, so no host can start."""
+    empty = HostPool(hosts=1, gpu=True, patience=1.0)
+    with pytest.raises(UsageError, match=r"^engine.name = 'ray': no host has answered for 1 s \(engine.patience\)"):
+        ray_engine(empty, FedAvg())
+    empty.close()
+
+
+# --- in runs ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def runs_on_hosts(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs in this process use the shared hosts, and at least one run does."""
+    used = []
+
+    def shared(*_: object, **__: object) -> HostPool:
+        used.append(hosts)
+        return hosts
+
+    monkeypatch.setattr(host_pool, "shared_pool", shared)
+    yield
+    assert used
+
+
+def content(run: Run) -> tuple[Any, bytes]:
+    """What a run recorded, without wall times and without the settings of the engine."""
+    rounds = run.rounds.drop(columns=[name for name in run.rounds if str(name).startswith("wall")])
+    return rounds.to_json(), (run.path / "model.safetensors").read_bytes()
+
+
+@pytest.mark.usefixtures("runs_on_hosts")
+@pytest.mark.parametrize(
+    "selection", ["powd", "oort", {"name": "conformal", "base": "uniform", "alpha_cp": 0.3, "theta": 0.5}]
+)
+def test_a_run_is_the_same_run_on_a_cluster(selection: Any, tmp_path: Path) -> None:
+    values: dict[str, Any] = {
+        "selection": selection, "rounds": 3, "federation": {"holdout": 0.2}, "algorithm": {"name": "scaffold"},
+    }  # fmt: skip
+    local = fedcohort.run(small(**values), runs=tmp_path / "local")
+    remote = fedcohort.run(small(**values, engine={"name": "ray"}), runs=tmp_path / "ray")
+    assert remote.path.name == local.path.name
+    assert content(remote) == content(local)
+
+
+PLUGIN = """
+from fedcohort.algorithms import Algorithm, parameters
+from fedcohort.algorithms.fedavg import FedAvg
+from torch import nn
+
+def net(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.Tanh(), nn.Linear(5, classes))
+
+@parameters
+class Halved(FedAvg):
+    corrects = True
+    def correct(self, problem, gradients):
+        for gradient in gradients.values():
+            gradient.mul_(0.5)
+"""
+
+
+@pytest.mark.usefixtures("runs_on_hosts")
+def test_hosts_load_plugins_from_files(tmp_path: Path) -> None:
+    """The file need not exist on the hosts: its text is sent."""
+    file = tmp_path / "own.py"
+    file.write_text(PLUGIN)
+    values: dict[str, Any] = {"algorithm": {"name": f"{file}:Halved"}, "model": f"{file}:net", "rounds": 2}
+    local = fedcohort.run(small(**values), runs=tmp_path / "local")
+    remote = fedcohort.run(small(**values, engine={"name": "ray"}), runs=tmp_path / "ray")
+    assert content(remote) == content(local)
+
+
+def test_settings_that_need_a_cluster_are_refused_without_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^engine.plan = 'means': only with engine.name = 'ray'"):
+        fedcohort.run(small(engine={"plan": "means"}), runs=tmp_path)
+    with pytest.raises(UsageError, match=r"^jobs = 2: a cluster plays one run after another"):
+        fedcohort.compare(small(seeds=2, engine={"name": "ray"}), runs=tmp_path, jobs=2)
+
+
+@pytest.mark.parametrize(("address", "reason"), [("127.0.0.1:1", "refused"), ("nowhere", "the form is HOST:PORT")])
+def test_an_address_without_a_cluster_is_one_line(address: str, reason: str) -> None:
+    pytest.importorskip("ray")
+    source = f"from fedcohort.engines.cluster.host_pool import HostPool; HostPool({address!r})"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=100)
+    assert f"UsageError: engine.address = {address!r}: no Ray cluster answers there" in done.stderr.splitlines()[-1]
+    assert reason in done.stderr
+
+
+def test_without_ray_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match=r"pip install 'fedcohort\[ray\]'"):
+        host_pool.ray_module()

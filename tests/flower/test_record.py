@@ -1,0 +1,144 @@
+"""The record of a Flower run: why, report, compare, times, costs, and continuing after the server died."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.serverapp.strategy import FedAdam, FedAvg
+
+import fedcohort
+from fedcohort.cli import cli
+from fedcohort.flower import Selecting
+from fedcohort.selection import Selector
+from fedcohort.selection.oort import Oort
+from fedcohort.selection.power_of_choice import PowerOfChoice
+from fedcohort.selection.uniform import Uniform
+from tests.flower.apps import grid, initial, inner, picks, selecting, validate
+
+
+def evaluate(t: int, arrays: ArrayRecord) -> MetricRecord:
+    return MetricRecord({"accuracy": float(validate(arrays)["accuracy"]), "loss": 1.0})
+
+
+def recorded(runs: Path, selector: Selector, rounds: int = 3, **settings: Any) -> Path:
+    where = grid(seconds=lambda position, message: 1.0 + position if message.metadata.message_type == "train" else 0.5)
+    strategy = selecting(where, selector, runs=runs, **settings)
+    strategy.start(where, initial(), num_rounds=rounds, evaluate_fn=evaluate)
+    assert strategy.path is not None
+    return strategy.path
+
+
+def command(*arguments: object) -> str:
+    done = CliRunner().invoke(cli, list(map(str, arguments)), prog_name="fedcohort", env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_why_explains_a_decision(tmp_path: Path) -> None:
+    path = recorded(tmp_path, PowerOfChoice(d=8))
+    chosen = int(fedcohort.open_run(path).decisions.query("round == 2 and selected")["client"].iloc[0])
+    words = " ".join(command("why", path, "--round", 2, "--client", chosen).split())
+    assert f"Client {chosen} was selected in round 2: its score is" in words
+    assert "PowerOfChoice(d=8)" in words
+    assert "20 available clients" in words
+    assert " s of wall time" in words
+    assert "simulated" not in words
+
+
+def test_why_does_not_claim_that_a_client_was_available(tmp_path: Path) -> None:
+    path = recorded(tmp_path, PowerOfChoice(d=5))
+    candidates = set(fedcohort.open_run(path).decisions.query("round == 1")["client"])
+    other = min(set(range(20)) - candidates)
+    done = CliRunner().invoke(cli, ["why", str(path), "--round", "1", "--client", str(other)], prog_name="fedcohort")
+    assert done.exit_code == 2
+    assert f"--client {other}: was not one of the 5 clients that were compared in round 1" in " ".join(
+        done.output.split()
+    )
+
+
+def test_report_and_compare_show_the_runs(tmp_path: Path) -> None:
+    first = recorded(tmp_path, PowerOfChoice(d=8))
+    second = recorded(tmp_path, Uniform())
+    third = recorded(tmp_path, Uniform(), seed=1)
+    page = tmp_path / "page.html"
+    command("report", first, second, third, "-o", page)
+    text = page.read_text(encoding="utf-8")
+    assert "PowerOfChoice + FedAvg" in text
+    table = command("compare", first, second, third)
+    assert "PowerOfChoice + FedAvg" in table
+    assert "Uniform + FedAvg" in table
+    run = fedcohort.open_run(first)
+    assert run.finished
+    expected = [validate(initial())["accuracy"]]
+    assert run.rounds["test_accuracy"].notna().all()
+    assert run.rounds["test_accuracy"].iloc[0] != expected[0]
+
+
+def test_times_are_those_of_the_replies_and_costs_are_billed(tmp_path: Path) -> None:
+    run = fedcohort.open_run(recorded(tmp_path, PowerOfChoice(d=8), k=3))
+    clients = run.clients
+    assert clients["duration"].tolist() == [1.0 + client for client in clients["client"]]
+    longest = clients.groupby("round")["duration"].max()
+    assert run.rounds["round_time"].tolist() == longest.tolist()
+    assert run.rounds["simulated_time"].tolist() == longest.cumsum().tolist()
+    assert run.meta["clock"] == "wall"
+    loss = run.ledger.query("kind == 'LocalLoss'").iloc[0]
+    assert (loss["messages"], loss["bytes_down"], loss["bytes_up"]) == (16, 8 * 16, 8 * 4)
+    training = run.ledger.query("kind == 'training'").iloc[0]
+    # four floats down; four floats and the reports that were sent up
+    sent = len(("q_hat", "done", "epochs", "training_loss", "held_out_loss"))
+    assert (training["messages"], training["bytes_down"], training["bytes_up"]) == (6, 3 * 16, 3 * (16 + 4 * sent))
+    assert run.portrait.facts["samples"].tolist() == list(range(10, 30))
+
+
+def test_the_evaluation_of_the_clients_is_recorded_without_one_of_the_server(tmp_path: Path) -> None:
+    where = grid(m=4)
+    strategy = selecting(where, Uniform(), FedAvg(), k=2, runs=tmp_path)
+    result = strategy.start(where, initial(), num_rounds=2)
+    assert strategy.path is not None
+    rounds = fedcohort.open_run(strategy.path).rounds
+    assert rounds["test_accuracy"].tolist() == pytest.approx([0.5, 0.5])
+    assert rounds["test_loss"].tolist() == [float(result.evaluate_metrics_clientapp[t]["loss"]) for t in (1, 2)]  # type: ignore[arg-type]
+
+
+def test_the_same_settings_again_are_another_run(tmp_path: Path) -> None:
+    first, second = (recorded(tmp_path, Uniform()) for _ in range(2))
+    assert second.name == f"{first.name}-2"
+    assert fedcohort.open_run(first).digest() == fedcohort.open_run(second).digest()
+
+
+class Died(Exception):  # noqa: N818
+    """The server is killed."""
+
+
+@pytest.mark.parametrize("strategy", [FedAvg, FedAdam])
+def test_a_run_continues_after_the_server_died(strategy: type[FedAvg], tmp_path: Path) -> None:
+    def wrapper(runs: Path, where: Any) -> Selecting:
+        return selecting(where, Oort(), strategy(fraction_evaluate=0.0), runs=runs)
+
+    straight = grid()
+    model = (
+        wrapper(tmp_path / "straight", straight).start(straight, initial(), num_rounds=5, evaluate_fn=evaluate).arrays
+    )
+
+    def dies(position: int, message: Message, reply: Message) -> Message:
+        if message.metadata.message_type == "train" and message.metadata.group_id == "" and len(picks(killed)) == 4:
+            raise Died
+        return reply
+
+    killed = grid(tamper=dies)
+    with pytest.raises(Died):
+        wrapper(tmp_path / "killed", killed).start(killed, initial(), num_rounds=5, evaluate_fn=evaluate)
+    again = grid(nodes=[9000 - 7 * i for i in range(20)])
+    resumed = wrapper(tmp_path / "killed", again)
+    result = resumed.start(again, initial(), num_rounds=5, evaluate_fn=evaluate)
+    assert picks(killed)[:3] + picks(again) == picks(straight)
+    assert set(result.evaluate_metrics_serverapp) >= {4, 5}
+    for name, array in model.items():
+        assert np.array_equal(result.arrays[name].numpy(), array.numpy())
+    (one,), (two,) = ([*(tmp_path / name).iterdir()] for name in ("straight", "killed"))
+    assert fedcohort.open_run(one).digest() == fedcohort.open_run(two).digest()
+    assert inner() is not None

@@ -1,0 +1,303 @@
+"""The wrapper around a Flower strategy: what it wraps, what wraps it, and what must not change its choices."""
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdam,
+    FedAvg,
+    FedMedian,
+    FedXgbBagging,
+    Krum,
+    Strategy,
+)
+
+import fedcohort
+from fedcohort.core.errors import UsageError
+from fedcohort.flower import Selecting, answers
+from fedcohort.flower.exchange import exchange
+from fedcohort.selection import Cohort, Round, Selector
+from fedcohort.selection.md import MD
+from fedcohort.selection.oort import Oort
+from fedcohort.selection.power_of_choice import PowerOfChoice
+from fedcohort.selection.round_robin import RoundRobin
+from fedcohort.selection.ucb import UCB
+from fedcohort.selection.uniform import Uniform
+from tests.flower.apps import K, M, bare_app, client_of, grid, initial, inner, picks, selecting, willing_app
+
+
+def played(
+    selector: Any, strategy: Strategy | None = None, rounds: int = 4, **settings: Any
+) -> tuple[list[list[int]], ArrayRecord]:
+    where = grid(**settings)
+    result = selecting(where, selector, strategy).start(where, initial(), num_rounds=rounds)
+    return picks(where), result.arrays
+
+
+@pytest.mark.parametrize("selector", [PowerOfChoice(d=8), UCB(), Oort()], ids=lambda s: type(s).__name__)
+def test_node_ids_and_the_order_of_replies_change_nothing(selector: Any) -> None:
+    chosen, model = played(selector)
+    ids = np.random.default_rng(1).permutation(10**6)[:M].tolist()
+    shuffle = random.Random(3)
+    other, same = played(selector, nodes=ids, order=lambda replies: shuffle.sample(replies, len(replies)))
+    assert other == chosen
+    assert same["w"].numpy().tobytes() == model["w"].numpy().tobytes()
+
+
+class Lowest(Selector):
+    """The available clients with the lowest numbers."""
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[: round.k])
+
+
+def test_clients_are_numbered_by_their_names_not_by_their_nodes() -> None:
+    where, backwards = grid(), grid(nodes=[5000 - i for i in range(M)])
+    for one in (where, backwards):
+        selecting(one, Lowest()).start(one, initial(), num_rounds=1)
+        assert picks(one) == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        inner(fraction_train=0.1, min_train_nodes=7, min_available_nodes=9),
+        FedAdam(fraction_evaluate=0.0),
+        FedMedian(fraction_evaluate=0.0),
+        Krum(fraction_evaluate=0.0),
+        DifferentialPrivacyServerSideFixedClipping(inner(), 0.0, 100.0, K),
+    ],
+    ids=lambda s: type(s).__name__,
+)
+def test_any_strategy_can_be_inside(strategy: Strategy) -> None:
+    chosen, model = played(PowerOfChoice(d=8), strategy)
+    assert [len(clients) for clients in chosen] == [K] * 4
+    assert {array.dtype for array in model.values()} == {"float32"}
+    assert (model["w"].numpy() != 0).all()
+    if isinstance(strategy, FedAvg):
+        assert strategy.fraction_train in (0.1, 1.0)
+        assert strategy.min_train_nodes in (7, 2)
+
+
+def test_the_inner_strategy_merges_as_without_the_wrapper() -> None:
+    where, alone = grid(m=K), grid(m=K)
+    ours = selecting(where, Uniform(), FedAdam(fraction_evaluate=0.0)).start(where, initial(), num_rounds=3).arrays
+    plain = FedAdam(fraction_evaluate=0.0).start(alone, initial(), num_rounds=3).arrays
+    for name, array in plain.items():
+        assert np.allclose(ours[name].numpy(), array.numpy(), atol=1e-6)
+
+
+def test_differential_privacy_can_be_outside() -> None:
+    where = grid()
+    inside = selecting(where, PowerOfChoice(d=8))
+    outside = DifferentialPrivacyServerSideFixedClipping(inside, 0.0, 1e-3, K)
+    result = outside.start(where, initial(), num_rounds=3)
+    assert (
+        picks(where)
+        == played(PowerOfChoice(d=8), DifferentialPrivacyServerSideFixedClipping(inner(), 0.0, 1e-3, K), 3)[0]
+    )
+    assert np.linalg.norm(result.arrays["w"].numpy()) <= 3 * 1e-3 + 1e-6
+
+
+def test_a_client_drawn_twice_counts_twice() -> None:
+    where = grid(m=6)
+    strategy = selecting(where, MD())
+    weights: list[list[float]] = []
+    merge = strategy.strategy.aggregate_train
+
+    def noting(t: int, replies: Any) -> Any:
+        replies = list(replies)
+        weights.append([next(iter(reply.content.metric_records.values()))["num-examples"] for reply in replies])
+        return merge(t, replies)
+
+    strategy.strategy.aggregate_train = noting  # type: ignore[method-assign, assignment]
+    cohorts = []
+    strategy.start(where, initial(), num_rounds=12)
+    chooser = strategy.chooser
+    assert chooser is not None
+    again = fedcohort.Chooser(MD(), chooser.census, 0)
+    for _ in range(12):
+        cohorts.append(again.select(range(6)))
+        again.observe(again.outcome({}))
+    expected = [
+        [
+            float(times * (10 + client))
+            for client, times in zip(c.clients.tolist(), np.asarray(c.multiplicity).tolist(), strict=True)
+        ]
+        for c in cohorts
+    ]
+    assert weights == expected
+    assert any((np.asarray(c.multiplicity) > 1).any() for c in cohorts)
+
+
+def test_weights_of_the_strategy_reach_the_inner_strategy_and_are_refused_without_any() -> None:
+    with pytest.raises(UsageError, match=r"algorithm\.weights = 'cohort': Uniform gives no weights"):
+        Selecting(inner(), Uniform(), K, weights="cohort")
+    with pytest.raises(UsageError, match=r"weights = 'heavy': valid are n_selected, uniform, cohort and unbiased"):
+        Selecting(inner(), Uniform(), K, weights="heavy")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Selecting("FedAvg", Uniform(), 2), r"strategy = 'FedAvg': is not a flwr.serverapp.strategy.Strategy"),  # type: ignore[arg-type]
+        (lambda: Selecting(inner(), "uniform", 2), r"selector = 'uniform': is not a strategy"),  # type: ignore[arg-type]
+        (lambda: Selecting(FedXgbBagging(), Uniform(), 2), "FedXgbBagging: merges trees, whose size changes"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_refused(make: Callable[[], Selecting], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make()
+
+
+def test_too_few_clients_are_refused_after_the_patience() -> None:
+    where = grid(m=3)
+    with pytest.raises(UsageError, match=r"min_nodes = 4: only 3 clients introduced themselves within 0.01 s"):
+        selecting(where, Uniform(), min_nodes=4, patience=0.01).start(where, initial(), num_rounds=1)
+    with pytest.raises(UsageError, match="k = 4: more than the 3 connected clients"):
+        selecting(where, Uniform(), min_nodes=3).start(where, initial(), num_rounds=1)
+
+
+def test_an_app_without_answers_is_refused_with_the_way_out() -> None:
+    where = grid(bare_app())
+    with pytest.raises(UsageError, match=r"does its ClientApp call fedcohort.flower.answers\?"):
+        selecting(where, Uniform(), patience=0.01).start(where, initial(), num_rounds=1)
+
+
+def named(names: Sequence[str]) -> Any:
+    return answers(
+        bare_app(), num_samples=20, name=lambda context: names[client_of(context)], local_loss=lambda asked: 1.0
+    )
+
+
+def test_nodes_with_the_same_name_take_no_part_and_are_named() -> None:
+    where = grid(named(["a", "b", "b", "c"]), m=4)
+    strategy = selecting(where, Uniform(), k=2, min_nodes=2)
+    strategy.start(where, initial(), num_rounds=3)
+    assert strategy.clients.roster.names == ["a", "c"]
+    assert {client for clients in picks(where) for client in clients} == {0, 3}
+    reasons = set(strategy.clients.roster.ignored.values())
+    assert reasons == {"it calls itself 'b', as another connected node does; names must differ"}
+
+
+def test_a_client_that_comes_back_at_another_node_is_the_same_client() -> None:
+    where = grid(named(["a", "b", "c", "c"]), m=4, offline={3})
+    strategy = selecting(where, RoundRobin(), k=3, min_nodes=3)
+
+    def swap(t: int, arrays: ArrayRecord) -> MetricRecord | None:
+        where.offline = {3} if t < 2 else {2}
+        return None
+
+    strategy.start(where, initial(), num_rounds=4, evaluate_fn=swap)
+    assert picks(where) == [[0, 1, 2], [0, 1, 2], [0, 1, 3], [0, 1, 3]]
+
+
+def test_a_stranger_that_joins_later_takes_no_part() -> None:
+    where = grid(named(["a", "b", "c", "d"]), m=4, offline={3})
+    strategy = selecting(where, Uniform(), k=3, min_nodes=3)
+
+    def join(t: int, arrays: ArrayRecord) -> MetricRecord | None:
+        where.offline = set()
+        return None
+
+    strategy.start(where, initial(), num_rounds=2, evaluate_fn=join)
+    assert picks(where) == [[0, 1, 2]] * 2
+    assert strategy.clients.roster.ignored == {1004: "its client 'd' was not there when the run began"}
+
+
+def test_clients_that_are_away_are_not_selected() -> None:
+    where = grid()
+
+    def leave(t: int, arrays: ArrayRecord) -> MetricRecord | None:
+        where.offline = set(range(10)) if t == 1 else set()
+        return None
+
+    selecting(where, PowerOfChoice(d=10)).start(where, initial(), num_rounds=3, evaluate_fn=leave)
+    assert min(picks(where)[1]) >= 10
+
+
+def test_a_round_waits_for_a_client_and_is_empty_after_the_patience(tmp_path: Path) -> None:
+    where = grid()
+    looks = 0
+
+    def leave(t: int, arrays: ArrayRecord) -> MetricRecord | None:
+        where.offline = set(range(M)) if t in (1, 2) else set()
+        return None
+
+    connected = where.get_node_ids
+
+    def look() -> Any:
+        nonlocal looks
+        if len(where.offline) == M and strategy.chooser is not None and strategy.chooser.t == 2:
+            looks += 1
+            if looks == 3:
+                where.offline = {0}  # all but one come back while round 3 waits
+        return connected()
+
+    where.get_node_ids = look  # type: ignore[method-assign]
+    strategy = selecting(where, Uniform(), patience=0.1, runs=tmp_path)
+    strategy.start(where, initial(), num_rounds=3, evaluate_fn=leave)
+    assert strategy.path is not None
+    rounds = fedcohort.open_run(strategy.path).rounds
+    assert rounds["available"].tolist() == [M, 0, M - 1]
+    assert rounds["note"].iloc[1].startswith("empty round: no client available")
+
+
+def test_messages_that_a_grid_cannot_send_have_no_reply() -> None:
+    where = grid(m=3)
+    push = where.push_messages
+
+    def refuse_one(messages: Any) -> Any:
+        _, *others = messages
+        return [None, *push(others)] if len(others) == 2 else [] if not others else push(messages)
+
+    where.push_messages = refuse_one  # type: ignore[method-assign]
+    three = [Message(RecordDict({}), node, "train") for node in where.nodes]
+    done = exchange(where, iter(three), 10.0, where.clock)
+    assert done.ids[0] == ""
+    assert len(done.first()) == 2
+    assert exchange(where, three[:1], 10.0, where.clock).ids == [""]
+
+
+def test_import_fedcohort_does_not_import_flower(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, fedcohort, fedcohort.flower, fedcohort.testing; fedcohort.Chooser; "
+        "assert not any(name.split('.')[0] == 'flwr' for name in sys.modules), 'flwr'"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_messages_hold_no_pickle() -> None:
+    where = grid()
+    seen: list[Message] = []
+
+    def noting(position: int, message: Message, reply: Message) -> Message:
+        seen.append(reply)
+        return reply
+
+    where.tamper = noting
+    selecting(where, PowerOfChoice(d=8)).start(where, initial(), num_rounds=1)
+    records = [r for message in [*where.messages, *seen] for r in message.content.values()]
+    arrays = [a for r in records if isinstance(r, ArrayRecord) for a in r.values()]
+    assert arrays
+    assert {a.stype for a in arrays} == {"numpy.ndarray"}
+    assert all(a.data.startswith(b"\x93NUMPY") and b"'descr': '<f4'" in a.data for a in arrays)
+    texts = [str(v) for r in records if not isinstance(r, ArrayRecord) for v in r.values()]
+    assert all(not isinstance(v, bytes) for r in records if not isinstance(r, ArrayRecord) for v in r.values())
+    assert texts
+
+
+def test_a_willing_app_is_needed_only_for_what_is_asked() -> None:
+    where = grid(willing_app(speed=None, context=None))
+    selecting(where, PowerOfChoice(d=8)).start(where, initial(), num_rounds=1)
+    assert len(picks(where)) == 1

@@ -1,0 +1,364 @@
+"""Objects and functions of users that cannot be used: one line that says what to give or where the error is, with its cause."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import fedcohort
+from fedcohort import UsageError
+from fedcohort.algorithms import parameters
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.engines.base import ClientError
+from fedcohort.models import Model
+from fedcohort.selection import Cohort, Outcome, Round, Selector
+from fedcohort.selection.ucb import UCB
+from tests.cli.test_cli import call, refused
+from tests.experiments import blobs, small
+
+PLACE = r" \(\S*test_own_code\.py:\d+\)$"
+
+x, y = np.zeros((60, 4), np.float32), np.zeros(60, int)
+tensors = TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+GIVE_DATA = r"give a Dataset, such as fedcohort\.from_arrays\(\(train_features, train_labels\), \(test_features, test_labels\)\)$"
+
+
+@parameters
+class Strict(Selector):
+    """A strategy with a required parameter."""
+
+    size: int
+    """How many."""
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[: self.size])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"data": (x, y)}, rf"^data = an object of type tuple: {GIVE_DATA}"),
+        ({"data": tensors}, rf"^data = an object of type TensorDataset: {GIVE_DATA}"),
+        ({"data": DataLoader(tensors)}, rf"^data = an object of type DataLoader: {GIVE_DATA}"),
+        ({"data": fedcohort.Dataset}, rf"^data = the class Dataset: {GIVE_DATA}"),
+        ({"data": "mnist"}, r"^data = 'mnist': give a Dataset; a name or a folder is a setting: Experiment\(data="),
+        ({"data": Path("x")}, r"^data = 'x': give a Dataset"),
+        ({"model": LogisticRegression()}, r"^model = LogisticRegression\(\): give a torch\.nn\.Module, or a function that builds one"),
+        ({"model": "mlp"}, r"^model = 'mlp': give a torch\.nn\.Module.*; a name is a setting: Experiment\(model='mlp'\)$"),
+        ({"model": lambda: LogisticRegression()}, r"returned LogisticRegression, not a torch\.nn\.Module$"),
+        ({"selector": "ucb"}, r"^selector = 'ucb': give an object, such as UCB\(\); .* Experiment\(selection='ucb'\)$"),
+        ({"selector": FedAvg()}, r"^selector = an object of type FedAvg: .* that extends fedcohort\.selection\.Selector, "),
+        ({"selector": FedAvg}, r"^selector = the class FedAvg: give an object that extends fedcohort\.selection\.Selector"),
+        ({"selector": Strict}, r"^selector = Strict\.size: required, but not given$"),
+        ({"algorithm": UCB()}, r"^algorithm = an object of type UCB: give an object that extends fedcohort\.algorithms\.Algorithm, "),
+        ({"algorithm": "fedprox"}, r"^algorithm = 'fedprox': .*Experiment\(algorithm='fedprox'\)$"),
+        ({"algorithm": lambda: 1}, r"^algorithm = an object of type function: "),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("function", [fedcohort.run, fedcohort.run_seeds, fedcohort.compare])
+def test_an_object_of_another_type_is_refused(
+    function: Callable[..., Any], given: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        function(small(rounds=1), runs=tmp_path, **given)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("function", [fedcohort.run, fedcohort.run_seeds, fedcohort.compare])
+def test_something_else_than_an_experiment_is_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match=r"^experiment = 'x\.toml': .* read a file with fedcohort\.load_experiment"):
+        function("x.toml")
+    with pytest.raises(UsageError, match=r"^experiment = \{'rounds': 3\}: .* create one with fedcohort\.Experiment"):
+        function({"rounds": 3})
+
+
+def test_a_class_stands_for_its_default_parameters(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1), selector=UCB, algorithm=FedAvg, runs=tmp_path)  # type: ignore[arg-type]
+    same = fedcohort.run(small(rounds=1), selector=UCB(), algorithm=FedAvg(), runs=tmp_path)
+    assert run.path == same.path
+    assert run.meta["label"] == "UCB"
+
+
+def module(inputs: int, outputs: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, outputs))
+
+
+class Pair(nn.Module):
+    """Returns two tensors."""
+
+    def forward(self, values: torch.Tensor) -> Any:
+        return values, values
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (module(5, 3), r"^model = Sequential: cannot process samples of shape \[4\]: RuntimeError: mat1 and mat2 .*\(2x4 and 5x3\)$"),
+        (module(4, 2), r"^model = Sequential: returns \[2, 2\] for 2 samples of 3 classes; it should return logits \[2, 3\]$"),
+        (lambda: module(4, 7), r"^model = Sequential: returns \[2, 7\] for 2 samples of 3 classes"),
+        (Pair, r"^model = Pair: returns tuple for 2 samples of 3 classes; it should return logits \[2, 3\]$"),
+        (nn.Identity(), r"^model = Identity: returns \[2, 4\] for 2 samples"),
+    ],
+)  # fmt: skip
+def test_a_model_of_another_shape_is_refused(model: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        fedcohort.run(small(rounds=1, federation={"clients": 4}), data=blobs(), model=model, runs=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+# --- errors in functions of users ----------------------------------------------------------------------------------------------
+
+
+class First(Selector):
+    """The first k clients."""
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[: round.k])
+
+
+class Selects(First):
+    def select(self, round: Round) -> Cohort:
+        if round.t == 2:
+            raise KeyError("no such client")
+        return super().select(round)
+
+
+class Observes(First):
+    def observe(self, outcome: Outcome) -> None:
+        raise KeyError("no such client")
+
+
+class SetsUp(First):
+    def setup(self, census: Any) -> None:
+        raise KeyError("no such client")
+
+
+class Admits(First):
+    def admit(self, updates: Iterable[Any]) -> Iterator[Any]:
+        yield from ()
+        raise KeyError("no such client")
+
+
+class Aggregates(FedAvg):
+    def aggregate(self, model: Any, updates: Iterable[Any], members: Any) -> Any:
+        raise KeyError("no such client")
+
+
+class Builds(Model):
+    def build(self, shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        raise KeyError("no such client")
+
+
+@pytest.mark.parametrize(
+    ("given", "begin"),
+    [
+        ({"selector": Selects()}, r"^round 2: Selects\.select"),
+        ({"selector": Observes()}, r"^round 1: Observes\.observe"),
+        ({"selector": Admits()}, r"^round 1: Admits\.admit"),
+        ({"selector": SetsUp()}, r"^SetsUp\.setup"),
+        ({"algorithm": Aggregates()}, r"^round 1: Aggregates\.aggregate"),
+        ({"model": Builds()}, r"^Builds\.build"),
+    ],
+)
+def test_an_error_in_a_function_of_a_user_names_it_and_the_line(
+    given: dict[str, Any], begin: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=rf"{begin} raised KeyError: 'no such client'{PLACE}") as error:
+        fedcohort.run(small(rounds=3), runs=tmp_path, **given)
+    assert isinstance(error.value.__cause__, KeyError)
+    assert error.value.__cause__.__traceback__ is not None
+
+
+class Training(nn.Module):
+    """Raises an error while it is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, images: torch.Tensor) -> Any:
+        if self.training:
+            raise KeyError("no such client")
+        return self.layer(images.flatten(1))
+
+
+def test_an_error_at_a_client_names_the_client_and_the_round(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"^round 1: client \d+: KeyError: 'no such client'{PLACE}") as error:
+        fedcohort.run(small(), model=Training, runs=tmp_path)
+    assert isinstance(error.value, ClientError)
+    assert isinstance(error.value.__cause__, KeyError)
+
+
+class Returns(FedAvg):
+    """Returns something that is no model."""
+
+    def aggregate(self, model: Any, updates: Iterable[Any], members: Any) -> Any:
+        list(updates)
+        return None
+
+
+class Renames(FedAvg):
+    def aggregate(self, model: Any, updates: Iterable[Any], members: Any) -> Any:
+        return {f"{name}.x": value for name, value in super().aggregate(model, updates, members).items()}
+
+
+class Grows(FedAvg):
+    def aggregate(self, model: Any, updates: Iterable[Any], members: Any) -> Any:
+        return {name: value[:1] for name, value in super().aggregate(model, updates, members).items()}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (Returns(), r"^Returns\.aggregate returned NoneType; it must return a model: tensors by name$"),
+        (Renames(), r"^Renames\.aggregate returned a model with other tensors than it received: '1\.bias' is in one of them only$"),
+        (Grows(), r"^Grows\.aggregate returned '1\.weight' of shape \[1, 64\]; its shape is \[64, 64\]$"),
+    ],
+)  # fmt: skip
+def test_an_aggregate_that_is_no_such_model_is_refused(algorithm: FedAvg, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        fedcohort.run(small(rounds=1), algorithm=algorithm, runs=tmp_path)
+
+
+class EndOfRunError(Exception):
+    """An error that the caller of a run wants to see."""
+
+
+def test_an_error_in_a_progress_function_reaches_the_caller_unchanged(tmp_path: Path) -> None:
+    raised = EndOfRunError("enough")
+
+    def progress(*_: Any) -> NoReturn:
+        raise raised
+
+    with pytest.raises(EndOfRunError) as error:
+        fedcohort.run(small(rounds=3), progress=progress, runs=tmp_path)
+    assert error.value is raised
+    assert error.value.__context__ is None
+
+
+def test_errors_of_fedcohort_itself_pass_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedcohort.core.words import percent
+
+    monkeypatch.setattr("fedcohort.rounds.play_round", partial(percent, 0.5))
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        fedcohort.run(small(rounds=1), selector=First(), runs=tmp_path)
+
+
+# --- files of users ------------------------------------------------------------------------------------------------------------
+
+MINE = """
+import numpy as np
+from fedcohort.federation import LabelNoise, parameters
+from fedcohort.selection import Cohort, Selector
+from torch import nn
+
+
+class Selects(Selector):
+    def select(self, round):
+        return 1 / 0
+
+
+class Created(Selector):
+    def __init__(self):
+        1 / 0
+
+
+@parameters
+class Assigns:
+    min_size: int = 1
+    evens_out = None
+
+    def assign(self, labels, num_clients, rng, writers=None):
+        return 1 / 0
+
+
+@parameters
+class AssignsNothing(Assigns):
+    def assign(self, labels, num_clients, rng, writers=None):
+        return None
+
+
+@parameters
+class NoAssign:
+    min_size: int = 1
+
+
+class NoSize:
+    min_size = evens_out = assign = None
+
+
+@parameters
+class Rates(LabelNoise):
+    def rates(self, num_clients, rng):
+        return [0.5]
+
+
+def model(shape, num_classes):
+    return nn.Linear(1 // 0, 1)
+
+
+def wide(shape, num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 2 * num_classes))
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("selection=mine.py:Selects", "round 1: Selects.select raised ZeroDivisionError: division by zero (|mine.py:10)"),
+        ("selection=mine.py:Created", "selection: Created cannot be created: ZeroDivisionError: division by zero (|mine.py:15)"),
+        ("federation.partition=mine.py:Assigns", "Assigns.assign raised ZeroDivisionError: division by zero (|mine.py:24)"),
+        ("federation.partition=mine.py:AssignsNothing", "federation.partition: AssignsNothing.assign returned NoneType; it must"),
+        ("federation.partition=mine.py:NoAssign", "mine.py:NoAssign': defines no assign and no evens_out; a partition is"),
+        ("federation.partition=mine.py:NoSize", "federation.partition: NoSize.min_size is None; set an integer, such as 1"),
+        ("federation.label_noise=mine.py:Rates", "federation.label_noise: Rates.rates returned list; it must return [12]"),
+        ("systems.latency=mine.py:Rates", "Rates is not a latency law; a latency law extends fedcohort.federation.latency.Latency"),
+        ("training.loss=mine.py:Rates", "Rates is not a loss; a loss extends fedcohort.algorithms.losses.Loss"),
+        ("model=mine.py:model", "model raised ZeroDivisionError: integer division or modulo by zero (|mine.py:49)"),
+        ("model=mine.py:wide", "mine.py:wide': returns [2, 20] for 2 samples of 10 classes; it should return logits [2, 10]"),
+    ],
+)  # fmt: skip
+def test_the_command_line_names_the_line_in_the_file(
+    setting: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    refused(call("run", "--set", setting, "--set", "rounds=2", "--quiet"), *words.split("|"))
+
+
+def test_a_description_of_the_clients_names_the_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    result = call("data", "describe", "--set", "federation.partition=mine.py:Assigns")
+    refused(result, "Assigns.assign raised ZeroDivisionError", "mine.py:24)")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = (", "SyntaxError: '(' was never closed|bad.py:1)"),
+        ("\n\nimport nothing_of_this_name", "ModuleNotFoundError: No module named 'nothing_of_this_name'|bad.py:3)"),
+    ],
+    ids=["syntax", "import"],
+)
+def test_a_file_that_cannot_be_imported_names_its_line(
+    text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    refused(call("run", "--set", "selection=bad.py:C"), "cannot be imported: ", *words.split("|"))
+
+
+def test_a_partial_function_with_an_error_is_named(tmp_path: Path) -> None:
+    def build(width: int, shape: tuple[int, ...], classes: int) -> nn.Module:
+        raise KeyError(width)
+
+    with pytest.raises(UsageError, match=r"build raised KeyError: 7"):
+        fedcohort.run(small(rounds=1), model=partial(build, 7), runs=tmp_path)

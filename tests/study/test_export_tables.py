@@ -1,0 +1,140 @@
+"""Tables for papers: LaTeX with booktabs and escaped labels, CSV with all digits, and the options that write them."""
+
+import csv
+import io
+import math
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import fedcohort
+from fedcohort.cli import cli
+from fedcohort.core import words
+from fedcohort.core.errors import UsageError
+from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.export_tables import escaped
+from tests.experiments import UCB, small
+from tests.study.test_verdicts import BETTER, FIRST, runs_of
+
+HOSTILE = r"50% & {a_b} \x #1 $2 ~^ <k> α [0, 1]" + '\n"q"'
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    folder = tmp_path_factory.mktemp("exported")
+    hostile = runs_of(folder, "b", BETTER)
+    rows = (
+        runs_of(folder, "a", FIRST),
+        Row(HOSTILE, hostile.experiment, hostile.runs),
+        runs_of(folder, "c", FIRST[:2]),
+    )
+    return Comparison("my study_1", rows)
+
+
+def cells_of(latex: str) -> list[list[str]]:
+    """The cells of a tabular: its heading and its rows, which end in two backslashes."""
+    body = re.search(r"\\toprule\n(.*)\\bottomrule", latex, re.DOTALL)
+    assert body is not None
+    lines = [line.strip() for line in body[1].splitlines() if line.strip() not in ("", r"\midrule")]
+    assert all(line.endswith(r" \\") for line in lines)
+    return [re.split(r" (?<!\\)& ", line.removesuffix(r" \\")) for line in lines]
+
+
+def test_the_latex_table_is_well_formed(compared: Comparison) -> None:
+    text = compared.to_latex()
+    assert text.startswith("% \\usepackage{booktabs}\n\\begin{table}\n")
+    begun, ended = re.findall(r"\\begin\{(\w+)\}", text), re.findall(r"\\end\{(\w+)\}", text)
+    assert begun == ended[::-1] == ["table", "tabular"]
+    assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
+    assert r"\label{tab:my-study-1}" in text
+    assert (
+        r"\caption{my study\_1: test accuracy after the last round, mean and standard deviation over 8 seeds." in text
+    )
+    plain = re.sub(r"\\[\\{}%&_#$]", "", text)
+    assert plain.count("{") == plain.count("}")
+    assert plain.count("$") % 2 == 0
+    (alignment,) = re.findall(r"\\begin\{tabular\}\{(\w+)\}", text)
+    assert {len(row) for row in cells_of(text)} == {len(alignment)}
+    assert not re.search(r"(?<!\\)%(?! \\usepackage)", text)
+    assert text.isascii()
+
+
+def test_the_latex_table_has_the_numbers_of_the_terminal(compared: Comparison) -> None:
+    heading, first, second, third = cells_of(compared.to_latex())
+    assert heading[:4] == ["Strategy", r"Accuracy (\%)", r"Difference {[}95\% CI{]}", "Verdict, $p$"]
+    row = compared.table.iloc[1]
+    assert first[0] == "a"
+    assert first[2:4] == ["--", "baseline"]
+    assert second[1] == f"{words.percent(row['accuracy'])} $\\pm$ {words.percent(row['accuracy_sd'])}"
+    assert second[2].startswith(f"+{words.percent(row['difference'])} {{[}}+")
+    assert second[3] == "better, 0.0078"
+    assert third[2].endswith("{]}")
+    assert third[3] == "too few seeds"
+    assert "p corrected by Holm for 1 comparison." in compared.to_latex()
+
+
+def test_labels_are_escaped(compared: Comparison) -> None:
+    label = cells_of(compared.to_latex())[2][0]
+    assert label == (
+        r"50\% \& \{a\_b\} \textbackslash{}x \#1 \$2 \textasciitilde{}\textasciicircum{} \textless{}k\textgreater{} "
+        r"$\alpha$ {[}0, 1{]} ''q''"
+    )
+    assert escaped("accents é stay") == "accents é stay"
+    assert escaped("−1.5 ± ∞") == r"$-$1.5 $\pm$ $\infty$"
+
+
+def test_one_row_has_neither_differences_nor_tests(tmp_path: Path) -> None:
+    text = Comparison("###", (runs_of(tmp_path, "a", FIRST[:1]),)).to_latex()
+    assert "Difference" not in text
+    assert "Holm" not in text
+    assert r"\label{tab:comparison}" in text
+    assert "seed 0." in text
+
+
+def test_the_csv_has_every_column_with_all_digits(compared: Comparison) -> None:
+    header, *rows = csv.reader(io.StringIO(compared.to_csv()))
+    assert header == compared.table.columns.tolist()
+    for row, expected in zip(rows, compared.table.to_dict("records"), strict=True):
+        for name, cell in zip(header, row, strict=True):
+            value = expected[name]
+            if isinstance(value, float):
+                assert cell == "" if math.isnan(value) else float(cell) == value, name
+            else:
+                assert cell == str(value), name
+
+
+def test_files_are_written_and_returned(compared: Comparison, tmp_path: Path) -> None:
+    for write, name in ((compared.to_latex, "deep/a.tex"), (compared.to_csv, "deep/a.csv")):
+        assert (tmp_path / name).exists() is False
+        assert write(tmp_path / name) == (tmp_path / name).read_text(encoding="utf-8") == write()
+    with pytest.raises(UsageError, match=r"deep: cannot be written \(Is a directory\); give another file"):
+        compared.to_csv(tmp_path / "deep")
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [*map(str, arguments)], prog_name="fedcohort")
+
+
+def test_the_command_writes_both_files(tmp_path: Path) -> None:
+    experiment = small(rounds=2, seeds=1, variants=[{"label": "UCB", "selection": UCB}])
+    expected = fedcohort.compare(experiment, runs=tmp_path / "runs")
+    (tmp_path / "x.toml").write_text(experiment.to_toml())
+    files = {"--latex": tmp_path / "a.tex", "--csv": tmp_path / "a.csv"}
+    options = [word for pair in files.items() for word in pair]
+    for paths in (
+        [tmp_path / "x.toml", "--runs", tmp_path / "runs"],
+        [run.path for row in expected.rows for run in row.runs.values()],
+    ):
+        result = call("compare", *paths, *options, "-q")
+        assert result.exit_code == 0, result.output
+        assert "UCB" in result.stdout
+        assert files["--csv"].read_text() == expected.to_csv()
+        title = "runs" if len(paths) == 2 else expected.name
+        assert files["--latex"].read_text() == Comparison(title, expected.rows).to_latex()
+        for file in files.values():
+            file.unlink()
+    refused = call("compare", tmp_path / "x.toml", "--runs", tmp_path / "runs", "--csv", tmp_path, "-q")
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith(f"fedcohort: error: {tmp_path}: cannot be written")

@@ -1,0 +1,115 @@
+"""Unfinished runs are compared up to the last round that all have played, and the comparison says so."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import fedcohort
+from fedcohort.cli import cli
+from fedcohort.core.errors import UsageError
+from fedcohort.record import create_run
+from fedcohort.report import terminal
+from fedcohort.study.compare_existing_runs import FirstRounds, read
+from tests.experiments import small
+from tests.resume.test_resume import stop_after
+
+MEASURED = {"measures": {"clients_every": 1}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One finished run of six rounds, and two that stopped after rounds 4 and 3."""
+    folder = tmp_path_factory.mktemp("partial")
+    fedcohort.run(small(**MEASURED), runs=folder)
+    for after, name in ((4, "all"), (3, "round_robin")):
+        with pytest.raises(KeyboardInterrupt):
+            fedcohort.run(small(selection=name, **MEASURED), runs=folder, progress=stop_after(after))
+    return folder
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [*map(str, arguments)], prog_name="fedcohort")
+
+
+def test_all_runs_are_compared_over_their_common_rounds(folder: Path, tmp_path: Path) -> None:
+    """The results are those of runs that were planned with three rounds."""
+    paths = sorted(folder.iterdir())
+    compared = read(paths, partial=True)
+    assert compared.note == (
+        "Not final: 2 of 3 runs are unfinished. All runs are compared over rounds 1 to 3 of 6, which all of them have played."
+    )
+    for row in compared.rows:
+        short = fedcohort.run(small(rounds=3, selection=row.experiment.selection, **MEASURED), runs=tmp_path)
+        (run,) = row.runs.values()
+        assert run.last_round == 3
+        table = read([short.path]).table
+        own = compared.table[compared.table["label"] == row.label]
+        names = [
+            "accuracy",
+            "best_accuracy",
+            "early_stop_accuracy",
+            "simulated_time",
+            "jain",
+            "bytes",
+            "client_passes",
+            "updates",
+        ]
+        assert own[names].to_numpy().tolist() == table[names].to_numpy().tolist()
+    assert compared.rounds["round"].max() == 3
+    assert len(compared.rounds) == 9
+
+
+def test_every_table_of_a_run_ends_at_the_round(folder: Path) -> None:
+    run = fedcohort.open_run(next(path for path in folder.iterdir() if fedcohort.open_run(path).finished))
+    first = FirstRounds(run, 2)
+    for name in ("clients", "ledger", "decisions"):
+        whole, part = getattr(run, name), getattr(first, name)
+        assert 0 < len(part) == (whole["round"] <= 2).sum() < len(whole), name
+    for name in ("rounds", "wall", "client_accuracy"):
+        assert list(getattr(first, name).index) == [1, 2]
+        assert list(getattr(run, name).index) == [1, 2, 3, 4, 5, 6]
+    assert (first.last_round, len(first.selections)) == (2, 2)
+    assert FirstRounds(run, 99).last_round == 6
+
+
+def test_the_terminal_and_json_say_that_the_comparison_is_not_final(folder: Path) -> None:
+    paths = sorted(folder.iterdir())
+    result = call("compare", *paths, "--partial")
+    assert result.exit_code == 0, result.output
+    assert "Not final: 2 of 3 runs are unfinished." in " ".join(result.stdout.split())
+    assert json.loads(call("compare", *paths, "--partial", "--json").stdout)["note"].startswith("Not final: 2 of 3")
+    assert "Not final: 2 of 3 runs are unfinished." in read(paths, partial=True).to_latex()
+
+
+def test_finished_runs_are_compared_as_always(folder: Path) -> None:
+    finished = [path for path in folder.iterdir() if fedcohort.open_run(path).finished]
+    compared = read(finished, partial=True)
+    assert compared.note == ""
+    assert "note" not in compared.to_json()
+    assert compared.to_json() == read(finished).to_json()
+    assert "Not final" not in terminal.as_text(terminal.comparison(compared))
+
+
+def test_unfinished_runs_need_the_option(folder: Path) -> None:
+    result = call("compare", *sorted(folder.iterdir()))
+    assert result.exit_code == 2
+    assert "finish it first, with `fedcohort run" in result.stderr
+    assert result.stderr.rstrip().endswith("or compare unfinished runs with --partial")
+
+
+def test_a_run_without_a_round_is_refused(folder: Path, tmp_path: Path) -> None:
+    values: dict[str, Any] = {"label": "uniform", "row": "uniform", "name": "x", "seed": "0", "data": "", "given": ""}
+    run = create_run(tmp_path / "empty", small().to_toml(), values)
+    with pytest.raises(UsageError, match="stopped after round 0 of 6; finish it first"):
+        read([run.path, *folder.iterdir()], partial=True)
+
+
+def test_an_experiment_file_has_no_unfinished_runs(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text(small(rounds=1).to_toml())
+    result = call("compare", tmp_path / "x.toml", "--partial", "--runs", tmp_path / "runs")
+    assert result.exit_code == 2
+    assert "--partial: missing rounds of an experiment are run" in result.stderr
+    assert not (tmp_path / "runs").exists()

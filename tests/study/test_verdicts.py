@@ -1,0 +1,115 @@
+"""Verdicts on differences: corrected p-values, none below three seeds, and what the seeds of a comparison cannot show."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from fedcohort.report.headline import headline
+from fedcohort.report.report_data import gather
+from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.verdicts import Verdict, about_verdicts, needed_seeds, verdicts
+from tests.records import played, written
+
+FIRST = [0.50, 0.52, 0.48, 0.51, 0.49, 0.50, 0.53, 0.47]
+BETTER = [value + 0.1 + 0.01 * i for i, value in enumerate(FIRST)]
+WORSE = [value - 0.2 - 0.01 * i for i, value in enumerate(FIRST)]
+MIXED = [value + (0.1 if i % 2 else -0.09) for i, value in enumerate(FIRST)]
+
+
+def paired(*rows: list[float]) -> list[Verdict]:
+    """Verdicts on rows with the same seeds; the first is the baseline."""
+    return verdicts([(row, rows[0][: len(row)]) for row in rows])
+
+
+def test_worked_verdicts_of_three_differences() -> None:
+    """All eight differences have one sign: p = 2/256. Holm: two p-values of 2/256 times 3, and the larger one once."""
+    baseline, better, worse, mixed = paired(FIRST, BETTER, WORSE, MIXED)
+    assert (baseline.words, baseline.seeds) == ("baseline", 8)
+    assert math.isnan(baseline.p_value)
+    assert (better.p_value, better.p_holm, better.words) == (2 / 256, 6 / 256, "better")
+    assert (worse.p_value, worse.p_holm, worse.words) == (2 / 256, 6 / 256, "worse")
+    assert mixed.words == "not clear"
+    assert mixed.p_holm == mixed.p_value > 0.5
+
+
+def test_a_difference_that_is_clear_alone_may_not_be_clear_among_many() -> None:
+    rows = [FIRST[:6], BETTER[:6]]
+    assert [row.words for row in paired(*rows)] == ["baseline", "better"]
+    many = paired(*rows, MIXED[:6], FIRST[:6])
+    assert [row.words for row in many] == ["baseline", "not clear", "not clear", "not clear"]
+    assert (many[1].p_value, many[1].p_holm) == (2 / 64, 6 / 64)
+
+
+def test_fewer_than_three_paired_seeds_have_no_verdict_and_do_not_count() -> None:
+    _, two, eight = paired(FIRST, BETTER[:2], BETTER)
+    assert (two.words, two.seeds) == ("too few seeds", 2)
+    assert math.isnan(two.p_value)
+    assert math.isnan(two.p_holm)
+    assert (eight.p_holm, eight.words) == (2 / 256, "better")
+    assert verdicts([(FIRST, FIRST), ([], [])])[1].words == "too few seeds"
+    assert paired(FIRST, BETTER[:3])[1].words == "not clear"
+
+
+@pytest.mark.parametrize(("comparisons", "needed"), [(1, 6), (2, 7), (3, 7), (4, 8), (10, 9)])
+def test_the_number_of_seeds_that_are_needed(comparisons: int, needed: int) -> None:
+    """With this number of seeds, the smallest p-value times the number of comparisons is at most 0.05."""
+    assert needed_seeds(comparisons) == needed
+    assert comparisons * 2 / 2**needed <= 0.05 < comparisons * 2 / 2 ** (needed - 1)
+
+
+def test_the_note_says_what_too_few_seeds_cannot_show() -> None:
+    assert about_verdicts(paired(FIRST)) == ""
+    assert about_verdicts(paired(FIRST[:2], BETTER[:2])) == (
+        "No verdict: fewer than 3 seeds in common with the first row cannot tell a difference from chance. "
+        "Use 3 or more; with 1 comparison, a difference can be clear from 6 seeds on."
+    )
+    assert about_verdicts(paired(FIRST[:3], BETTER[:3], WORSE[:3])) == (
+        "Verdict: permutation test of the paired differences, two-sided, p corrected by Holm for 2 comparisons; better or worse if "
+        "p is at most 0.05. With 3 seeds, p cannot be below 0.5; a difference can be clear from 7 seeds on."
+    )
+    assert about_verdicts(paired(FIRST, BETTER)).endswith("for 1 comparison; better or worse if p is at most 0.05.")
+
+
+def runs_of(folder: Path, label: str, accuracies: list[float]) -> Row:
+    """A row with one run of one round for each accuracy."""
+    runs = {
+        seed: written(folder / f"{label}{seed}", [played(1, [0], test_accuracy=value)], label=label, seed=seed)
+        for seed, value in enumerate(accuracies)
+    }
+    return Row(label, runs[0].described, runs)
+
+
+def test_the_table_has_p_values_and_verdicts(tmp_path: Path) -> None:
+    rows = (runs_of(tmp_path, "a", FIRST), runs_of(tmp_path, "b", BETTER), runs_of(tmp_path, "c", MIXED[:2]))
+    compared = Comparison("x", rows)
+    table = compared.table.set_index("label")
+    assert table["verdict"].tolist() == ["baseline", "better", "too few seeds"]
+    assert table["paired_seeds"].tolist() == [8, 8, 2]
+    assert table["p_value"].tolist()[1] == table["p_holm"].tolist()[1] == 2 / 256
+    assert table.loc[["a", "c"], ["p_value", "p_holm"]].isna().all(axis=None)
+    assert [row["verdict"] for row in compared.to_json()["rows"]] == table["verdict"].tolist()
+    assert compared.to_json()["rows"][2]["p_holm"] is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ({"a": FIRST, "b": BETTER}, "The difference is clear with these seeds."),
+        ({"a": FIRST[:5], "b": BETTER[:5]}, "The difference is not clear with these seeds."),
+        (
+            {"a": FIRST[:2], "b": BETTER[:2]},
+            "They share only 2 seeds: it is not known whether the difference is due to chance.",
+        ),
+        # the best two are not the first row: p = 2/64 is multiplied by 2
+        ({"a": WORSE[:6], "b": FIRST[:6], "c": BETTER[:6]}, "The difference is not clear with these seeds."),
+        ({"a": WORSE, "b": FIRST, "c": BETTER}, "The difference is clear with these seeds."),
+        # as in the table: p = 2/64, corrected for two comparisons
+        ({"a": FIRST[:6], "b": BETTER[:6], "c": WORSE[:6]}, "The difference is not clear with these seeds."),
+    ],
+)
+def test_the_headline_of_the_page_agrees_with_the_verdicts(
+    tmp_path: Path, rows: dict[str, list[float]], sentence: str
+) -> None:
+    runs = [run for label, values in rows.items() for run in runs_of(tmp_path, label, values).runs.values()]
+    assert sentence in " ".join(headline(gather(runs)))

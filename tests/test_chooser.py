@@ -1,0 +1,270 @@
+"""Selection for a server of one's own: rounds, checks, and a state that is data."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedcohort
+from fedcohort import Chooser, ClientResult, UsageError
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.states import pack, unpack
+from fedcohort.core.streams import rng
+from fedcohort.selection import STRATEGIES, Census, Cohort, LocalLoss, Outcome, Question, Round, Selector
+from fedcohort.selection.fedcbs import FedCBS
+from fedcohort.selection.gpfl import GPFL
+from fedcohort.selection.power_of_choice import PowerOfChoice
+from fedcohort.selection.rizk import Rizk
+from fedcohort.selection.ucb import UCB
+from fedcohort.selection.uniform import Uniform
+from tests.experiments import small
+
+M, K = 12, 3
+SIZES = np.arange(20, 20 + M)
+CENSUS = Census(
+    SIZES, 3, K, histogram=np.stack([SIZES // 2, SIZES - SIZES // 2, np.zeros_like(SIZES)], axis=1), rounds=8
+)
+
+
+def answer(question: Question, clients: Indices) -> Values:
+    """The same answer for the same client and question, in every process."""
+    shape = (M,) if question.numbers == 1 else (M, question.numbers)
+    return rng(0, f"answer-{question.kind}").uniform(0.1, 2, shape)[clients]
+
+
+def results_of(cohort: Cohort, t: int) -> dict[int, ClientResult]:
+    """The last client fails in every third round."""
+    draw = rng(0, "results", t).uniform(0.1, 2, (M, 8))
+    names = ("loss", "square_loss", "accuracy", "samples", "steps", "q_hat", "training_loss", "held_out_loss")
+    found = {}
+    for position, client in enumerate(cohort.clients.tolist()):
+        reports = dict(zip(names, draw[client].tolist(), strict=True)) | {"done": 1.0}
+        failure = "lost" if position == len(cohort) - 1 and t % 3 == 0 else ""
+        found[client] = ClientResult(reports, 1.0 + client, draw[client], failure=failure)
+    return found
+
+
+def play(chooser: Chooser, rounds: int) -> list[list[int]]:
+    picks = []
+    for _ in range(rounds):
+        cohort = chooser.select((i for i in range(M) if (i + chooser.t) % 5), ask=answer)
+        chooser.observe(
+            chooser.outcome(
+                results_of(cohort, chooser.t),
+                accuracy=0.1 * chooser.t,
+                class_accuracy=[0.5, 0.6, 0.7],
+                validation_losses=[0.5, 0.6],
+            )
+        )
+        picks.append(cohort.clients.tolist())
+    return picks
+
+
+@pytest.mark.parametrize("name", STRATEGIES.builtin)
+def test_every_strategy_continues_from_a_saved_state(name: str, tmp_path: Path) -> None:
+    make = STRATEGIES.find(name, "")
+    straight = play(Chooser(make(), CENSUS, seed=4), 8)
+    first = Chooser(make(), CENSUS, seed=4)
+    before = play(first, 5)
+    first.save(tmp_path / "chooser.safetensors")
+    second = Chooser(make(), CENSUS, seed=4)
+    second.restore(tmp_path / "chooser.safetensors")
+    assert pack(second.state_dict()) == pack(first.state_dict())
+    assert before + play(second, 3) == straight
+    assert [path.name for path in tmp_path.iterdir()] == ["chooser.safetensors"]
+    assert (tmp_path / "chooser.safetensors").read_bytes()[8:9] == b"{"  # the header of safetensors
+    assert unpack(pack(second.state_dict()))["t"] == 8
+
+
+def test_the_first_picks_are_those_of_a_simulation(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=4, selection={"name": "uniform", "k": 3}), runs=tmp_path)
+    chooser = Chooser(Uniform(), Census(run.portrait.facts["samples"], 10, 3), seed=0)
+    picks = []
+    for _ in range(4):
+        picks.append(chooser.select(range(12)).clients.tolist())
+        chooser.observe(chooser.outcome({}))
+    assert picks == [clients.tolist() for clients in run.selections]
+
+
+def test_the_order_of_the_available_clients_does_not_matter() -> None:
+    first, second = (Chooser(PowerOfChoice(d=6), CENSUS) for _ in range(2))
+    one = first.select(range(M), ask=answer)
+    two = second.select(np.arange(M)[::-1], ask=answer)
+    assert one.clients.tolist() == two.clients.tolist()
+
+
+def test_the_ledger_bills_questions() -> None:
+    chooser = Chooser(PowerOfChoice(d=6), CENSUS)
+    chooser.select(range(M), ask=answer, model_bytes=100)
+    (row,) = chooser.ledger.rows
+    assert (row.kind, row.messages, row.bytes_down, row.bytes_up, row.passes) == ("LocalLoss", 12, 600, 24, 6.0)
+
+
+class Seen(Selector):
+    """Keeps the rounds and outcomes that it receives."""
+
+    def setup(self, census: Census) -> None:
+        super().setup(census)
+        self.rounds: list[Round] = []
+        self.outcomes: list[Outcome] = []
+        self.known: list[Any] = []
+
+    def select(self, round: Round) -> Cohort:
+        self.rounds.append(round)
+        self.known.append((round.clock, round.durations.copy(), round.compute_times.copy(), round.upload_times.copy()))
+        return Cohort(round.available[: round.k], epochs=np.full(min(round.k, len(round.available)), 2))
+
+    def observe(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+
+def test_the_strategy_sees_what_the_server_says() -> None:
+    chooser = Chooser(Seen(), CENSUS)
+    selector = chooser.selector
+    assert isinstance(selector, Seen)
+    chooser.select([5, 3, 9, 3])
+    results = {
+        3: ClientResult({"loss": 0.5}, 8.0),
+        5: ClientResult({}, late="too slow"),
+        9: ClientResult(failure="gone"),
+    }
+    outcome = chooser.outcome(results, duration=10.0)
+    assert outcome.trained.tolist() == outcome.admitted.tolist() == [True, False, False]
+    np.testing.assert_array_equal(outcome.durations, [8.0, 10.0, np.nan])
+    np.testing.assert_array_equal(outcome.billed_report("loss"), [0.5, np.nan, np.nan])
+    assert np.isnan(outcome.accuracy)
+    chooser.observe(outcome, upload_times=[2.0, np.nan, np.nan])
+    chooser.select([3, 4])
+    clock, durations, compute, upload = selector.known[1]
+    assert clock == 10.0
+    # two epochs instead of one: half the computing is nominal work, and at least half the time that was waited for client 5
+    assert (durations[3], compute[3], upload[3]) == (5.0, 3.0, 2.0)
+    assert durations[5] == 5.0
+    assert np.isnan(durations[[4, 9]]).all()
+    assert [round_.k for round_ in selector.rounds] == [3, 2]
+    assert selector.rounds[0].available.tolist() == [3, 5, 9]
+
+
+def test_clients_without_samples_are_not_available() -> None:
+    chooser = Chooser(Uniform(), Census(np.array([3, 0, 4]), 2, 2))
+    assert chooser.select(range(3)).clients.tolist() == [0, 2]
+
+
+def test_the_selector_that_was_given_is_not_changed() -> None:
+    selector = UCB()
+    play(Chooser(selector, CENSUS), 2)
+    assert not hasattr(selector, "selections")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Chooser("uniform", CENSUS), r"selector = 'uniform': is not a strategy"),  # type: ignore[arg-type]
+        (lambda: Chooser(Uniform(), CENSUS, -1), r"seed = -1: should be an integer greater than or equal to 0"),
+        (lambda: Chooser(Uniform(), CENSUS, k=0), r"k = 0: must be between 1 and the number of clients, 12"),
+        (lambda: Chooser(Uniform(), CENSUS, k=13), r"k = 13: must be between 1"),
+        (lambda: Chooser(FedCBS(), Census(SIZES, 3, K)), r"FedCBS needs the label counts of all clients"),
+        (
+            lambda: Chooser(Uniform(), CENSUS).select([12]),
+            r"client 12 is not in the census; clients are numbered 0 to 11",
+        ),
+        (lambda: Chooser(Uniform(), CENSUS).select([0.5]), r"available = \[0.5\]: must be ids"),  # type: ignore[list-item]
+        (
+            lambda: Chooser(PowerOfChoice(), CENSUS).select(range(M)),
+            r"PowerOfChoice asks clients for LocalLoss in round 1: give",
+        ),
+        (
+            lambda: Chooser(PowerOfChoice(d=5), CENSUS).select(range(M), ask=lambda q, c: [1.0]),
+            r"ask: returned an array of shape \[1\] for LocalLoss; must be \[5\]",
+        ),
+        (lambda: Chooser(Uniform(), CENSUS).outcome({}), r"no round is waiting for its outcome: call select"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(make: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make()
+
+
+def test_rounds_are_in_order() -> None:
+    chooser = Chooser(Uniform(), CENSUS)
+    cohort = chooser.select(range(M))
+    for call in (lambda: chooser.select(range(M)), chooser.state_dict):
+        with pytest.raises(UsageError, match="round 1 has no outcome yet"):
+            call()
+    with pytest.raises(UsageError, match="were not selected in round 1"):
+        chooser.outcome({min(set(range(M)) - set(cohort.clients.tolist())): ClientResult()})
+    outcome = chooser.outcome({})
+    chooser.observe(outcome)
+    chooser.select(range(M))
+    with pytest.raises(UsageError, match="is that of round 1, not of the current round 2"):
+        chooser.observe(outcome)
+
+
+@pytest.mark.parametrize(
+    ("selector", "message"), [(GPFL(), "has no update, but GPFL needs it"), (Rizk(), "has no update, but Rizk")]
+)
+def test_missing_updates_are_named(selector: Selector, message: str) -> None:
+    chooser = Chooser(selector, CENSUS)
+    cohort = chooser.select(range(M), ask=answer)
+    with pytest.raises(UsageError, match=message):
+        chooser.outcome({int(cohort.clients[0]): ClientResult({"loss": 1.0})})
+
+
+def test_validation_is_required_by_strategies_that_learn_from_it() -> None:
+    chooser = Chooser(UCB(), CENSUS)
+    chooser.select(range(M))
+    with pytest.raises(UsageError, match=r"UCB learns from a validation set: give outcome\(…, accuracy=…\)"):
+        chooser.outcome({})
+
+
+def test_the_norm_of_an_update_is_computed_or_reported() -> None:
+    chooser = Chooser(Rizk(), CENSUS)
+    first, second, third = chooser.select(range(M), ask=answer).clients.tolist()
+    results = {first: ClientResult({"steps": 1.0}, update=[3.0, 4.0]), third: ClientResult(failure="x")}
+    with pytest.raises(UsageError) as error:
+        chooser.outcome({second: ClientResult({"steps": 1.0})})
+    assert f"client {second}" in str(error.value)
+    norms = chooser.outcome(results).billed_report("update_norm")
+    np.testing.assert_array_equal(norms, [5.0, np.nan, np.nan])
+    norms = chooser.outcome(results | {second: ClientResult({"update_norm": 7.0})}).billed_report("update_norm")
+    np.testing.assert_array_equal(norms, [5.0, 7.0, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (lambda: Chooser(PowerOfChoice(), CENSUS), "strategy = 'Uniform', but this chooser has 'PowerOfChoice'"),
+        (lambda: Chooser(Uniform(), CENSUS, 1), "seed = 0, but this chooser has 1"),
+        (lambda: Chooser(Uniform(), CENSUS, k=4), "k = 3, but this chooser has 4"),
+        (lambda: Chooser(Uniform(), Census(SIZES[1:], 3, K)), "clients = 12, but this chooser has 11"),
+    ],
+)
+def test_a_state_of_another_chooser_is_refused(other: Any, message: str, tmp_path: Path) -> None:
+    Chooser(Uniform(), CENSUS).save(tmp_path / "state")
+    with pytest.raises(UsageError, match=message):
+        other().restore(tmp_path / "state")
+
+
+def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"rubbish" * 10)
+    with pytest.raises(UsageError, match=r"state: cannot be restored"):
+        Chooser(Uniform(), CENSUS).restore(tmp_path / "state")
+    with pytest.raises(UsageError, match=r"none: cannot be restored"):
+        Chooser(Uniform(), CENSUS).restore(tmp_path / "none")
+
+
+def test_a_question_to_clients_that_are_away_is_refused() -> None:
+    class Wrong(Selector):
+        def select(self, round: Round) -> Cohort:
+            round.ask(LocalLoss(), np.array([11]))
+            return Cohort(round.available[: round.k])
+
+    with pytest.raises(
+        UsageError, match=r"Wrong.select in round 1 asks clients \[11\] for LocalLoss, but they are not available"
+    ):
+        Chooser(Wrong(), CENSUS).select(range(5), ask=answer)
+
+
+def test_the_public_loader_of_data_exists() -> None:
+    assert callable(fedcohort.load_dataset)

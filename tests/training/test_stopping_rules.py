@@ -1,0 +1,170 @@
+"""Stopping rules: the conformal rule on worked scores, a user's own rule, and what is refused."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.errors import UsageError
+from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.models import Mlp
+from fedcohort.selection import Cohort, Context, Progress
+from fedcohort.testing.base import HEALTHY, bits, small_federation
+from fedcohort.training.stopping_rules import ConformalRule, LossesRule, build_rule
+
+WORKED = np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55])
+
+
+def progress(right: Any, *, epoch: int = 1, last: bool = False) -> Progress:
+    """A client whose held-out samples of class 0 have these probabilities; class 1 has the rest."""
+    f = np.asarray(right, dtype=np.float64)
+    found = np.stack([f, 1 - f], axis=1), np.zeros(len(f), dtype=np.int64)
+    return Progress(epoch, last, 0.5, lambda: found)
+
+
+@pytest.mark.parametrize(("alpha", "q", "done"), [(0.3, 0.22, 1), (0.2, 0.30, 0), (0.1, 0.55, 0), (0.05, math.inf, 0)])
+def test_the_worked_example(alpha: float, q: float, done: int) -> None:
+    """S19: θ = 0.25, nine samples."""
+    stop, said = ConformalRule(alpha=alpha).check(progress(1 - WORKED))
+    assert (stop, said["done"], said["calibration"]) == (bool(done), done, 9)
+    assert said["q_hat"] == pytest.approx(q)
+
+
+def test_mean_set_size_by_hand() -> None:
+    """q̂ = 0.22: f ≥ 0.78 is in the set; of nine samples seven have class 0, and class 1 has at most 0.55."""
+    _, said = ConformalRule(alpha=0.3).check(progress(1 - WORKED))
+    assert said["set_size"] == pytest.approx(7 / 9)
+    stop, said = ConformalRule(alpha=0.1, theta=None, set_size=1.2).check(
+        progress(1 - WORKED)
+    )  # f ≥ 0.45: class 1 once
+    assert (stop, said["set_size"]) == (True, pytest.approx(10 / 9))
+    stop, said = ConformalRule(alpha=0.05, theta=None, set_size=1.2).check(progress(1 - WORKED))
+    assert (stop, said["set_size"]) == (False, 2.0)  # everything is in every set
+
+
+def test_a_quantile_or_a_set_size_equal_to_its_limit_is_done() -> None:
+    """Nine samples with f = ¾: q̂ = ¼ exactly, and every set has exactly one class."""
+    right = np.full(9, 0.75)
+    for limits in ({"theta": 0.25}, {"theta": None, "set_size": 1.0}, {"theta": 0.25, "set_size": 1.0}):
+        stop, said = ConformalRule(alpha=0.3, **limits).check(progress(right))
+        assert (stop, said["q_hat"], said["set_size"], said["done"]) == (True, 0.25, 1.0, 1)
+    for limits in ({"theta": 0.2499}, {"theta": None, "set_size": 0.9999}, {"theta": 0.25, "set_size": 0.9999}):
+        assert ConformalRule(alpha=0.3, **limits).check(progress(right))[0] is False
+
+
+def test_nothing_held_out_and_nan_never_qualify() -> None:
+    stop, said = ConformalRule(theta=1.0, overflow="max").check(progress([]))
+    assert (stop, said["q_hat"], said["done"]) == (False, math.inf, 0)
+    stop, said = ConformalRule(theta=1.0, alpha=0.4, overflow="max").check(progress([math.nan] * 3))
+    assert (stop, said["q_hat"]) == (False, math.inf)
+
+
+def test_without_a_criterion_only_the_last_epoch_is_looked_at() -> None:
+    rule = ConformalRule(theta=None, alpha=0.3)
+    assert rule.check(progress(1 - WORKED)) == (False, {})
+    stop, said = rule.check(progress(1 - WORKED, last=True))
+    assert (stop, said["done"]) == (False, 0)
+    assert said["q_hat"] == pytest.approx(0.22)
+
+
+OWN_RULE = '''
+"""Stop when the loss of an epoch is hardly below that of the epoch before."""
+
+from fedcohort.core.parameters import parameters
+from fedcohort.selection import Progress, StoppingRule
+
+
+@parameters
+class Plateau(StoppingRule):
+    """Stop on a plateau."""
+
+    least: float = 0.05
+    """Smallest gain that is worth an epoch."""
+
+    def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
+        gain = progress.before[-1]["epoch_loss"] - progress.loss if progress.before else float("inf")
+        return gain < self.least, {"epoch_loss": progress.loss, "gain": gain}
+'''
+
+
+def test_a_rule_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "rules.py").write_text(OWN_RULE, encoding="utf-8")
+    engine = LocalEngine(small_federation(), Mlp(hidden=8), Training(batch_size=4, lr=0.05), FedAvg(), 3, 2)
+    model, clients = engine.initial_model(), np.array(HEALTHY)
+
+    def train(epochs: Any, **values: Any) -> Any:
+        return list(engine.train(model, 1, Cohort(clients, epochs=np.array(epochs), **values), FedAvg()))
+
+    stopped = train([9] * len(clients), stop={"rule": f"{tmp_path / 'rules.py'}:Plateau", "least": 0.04})
+    used = [int(update.report["epochs"]) for update in stopped]
+    assert len(set(used)) > 1
+    for update, plain in zip(stopped, train(used), strict=True):
+        assert bits(update.state) == bits(plain.state)
+        assert update.work == update.report["epochs"]
+        assert update.report["gain"] < 0.04 or update.report["epochs"] == 9
+    engine.close()
+
+
+def test_the_stacked_plan_trains_clients_that_stop_early_one_by_one() -> None:
+    settings = Training(batch_size=4, optimizer="sgd")
+    cohort = Cohort(
+        np.array(HEALTHY), epochs=np.full(len(HEALTHY), 4), stop={"rule": "conformal", "alpha": 0.7, "theta": 0.6}
+    )
+    found = []
+    for plan in ("threads", "stacked"):
+        engine = LocalEngine(small_federation(), Mlp(hidden=8), settings, FedAvg(), 3, 2, plan=plan)
+        updates = list(engine.train(engine.initial_model(), 1, cohort, FedAvg()))
+        found.append([(update.report, bits(update.state)) for update in updates])
+        engine.close()
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("stop", "message"),
+    [
+        ({}, "Cohort.stop = {}: it does not name a rule"),
+        ({"rule": "conformall"}, "Cohort.stop.rule = 'conformall': no such stopping rule; did you mean 'conformal'"),
+        ({"rule": "conformal", "alpha": 2}, "Cohort.stop (conformal).alpha = 2"),
+    ],
+)
+def test_what_is_refused(stop: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        build_rule(stop)
+    assert str(caught.value).startswith(message)
+
+
+def test_losses_are_reported_after_the_last_epoch() -> None:
+    """Robust loss at p = z = (.7, .2, .1), y = 0: CE .356675, entropy .801819, RCE 1.2."""
+    found = np.array([[0.7, 0.2, 0.1], [0.1, 0.9, 0.0]]), np.array([0, 1])
+    held = np.array([[0.5, 0.25, 0.25]]), np.array([1])
+    rule = LossesRule(loss="robust", alpha=0.1, beta=4.0)
+    assert rule.check(Progress(1, False, 0.5, lambda: held, (), lambda: found)) == (False, {})
+    stop, said = rule.check(Progress(2, True, 0.5, lambda: held, (), lambda: found))
+    first = 0.356675 + 0.1 * 0.801819 + 4 * 1.2
+    second = 0.105361 + 0.1 * 0.325083 + 4 * 4 * 0.1
+    assert stop is False
+    assert said["training_loss"] == pytest.approx((first + second) / 2, abs=1e-6)
+    assert said["held_out_loss"] == pytest.approx(math.log(4))
+    nothing = np.zeros((0, 3)), np.zeros(0, dtype=np.int64)
+    _, said = LossesRule().check(Progress(2, True, 0.5, lambda: nothing, (), lambda: found))
+    assert said["held_out_loss"] == said["training_loss"] == pytest.approx((0.356675 + 0.105361) / 2, abs=1e-6)
+
+
+def test_reported_losses_are_those_of_the_model_sent_and_the_model_is_the_same_without_them() -> None:
+    federation, training = small_federation(trouble=False), Training(batch_size=4, epochs=2)
+    engine = LocalEngine(federation, Mlp(hidden=8), training, FedAvg(), seed=3, workers=1)
+    try:
+        model, client = engine.initial_model(), HEALTHY[0]
+        stop = {"rule": "losses", "loss": "robust", "alpha": 0.1, "beta": 4.0, "log_zero": -4.0}
+        (plain,) = engine.train(model, 1, Cohort(np.array([client])), FedAvg())
+        (update,) = engine.train(model, 1, Cohort(np.array([client]), stop=stop), FedAvg())
+        assert bits(update.state) == bits(plain.state)
+        answer = engine.answer(update.state, 1, Context(loss="robust"), np.array([client]))[0]
+        assert [update.report["training_loss"], update.report["held_out_loss"]] == pytest.approx(answer, rel=1e-5)
+        assert update.passes > plain.passes + 1
+    finally:
+        engine.close()
