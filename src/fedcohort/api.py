@@ -88,7 +88,7 @@ class Run(record.Run):
     def _repr_html_(self) -> str:
         """The report, in a notebook."""
         from fedcohort.report.page import framed, page
-        from fedcohort.report.read_runs import gather
+        from fedcohort.report.report_data import gather
 
         return framed(page(gather([self])))
 
@@ -119,7 +119,7 @@ class Comparison(comparison.Comparison):
 
     def _repr_html_(self) -> str:
         from fedcohort.report.page import framed, page
-        from fedcohort.report.read_runs import gather
+        from fedcohort.report.report_data import gather
 
         runs = [row.runs[seed] for row in self.rows for seed in sorted(row.runs)]
         return framed(page(gather(runs, self.name)))

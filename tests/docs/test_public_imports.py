@@ -36,7 +36,7 @@ USED = [
 
 def test_the_stability_page_lists_the_public_modules() -> None:
     assert {"fedcohort"} | {
-        f"fedcohort.{name}" for name in ("selection", "algorithms", "federation", "testing", "measures")
+        f"fedcohort.{name}" for name in ("selection", "algorithms", "federation", "testing", "measures", "flower")
     } == PUBLIC
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import LONGEST, UsageError
 from fedcohort.experiment import Experiment, load, parse_overrides
 from fedcohort.experiment.plugin_files import plugin_files
 from tests.cli.test_cli import process, refused
-from tests.experiment.description_fuzzer import LONGEST, MAX_SECONDS, PREFIX, Case, Outcome, cases, complaint, outcome
+from tests.experiment.description_fuzzer import MAX_SECONDS, PREFIX, Case, Outcome, cases, complaint, outcome
 
 CASES = 300
 

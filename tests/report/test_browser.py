@@ -18,7 +18,7 @@ import pytest
 from fedcohort.report.federation_page import pictures
 from fedcohort.report.live import serve
 from fedcohort.report.page import page as report
-from fedcohort.report.read_runs import find_runs, gather
+from fedcohort.report.report_data import find_runs, gather
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import look
 from tests.experiments import small

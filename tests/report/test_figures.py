@@ -18,7 +18,7 @@ from fedcohort.report.charts.sweeps import swept
 from fedcohort.report.figure import Panel, View
 from fedcohort.report.page_sections import figures
 from fedcohort.report.paper_figures import composed, draw
-from fedcohort.report.read_runs import find_runs, gather
+from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import UCB, small
 
 SVG = "{http://www.w3.org/2000/svg}"

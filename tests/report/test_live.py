@@ -25,7 +25,7 @@ from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run, writing
 from fedcohort.report.live import Live, serve
-from fedcohort.report.read_runs import find_runs
+from fedcohort.report.report_data import find_runs
 from tests.experiments import small
 from tests.records import played, seal_again, written
 

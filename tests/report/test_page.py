@@ -23,7 +23,7 @@ from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.live import Live
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
-from fedcohort.report.read_runs import find_runs, gather
+from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import small
 from tests.records import seal_again
 from tests.report.pages import Page

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.report_scale import STRATEGIES, large, make
 
 from fedcohort.report.page import page
-from fedcohort.report.read_runs import find_runs, gather
+from fedcohort.report.report_data import find_runs, gather
 from tests.report.pages import Page
 
 

@@ -17,7 +17,7 @@ from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import cost
 from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.page import page
-from fedcohort.report.read_runs import Story, find_runs, gather
+from fedcohort.report.report_data import Story, find_runs, gather
 from fedcohort.study.comparison import Comparison
 from tests.report.pages import Page
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedcohort.report.headline import headline
-from fedcohort.report.read_runs import gather
+from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.verdicts import Verdict, about_verdicts, needed_seeds, verdicts
 from tests.records import played, written

@@ -25,19 +25,22 @@ if TYPE_CHECKING:
     from fedcohort.algorithms.fedprox import FedProx
     from fedcohort.algorithms.fedsgd import FedSGD
     from fedcohort.algorithms.fedyogi import FedYogi
+    from fedcohort.algorithms.krum import Krum
     from fedcohort.algorithms.local_problem import Problem, per_client
     from fedcohort.algorithms.losses import Loss
     from fedcohort.algorithms.means import RunningMean, blend
+    from fedcohort.algorithms.median import Median
     from fedcohort.algorithms.rhfl import RHFL
     from fedcohort.algorithms.scaffold import Scaffold
     from fedcohort.algorithms.server_tools import ServerTools
     from fedcohort.algorithms.training_settings import Training
+    from fedcohort.algorithms.trimmed_mean import TrimmedMean
     from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 
 __all__ = [
     "ALGORITHMS", "LOSSES", "RHFL", "Algorithm", "Card", "Centralised", "FedAdagrad", "FedAdam", "FedAvg",
-    "FedAvgM", "FedBiO", "FedDF", "FedNova", "FedProx", "FedSGD", "FedYogi", "Loss", "Members", "ModelState",
-    "Problem", "RunningMean", "Scaffold", "ServerTools", "Tensors", "Training", "Update", "WeightMode", "blend",
+    "FedAvgM", "FedBiO", "FedDF", "FedNova", "FedProx", "FedSGD", "FedYogi", "Krum", "Loss", "Median", "Members", "ModelState",
+    "Problem", "RunningMean", "Scaffold", "ServerTools", "Tensors", "Training", "TrimmedMean", "Update", "WeightMode", "blend",
     "parameters", "per_client",
 ]  # fmt: skip
 

@@ -51,7 +51,7 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
     runs in --runs; without RUN, all runs in --runs are used. Unfinished runs can be included.
     """
     from fedcohort.report.page import page
-    from fedcohort.report.read_runs import find_runs, gather
+    from fedcohort.report.report_data import find_runs, gather
     from fedcohort.report.write_page import write_page
 
     command = "fedcohort " + shlex.join(sys.argv[1:]) if Path(sys.argv[0]).name == "fedcohort" else None
@@ -93,7 +93,7 @@ def _figures(paths: Sequence[str], runs: str, settings: Sequence[str], look: "Lo
     """The charts of runs, and those of a profile if one of the paths is a JSON file."""
     from fedcohort.report.charts.batch_sizes import profiles
     from fedcohort.report.page_sections import figures as figures_of_runs
-    from fedcohort.report.read_runs import find_runs, gather
+    from fedcohort.report.report_data import find_runs, gather
     from fedcohort.study.batch_size_profile import Profile
 
     measured = [path for path in paths if Path(path).suffix.lower() == ".json"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core import words
-from fedcohort.report.read_runs import Story
+from fedcohort.report.report_data import Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST, LEVEL
 

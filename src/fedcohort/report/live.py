@@ -26,7 +26,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.report.damaged_runs import Damaged, Inspector, changed, damage_in, reason, separated, signature
 from fedcohort.report.hidden_paths import without_paths
-from fedcohort.report.read_runs import Story, begun, gather
+from fedcohort.report.report_data import Story, begun, gather
 
 __all__ = ["PORT", "TOKEN", "Live", "LiveServer", "beside", "serve"]
 

@@ -11,7 +11,7 @@ from fedcohort.report.figure import Figure, columns, spec
 from fedcohort.report.headline import headline
 from fedcohort.report.page_assets import environment, page_script, scripts, style
 from fedcohort.report.page_sections import parts, sections
-from fedcohort.report.read_runs import PANELS, Story
+from fedcohort.report.report_data import PANELS, Story
 from fedcohort.report.table_rows import (
     different_federations,
     fairness_rows,

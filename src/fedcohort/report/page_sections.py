@@ -12,7 +12,7 @@ from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.score_functions import score_functions
 from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.figure import Figure
-from fedcohort.report.read_runs import Story
+from fedcohort.report.report_data import Story
 
 __all__ = ["Part", "Section", "figures", "parts", "sections"]
 

@@ -15,7 +15,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.core.plugins import short_name
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
-from fedcohort.report.read_runs import Reading, Story
+from fedcohort.report.report_data import Reading, Story
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment

@@ -6,7 +6,7 @@ import pytest
 
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import cost, wall
-from fedcohort.report.read_runs import gather
+from fedcohort.report.report_data import gather
 from tests.records import exchange, played, written
 
 PARTS = {"training": 16.0, "selection": 1.0, "aggregation": 2.0, "evaluation": 4.0, "recording": 8.0, "total": 32.0}

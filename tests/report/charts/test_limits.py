@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.means_and_bands import SHARES, by_round
 from fedcohort.report.charts.sweeps import studies
-from fedcohort.report.read_runs import Story, gather
+from fedcohort.report.report_data import Story, gather
 from tests.records import exchange, played, written
 
 HIGH, LOW = (1.0, 0.98, 0.55), (0.0, 0.02, 0.45)
@@ -36,8 +37,9 @@ def test_bands_of_accuracies_end_at_0_and_1(story: Story) -> None:
     frames = [frame for frame in figure.data.values() if "low" in frame and "high" in frame]
     assert len(frames) >= 3
     for frame in frames:
-        assert set(frame.loc[frame["strategy"] == "high", "high"]) == {1.0}
-        assert set(frame.loc[frame["strategy"] == "low", "low"]) == {0.0}
+        both = pd.DataFrame(frame).set_index("strategy")
+        assert both["high"].loc[["high"]].eq(1.0).all()
+        assert both["low"].loc[["low"]].eq(0.0).all()
 
 
 def test_bands_of_other_quantities_have_no_limits(story: Story) -> None:

@@ -11,7 +11,7 @@ from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.participation import fairness
 from fedcohort.report.charts.raster import raster
 from fedcohort.report.charts.selections import selections
-from fedcohort.report.read_runs import gather
+from fedcohort.report.report_data import gather
 from tests.records import played, written
 
 

@@ -14,7 +14,7 @@ from fedcohort.report.charts.axes_and_legends import color, hideable, sized, str
 from fedcohort.report.charts.lines import Axes, lines
 from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, on_grid
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.read_runs import POINTS, Reading, Story
+from fedcohort.report.report_data import POINTS, Reading, Story
 from fedcohort.study.comparison import Comparison
 
 __all__ = ["accuracy", "differences", "loss", "seeds_note"]

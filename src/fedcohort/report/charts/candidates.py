@@ -9,7 +9,7 @@ from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, roun
 from fedcohort.report.charts.raster import CELLS, client_scale
 from fedcohort.report.charts.score_terms import named
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.read_runs import Reading, blocks
+from fedcohort.report.report_data import Reading, blocks
 
 __all__ = ["candidates"]
 
@@ -20,7 +20,7 @@ def candidates(number: int, reading: Reading, frame: pd.DataFrame, terms: list[s
     Args:
         number: place of the strategy, for the figure's key.
         reading: the run.
-        frame: every candidate of every round, from :meth:`~fedcohort.report.read_runs.Reading.decisions`.
+        frame: every candidate of every round, from :meth:`~fedcohort.report.report_data.Reading.decisions`.
         terms: the terms to show.
         look: how charts look.
     """

@@ -25,7 +25,7 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.lines import Axes, lines
 from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.read_runs import Reading, Story, blocks
+from fedcohort.report.report_data import Reading, Story, blocks
 
 __all__ = ["class_accuracy", "client_accuracy"]
 

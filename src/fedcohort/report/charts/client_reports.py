@@ -10,7 +10,7 @@ from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis,
 from fedcohort.report.charts.means_and_bands import domain, thinned
 from fedcohort.report.charts.score_terms import named
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.read_runs import Reading
+from fedcohort.report.report_data import Reading
 
 __all__ = ["reported"]
 

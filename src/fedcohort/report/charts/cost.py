@@ -11,7 +11,7 @@ from fedcohort.core import words
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import hideable, sized, strategy_axis, text_tooltip, with_texts
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.read_runs import Story
+from fedcohort.report.report_data import Story
 
 __all__ = ["cost", "ledger", "wall"]
 

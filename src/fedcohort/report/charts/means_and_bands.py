@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from fedcohort.core.arrays import Values
-from fedcohort.report.read_runs import POINTS, Reading, blocks
+from fedcohort.report.report_data import POINTS, Reading, blocks
 
 __all__ = ["ANY_NUMBER", "SHARES", "Series", "by_round", "domain", "has_band", "on_grid", "thinned"]
 

@@ -10,7 +10,7 @@ from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.lines import Axes, lines
 from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, thinned
 from fedcohort.report.figure import Figure, Panel, View
-from fedcohort.report.read_runs import Reading, Story
+from fedcohort.report.report_data import Reading, Story
 
 __all__ = ["fairness", "participation"]
 

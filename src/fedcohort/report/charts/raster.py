@@ -7,7 +7,7 @@ import pandas as pd
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, of_strategy, round_axis, sized
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.read_runs import Reading, Story, blocks
+from fedcohort.report.report_data import Reading, Story, blocks
 
 __all__ = ["CELLS", "client_scale", "raster"]
 

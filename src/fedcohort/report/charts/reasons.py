@@ -11,7 +11,7 @@ from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.means_and_bands import domain
 from fedcohort.report.charts.score_terms import by_block, named, term_names
 from fedcohort.report.figure import Figure, Panel, View
-from fedcohort.report.read_runs import Reading, Story
+from fedcohort.report.report_data import Reading, Story
 
 __all__ = ["reasons"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.report.charts.raster import CELLS
-from fedcohort.report.read_runs import Reading, blocks
+from fedcohort.report.report_data import Reading, blocks
 
 __all__ = ["by_block", "named", "term_names"]
 

@@ -9,7 +9,7 @@ from fedcohort.core import words
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, of_strategy, sized
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.read_runs import Reading, Story
+from fedcohort.report.report_data import Reading, Story
 
 __all__ = ["selections"]
 

@@ -21,7 +21,7 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.final_accuracy import mean_and_deviation
 from fedcohort.report.charts.means_and_bands import domain
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.read_runs import Story
+from fedcohort.report.report_data import Story
 
 __all__ = ["studies", "swept"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.accuracy import accuracy
-from fedcohort.report.read_runs import gather
+from fedcohort.report.report_data import gather
 from tests.records import exchange, played, written
 
 
