@@ -1,6 +1,9 @@
 # Every target first makes what it needs. `make help` lists the targets.
 GPU_PYTHON ?= python3
 QUICK ?=
+MINUTES ?= $(if $(QUICK),5,60)
+ONLY ?=
+SEED ?= 0
 WORKS ?= W1 W1b64 W2 W3 W4
 VENV := .venv
 TORCH := torch==2.13.0
@@ -18,7 +21,7 @@ PIP := -m pip --disable-pip-version-check -q
 TRIAL := build/dist-check/venv/$(SCRIPTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types complexity format docs docs-check hooks check dist clean bench bench-peers bench-ray bench-gpu
+.PHONY: help demo test test-slow lint types complexity format docs docs-check hooks check dist clean campaign bench bench-peers bench-ray bench-gpu
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -58,6 +61,9 @@ docs-check: $(VENV)/.installed ## list the pages whose generated parts are out o
 
 hooks: $(VENV)/.dev ## run the quick checks before every commit in this clone
 	@$(BIN)/pre-commit install
+
+campaign: $(VENV)/.dev ## attack the package for an hour on two cores (QUICK=1: five minutes; ONLY="kills cuts"; KEEP=1 keeps the figures)
+	@$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seed $(SEED) $(if $(ONLY),--only $(ONLY)) $(if $(KEEP),--write)
 
 bench: $(VENV)/.installed ## compare the plans with a bare loop, measure growth and overhead; needs an idle machine (QUICK=--quick for a trial)
 	@$(BIN)/python benchmarks/bench.py $(QUICK)

@@ -35,7 +35,9 @@ from fedcohort.training.stopping_rules import RULES
 
 DOCS = Path(__file__).parent
 SOURCE = Path(schema.__file__).parents[1]
-PAGES = ("experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md")
+PAGES = (
+    "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "reliability.md",
+)  # fmt: skip
 STATUS = {
     "paper": "`paper`: implemented as its source describes it",
     "code": "`code`: also checked against a public implementation",
@@ -329,6 +331,34 @@ def gives() -> str:
     return "\n".join(lines)
 
 
+# --- the campaign ----------------------------------------------------------------------------------------------------------------
+
+
+def campaign() -> str:
+    """The last figures of every attack, and where and with what they were made."""
+    rows = json.loads((DOCS.parent / "results" / "campaign.json").read_text("utf-8"))["rows"]
+    lines = ["| attack | what was done | count | failures | minutes | commit | date |", "|---|---|--:|--:|--:|---|---|"]
+    for row in rows:
+        figures = "".join(f"; {name}: {value}" for name, value in row["figures"].items())
+        lines.append(
+            f"| `{row['attack']}` | {row['did']}{figures} | {row['count']:,} {row['unit']} | {row['failures']} "
+            f"| {row['seconds'] / 60:.1f} | `{row['commit']}` | {row['date']} |"
+        )
+    return "\n".join([*lines, "", *_machines(rows)]) if rows else "No campaign has been kept yet."
+
+
+def _machines(rows: list[dict[str, Any]]) -> list[str]:
+    """The machine, the versions and the seed of each group of rows."""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        versions = ", ".join(f"{name} {number}" for name, number in row["versions"].items())
+        words = f"{row['processor']}, {row['system']}; {versions}; seed {row['seed']}"
+        groups.setdefault(words, []).append(f"`{row['attack']}`")
+    if len(groups) == 1:
+        return [f"All rows: {next(iter(groups))}."]
+    return [f"* {', '.join(names)}: {words}" for words, names in groups.items()]
+
+
 # --- Flower ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -383,6 +413,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "refused": refused,
     "gives": gives,
     "rooms": rooms,
+    "campaign": campaign,
     "questions": questions,
     "contract of a strategy": lambda: contract(Selector),
     "contract of an algorithm": lambda: contract(Algorithm, Problem),

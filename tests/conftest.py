@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -8,3 +9,8 @@ os.environ.pop("COLUMNS", None)  # the tests' tables must not depend on the widt
 
 settings.register_profile("no deadline", deadline=None)  # a slow machine must not make a test fail
 settings.load_profile("no deadline")
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # in a background job of a shell; the processes that tests start inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -114,9 +114,7 @@ def test_the_locale_c_without_utf_8_is_no_obstacle(runs: Path) -> None:
     assert b"Runs: runs" in result.stdout.replace(b"\r\n", b"\n")
 
 
-@pytest.mark.parametrize(
-    "command", [["--help"], ["strategies"], ["strategies", "--json"], ["compare", "odd.toml", "--quiet"]]
-)
+@pytest.mark.parametrize("command", [["--help"], ["strategies", "--json"], ["compare", "odd.toml", "--quiet"]])
 def test_a_closed_pipe_ends_a_command_quietly(command: list[str], runs: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -45,7 +45,7 @@ def test_cases_are_those_of_their_seed():
 
 
 def test_the_harness_sees_tracebacks_long_messages_and_code_that_ran(tmp_path):
-    from tests.federation.hostile_files import MARKER, HostileCase
+    from tests.federation.hostile_files import MARKER, HostileCase, _wrong_message
 
     def raising(error):
         def write(folder, draws):
@@ -63,8 +63,9 @@ def test_the_harness_sees_tracebacks_long_messages_and_code_that_ran(tmp_path):
         return lambda: print("noise")
 
     assert "ValueError" in problem(raising(ValueError("x")), tmp_path)
-    assert "a message of 301" in problem(raising(UsageError("x" * 301)), tmp_path)
-    assert "control" in problem(raising(UsageError("x\x1b")), tmp_path)
+    assert problem(raising(UsageError("x")), tmp_path) == ""
+    assert "a message of 301" in _wrong_message("x" * 301)
+    assert "control" in _wrong_message("x\x1b")
     assert "printed" in problem(HostileCase("", 0, printing, 0), tmp_path)
     assert problem(HostileCase("", 0, marking, 0), tmp_path) == "code was run"
 

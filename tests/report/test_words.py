@@ -176,3 +176,13 @@ def test_unknown_and_infinite_numbers() -> None:
     assert words.rounds(math.nan, 0, 3) == "–"
     assert (words.rounds(16.0), words.rounds(16.5, 2, 3), words.rounds(16.5, 3, 3)) == ("16", "16.5 (2/3)", "16.5")
     assert (words.setting(math.inf), words.setting(20.0), words.setting(0.05)) == ("inf", "20.0", "0.05")
+
+
+def test_names_that_every_object_of_javascript_has_can_be_drawn() -> None:
+    """In a browser: :mod:`tests.campaign.hostile_names`."""
+    from fedcohort.report.chart_style import short
+    from fedcohort.report.charts.score_terms import named
+
+    assert short(["constructor", "toString", "loss"]) == ["constructor\u200b", "toString\u200b", "loss"]
+    assert named("hasOwnProperty") == "hasOwnProperty\u200b"
+    assert named("num_samples") == "num samples"

@@ -126,7 +126,7 @@ def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json
     if verify:
         kept = [cache_listing.check(entry) for entry in kept]
     if as_json:
-        click.echo(words.as_json({"entries": [*map(_entry_json, kept)], "removed": [entry.name for entry in removed]}))
+        echo(words.as_json({"entries": [*map(_entry_json, kept)], "removed": [entry.name for entry in removed]}))
     else:
         terminal.screen().print(terminal.cache_table(kept, removed))
     if damaged := [entry for entry in kept if entry.damage]:

@@ -3,6 +3,9 @@
 Modules that are slow to import are imported in the subcommands that need them.
 """
 
+import os
+import signal
+import sqlite3
 import sys
 import warnings
 from typing import Any
@@ -12,11 +15,13 @@ import click
 from fedcohort.cli.catalogue import strategies
 from fedcohort.cli.data import data
 from fedcohort.cli.errors import Stopped, Wrong
-from fedcohort.cli.output import FULL, drop_output, end_at_closed_pipe, show_all_characters
+from fedcohort.cli.output import drop_output, end_at_closed_pipe, show_all_characters
 from fedcohort.cli.pages import figures, live, profile, report
 from fedcohort.cli.play_runs import compare, run, sweep
 from fedcohort.cli.read_runs import measure, why
+from fedcohort.core.durable import is_disk_full
 from fedcohort.core.errors import UsageError, one_line
+from fedcohort.core.signals import handle, raise_signalled
 from fedcohort.core.version import __version__
 
 __all__ = ["cli", "main"]
@@ -26,10 +31,12 @@ def main() -> None:
     """Run the ``fedcohort`` command."""
     warnings.showwarning = _warn
     show_all_characters()
+    handle(raise_signalled)
     try:
         try:
             cli(prog_name="fedcohort")
         finally:
+            handle(lambda signum, _: os._exit(128 + signum))  # a signal while threads end is no traceback
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
@@ -62,12 +69,14 @@ class _Commands(click.Group):
             raise Wrong(_one_line(error)) from None
         except BrokenPipeError:
             end_at_closed_pipe()
-        except OSError as error:
-            if error.errno not in FULL:
+        except KeyboardInterrupt as stopped:
+            signum = getattr(stopped, "signum", signal.SIGINT)
+            message = "interrupted; finished rounds are kept, and the same command resumes the run"
+            raise Stopped(message, signum) from None
+        except (OSError, sqlite3.OperationalError) as error:
+            if not is_disk_full(error):
                 raise
-            raise Wrong(f"cannot write: {error.strerror}") from None
-        except KeyboardInterrupt:
-            raise Stopped("interrupted; finished rounds are kept, and the same command resumes the run") from None
+            raise Wrong(f"cannot write: {error}; free some space, and start the same command again") from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

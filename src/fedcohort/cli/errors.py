@@ -1,5 +1,6 @@
 """Errors that end a command without a traceback."""
 
+import signal
 import sys
 from typing import IO, Any
 
@@ -18,9 +19,16 @@ class Wrong(click.ClickException):
 
 
 class Stopped(click.ClickException):
-    """The command was interrupted with Ctrl-C: one line on standard error, and exit code 130."""
+    """The command was ended by Ctrl-C, SIGTERM or SIGHUP: one line on standard error, and exit code 130, 143 or 129.
 
-    exit_code = 130
+    Args:
+        message: how to go on.
+        signum: number of the signal.
+    """
+
+    def __init__(self, message: str, signum: int = signal.SIGINT) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signum  # type: ignore[misc]  # click declares it for the class
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"fedcohort: {self.message}", file=file or sys.stderr)

@@ -20,7 +20,7 @@ __all__ = ["watching"]
 
 @contextmanager
 def watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None]":
-    """Show the progress of runs during a block; Ctrl-C ends the command with exit code 130."""
+    """Show the progress of runs during a block; Ctrl-C, SIGTERM and SIGHUP end the command with exit code 128 + their number."""
     import logging
 
     from fedcohort.report import terminal
@@ -38,7 +38,7 @@ def watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None]
             log.addHandler(handler)
             yield progress
     except Interrupted as stopped:
-        raise Stopped(str(stopped)) from None
+        raise Stopped(str(stopped), stopped.signum) from None
     finally:
         log.removeHandler(handler)
 

@@ -248,10 +248,12 @@ def _read(entry: Path) -> Choice | None:
 def _write(entry: Path, choice: Choice) -> None:
     """Keep the answer, if the cache can be written to. If two processes write at the same time, the first answer stays."""
     fresh = entry.with_suffix(f".{os.getpid()}")
-    with suppress(OSError):
-        fresh.write_text(
-            json.dumps({"plan": choice.plan, "why": choice.why, "seconds": choice.seconds}), encoding="utf-8"
-        )
-        with suppress(FileExistsError):
+    try:
+        with suppress(OSError):
+            fresh.write_text(
+                json.dumps({"plan": choice.plan, "why": choice.why, "seconds": choice.seconds}), encoding="utf-8"
+            )
             os.link(fresh, entry)
-        fresh.unlink()
+    finally:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)

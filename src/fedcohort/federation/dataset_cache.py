@@ -21,6 +21,7 @@ from tempfile import mkdtemp
 from filelock import FileLock
 from platformdirs import user_cache_dir
 
+from fedcohort.core.durable import is_disk_full
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import DamagedEntryError, has_hashes, read_entry, read_meta, write_meta
@@ -168,6 +169,12 @@ def _build(entry: Path, decode: Callable[[Path, Path], None]) -> None:
         if entry.exists() or entry.is_symlink():
             entry.rename(scratch / "replaced")
         (scratch / "arrays").rename(entry)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        raise UsageError(
+            f"FEDCOHORT_CACHE: no space in {str(entry.parent)!r} ({error}); free some space, or name a folder that has it"
+        ) from None
     finally:
         remove(scratch)
 

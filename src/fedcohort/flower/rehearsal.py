@@ -84,23 +84,24 @@ def refusals(strategy: str, needed: Requirements, clients: Sequence[Introduction
             f"{strategy} needs the label counts of all clients, but {_some(without)} does not disclose them; give "
             "answers(…, histogram=…)"
         )
-    for kind in sorted(needed.questions - {"LossChange"}):
-        if not any(kind in client.answers for client in clients):
-            reasons.append(
-                f"{strategy} asks clients for {kind}, which no client answers; give answers(…, {keyword_of(kind)}=…)"
-            )
-    for report in sorted(needed.reports):
-        if not any(report in client.reports for client in clients):
-            reasons.append(
-                f"{strategy} reads the report {report!r}, which no client sends; put it into the metrics of the training replies and "
-                f"give answers(…, reports=[{report!r}])"
-            )
-    for instruction in sorted(needed.instructions):
-        if without := [client.name for client in clients if instruction not in client.follows]:
-            reasons.append(
-                f"{strategy} sets {instruction!r} of each client's training, which {_some(without)} does not follow; give "
-                f"answers(…, follows=[{instruction!r}])"
-            )
+    asked = sorted(needed.questions - {"LossChange"} - frozenset[str]().union(*(client.answers for client in clients)))
+    if asked:
+        given = ", ".join(f"{keyword_of(kind)}=…" for kind in asked)
+        reasons.append(
+            f"{strategy} asks clients for {' and '.join(asked)}, which no client answers; give answers(…, {given})"
+        )
+    read = sorted(needed.reports - frozenset[str]().union(*(client.reports for client in clients)))
+    if read:
+        reasons.append(
+            f"{strategy} reads metrics of the training replies that no client reports; give answers(…, reports={read})"
+        )
+    followed = frozenset.intersection(*(client.follows for client in clients)) if clients else frozenset[str]()
+    told = sorted(needed.instructions - followed)
+    if told:
+        without = [client.name for client in clients if not client.follows.issuperset(told)]
+        reasons.append(
+            f"{strategy} sets the clients' training, which {_some(without)} does not follow; give answers(…, follows={told})"
+        )
     return reasons
 
 

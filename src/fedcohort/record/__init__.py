@@ -7,15 +7,17 @@
     plug-ins/                copies of the user's own files that the description refers to
     run.lock                 held by the process that is writing
 
-A round is in the database completely or not at all, so that a process can be killed at any moment. Nothing is pickled.
+A round is in the database completely or not at all, so that a process can be killed at any moment. After a power loss, a run resumes
+after its last durable checkpoint (see :class:`Writer`). Nothing is pickled.
 """
 
 from fedcohort.record.database import FORMAT
 from fedcohort.record.round_rows import KEPT, ClientRow, LedgerRow, Portrait, Reason, Reasons, RoundRow, Saved
 from fedcohort.record.run import Run, open_run
-from fedcohort.record.writer import Writer, create_run, writing
+from fedcohort.record.untouched_copy import check_database_exists, is_being_written
+from fedcohort.record.writer import Writer, being_written, create_run, locked, writing
 
 __all__ = [
     "FORMAT", "KEPT", "ClientRow", "LedgerRow", "Portrait", "Reason", "Reasons", "RoundRow", "Run", "Saved", "Writer",
-    "create_run", "open_run", "writing",
+    "being_written", "check_database_exists", "create_run", "is_being_written", "locked", "open_run", "writing",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import sqlite3
 import zlib
@@ -20,6 +21,7 @@ from fedcohort.core.states import CorruptState, load_state
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of
 from fedcohort.record.plug_ins import copied_files, recorded_plug_ins
 from fedcohort.record.round_rows import Portrait
+from fedcohort.record.untouched_copy import check_database_exists, copy_with_log
 from fedcohort.record.verification import verify_files, verify_rounds
 
 if TYPE_CHECKING:
@@ -29,21 +31,33 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "open_run"]
 
+log = logging.getLogger("fedcohort")
+
 
 class Run:
     """A run directory, open for reading. :func:`~fedcohort.record.writer.create_run` makes one and
     :func:`~fedcohort.record.writer.writing` opens it for writing.
 
+    Args:
+        path: the directory.
+        untouched: read a copy of the database if it has a log, as after a kill: SQLite would write an index of the log beside it.
+
     Attributes:
         path: the directory.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, untouched: bool = False) -> None:
         self.path = Path(path)
         self._database = self.path / "run.sqlite"
         if not self._database.is_file():
+            check_database_exists(self.path)
             raise UsageError(f"{self.path}: not a run directory (there is no run.sqlite); {self._instead()}")
-        meta = self._meta()
+        self._copy = copy_with_log(self._database) if untouched else None
+        try:
+            meta = self._meta()
+        except UsageError:  # perhaps the disk is full, so that SQLite cannot write the index of the log
+            self._copy = self._copy or copy_with_log(self._database)
+            meta = self._meta()
         if meta.get("format") != str(FORMAT):
             raise UsageError(
                 f"{self.path}: written in format {meta.get('format')}, but this version of FedCohort reads format {FORMAT}; "
@@ -241,23 +255,30 @@ class Run:
     def checkpoint(self) -> tuple[int, dict[str, Any]] | None:
         """The last checkpoint: its round and state; None if there is none.
 
+        While a run is played, the last durable checkpoint stays beside later ones, which a power loss may destroy. If the last one is
+        damaged, the one before is used, and the rounds after it are played again.
+
         Raises:
-            UsageError: its file is missing or damaged.
+            UsageError: the files of all checkpoints are missing or damaged.
         """
         with self._reading() as connection:
-            row = connection.execute(
-                "SELECT round, file, sha256 FROM checkpoints ORDER BY round DESC LIMIT 1"
-            ).fetchone()
-        if row is None:
+            rows = connection.execute("SELECT round, file, sha256 FROM checkpoints ORDER BY round DESC").fetchall()
+        problems = []
+        for round_, name, sha256 in rows:
+            file = self.path / "checkpoint" / name
+            try:
+                state = load_state(file, sha256=sha256)
+            except (OSError, CorruptState) as error:
+                problems.append(f"{file}: the checkpoint of round {round_} is damaged ({error})")
+                continue
+            if problems:
+                log.warning("%s, as after a power loss; the run resumes after round %d", problems[0], round_)
+            return int(round_), state
+        if not problems:
             return None
-        file = self.path / "checkpoint" / row[1]
-        try:
-            return int(row[0]), load_state(file, sha256=row[2])
-        except (OSError, CorruptState) as error:
-            raise UsageError(
-                f"{file}: the checkpoint of round {row[0]} is damaged ({error}); nothing was overwritten; "
-                "restore the file, or delete the run directory to start again"
-            ) from None
+        raise UsageError(
+            f"{problems[0]}; nothing was overwritten; restore the file, or delete the run directory to start again"
+        )
 
     def verify(self) -> None:
         """Compare everything that is recorded with the hashes in the record.
@@ -269,18 +290,35 @@ class Run:
             verify_rounds(connection, self._database)
         verify_files(self.path, self._meta())
 
+    def check_pages(self) -> None:
+        """Let SQLite check the structure of the database, before a run is resumed.
+
+        Raises:
+            UsageError: it is damaged.
+        """
+        with self._reading() as connection:
+            verdict = connection.execute("PRAGMA quick_check").fetchone()[0]
+        if verdict != "ok":
+            raise damaged(self._database, verdict)
+
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         connection = self._connected()
         try:
             yield connection
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            if "disk I/O error" in str(error):
+                raise UsageError(
+                    f"{self._database}: cannot be read ({error}); if a disk is full, free some space"
+                ) from None
             raise damaged(self._database, error) from None
         finally:
             connection.close()
 
     def _connected(self) -> sqlite3.Connection:
         """A read-only connection. Without write permission, SQLite must not try to create the index of its write-ahead log."""
+        if self._copy is not None:
+            return sqlite3.connect(Path(self._copy.name) / self._database.name)
         address = f"{self._database.absolute().as_uri()}?mode=ro"
         connection = sqlite3.connect(address, uri=True, timeout=10)
         if not os.access(self.path, os.W_OK) and not Path(f"{self._database}-wal").exists():

@@ -1,8 +1,9 @@
 """Create run directories and write rounds to them."""
 
 import json
-import os
+import math
 import sqlite3
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -11,19 +12,53 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.core.durable import is_disk_full, sync_directory, sync_file, write_file
 from fedcohort.core.errors import UsageError
 from fedcohort.core.states import save_state
 from fedcohort.record.database import FORMAT, SEALED, TABLES, SqlRow, as_rows, damaged, file_hash, first_seal, seal_of
 from fedcohort.record.round_rows import Portrait, RoundRow, Saved
 from fedcohort.record.run import Run
+from fedcohort.record.untouched_copy import check_database_exists
 
-__all__ = ["Writer", "create_run", "writing"]
+__all__ = ["Writer", "being_written", "create_run", "locked", "writing"]
+
+SYNC_SHARE = 0.02
+"""Largest share of the time that a run spends on making checkpoints durable, unless every checkpoint is."""
+
+
+@contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Make a directory, and hold its lock during a block: only the process that holds it creates, resumes and writes the run.
+
+    Raises:
+        UsageError: another process holds the lock, or the directory cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    directory = Path(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(directory / "run.lock", timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise being_written(directory) from None
+    except OSError as error:
+        raise _cannot_create(directory, error) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def being_written(path: Path) -> UsageError:
+    """The error for a run that another process is writing."""
+    return UsageError(f"{path}: another process is writing this run; wait for it, or use another --runs directory")
 
 
 def create_run(
     path: str | Path, experiment_toml: str, meta: Mapping[str, str], files: Mapping[str, bytes] | None = None
 ) -> Run:
-    """Create a run directory, or open it if it is a run already.
+    """Create a run directory, or open it if it is a run already. The caller holds its lock if other processes may create it too.
 
     Args:
         path: the directory.
@@ -38,107 +73,162 @@ def create_run(
     try:
         (directory / "checkpoint").mkdir(parents=True, exist_ok=True)
         if not (directory / "run.sqlite").exists():
+            check_database_exists(directory)
             _fill(directory, experiment_toml, meta, files or {})
     except (OSError, sqlite3.OperationalError) as error:
-        raise UsageError(
-            f"{directory}: cannot be written ({getattr(error, 'strerror', None) or error}); give another directory with --runs"
-        ) from None
+        raise _cannot_create(directory, error) from None
     return Run(directory)
 
 
+def _cannot_create(directory: Path, error: Exception) -> UsageError:
+    return UsageError(f"{directory}: cannot be written ({error}); give another directory with --runs")
+
+
 def _fill(directory: Path, experiment_toml: str, meta: Mapping[str, str], files: Mapping[str, bytes]) -> None:
-    """Write the files of a new run. The database is created last, in one step, because a directory that has it counts as a run."""
-    fresh = directory / f".run-{os.getpid()}.sqlite"
-    fresh.unlink(missing_ok=True)
+    """Write the files of a new run to the disk. The database is named last, because a directory that has it counts as a run."""
+    for left_over in directory.glob(".run*.sqlite*"):  # of processes that ended before the run was created
+        left_over.unlink(missing_ok=True)
+    fresh = directory / ".run.sqlite"
     connection = sqlite3.connect(fresh)
-    with connection:
-        connection.executescript(TABLES)
-        rows = {"format": str(FORMAT), "status": "running", "experiment": experiment_toml, **meta}
-        connection.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
-    connection.close()
+    try:
+        connection.execute("PRAGMA journal_mode = OFF")  # the file is synced as a whole, before it gets its name
+        connection.execute("PRAGMA synchronous = OFF")
+        with connection:
+            connection.executescript(TABLES)
+            rows = {"format": str(FORMAT), "status": "running", "experiment": experiment_toml, **meta}
+            connection.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
+    finally:
+        connection.close()
+    sync_file(fresh)
     for name, content in files.items():
         (directory / name).parent.mkdir(exist_ok=True)
-        (directory / name).write_bytes(content)
-    (directory / "experiment.toml").write_text(experiment_toml, encoding="utf-8")
-    # If another process has created the run first, its database is used; a rename would replace it.
-    with suppress(FileExistsError):
-        os.link(fresh, directory / "run.sqlite")
-    fresh.unlink()
+        write_file(directory / name, content)
+    write_file(directory / "experiment.toml", experiment_toml.encode())
+    for folder in {(directory / name).parent for name in files} | {directory}:
+        sync_directory(folder)
+    fresh.replace(directory / "run.sqlite")
+    sync_directory(directory)
+    sync_directory(directory.parent)
 
 
 @contextmanager
-def writing(run: Run) -> "Iterator[Writer]":
-    """Hold the lock of a run and write to it.
+def writing(run: Run, *, durable_seconds: float = 0.0) -> "Iterator[Writer]":
+    """Hold the lock of a run and write to it; see :class:`Writer`.
 
     Raises:
         UsageError: another process is writing this run.
     """
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(run.path / "run.lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise UsageError(
-            f"{run.path}: another process is writing this run; wait for it, or use another --runs directory"
-        ) from None
-    try:
-        writer = Writer(run.path)
-        try:
-            yield writer
-        finally:
-            writer.close()
-    finally:
-        lock.release()
+    with locked(run.path), Writer(run.path, durable_seconds=durable_seconds) as writer:
+        yield writer
 
 
 class Writer:
-    """Writes rounds to a run directory; created by :func:`writing`."""
+    """Writes rounds to a run directory; the caller holds its lock, see :func:`locked`.
 
-    def __init__(self, path: Path) -> None:
+    A checkpoint is *durable* if it survives a power loss: its file, and the rounds up to it, are on the disk. The last durable
+    checkpoint stays until the next one is durable, and :meth:`Run.checkpoint` resumes from it if a later one was lost. The first
+    checkpoint that a process records is durable, and so is the last one at an orderly end.
+
+    Args:
+        path: the run directory.
+        durable_seconds: least time between durable checkpoints; 0 makes every checkpoint durable. With a positive number, syncing
+            takes at most :data:`SYNC_SHARE` of the time, however slow the disk is.
+
+    Raises:
+        UsageError: the database is damaged, or cannot be written.
+    """
+
+    def __init__(self, path: Path, *, durable_seconds: float = 0.0) -> None:
         self.path = path
+        self.durable_seconds = durable_seconds
+        self._due = -math.inf  # when the next checkpoint is made durable, by time.monotonic
+        self._not_durable: str | None = None  # the file of the last checkpoint, unless it is durable
         database = path / "run.sqlite"
         self._connection = sqlite3.connect(database, timeout=10)
         try:
             self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            verdict = self._connection.execute("PRAGMA quick_check").fetchone()[0]
+            self._connection.execute("PRAGMA fullfsync = ON")  # has an effect on macOS only
+            self._connection.execute("PRAGMA checkpoint_fullfsync = ON")
+            # SQLite would fold its log in while frames of it may still be lost; it is folded in at durable checkpoints instead
+            self._connection.execute("PRAGMA wal_autocheckpoint = 100000")
+        except sqlite3.OperationalError as error:
+            self._connection.close()
+            raise self._cannot_write(error) from None
         except sqlite3.DatabaseError as error:
             self._connection.close()
             raise damaged(database, error) from None
-        if verdict != "ok":
-            self._connection.close()
-            raise damaged(database, verdict)
+        for left_over in (*(path / "checkpoint").glob(".round-*"), *path.glob(".model.*"), *path.glob(".run*.sqlite*")):
+            left_over.unlink(missing_ok=True)
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def rewind(self, last: int) -> None:
         """Delete the rounds after ``last``: they have no checkpoint and are played again."""
-        with self._connection:
-            for table in (*SEALED, "seals"):
+        with self._to_disk(), self._connection:
+            for table in (*SEALED, "seals", "checkpoints"):
                 self._connection.execute(f"DELETE FROM {table} WHERE round > ?", (last,))
 
     def save(self, round_: int, state: Mapping[str, Any]) -> Saved:
-        """Write a checkpoint. It replaces the previous checkpoint when its round is recorded."""
+        """Write a checkpoint. It replaces the previous checkpoint when its round is recorded.
+
+        Raises:
+            UsageError: the disk is full, or the directory cannot be written.
+        """
         name = f"round-{round_:06d}.safetensors"
         temporary = self.path / "checkpoint" / f".{name}"
-        digest = save_state(temporary, state)
-        temporary.rename(self.path / "checkpoint" / name)
+        with self._to_disk(), _removed_on_error(temporary):
+            digest = save_state(temporary, state)
+            temporary.replace(self.path / "checkpoint" / name)
         return Saved(name, digest)
 
     def record(self, row: RoundRow, saved: Saved | None = None) -> None:
-        """Commit one round: metrics, decisions, ledger, and the checkpoint that belongs to it, in one transaction."""
+        """Commit one round: metrics, decisions, ledger, and the checkpoint that belongs to it, in one transaction.
+
+        Raises:
+            UsageError: the disk is full, or the directory cannot be written; the round is not recorded.
+        """
         tables = as_rows(row)
-        with self._connection as db:
-            for table, rows in tables.items():
-                if rows:
-                    db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+        begin = time.monotonic()
+        durable = saved is not None and begin >= self._due
+        with self._to_disk():
+            if saved is not None and durable:
+                self._sync_checkpoint(saved.file)
+            with self._transaction(durable=durable) as db:
+                for table, rows in tables.items():
+                    if rows:
+                        db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+                if saved is not None:
+                    kept = "0" if durable else "(SELECT COALESCE(MIN(round), 0) FROM checkpoints)"
+                    db.execute(f"DELETE FROM checkpoints WHERE round > {kept}")
+                    db.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (row.round, *saved))
+                self._seal(row.round, tables)
             if saved is not None:
-                db.execute("DELETE FROM checkpoints")
-                db.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (row.round, *saved))
-            self._seal(row.round, tables)
-        if saved is not None:
-            for file in (self.path / "checkpoint").glob("round-*.safetensors"):
-                if file.name != saved.file:
-                    file.unlink(missing_ok=True)
+                self._not_durable = None if durable else saved.file
+                self._clear()
+        if durable:
+            end = time.monotonic()
+            self._due = (
+                end + max(self.durable_seconds, (end - begin) / SYNC_SHARE) if self.durable_seconds else -math.inf
+            )
+
+    def make_durable(self) -> None:
+        """Make the last checkpoint durable, and delete the one before.
+
+        Raises:
+            UsageError: the disk is full, or the directory cannot be written.
+        """
+        if self._not_durable is None:
+            return
+        with self._to_disk():
+            self._sync_checkpoint(self._not_durable)
+            with self._transaction(durable=True) as db:
+                db.execute("DELETE FROM checkpoints WHERE round < (SELECT MAX(round) FROM checkpoints)")
+            self._not_durable = None
+            self._clear()
 
     def describe(self, portrait: Portrait) -> None:
         """Record the facts about the clients."""
@@ -146,26 +236,76 @@ class Writer:
         for name, values in portrait.facts.items():
             plain = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
             rows.append((name, plain.dtype.str, json.dumps(plain.shape), zlib.compress(plain.tobytes(), 1)))
-        with self._connection as db:
+        with self._to_disk(), self._connection as db:
             db.executemany("INSERT OR REPLACE INTO portrait VALUES (?, ?, ?, ?)", rows)
 
     def finish(self, model: Mapping[str, Any]) -> None:
-        """Save the final model and mark the run as finished."""
+        """Save the final model and mark the run as finished.
+
+        Raises:
+            UsageError: the disk is full, or the directory cannot be written.
+        """
         from safetensors.torch import save_file
 
-        temporary = self.path / ".model.safetensors"
-        save_file(dict(model), temporary)
-        temporary.rename(self.path / "model.safetensors")
-        with self._connection as db:
-            digest = file_hash(self.path / "model.safetensors")
-            db.execute("INSERT OR REPLACE INTO meta VALUES ('model', ?)", (digest,))
-            db.execute("UPDATE meta SET value = 'finished' WHERE key = 'status'")
+        temporary, file = self.path / ".model.safetensors", self.path / "model.safetensors"
+        with self._to_disk(), _removed_on_error(temporary):
+            save_file(dict(model), temporary)
+            sync_file(temporary)
+            temporary.replace(file)
+            sync_directory(self.path)
+            self.make_durable()
+            with self._transaction(durable=True) as db:
+                db.execute("INSERT OR REPLACE INTO meta VALUES ('model', ?)", (file_hash(file),))
+                db.execute("UPDATE meta SET value = 'finished' WHERE key = 'status'")
 
     def close(self) -> None:
         """Close the database. Unless another process is reading it, its log is merged, so that a read-only directory can be read."""
+        with suppress(UsageError):  # the last durable checkpoint is still there
+            self.make_durable()
         with suppress(sqlite3.OperationalError):
+            self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
+
+    @contextmanager
+    def _to_disk(self) -> Iterator[None]:
+        """Report errors of the disk in one line."""
+        from safetensors import SafetensorError
+
+        try:
+            yield
+        except (OSError, sqlite3.OperationalError, SafetensorError) as error:
+            raise self._cannot_write(error) from None
+
+    def _cannot_write(self, error: Exception) -> UsageError:
+        cure = "free some space" if is_disk_full(error) else "fix it"
+        return UsageError(
+            f"{self.path}: cannot be written ({error}); finished rounds are kept: {cure}, and start the same command again"
+        )
+
+    @contextmanager
+    def _transaction(self, *, durable: bool) -> Iterator[sqlite3.Connection]:
+        """One transaction. If it is ``durable``, it is on the disk at the end of the block, and SQLite's log is empty unless another
+        process is reading it."""
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        with self._connection as db:
+            yield db
+        if durable:
+            self._connection.execute("PRAGMA busy_timeout = 100")  # do not wait for readers
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._connection.execute("PRAGMA busy_timeout = 10000")
+
+    def _sync_checkpoint(self, name: str) -> None:
+        """Wait until a checkpoint is on the disk, so that the transaction that names it may be."""
+        sync_file(self.path / "checkpoint" / name)
+        sync_directory(self.path / "checkpoint")
+
+    def _clear(self) -> None:
+        """Delete the files of checkpoints that the database does not name."""
+        named = {file for (file,) in self._connection.execute("SELECT file FROM checkpoints")}
+        for file in (self.path / "checkpoint").glob("round-*.safetensors"):
+            if file.name not in named:
+                file.unlink(missing_ok=True)
 
     def _seal(self, round_: int, tables: Mapping[str, list[SqlRow]]) -> None:
         """Record the hash of the round's rows, chained to the hash of the round before."""
@@ -175,3 +315,14 @@ class Writer:
         before = row.fetchone()
         seal = seal_of(tables, before[0] if before else first_seal(self._connection))
         self._connection.execute("INSERT INTO seals VALUES (?, ?)", (round_, seal))
+
+
+@contextmanager
+def _removed_on_error(file: Path) -> Iterator[None]:
+    """Delete an incomplete file, whose space may be what is missing."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
+        raise

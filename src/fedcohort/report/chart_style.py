@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CLASSES", "DASHES", "PAGE", "STRATEGIES", "SYMBOLS", "WIDTHS", "Look", "paper", "short", "tick"]
+__all__ = ["CLASSES", "DASHES", "PAGE", "STRATEGIES", "SYMBOLS", "WIDTHS", "Look", "drawable", "paper", "short", "tick"]
 
 STRATEGIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#3B98CF", "#000000", "#7A5195")
 """Okabe–Ito without its yellow, which cannot be seen on white paper: ochre and violet replace it, and its sky blue is darker."""
@@ -191,6 +191,17 @@ def tick(number: str) -> dict[str, Any]:
     return {"labelExpr": f"format(datum.value, '{number}')"} if number.endswith("s") else {"format": number}
 
 
+RESERVED = frozenset(
+    ["constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf"]
+)
+"""Names that every object of JavaScript has. Vega looks names up in objects, and fails to draw a class or a term of such a name."""
+
+
+def drawable(name: str) -> str:
+    """The name as charts can draw it: a reserved name gets a character without width at its end."""
+    return f"{name}\u200b" if name in RESERVED else name
+
+
 def short(names: Sequence[str], limit: int = 28) -> list[str]:
     """Names cut to ``limit`` characters for charts; names that become equal get a number, so that they stay distinct."""
     times: dict[str, int] = {}
@@ -199,5 +210,5 @@ def short(names: Sequence[str], limit: int = 28) -> list[str]:
         text = " ".join(name.split())
         cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
         times[cut] = times.get(cut, 0) + 1
-        cut_names.append(cut if times[cut] == 1 else f"{cut} ({times[cut]})")
+        cut_names.append(drawable(cut) if times[cut] == 1 else f"{cut} ({times[cut]})")
     return cut_names

@@ -1,12 +1,12 @@
 """Provide what every page needs besides its content: templates, style sheet and scripts."""
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from fedcohort.core.durable import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import CLASSES
 
@@ -92,9 +92,7 @@ def scripts() -> str:
     bundle = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--") + END
     if cached is not None:
         with suppress(OSError):
-            fresh = cached.with_suffix(f".{os.getpid()}")
-            fresh.write_text(bundle, encoding="utf-8")
-            fresh.replace(cached)
+            replace_file(cached, bundle.encode())
     return bundle
 
 

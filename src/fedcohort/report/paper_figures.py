@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fedcohort.core.durable import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Figure, Spec, View, records, spec
@@ -37,7 +38,7 @@ def export(figures: Iterable[Figure], folder: Path, format_: str, look: Look) ->
             for view in figure.views:
                 name = figure.key if len(figure.views) == 1 else f"{figure.key}-{_slug(view.name)}"
                 file = folder / f"{name}.{format_}"
-                file.write_bytes(draw(composed(figure, view, look), format_))
+                replace_file(file, draw(composed(figure, view, look), format_))
                 written.append(file)
     except OSError as error:
         raise UsageError(f"--out {folder}: cannot be written ({error.strerror}); give another folder") from None

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from fedcohort.core import words
+from fedcohort.core.durable import replace_file
 from fedcohort.core.errors import UsageError
 
 __all__ = ["write_page"]
@@ -19,7 +20,7 @@ def write_page(output: str, text: str, *, quiet: bool = False) -> None:
     file = Path(output)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        replace_file(file, text.encode())
     except OSError as error:
         raise UsageError(f"--output {file}: cannot be written ({error.strerror}); give another file") from None
     if not quiet:

@@ -1,16 +1,20 @@
 """Find the directory of a run, or choose one for a new run."""
 
 import hashlib
+import logging
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell, Experiment
-from fedcohort.record import Run
+from fedcohort.record import Run, being_written, check_database_exists, is_being_written
 from fedcohort.runs.given_objects import Given
 
-__all__ = ["check_same_data", "check_same_files", "find_run", "on_device", "run_path", "with_plan"]
+__all__ = ["check_intact", "check_same_data", "check_same_files", "find_run", "on_device", "run_path", "with_plan"]
+
+log = logging.getLogger("fedcohort")
 
 
 def on_device(cell: Cell) -> Cell:
@@ -36,19 +40,78 @@ def with_plan(cell: Cell, plan: str) -> Cell:
 def find_run(cell: Cell, given: Given, runs: str | Path) -> Run | None:
     """The run directory of a cell, under any name; None if there is none yet.
 
-    If the plan of the cell is "auto", a run under any plan belongs to it. If there are two, a finished run is preferred.
+    If the plan of the cell is "auto", a run under any plan belongs to it. If there are several, a finished run is preferred, and
+    damaged ones are left alone. Finding a run changes nothing in its directory.
+
+    Raises:
+        UsageError: ``runs`` is not a directory, or all directories of the run are damaged.
     """
     folder = Path(runs)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--runs {folder}: is not a directory; give a directory that can be written")
     cell = on_device(cell)
     plans = ("threads", "stacked") if cell.experiment.engine.plan == "auto" else (cell.experiment.engine.plan,)
-    records = []
-    for plan in plans:
-        key = with_plan(cell, plan).experiment.key(given.key())
-        paths = [path for path in sorted(folder.glob(f"*-{key}")) if (path / "run.sqlite").exists()]
-        records += [Run(path) for path in paths[:1]]
-    return next((run for run in records if run.finished), records[0] if records else None)
+    keys = [with_plan(cell, plan).experiment.key(given.key()) for plan in plans]
+    paths = [path for key in keys for path in sorted(folder.glob(f"*-{key}"))]
+    with_database = [path for path in paths if (path / "run.sqlite").exists()]
+    if len(with_database) > 1:
+        return _best(with_database)
+    for path in paths:
+        check_database_exists(path)
+    return _opened(with_database[0]) if with_database else None
+
+
+def _opened(path: Path) -> Run:
+    """The run in a directory.
+
+    Raises:
+        UsageError: its database is damaged, or another process is changing it.
+    """
+    try:
+        return Run(path, untouched=True)
+    except UsageError:
+        if is_being_written(path):
+            raise being_written(path) from None
+        raise
+
+
+def _best(paths: Sequence[Path]) -> Run:
+    """The finished run of several directories of the same run, or else the first that is not damaged.
+
+    Raises:
+        UsageError: all of them are damaged.
+    """
+    good, problems = [], []
+    for path in paths:
+        try:
+            run = _opened(path)
+            check_intact(run)
+            good.append(run)
+        except UsageError as error:
+            problems.append(error)
+    if not good:
+        raise problems[0]
+    best = next((run for run in good if run.finished), good[0])
+    for problem in problems:
+        log.warning("%s; %s is the same run, and is used instead", problem, best.path)
+    return best
+
+
+def check_intact(run: Run) -> None:
+    """Check a run before it is opened or resumed; nothing in its directory is changed.
+
+    Raises:
+        UsageError: something in it is damaged, or another process is changing it.
+    """
+    try:
+        run.verify()
+        if not run.finished:
+            run.check_pages()
+            run.checkpoint()
+    except UsageError:
+        if is_being_written(run.path):
+            raise being_written(run.path) from None
+        raise
 
 
 def run_path(cell: Cell, given: Given, runs: str | Path) -> Path:

@@ -7,16 +7,22 @@ data from files in the cache, so that the data are in memory once. Results do no
 import logging
 import multiprocessing
 import os
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import resource_tracker
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
 from fedcohort.runs.find_run import find_run
 from fedcohort.runs.given_objects import Given
-from fedcohort.runs.play_run import run_cell
+from fedcohort.runs.play_run import Interrupted, run_cell
 
 __all__ = ["run_cells"]
 
@@ -29,6 +35,9 @@ def run_cells(
     """Play the runs that are not finished, ``jobs`` at a time. After an error no run starts; it is raised when the others end.
 
     ``trust`` is as for :func:`fedcohort.runs.play_run.run_cell`.
+
+    Raises:
+        Interrupted: Ctrl-C, SIGTERM or SIGHUP. The processes finish their rounds first; a second signal ends them at once.
     """
     records = [(cell, find_run(cell, Given(data_dir=data_dir), runs)) for cell in cells]
     missing = [cell for cell, run in records if run is None or not run.finished]
@@ -38,14 +47,79 @@ def run_cells(
         raise UsageError(f"jobs = {jobs}: a cluster plays one run after another, each on all hosts; use jobs = 1")
     jobs = min(jobs, len(missing))
     threads = max(1, len(os.sched_getaffinity(0)) // jobs)
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        begun = {pool.submit(_play, cell, data_dir, runs, threads, trust): cell for cell in missing}
+    others = set(multiprocessing.active_children())
+    if os.name == "posix":
+        with (
+            _signals_wait()
+        ):  # the process that watches over semaphores blocks SIGHUP then, which would end it too early
+            resource_tracker.ensure_running()
+    with (
+        handled(raise_signalled),
+        ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_process) as pool,
+    ):
         try:
+            with _signals_wait():
+                begun = {pool.submit(_play, cell, data_dir, runs, threads, trust): cell for cell in missing}
             for done in as_completed(begun):
                 done.result()
                 log.info("%s, seed %d: finished", begun[done].label, begun[done].seed)
+        except (Interrupted, KeyboardInterrupt) as stopped:
+            signum = getattr(stopped, "signum", signal.SIGINT)
+            _stop(pool, set(multiprocessing.active_children()) - others, signum)
+            raise Interrupted(_STOPPED.format(folder=runs), signum) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+_STOPPED = "stopped; finished rounds of all runs are kept, and the same command resumes them ({folder})"
+
+
+def _stop(pool: ProcessPoolExecutor, processes: set[BaseProcess], signum: int) -> None:
+    """Let the processes of a pool finish their rounds, and wait for them; another signal ends them at once."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    try:
+        for process in processes:
+            if process.pid is not None and process.is_alive():
+                os.kill(process.pid, signum if os.name != "nt" else signal.SIGTERM)
+        pool.shutdown(wait=True)
+    except KeyboardInterrupt:
+        for process in processes:
+            process.kill()
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Let signals wait while processes are started; in a new process, they wait until it is ready for them, see _begin_process."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_asked: list[int] = []
+"""In a process of the pool: the signals that asked it to end. It plays no further run then."""
+
+
+def _begin_process() -> None:
+    """Prepare a process of the pool: signals are handled, and it ends with the process that started it."""
+    for signum in SIGNALS:
+        if signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, lambda signum, _: _asked.append(signum))
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when the process that started it was killed; a round that is being played is not recorded then."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(128 + signal.SIGTERM)
 
 
 def _play(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: int, trust: bool) -> None:
@@ -55,4 +129,22 @@ def _play(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: in
     torch.set_num_threads(1)
     if not cell.experiment.engine.workers:
         cell = replace(cell, experiment=cell.experiment.with_engine(workers=threads))
-    run_cell(cell, Given(data_dir=data_dir), runs=runs, trust=trust)
+    with _unless_asked_to_end():
+        run_cell(cell, Given(data_dir=data_dir), runs=runs, trust=trust)
+
+
+@contextmanager
+def _unless_asked_to_end() -> Iterator[None]:
+    """A block that signals interrupt, and that does not begin after one.
+
+    Raises:
+        Interrupted: a signal was received.
+    """
+    try:
+        with handled(raise_signalled):
+            if _asked:
+                raise Signalled(_asked[0])
+            yield
+    except (Interrupted, KeyboardInterrupt) as stopped:
+        _asked.append(getattr(stopped, "signum", signal.SIGINT))
+        raise Interrupted(str(stopped), _asked[0]) from None

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import multiprocessing
 import platform
 import signal
 import threading
@@ -12,13 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedcohort.core.signals import handled
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.plug_in_facts import plug_in_facts
-from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, writing
+from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, locked
 from fedcohort.record.plug_ins import FACTS, FILES
 from fedcohort.runs.errors_in_own_code import ProgressError, naming_own_code, passed_on
-from fedcohort.runs.find_run import check_same_data, check_same_files, find_run, on_device, run_path, with_plan
+from fedcohort.runs.find_run import (
+    check_intact,
+    check_same_data,
+    check_same_files,
+    find_run,
+    on_device,
+    run_path,
+    with_plan,
+)
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import fingerprint_of, prepare
 
@@ -34,7 +44,18 @@ Progress = Callable[[Cell, RoundRow], None]
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """Ctrl-C was pressed: the round was finished and recorded. The message says how to resume."""
+    """Ctrl-C, SIGTERM or SIGHUP: the round was finished and recorded. The message says how to resume.
+
+    Attributes:
+        signum: number of the signal.
+    """
+
+    def __init__(self, message: str = "stopped", signum: int = signal.SIGINT) -> None:
+        super().__init__(message, signum)  # both, so that it can be sent to another process
+        self.signum = int(signum)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def run_cell(
@@ -50,9 +71,9 @@ def run_cell(
         trust: resume a run directory even if its copies of plug-in files are not the files of the experiment.
 
     Raises:
-        UsageError: something in the description, the data or the run directory cannot be used, or a function of the user raised an
-            error, which is the cause.
-        Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
+        UsageError: something in the description, the data or the run directory cannot be used, the disk is full, or a function of the
+            user raised an error, which is the cause.
+        Interrupted: Ctrl-C, SIGTERM or SIGHUP; everything up to the last finished round is kept.
     """
     try:
         with naming_own_code():
@@ -67,22 +88,32 @@ def _run_cell(cell: Cell, given: Given, runs: str | Path, progress: Progress | N
     cell = on_device(cell)
     record = find_run(cell, given, runs)
     if record is not None:
-        record.verify()
+        check_intact(record)
         cell = with_plan(cell, record.described.engine.plan)
     if record is not None and record.finished:
         check_same_data(record, fingerprint_of(cell.experiment, given), cell.experiment)
-        return record
+        return Run(record.path)
     if record is not None and not trust:
         check_same_files(record, cell.experiment)
     with prepare(cell.experiment, given) as (run_state, fingerprint):
         cell = with_plan(cell, run_state.plan)
+        if record is not None:
+            check_same_data(record, fingerprint, cell.experiment)
         path = record.path if record is not None else run_path(cell, given, runs)
-        record = _begin(path, cell, given, run_state, fingerprint)
-        check_same_data(record, fingerprint, cell.experiment)
-        with writing(record) as writer, _finish_the_round() as stop:
-            first = _restore(record, run_state, writer)
-            _Rounds(cell, run_state, writer, progress).play(first, stop)
+        with locked(path):
+            record = _begin(path, cell, given, run_state, fingerprint)
+            check_same_data(record, fingerprint, cell.experiment)
+            if not record.finished:  # another process may have finished it in the meantime
+                _play(record, cell, run_state, progress)
     return Run(path)
+
+
+def _play(record: Run, cell: Cell, run_state: "RunState", progress: Progress | None) -> None:
+    """Play the rounds that are missing; the caller holds the lock of the run."""
+    seconds = cell.experiment.measures.durable_seconds
+    with Writer(record.path, durable_seconds=seconds) as writer, _finish_the_round() as stop:
+        first = _restore(record, run_state, writer)
+        _Rounds(cell, run_state, writer, progress).play(first, stop)
 
 
 def _begin(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerprint: str) -> Run:
@@ -125,6 +156,16 @@ def _restore(record: Run, run_state: "RunState", writer: Writer) -> int:
         run_state.load_state_dict(moved(saved[1], run_state.device))
     writer.rewind(last)
     return last + 1
+
+
+class _Stop(threading.Event):
+    """Set when a signal asked the run to end.
+
+    Attributes:
+        signum: number of that signal.
+    """
+
+    signum: int = signal.SIGINT
 
 
 @dataclass(frozen=True)
@@ -179,7 +220,7 @@ class _Rounds:
         self._submitted: _PlayedRound | None = None
         self._recording = 0.0  # seconds; known only when a round is recorded, so it is part of the next round's row
 
-    def play(self, first: int, stop: threading.Event) -> None:
+    def play(self, first: int, stop: _Stop) -> None:
         """Play all rounds from ``first`` on, and finish the run.
 
         Raises:
@@ -193,8 +234,11 @@ class _Rounds:
             for t in range(first, rounds + 1):
                 stopping = self._play_round(t, stop)
                 if stopping and t < rounds:
-                    raise Interrupted(f"stopped after round {t} of {rounds}; the same command resumes it ({path})")
+                    message = f"stopped after round {t} of {rounds}; the same command resumes it ({path})"
+                    raise Interrupted(message, stop.signum)
         self.writer.finish(self.run_state.model)
+        if stop.is_set():  # the caller may have further runs to play
+            raise Interrupted(f"stopped after the last round of {rounds}; the run is finished ({path})", stop.signum)
 
     def submit(self, played: _PlayedRound) -> None:
         """Hand over a round that has been played; the previous round must be settled."""
@@ -224,7 +268,7 @@ class _Rounds:
         if self.progress is not None:
             passed_on(self.progress, self.cell, played.row)
 
-    def _play_round(self, t: int, stop: threading.Event) -> bool:
+    def _play_round(self, t: int, stop: _Stop) -> bool:
         """Play round ``t`` and submit it; settle the round before.
 
         Returns:
@@ -277,22 +321,23 @@ def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:
 
 
 @contextmanager
-def _finish_the_round() -> Iterator[threading.Event]:
-    """Let Ctrl-C set the event instead of interrupting the round; a second Ctrl-C interrupts it."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
+def _finish_the_round() -> Iterator[_Stop]:
+    """Let Ctrl-C, SIGTERM and SIGHUP set the event instead of interrupting the round; a second signal interrupts it.
 
-    def ask_to_stop(*_: object) -> None:
-        stop.set()
-        signal.signal(signal.SIGINT, before)
+    In a process that another process started for a part of its work, later signals are ignored, because a terminal sends a signal to
+    both, and the other process sends it again.
+    """
+    stop = _Stop()
 
-    before = signal.signal(signal.SIGINT, ask_to_stop)
-    try:
+    def ask_to_stop(signum: int, _: object) -> None:
+        if not stop.is_set():
+            stop.signum = signum
+            stop.set()
+        if multiprocessing.parent_process() is None:
+            restore()
+
+    with handled(ask_to_stop) as restore:
         yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _versions() -> dict[str, str]:

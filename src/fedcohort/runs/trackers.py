@@ -8,6 +8,7 @@ Trackers are off by default, and their libraries are optional dependencies: ``pi
 
 import math
 import os
+import threading
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,8 @@ class TensorBoard:
     def __init__(self, where: str) -> None:
         self.where = where or "tensorboard"
         self._writers: dict[tuple[str, str, int], SummaryWriter] = {}
+        self._excepthook = threading.excepthook
+        threading.excepthook = self._without_writers
 
     def __call__(self, cell: Cell, row: RoundRow) -> None:
         """Write one round."""
@@ -59,8 +62,17 @@ class TensorBoard:
 
     def close(self) -> None:
         """Write buffered rounds, and close the files."""
-        for writer in self._writers.values():
-            writer.close()
+        try:
+            for writer in self._writers.values():
+                writer.flush()  # raises what went wrong in the thread that writes
+                writer.close()
+        finally:
+            threading.excepthook = self._excepthook
+
+    def _without_writers(self, raised: threading.ExceptHookArgs) -> None:
+        """Print no traceback of the threads that write: the next round or :meth:`close` raises their error."""
+        if type(raised.thread).__name__ != "_AsyncWriterThread":
+            self._excepthook(raised)
 
 
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}

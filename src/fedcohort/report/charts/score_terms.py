@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from fedcohort.report.chart_style import drawable
 from fedcohort.report.charts.raster import CELLS
 from fedcohort.report.report_data import Reading, blocks
 
@@ -25,7 +26,7 @@ def term_names(decisions: pd.DataFrame) -> list[str]:
 def named(term: str) -> str:
     """What charts call a term."""
     name = NAMES.get(term, term.replace("_", " "))
-    return f"context: {name.removeprefix('x ')}" if name.startswith("x ") else name
+    return f"context: {name.removeprefix('x ')}" if name.startswith("x ") else drawable(name)
 
 
 def by_block(reading: Reading, frame: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, int]:

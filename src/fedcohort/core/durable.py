@@ -1,0 +1,100 @@
+"""Write files that survive a power loss: their bytes, and their names in directories, are on the disk when a function returns."""
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["is_disk_full", "replace_file", "sync_directory", "sync_file", "write_file"]
+
+_NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
+"""Errors of file systems that cannot sync a directory."""
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""Errors of a disk without space, an exhausted quota, and a limit of the size of files."""
+
+_SIGNS_OF_FULL = (
+    "database or disk is full", "No space left on device", "StorageFull", "Not enough disk space", " requested and "
+)  # fmt: skip
+"""The words of SQLite, safetensors, datasets and numpy, whose errors have no number."""
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the bytes of a file are on the disk.
+
+    Raises:
+        OSError: they could not be written.
+    """
+    with path.open("rb+") as file:
+        _sync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    """Wait until the names in a directory are on the disk. Windows has no such call, and writes names in the order of their changes.
+
+    Raises:
+        OSError: they could not be written.
+    """
+    if os.name == "nt":
+        return
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        _sync(directory)
+    except OSError as error:
+        if error.errno not in _NOT_SUPPORTED:
+            raise
+    finally:
+        os.close(directory)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file and wait until its bytes are on the disk.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        _sync(file.fileno())
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file completely, or leave it as it was, for instance if the disk is full.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/stdout
+        path.write_bytes(content)
+        return
+    path = path.resolve()
+    fresh = path.with_name(f".{path.name[:100]}.{os.getpid()}")
+    try:
+        fresh.write_bytes(content)
+        fresh.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error says that there is no space left on a disk."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _FULL
+    words = str(error)
+    return any(sign in words for sign in _SIGNS_OF_FULL)
+
+
+def _sync(descriptor: int) -> None:
+    """``fsync``; on macOS the call that also empties the cache of the disk, which ``fsync`` leaves there."""
+    try:
+        from fcntl import F_FULLFSYNC, fcntl  # type: ignore[attr-defined,unused-ignore]  # only macOS has it
+    except ImportError:
+        os.fsync(descriptor)
+        return
+    try:
+        fcntl(descriptor, F_FULLFSYNC)
+    except OSError:  # a file system without it, such as a network drive
+        os.fsync(descriptor)

@@ -1,0 +1,71 @@
+"""Check a run directory before it is resumed without changing anything in it."""
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from fedcohort.core.errors import UsageError
+
+__all__ = ["check_database_exists", "copy_with_log", "is_being_written"]
+
+_WAL = 2
+"""The number at the bytes 18 and 19 of a database that has a write-ahead log."""
+
+
+def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
+    """A copy of a database and of its log in a temporary directory, which is deleted with the returned object.
+
+    Returns None if the database has no log, because reading it then changes nothing, and also if the copy cannot be written. If
+    another process is writing, the copy may be torn; see :func:`is_being_written`.
+    """
+    log = Path(f"{database}-wal")
+    try:
+        with database.open("rb") as file:
+            if _WAL not in file.read(20)[18:] and not log.exists():
+                return None
+        copy = tempfile.TemporaryDirectory(prefix="fedcohort-")
+    except OSError:
+        return None
+    try:
+        shutil.copyfile(database, Path(copy.name) / database.name)
+        with suppress(FileNotFoundError):  # an empty log may be missing
+            shutil.copyfile(log, Path(copy.name) / log.name)
+    except OSError:  # the disk of temporary files is full
+        copy.cleanup()
+        return None
+    return copy
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether another process holds the lock of a run directory."""
+    from filelock import FileLock, Timeout
+
+    file = path / "run.lock"
+    try:
+        times = file.stat()
+        with FileLock(file, timeout=0):
+            pass
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    except Timeout:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def check_database_exists(path: Path) -> None:
+    """Refuse a directory that holds the model or a checkpoint of a run without the database that belongs to them.
+
+    Raises:
+        UsageError: the database is missing.
+    """
+    if (path / "run.sqlite").exists():
+        return
+    left = [*path.glob("model.safetensors"), *sorted(path.glob("checkpoint/round-*.safetensors"))]
+    if left:
+        raise UsageError(
+            f"{path / 'run.sqlite'}: is missing, but {left[0].relative_to(path).as_posix()} of the same run is there; nothing was "
+            "overwritten; restore the database, or delete the run directory to start again"
+        )

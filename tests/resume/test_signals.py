@@ -1,0 +1,212 @@
+"""SIGTERM and SIGHUP end a command as Ctrl-C does: in good order, with one line, and without processes that stay behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedcohort
+from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
+from fedcohort.record import Run
+from fedcohort.runs.play_run import Interrupted
+from tests.experiments import UCB, small
+from tests.golden.test_same_bits import record
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+
+LONG = ["--set", "rounds=4000", "--set", "seeds=2"]
+"""A run that no machine finishes before its signal."""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_finishes_the_round(signum: int, tmp_path: Path) -> None:
+    def progress(cell: Any, row: Any) -> None:
+        if row.round == 2:
+            os.kill(os.getpid(), signum)
+
+    before = [signal.getsignal(each) for each in SIGNALS]
+    with pytest.raises(
+        Interrupted, match=r"^stopped after round 3 of 6; the same command resumes it \(.*\)$"
+    ) as stopped:
+        fedcohort.run(small(selection=UCB), runs=tmp_path / "a", progress=progress)
+    assert stopped.value.signum == signum
+    assert [signal.getsignal(each) for each in SIGNALS] == before
+    assert record(fedcohort.run(small(selection=UCB), runs=tmp_path / "a")) == record(
+        fedcohort.run(small(selection=UCB), runs=tmp_path / "b")
+    )
+
+
+def test_a_signal_in_the_last_round_finishes_the_run_and_starts_no_other(tmp_path: Path) -> None:
+    def progress(cell: Any, row: Any) -> None:
+        if row.round == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="stopped after the last round of 3; the run is finished"):
+        fedcohort.run_seeds(small(rounds=3, seeds=2), runs=tmp_path, progress=progress)
+    [path] = tmp_path.iterdir()
+    assert fedcohort.open_run(path).finished
+
+
+def test_a_second_signal_interrupts_the_round(tmp_path: Path) -> None:
+    def progress(cell: Any, row: Any) -> None:
+        if row.round == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with handled(raise_signalled), pytest.raises(Signalled) as stopped:
+        fedcohort.run(small(), runs=tmp_path, progress=progress)
+    assert stopped.value.signum == signal.SIGTERM
+    assert fedcohort.run(small(), runs=tmp_path).finished
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    """As SIGHUP under ``nohup``."""
+
+    def progress(cell: Any, row: Any) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert fedcohort.run(small(rounds=2), runs=tmp_path, progress=progress).finished
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def start(*words: str, runs: Path) -> "subprocess.Popen[str]":
+    """A command in a process group of its own."""
+    command = [sys.executable, "-m", "fedcohort", *words, "-q", "--runs", str(runs)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_until(happened: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+    """Wait for something while a process runs; the tests' time limit ends a process that hangs."""
+    while process.poll() is None and not happened():
+        time.sleep(0.01)
+    assert process.poll() is None, process.communicate()
+
+
+def rounds_of(runs: Path) -> list[int]:
+    return [Run(path.parent).last_round for path in sorted(runs.glob("*/run.sqlite"))]
+
+
+def assert_all_ended(process: "subprocess.Popen[str]") -> None:
+    """No process of the group is left, perhaps after a moment."""
+    for _ in range(3000):
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)
+    pytest.fail("a process is left")
+
+
+def semaphores() -> set[str]:
+    folder = Path("/dev/shm")
+    return {path.name for path in folder.iterdir() if path.name.startswith("sem.mp-")} if folder.is_dir() else set()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
+def test_a_command_ends_with_one_line_and_the_number_of_the_signal(signum: int, tmp_path: Path) -> None:
+    process = start("run", *LONG, runs=tmp_path)
+    wait_until(lambda: any(rounds_of(tmp_path)), process)
+    process.send_signal(signum)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + signum
+    assert out == ""
+    [line] = err.splitlines()
+    assert line.startswith("fedcohort: stopped after round ")
+    assert "the same command resumes it" in line
+    [path] = tmp_path.iterdir()
+    fedcohort.open_run(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_starting_ends_with_one_line(signum: int, tmp_path: Path) -> None:
+    """At several moments before the first round: one line, or, before the command has begun, Python's own end."""
+    for delay in (0.5, 1.0, 1.5, 2.0):
+        process = start("run", *LONG, runs=tmp_path / str(delay))
+        time.sleep(delay)
+        process.send_signal(signum)
+        _, err = process.communicate(timeout=120)
+        if process.returncode >= 0 and "import" not in err:
+            assert process.returncode == 128 + signum
+            assert len(err.splitlines()) == 1, err
+
+
+@pytest.mark.parametrize(
+    ("signum", "group"),
+    [
+        (signal.SIGTERM, False),
+        *(
+            pytest.param(signum, group, marks=pytest.mark.slow)
+            for signum, group in (
+                (signal.SIGHUP, True),
+                (signal.SIGINT, True),
+                (signal.SIGINT, False),
+                (signal.SIGTERM, True),
+            )
+        ),
+    ],
+)
+def test_jobs_end_with_the_command(signum: int, group: bool, tmp_path: Path) -> None:
+    """Whether the signal is sent to the command alone, or as a terminal does to all its processes."""
+    before = semaphores()
+    process = start("compare", "experiments/quickstart.toml", *LONG, "--jobs", "2", runs=tmp_path)
+    wait_until(lambda: len(rounds_of(tmp_path)) == 2 and all(rounds_of(tmp_path)), process)
+    os.killpg(process.pid, signum) if group else process.send_signal(signum)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + signum, err
+    [line] = err.splitlines()
+    assert line.startswith("fedcohort: stopped; ")
+    assert "the same command resumes them" in line
+    assert_all_ended(process)
+    assert semaphores() <= before
+    assert len(list(tmp_path.iterdir())) == 2  # no further run was begun
+    for path in tmp_path.iterdir():
+        assert not fedcohort.open_run(path).finished
+
+
+@pytest.mark.slow
+def test_jobs_end_after_a_second_signal_at_once(tmp_path: Path) -> None:
+    process = start("compare", "experiments/quickstart.toml", *LONG, "--jobs", "2", runs=tmp_path)
+    wait_until(lambda: len(rounds_of(tmp_path)) == 2, process)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in err
+    assert_all_ended(process)
+    for path in tmp_path.iterdir():
+        fedcohort.open_run(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.5, 2.0, 3.0, 4.0])
+def test_jobs_that_are_starting_end_with_the_command(delay: float, tmp_path: Path) -> None:
+    before = semaphores()
+    process = start("compare", "experiments/quickstart.toml", *LONG, "--jobs", "2", runs=tmp_path)
+    time.sleep(delay)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert_all_ended(process)
+    assert semaphores() <= before
+    if "import" not in err:
+        assert process.returncode == 128 + signal.SIGINT
+        assert len(err.splitlines()) == 1, err
+
+
+@pytest.mark.slow
+def test_jobs_end_when_the_command_is_killed(tmp_path: Path) -> None:
+    process = start("compare", "experiments/quickstart.toml", *LONG, "--jobs", "2", runs=tmp_path)
+    wait_until(lambda: any(rounds_of(tmp_path)), process)
+    process.kill()
+    process.communicate(timeout=120)
+    assert_all_ended(process)
