@@ -55,7 +55,7 @@ def test_the_fuzzer_notices_what_is_wrong(change: dict[str, object], words: str)
 
 
 def test_the_fuzzer_notices_an_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr("tests.experiment.description_fuzzer.experiment_of", broken)
