@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 import os
 import sqlite3
 import zlib
@@ -17,7 +16,7 @@ import numpy as np
 from fedcohort.core import words
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.core.states import CorruptState, load_state
+from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of
 from fedcohort.record.plug_ins import copied_files, recorded_plug_ins
 from fedcohort.record.round_rows import Portrait
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
 
 __all__ = ["Run", "open_run"]
-
-log = logging.getLogger("fedcohort")
 
 
 class Run:
@@ -263,22 +260,7 @@ class Run:
         """
         with self._reading() as connection:
             rows = connection.execute("SELECT round, file, sha256 FROM checkpoints ORDER BY round DESC").fetchall()
-        problems = []
-        for round_, name, sha256 in rows:
-            file = self.path / "checkpoint" / name
-            try:
-                state = load_state(file, sha256=sha256)
-            except (OSError, CorruptState) as error:
-                problems.append(f"{file}: the checkpoint of round {round_} is damaged ({error})")
-                continue
-            if problems:
-                log.warning("%s, as after a power loss; the run resumes after round %d", problems[0], round_)
-            return int(round_), state
-        if not problems:
-            return None
-        raise UsageError(
-            f"{problems[0]}; nothing was overwritten; restore the file, or delete the run directory to start again"
-        )
+        return last_valid(rows, self.path / "checkpoint")
 
     def verify(self) -> None:
         """Compare everything that is recorded with the hashes in the record.

@@ -2,18 +2,13 @@
 
 import hashlib
 import json
-import multiprocessing
 import platform
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcohort.core.signals import handled
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.plug_in_facts import plug_in_facts
@@ -31,6 +26,7 @@ from fedcohort.runs.find_run import (
 )
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import fingerprint_of, prepare
+from fedcohort.runs.stop_after_round import Interrupted, Stop, finish_the_round
 
 if TYPE_CHECKING:
     from fedcohort.engines.base import Later
@@ -41,21 +37,6 @@ __all__ = ["Interrupted", "Progress", "run_cell"]
 
 Progress = Callable[[Cell, RoundRow], None]
 """Called after every committed round, in the thread that plays the run; the next round may be training already."""
-
-
-class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """Ctrl-C, SIGTERM or SIGHUP: the round was finished and recorded. The message says how to resume.
-
-    Attributes:
-        signum: number of the signal.
-    """
-
-    def __init__(self, message: str = "stopped", signum: int = signal.SIGINT) -> None:
-        super().__init__(message, signum)  # both, so that it can be sent to another process
-        self.signum = int(signum)
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 def run_cell(
@@ -111,7 +92,7 @@ def _run_cell(cell: Cell, given: Given, runs: str | Path, progress: Progress | N
 def _play(record: Run, cell: Cell, run_state: "RunState", progress: Progress | None) -> None:
     """Play the rounds that are missing; the caller holds the lock of the run."""
     seconds = cell.experiment.measures.durable_seconds
-    with Writer(record.path, durable_seconds=seconds) as writer, _finish_the_round() as stop:
+    with Writer(record.path, durable_seconds=seconds) as writer, finish_the_round() as stop:
         first = _restore(record, run_state, writer)
         _Rounds(cell, run_state, writer, progress).play(first, stop)
 
@@ -156,16 +137,6 @@ def _restore(record: Run, run_state: "RunState", writer: Writer) -> int:
         run_state.load_state_dict(moved(saved[1], run_state.device))
     writer.rewind(last)
     return last + 1
-
-
-class _Stop(threading.Event):
-    """Set when a signal asked the run to end.
-
-    Attributes:
-        signum: number of that signal.
-    """
-
-    signum: int = signal.SIGINT
 
 
 @dataclass(frozen=True)
@@ -220,7 +191,7 @@ class _Rounds:
         self._submitted: _PlayedRound | None = None
         self._recording = 0.0  # seconds; known only when a round is recorded, so it is part of the next round's row
 
-    def play(self, first: int, stop: _Stop) -> None:
+    def play(self, first: int, stop: Stop) -> None:
         """Play all rounds from ``first`` on, and finish the run.
 
         Raises:
@@ -268,7 +239,7 @@ class _Rounds:
         if self.progress is not None:
             passed_on(self.progress, self.cell, played.row)
 
-    def _play_round(self, t: int, stop: _Stop) -> bool:
+    def _play_round(self, t: int, stop: Stop) -> bool:
         """Play round ``t`` and submit it; settle the round before.
 
         Returns:
@@ -318,26 +289,6 @@ def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:
         files[name] = content
         text = text.replace(f"{file}:", f"{name}:")
     return text, files
-
-
-@contextmanager
-def _finish_the_round() -> Iterator[_Stop]:
-    """Let Ctrl-C, SIGTERM and SIGHUP set the event instead of interrupting the round; a second signal interrupts it.
-
-    In a process that another process started for a part of its work, later signals are ignored, because a terminal sends a signal to
-    both, and the other process sends it again.
-    """
-    stop = _Stop()
-
-    def ask_to_stop(signum: int, _: object) -> None:
-        if not stop.is_set():
-            stop.signum = signum
-            stop.set()
-        if multiprocessing.parent_process() is None:
-            restore()
-
-    with handled(ask_to_stop) as restore:
-        yield stop
 
 
 def _versions() -> dict[str, str]:
