@@ -43,6 +43,18 @@ def test_runs_are_identical_for_any_number_of_threads(model: str, algorithm: str
     assert records[0] == records[1] == records[2]
 
 
+def test_the_number_format_that_a_program_set_for_torch_does_not_change_a_run(tmp_path: Path) -> None:
+    import torch
+
+    expected = record(fedcohort.run(small(rounds=2), runs=tmp_path / "a"))
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert record(fedcohort.run(small(rounds=2), runs=tmp_path / "b")) == expected
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_another_seed_gives_another_run(tmp_path: Path) -> None:
     first = fedcohort.run(small(), runs=tmp_path)
     second = fedcohort.run(small(seed=1), runs=tmp_path)

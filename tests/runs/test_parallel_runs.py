@@ -1,6 +1,8 @@
 """Several runs at the same time: the same runs, with no more threads than cores."""
 
 import os
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,6 @@ class Here:
         pass
 
     def submit(self, work: Any, *values: Any) -> Any:
-        from concurrent.futures import Future
-
         future: Future[Any] = Future()
         try:
             future.set_result(work(*values))
@@ -57,6 +57,23 @@ def test_cores_are_shared_and_finished_runs_are_left(tmp_path: Path, monkeypatch
     fedcohort.compare(experiment, runs=tmp_path, jobs=3)
     assert Here.sizes == [2]
     torch.set_num_threads(threads)
+
+
+class Killed(Here):
+    """A pool one of whose processes was killed."""
+
+    def submit(self, *_: Any) -> Any:
+        future: Future[None] = Future()
+        future.set_exception(BrokenProcessPool("A process in the process pool was terminated abruptly"))
+        return future
+
+
+def test_a_killed_process_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel_runs, "ProcessPoolExecutor", Killed)
+    with pytest.raises(
+        UsageError, match="^jobs = 2: a process was killed, perhaps for lack of memory; finished rounds"
+    ):
+        fedcohort.compare(small(rounds=2, seeds=2), runs=tmp_path, jobs=2)
 
 
 def test_objects_stay_in_their_process(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Threads with one intra-op thread each, so that sums have the same bits on every machine, and one background thread."""
+"""Settings of torch on which bits depend: threads with one intra-op thread each, and the default number format."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from functools import cache
 from threading import Barrier
 from typing import TypeVar
 
-__all__ = ["in_background", "one_thread", "one_thread_each"]
+__all__ = ["in_background", "one_thread", "one_thread_each", "single_precision"]
 
 T = TypeVar("T")
 
@@ -24,6 +24,19 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def single_precision() -> Iterator[None]:
+    """Run the block with float32 as torch's default number format, which a caller's program may have changed; restores its setting."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def in_background(work: Callable[[], T]) -> Future[T]:

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import resource_tracker
@@ -37,6 +38,7 @@ def run_cells(
     ``trust`` is as for :func:`fedcohort.runs.play_run.run_cell`.
 
     Raises:
+        UsageError: a setting cannot be used, or a process was killed.
         Interrupted: Ctrl-C, SIGTERM or SIGHUP. The processes finish their rounds first; a second signal ends them at once.
     """
     records = [(cell, find_run(cell, Given(data_dir=data_dir), runs)) for cell in cells]
@@ -63,6 +65,11 @@ def run_cells(
             for done in as_completed(begun):
                 done.result()
                 log.info("%s, seed %d: finished", begun[done].label, begun[done].seed)
+        except BrokenProcessPool:
+            raise UsageError(
+                f"jobs = {jobs}: a process was killed, perhaps for lack of memory; finished rounds of all runs are kept, and the same "
+                f"command resumes them ({runs}); use fewer jobs if it happens again"
+            ) from None
         except (Interrupted, KeyboardInterrupt) as stopped:
             signum = getattr(stopped, "signum", signal.SIGINT)
             _stop(pool, set(multiprocessing.active_children()) - others, signum)

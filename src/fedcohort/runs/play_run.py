@@ -76,7 +76,9 @@ def _run_cell(cell: Cell, given: Given, runs: str | Path, progress: Progress | N
         return Run(record.path)
     if record is not None and not trust:
         check_same_files(record, cell.experiment)
-    with prepare(cell.experiment, given) as (run_state, fingerprint):
+    from fedcohort.core.threads import single_precision
+
+    with single_precision(), prepare(cell.experiment, given) as (run_state, fingerprint):
         cell = with_plan(cell, run_state.plan)
         if record is not None:
             check_same_data(record, fingerprint, cell.experiment)
