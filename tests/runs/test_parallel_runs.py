@@ -71,7 +71,7 @@ class Killed(Here):
 def test_a_killed_process_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_runs, "ProcessPoolExecutor", Killed)
     with pytest.raises(
-        UsageError, match="^jobs = 2: a process was killed, perhaps for lack of memory; finished rounds"
+        UsageError, match=r"^jobs = 2: a process was killed, perhaps for lack of memory; finished rounds"
     ):
         fedcohort.compare(small(rounds=2, seeds=2), runs=tmp_path, jobs=2)
 
