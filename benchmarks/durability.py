@@ -2,8 +2,8 @@
 
     python benchmarks/durability.py [--rounds 40] [--only W1 W2 W3] [--runs FOLDER]
 
-Each workload is run with the default ``measures.durable_seconds``, with 0 (every checkpoint is durable), and with a number that makes only
-the first and the last checkpoint durable; the share is the additional time of a round compared with the last.
+Each workload is run with the default ``measures.durable_seconds``, with 0 (every checkpoint is durable), and with a number that makes
+only the first and the last checkpoint durable. The share is the additional time of a round compared with that number.
 """
 
 import argparse
