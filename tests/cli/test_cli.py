@@ -574,7 +574,7 @@ def test_a_data_set_that_is_not_there_offline(tmp_path: Path) -> None:
 @pytest.mark.parametrize("below", ["file", "file/deeper"])
 def test_a_directory_that_cannot_be_written(below: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    refused(call("run", *SHORT, "--quiet", "--runs", tmp_path / below), str(tmp_path / below), "--runs")
+    refused(call("run", *SHORT, "--quiet", "--runs", tmp_path / below), f"{below}", "--runs")
     assert (tmp_path / "file").read_text() == "not a folder"
 
 

@@ -149,7 +149,9 @@ def test_output_onto_a_full_disk_is_one_line(command: list[str]) -> None:
             [sys.executable, "-m", "fedcohort", *command], stdout=full, stderr=subprocess.PIPE, timeout=120, check=False
         )
     assert result.returncode == 2
-    assert result.stderr.decode() == "fedcohort: error: cannot write: No space left on device\n"
+    assert result.stderr.decode() == (
+        "fedcohort: error: cannot write: No space left on device; free some space, and start the same command again\n"
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="shells differ")

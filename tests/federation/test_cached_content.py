@@ -218,7 +218,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(own_cache):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(
-        UsageError, match=r"FEDCOHORT_CACHE: .* cannot be written \(No space left on device\); make room"
+        UsageError, match=r"^FEDCOHORT_CACHE: no space in '.*' \(.*No space left on device\); free some space"
     ):
         load_or_decode(own_cache / "made-1", "made", full)
     assert [p.name for p in own_cache.iterdir()] == ["made-1.lock"]

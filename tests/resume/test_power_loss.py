@@ -21,6 +21,7 @@ import pytest
 
 import fedcohort
 from fedcohort.core import durable
+from fedcohort.core.errors import UsageError
 from fedcohort.record import Run, writer
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
@@ -300,6 +301,27 @@ def test_the_last_checkpoint_is_durable_after_an_orderly_end(tmp_path: Path) -> 
     [path] = tmp_path.iterdir()
     assert [file.name for file in (path / "checkpoint").iterdir()] == ["round-000004.safetensors"]
     assert Run(path).query("SELECT round FROM checkpoints") == [(4,)]
+
+
+def test_a_run_that_was_killed_before_its_end_keeps_no_older_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rounds are recorded, but the run is not finished: the next process only finishes it."""
+    experiment = small(rounds=4, measures={"durable_seconds": 1000.0})
+
+    def killed(*_: object) -> None:
+        raise ArithmeticError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer.Writer, "finish", killed)
+        patch.setattr(writer.Writer, "make_durable", lambda _: None)
+        with pytest.raises(UsageError, match="killed raised ArithmeticError"):
+            fedcohort.run(experiment, runs=tmp_path)
+    [path] = tmp_path.glob("small-*")
+    assert len(Run(path).query("SELECT file FROM checkpoints")) == 2
+    run = fedcohort.run(experiment, runs=tmp_path)
+    assert run.query("SELECT round FROM checkpoints") == [(4,)]
+    assert [file.name for file in (path / "checkpoint").iterdir()] == ["round-000004.safetensors"]
 
 
 def test_the_setting_does_not_change_the_run(tmp_path: Path) -> None:

@@ -76,7 +76,9 @@ class _Commands(click.Group):
         except (OSError, sqlite3.OperationalError) as error:
             if not is_disk_full(error):
                 raise
-            raise Wrong(f"cannot write: {error}; free some space, and start the same command again") from None
+            reason, name = getattr(error, "strerror", None) or error, getattr(error, "filename", None)
+            file = f" {name}" if name else ""
+            raise Wrong(f"cannot write{file}: {reason}; free some space, and start the same command again") from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -1,7 +1,6 @@
 """Standard output that shows as many characters as it can, and that may be closed by the program that reads it."""
 
 import codecs
-import errno
 import os
 import sys
 from typing import NoReturn
@@ -9,13 +8,10 @@ from unicodedata import east_asian_width
 
 import click
 
-__all__ = ["CLOSED_PIPE", "FULL", "drop_output", "echo", "end_at_closed_pipe", "show_all_characters"]
+__all__ = ["CLOSED_PIPE", "drop_output", "echo", "end_at_closed_pipe", "show_all_characters"]
 
 CLOSED_PIPE = 141
 """Exit code if the program that reads the output ends first, as of programs that are ended by the signal SIGPIPE: 128 + 13."""
-
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""Numbers of errors of a disk that takes no more data."""
 
 _SUBSTITUTES = {
     "−": "-", "–": "-", "—": "-", "…": "...", "·": "-", "×": "x", "±": "+/-", "≥": ">=", "≤": "<=", "→": "->", "∞": "inf",

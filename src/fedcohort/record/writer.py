@@ -81,7 +81,8 @@ def create_run(
 
 
 def _cannot_create(directory: Path, error: Exception) -> UsageError:
-    return UsageError(f"{directory}: cannot be written ({error}); give another directory with --runs")
+    reason = getattr(error, "strerror", None) or error
+    return UsageError(f"{directory}: cannot be written ({reason}); give another directory with --runs")
 
 
 def _fill(directory: Path, experiment_toml: str, meta: Mapping[str, str], files: Mapping[str, bytes]) -> None:
@@ -142,7 +143,7 @@ class Writer:
         self.path = path
         self.durable_seconds = durable_seconds
         self._due = -math.inf  # when the next checkpoint is made durable, by time.monotonic
-        self._not_durable: str | None = None  # the file of the last checkpoint, unless it is durable
+        self._last_is_durable = False  # unknown: a process before this one may have been killed
         database = path / "run.sqlite"
         self._connection = sqlite3.connect(database, timeout=10)
         try:
@@ -207,7 +208,7 @@ class Writer:
                     db.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (row.round, *saved))
                 self._seal(row.round, tables)
             if saved is not None:
-                self._not_durable = None if durable else saved.file
+                self._last_is_durable = durable
                 self._clear()
         if durable:
             end = time.monotonic()
@@ -221,13 +222,15 @@ class Writer:
         Raises:
             UsageError: the disk is full, or the directory cannot be written.
         """
-        if self._not_durable is None:
+        if self._last_is_durable:
             return
         with self._to_disk():
-            self._sync_checkpoint(self._not_durable)
-            with self._transaction(durable=True) as db:
-                db.execute("DELETE FROM checkpoints WHERE round < (SELECT MAX(round) FROM checkpoints)")
-            self._not_durable = None
+            last = self._connection.execute("SELECT file FROM checkpoints ORDER BY round DESC LIMIT 1").fetchone()
+            if last is not None:
+                self._sync_checkpoint(last[0])
+                with self._transaction(durable=True) as db:
+                    db.execute("DELETE FROM checkpoints WHERE round < (SELECT MAX(round) FROM checkpoints)")
+            self._last_is_durable = True
             self._clear()
 
     def describe(self, portrait: Portrait) -> None:
