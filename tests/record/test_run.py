@@ -33,3 +33,12 @@ def test_what_no_seed_measured_is_still_a_number(tmp_path: Path) -> None:
     assert run.rounds["validation_accuracy"].dtype == np.float64
     assert run.rounds["test_accuracy"].notna().tolist() == [False, False, True]
     assert not list(run.path.glob("run.sqlite-*"))  # one file, which can be read in a directory that is not writable
+
+
+def test_reading_beside_an_emptied_database_keeps_its_log(tmp_path: Path) -> None:
+    """SQLite would delete the log, even to read."""
+    (tmp_path / "run.sqlite").write_bytes(b"")
+    (tmp_path / "run.sqlite-wal").write_bytes(b"frames")
+    with pytest.raises(UsageError, match=r"run\.sqlite: .*not a database"):
+        open_run(tmp_path)
+    assert (tmp_path / "run.sqlite-wal").read_bytes() == b"frames"

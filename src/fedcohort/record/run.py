@@ -20,7 +20,7 @@ from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of
 from fedcohort.record.plug_ins import copied_files, recorded_plug_ins
 from fedcohort.record.round_rows import Portrait
-from fedcohort.record.untouched_copy import check_database_exists, copy_with_log
+from fedcohort.record.untouched_copy import check_database_exists, check_header, copy_with_log
 from fedcohort.record.verification import verify_files, verify_rounds
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Run:
         if not self._database.is_file():
             check_database_exists(self.path)
             raise UsageError(f"{self.path}: not a run directory (there is no run.sqlite); {self._instead()}")
+        check_header(self._database)
         self._copy = copy_with_log(self._database) if untouched else None
         try:
             meta = self._meta()

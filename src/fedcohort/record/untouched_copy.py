@@ -7,11 +7,30 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
+from fedcohort.record.database import damaged
 
-__all__ = ["check_database_exists", "copy_with_log", "is_being_written"]
+__all__ = ["check_database_exists", "check_header", "copy_with_log", "is_being_written"]
+
+_HEADER = b"SQLite format 3\0"
+"""The first bytes of a database."""
 
 _WAL = 2
 """The number at the bytes 18 and 19 of a database that has a write-ahead log."""
+
+
+def check_header(database: Path) -> None:
+    """Refuse a file that does not begin like a database. SQLite would delete the log beside an empty file, even to read it.
+
+    Raises:
+        UsageError: it is empty, or another kind of file.
+    """
+    try:
+        with database.open("rb") as file:
+            begin = file.read(len(_HEADER))
+    except OSError as error:
+        raise UsageError(f"{database}: cannot be read ({error.strerror})") from None
+    if begin != _HEADER:
+        raise damaged(database, "file is not a database")
 
 
 def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
