@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 
 import fedcohort
+from fedcohort.core.errors import UsageError
+from fedcohort.record import open_run
 from tests.experiments import small
 
 
