@@ -53,7 +53,7 @@ class Run:
         self._copy = copy_with_log(self._database) if untouched else None
         try:
             meta = self._meta()
-        except UsageError:  # perhaps the disk is full, so that SQLite cannot write the index of the log
+        except UsageError:  # perhaps SQLite cannot write the index of a log, or undo what a killed process had begun
             self._copy = self._copy or copy_with_log(self._database)
             meta = self._meta()
         if meta.get("format") != str(FORMAT):

@@ -34,23 +34,25 @@ def check_header(database: Path) -> None:
 
 
 def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
-    """A copy of a database and of its log in a temporary directory, which is deleted with the returned object.
+    """A copy of a database and of its logs in a temporary directory, which is deleted with the returned object.
 
-    Returns None if the database has no log, because reading it then changes nothing, and also if the copy cannot be written. If
-    another process is writing, the copy may be torn; see :func:`is_being_written`.
+    A log is left after a kill: the write-ahead log, or the rollback journal, which a read-only connection cannot use. Returns None if
+    the database has no log, because reading it then changes nothing, and also if the copy cannot be written. If another process is
+    writing, the copy may be torn; see :func:`is_being_written`.
     """
-    log = Path(f"{database}-wal")
+    logs = [Path(f"{database}{ending}") for ending in ("-wal", "-journal")]
     try:
         with database.open("rb") as file:
-            if _WAL not in file.read(20)[18:] and not log.exists():
+            if _WAL not in file.read(20)[18:] and not any(log.exists() for log in logs):
                 return None
         copy = tempfile.TemporaryDirectory(prefix="fedcohort-")
     except OSError:
         return None
     try:
         shutil.copyfile(database, Path(copy.name) / database.name)
-        with suppress(FileNotFoundError):  # an empty log may be missing
-            shutil.copyfile(log, Path(copy.name) / log.name)
+        for log in logs:
+            with suppress(FileNotFoundError):  # an empty log may be missing
+                shutil.copyfile(log, Path(copy.name) / log.name)
     except OSError:  # the disk of temporary files is full
         copy.cleanup()
         return None
