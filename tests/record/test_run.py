@@ -65,3 +65,18 @@ def test_a_run_that_was_killed_while_its_log_was_merged_can_be_read(tmp_path: Pa
     before = {file.name: file.read_bytes() for file in killed.iterdir() if file.is_file()}
     assert open_run(killed).digest() == expected
     assert {file.name: file.read_bytes() for file in killed.iterdir() if file.is_file()} == before
+
+
+def test_reading_a_killed_run_whose_log_is_missing_creates_none(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=2), runs=tmp_path)
+    connection = sqlite3.connect(run.path / "run.sqlite")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("UPDATE meta SET value = value")
+    connection.commit()
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    killed = tmp_path / "killed"
+    shutil.copytree(run.path, killed, ignore=shutil.ignore_patterns("*-wal", "*-shm"))
+    connection.close()
+    before = sorted(killed.rglob("*"))
+    assert open_run(killed).digest() == run.digest()
+    assert sorted(killed.rglob("*")) == before

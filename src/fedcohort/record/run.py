@@ -20,7 +20,7 @@ from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of
 from fedcohort.record.plug_ins import copied_files, recorded_plug_ins
 from fedcohort.record.round_rows import Portrait
-from fedcohort.record.untouched_copy import check_database_exists, check_header, copy_with_log
+from fedcohort.record.untouched_copy import check_database_exists, check_header, copy_with_log, had_log
 from fedcohort.record.verification import verify_files, verify_rounds
 
 if TYPE_CHECKING:
@@ -299,15 +299,13 @@ class Run:
             connection.close()
 
     def _connected(self) -> sqlite3.Connection:
-        """A read-only connection. Without write permission, SQLite must not try to create the index of its write-ahead log."""
+        """A read-only connection. Where there is no log, SQLite must not create one beside a database that had one before a kill, and
+        cannot in a directory without write permission."""
         if self._copy is not None:
             return sqlite3.connect(Path(self._copy.name) / self._database.name)
-        address = f"{self._database.absolute().as_uri()}?mode=ro"
-        connection = sqlite3.connect(address, uri=True, timeout=10)
-        if not os.access(self.path, os.W_OK) and not Path(f"{self._database}-wal").exists():
-            connection.close()
-            connection = sqlite3.connect(f"{address}&immutable=1", uri=True)
-        return connection
+        no_log = not Path(f"{self._database}-wal").exists()
+        fixed = "&immutable=1" if no_log and (had_log(self._database) or not os.access(self.path, os.W_OK)) else ""
+        return sqlite3.connect(f"{self._database.absolute().as_uri()}?mode=ro{fixed}", uri=True, timeout=10)
 
     def _meta(self) -> dict[str, str]:
         with self._reading() as connection:

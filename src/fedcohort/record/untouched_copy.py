@@ -9,7 +9,7 @@ from pathlib import Path
 from fedcohort.core.errors import UsageError
 from fedcohort.record.database import damaged
 
-__all__ = ["check_database_exists", "check_header", "copy_with_log", "is_being_written"]
+__all__ = ["check_database_exists", "check_header", "copy_with_log", "had_log", "is_being_written"]
 
 _HEADER = b"SQLite format 3\0"
 """The first bytes of a database."""
@@ -33,6 +33,16 @@ def check_header(database: Path) -> None:
         raise damaged(database, "file is not a database")
 
 
+def had_log(database: Path) -> bool:
+    """Whether a database was last opened with a write-ahead log and not closed in order.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with database.open("rb") as file:
+        return _WAL in file.read(20)[18:]
+
+
 def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
     """A copy of a database and of its logs in a temporary directory, which is deleted with the returned object.
 
@@ -42,9 +52,8 @@ def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
     """
     logs = [Path(f"{database}{ending}") for ending in ("-wal", "-journal")]
     try:
-        with database.open("rb") as file:
-            if _WAL not in file.read(20)[18:] and not any(log.exists() for log in logs):
-                return None
+        if not had_log(database) and not any(log.exists() for log in logs):
+            return None
         copy = tempfile.TemporaryDirectory(prefix="fedcohort-")
     except OSError:
         return None

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import sqlite3
 import time
 import zlib
@@ -21,6 +22,9 @@ from fedcohort.record.run import Run
 from fedcohort.record.untouched_copy import check_database_exists
 
 __all__ = ["Writer", "being_written", "create_run", "locked", "writing"]
+
+LITTLE_SPACE = 2**20
+"""A disk with fewer free bytes counts as full when something cannot be written."""
 
 SYNC_SHARE = 0.02
 """Largest share of the time that a run spends on making checkpoints durable, unless every checkpoint is."""
@@ -282,7 +286,9 @@ class Writer:
             raise self._cannot_write(error) from None
 
     def _cannot_write(self, error: Exception) -> UsageError:
-        cure = "free some space" if is_disk_full(error) else "fix it"
+        # SQLite says "disk I/O error" if there is no space for the index of its log
+        full = is_disk_full(error) or shutil.disk_usage(self.path).free < LITTLE_SPACE
+        cure = "free some space" if full else "fix it"
         return UsageError(
             f"{self.path}: cannot be written ({error}); finished rounds are kept: {cure}, and start the same command again"
         )
