@@ -377,14 +377,15 @@ def flower_needs() -> str:
     """What each strategy needs of clients and of the server, found by playing it with its default settings."""
     from fedcohort.flower import requirements
 
-    lines = ["| strategy | keywords of `answers`, besides `num_samples` | server |", "|---|---|---|"]
+    lines = ["| strategy | class | keywords of `answers`, besides `num_samples` | server |", "|---|---|---|---|"]
     for name in STRATEGIES.builtin:
-        needed = requirements(STRATEGIES.find(name, name)())
+        strategy = STRATEGIES.find(name, name)
+        needed = requirements(strategy())
         words = ", ".join(f"`{word}`" for word in needed.keywords if word != "loss_change") or "–"
         server = "validation set" if "validation" in needed.needs else "–"
         if "LossChange" in needed.questions:
             server = "refused in runs that are long enough for a trial round of training, which is thrown away"
-        lines.append(f"| [`{name}`](strategies.md#{name}) | {words} | {server} |")
+        lines.append(f"| [`{name}`](strategies.md#{name}) | `{strategy.__name__}` | {words} | {server} |")
     return "\n".join(lines)
 
 

@@ -1,5 +1,6 @@
 """The record of a Flower run: why, report, compare, times, costs, and continuing after the server died."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedcohort.selection import Selector
 from fedcohort.selection.oort import Oort
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.selection.uniform import Uniform
+from fedcohort.study.comparison import Comparison, Row
 from tests.flower.apps import grid, initial, inner, picks, selecting, validate
 
 
@@ -75,6 +77,60 @@ def test_report_and_compare_show_the_runs(tmp_path: Path) -> None:
     expected = [validate(initial())["accuracy"]]
     assert run.rounds["test_accuracy"].notna().all()
     assert run.rounds["test_accuracy"].iloc[0] != expected[0]
+
+
+def test_times_of_a_run_on_real_machines_are_called_wall_time(tmp_path: Path) -> None:
+    """The terminal and the page name the clock and the unit."""
+    path = recorded(tmp_path, PowerOfChoice(d=8))
+    run = fedcohort.open_run(path)
+    assert run.clock == "wall"
+    total = f"{run.rounds['simulated_time'].iloc[-1]:.1f} s"
+    table = " ".join(command("compare", path).split())
+    assert "Time: wall time of the rounds, in seconds" in table
+    measures = " ".join(command("measures", path).split())
+    assert f"wall time of rounds {total}" in measures
+    page = tmp_path / "page.html"
+    command("report", path, "-o", page)
+    text = page.read_text(encoding="utf-8")
+    assert "Time: wall time of the rounds, in seconds" in text
+    assert "wall time, seconds" in text
+    for shown in (table, measures, text):
+        assert "simulated time" not in shown.lower()
+
+
+def test_a_comparison_of_both_clocks_names_them() -> None:
+    @dataclass
+    class Played:
+        clock: str
+
+    def row(label: str, clock: str) -> Any:
+        return Row(label, None, {0: Played(clock)})  # type: ignore[arg-type, dict-item]
+
+    both = Comparison("runs", (row("here", "simulated"), row("there", "wall"))).about_times
+    assert both.startswith("Simulated time: the fastest possible client needs 1 unit per sample and round.")
+    assert both.endswith("Time of 'there': wall time, in seconds.")
+    assert "wall" not in Comparison("runs", (row("here", "simulated"),)).about_times
+
+
+def test_runs_without_a_test_accuracy_can_be_read(tmp_path: Path) -> None:
+    """An evaluate_fn that returns a loss only, as in the example of the documentation."""
+    paths = []
+    for seed in (0, 1):
+        where = grid()
+        strategy = selecting(where, Uniform(), runs=tmp_path, seed=seed)
+        strategy.start(
+            where, initial(), num_rounds=2, evaluate_fn=lambda t, arrays: MetricRecord({"loss": 1.0 / (t + 1)})
+        )
+        paths.append(strategy.path)
+    table = " ".join(command("compare", *paths).split())
+    assert "Target accuracy: none, because no row has a test accuracy." in table
+    assert "nan" not in table
+    assert "target accuracy –" in " ".join(command("measures", paths[0]).split())
+    page = tmp_path / "page.html"
+    command("report", paths[0], "-o", page)
+    text = page.read_text(encoding="utf-8")
+    assert "was not tested in any of its 2 rounds" in text
+    assert "Target accuracy: none, because no row has a test accuracy." in text
 
 
 def test_times_are_those_of_the_replies_and_costs_are_billed(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
@@ -29,6 +30,7 @@ from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.selection.round_robin import RoundRobin
 from fedcohort.selection.ucb import UCB
 from fedcohort.selection.uniform import Uniform
+from fedcohort.testing import LoopGrid
 from tests.flower.apps import K, M, bare_app, client_of, grid, initial, inner, picks, selecting, willing_app
 
 
@@ -154,6 +156,18 @@ def test_weights_of_the_strategy_reach_the_inner_strategy_and_are_refused_withou
 def test_what_cannot_be_wrapped_is_refused(make: Callable[[], Selecting], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make()
+
+
+def test_a_client_app_without_answers_is_named_while_the_server_waits(caplog: pytest.LogCaptureFixture) -> None:
+    where = LoopGrid(ClientApp(), [{"partition-id": i} for i in range(5)])
+    strategy = Selecting(inner(), Uniform(), k=2, min_nodes=5, patience=0.01, runs=None)
+    with pytest.raises(UsageError, match=r"does its ClientApp call fedcohort.flower.answers\?"):
+        strategy.start(where, initial(), num_rounds=1)
+    [line] = [line for line in caplog.messages if "have introduced themselves" in line]
+    assert line.startswith(
+        "0 of min_nodes = 5 clients have introduced themselves; waiting up to 0.01 s (patience); node "
+    )
+    assert line.count("does its ClientApp call fedcohort.flower.answers?") == 3
 
 
 def test_too_few_clients_are_refused_after_the_patience() -> None:

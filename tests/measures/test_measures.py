@@ -420,6 +420,7 @@ def test_tail_sd_is_over_the_last_fifth_of_the_rounds():
 
 def test_largest_drop_by_hand():
     assert largest_drop([0.1, 0.5, 0.2, 0.6, 0.5]) == pytest.approx(0.3)
+    assert str(largest_drop([0.5, 0.5])) == "0.0"  # not −0.0
     assert largest_drop([0.5, NAN, 0.1]) == pytest.approx(0.4)
     assert largest_drop([0.1, 0.2]) == 0.0
     assert largest_drop([0.1]) == 0.0

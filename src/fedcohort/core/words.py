@@ -65,7 +65,7 @@ def share(fraction: float, digits: int = 0) -> str:
 
 def target(fraction: float) -> str:
     """A target accuracy with all its digits: 0.54 as 54%, 0.955 as 95.5%."""
-    return f"{100 * fraction:g}%"
+    return _not_finite(fraction) or f"{100 * fraction:g}%"
 
 
 def spread(mean: float, sd: float) -> str:
@@ -137,6 +137,11 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, left = divmod(round(seconds), 60)
     return f"{minutes}:{left:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{left:02d} h"
+
+
+def time_on(clock: str, value: float) -> str:
+    """A time of a run's clock: 3,060 if it is ``simulated``, and 3.1 s if it is ``wall``."""
+    return duration(value) if clock == "wall" else count(value)
 
 
 def clock(seconds: float) -> str:

@@ -1,5 +1,6 @@
 """The clients of a Flower federation as a strategy sees them: a census, who is there, and answers to questions."""
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,8 @@ from fedcohort.flower.wire import Introduction, MalformedReply, ask_message, num
 from fedcohort.selection import Census, Question
 
 __all__ = ["FlowerClients"]
+
+log = logging.getLogger("fedcohort")
 
 PAUSE = 0.5
 """Seconds between two looks for nodes."""
@@ -44,10 +47,18 @@ class FlowerClients:
             UsageError: there are fewer after the patience.
         """
         deadline = time.monotonic() + self.patience
+        told = False
         while True:
-            self.notes += self.roster.meet(grid, self.patience)
+            notes = self.roster.meet(grid, self.patience)
+            self.notes += notes
             if self.roster.connected >= at_least:
                 return
+            if notes or not told:
+                told = True
+                log.warning(
+                    "%d of min_nodes = %d clients have introduced themselves; waiting up to %g s (patience)%s",
+                    self.roster.connected, at_least, self.patience, "".join(f"; {note}" for note in notes[:3]),
+                )  # fmt: skip
             if time.monotonic() >= deadline:
                 why = f" ({'; '.join(self.notes[:3])})" if self.notes else ""
                 raise UsageError(

@@ -21,7 +21,7 @@ def tail_sd(series: ArrayLike) -> float:
 
 def largest_drop(series: ArrayLike) -> float:
     """max_t (acc_{t−1} − acc_t) between consecutive measured rounds; 0 if the accuracy never drops."""
-    return float(np.max(-np.diff(as_measured(series, "series")), initial=0.0))
+    return float(np.max(-np.diff(as_measured(series, "series")), initial=0.0)) + 0.0  # −0 becomes 0
 
 
 def forgetting(per_class: ArrayLike) -> Values:

@@ -104,6 +104,11 @@ class Run:
         return self._meta()
 
     @property
+    def clock(self) -> str:
+        """The clock of the column ``simulated_time``: ``simulated``, or ``wall`` (seconds) for a run on real machines."""
+        return self._meta().get("clock", "simulated")
+
+    @property
     def plug_ins(self) -> dict[str, Any]:
         """Facts about the plug-ins of this run by section, see :func:`fedcohort.experiment.plug_in_facts.plug_in_facts`.
 

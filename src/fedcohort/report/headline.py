@@ -28,6 +28,10 @@ def headline(story: Story) -> list[str]:
 
 def _single(row: Mapping[Any, Any], rounds: int) -> str:
     seeds = f" (mean over {row['seeds']} seeds)" if row["seeds"] > 1 else ""
+    if math.isnan(row["accuracy"]):
+        return (
+            f"{row['label']} was not tested in any of its {words.count(rounds)} rounds, so there is no test accuracy."
+        )
     return (
         f"{row['label']} reached a test accuracy of {words.spread(row['accuracy'], row['accuracy_sd'])}% in round "
         f"{words.count(rounds)}{seeds}. Its best round reached {words.percent(row['best_accuracy'])}%."
@@ -37,6 +41,9 @@ def _single(row: Mapping[Any, Any], rounds: int) -> str:
 def _best_two(compared: Comparison) -> list[str]:
     accuracy = compared.table["accuracy"].to_numpy(np.float64)
     first, second = np.argsort(-accuracy, kind="stable")[:2].tolist()  # NaN comes last
+    if np.isnan(accuracy[second]):
+        known = "No row has" if np.isnan(accuracy[first]) else f"Only {compared.rows[first].label} has"
+        return [f"{known} a test accuracy, so the rows cannot be ranked."]
     best, next_best = compared.rows[first].label, compared.rows[second].label
     highest = f"{best} has the highest test accuracy after the last round: {words.percent(accuracy[first])}%."
     return [highest, _lead(compared, best, next_best)]

@@ -16,6 +16,7 @@ from fedcohort.core.plugins import short_name
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Reading, Story
+from fedcohort.study.comparison import Row
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
@@ -97,11 +98,9 @@ RESULTS: dict[str, Format] = {
     "accuracy_sd": words.percent,
     "best_accuracy": words.percent,
     "early_stop_accuracy": words.percent,
-    "time_to_target": words.count,
     "bytes_to_target": words.size,
     "bytes": words.size,
     "client_passes": words.count,
-    "simulated_time": words.count,
     "jain": words.index,
     "jain_random": words.index,
     "wall_seconds": words.duration,
@@ -129,10 +128,17 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "difference": Cell(words.signed(own["difference"]) if i else "–", own["difference"]),
                 "interval": words.interval(own["difference_low"], own["difference_high"]),
                 "rounds_to_target": Cell(rounds, own["rounds_to_target"]),
+                "time_to_target": Cell(
+                    words.time_on(_clock(compared.rows[i]), own["time_to_target"]), own["time_to_target"]
+                ),
                 **_cells(own, RESULTS),
             }
         )
     return rows
+
+
+def _clock(row: Row) -> str:
+    return "wall" if row.on_wall_clock else "simulated"
 
 
 def _unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:

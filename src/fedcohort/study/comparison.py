@@ -33,6 +33,11 @@ class Row:
     experiment: Experiment
     runs: Mapping[int, Run]
 
+    @property
+    def on_wall_clock(self) -> bool:
+        """Whether the times of the row are seconds of wall time, because its runs were played on real machines."""
+        return all(run.clock == "wall" for run in self.runs.values())
+
 
 @dataclass(frozen=True)
 class Target:
@@ -80,7 +85,11 @@ class Comparison:
         if given is not None:
             return Target(given, "measures.target_accuracy")
         whole = [runs for runs in self.results.values() if not any(run.diverged for run in runs)]
-        lowest = min(float(np.mean([run.best_accuracy for run in runs])) for runs in whole or self.results.values())
+        means = [float(np.mean([run.best_accuracy for run in runs])) for runs in whole or self.results.values()]
+        known = [mean for mean in means if not math.isnan(mean)]
+        if not known:
+            return Target(math.nan, "none, because no row has a test accuracy")
+        lowest = min(known)
         without = " (without rows with diverged updates)" if 0 < len(whole) < len(self.results) else ""
         return Target(
             level_below(lowest), f"taken from these results, a level that every row reaches on average{without}"
@@ -106,8 +115,8 @@ class Comparison:
         * ``difference``, ``difference_low``, ``difference_high``: mean difference of the accuracy to that of the first row, over the
           seeds that both have, and its paired 95% confidence interval, within −1 and 1.
         * ``paired_seeds``, their number, ``p_value``, ``p_holm`` and ``verdict``: see :class:`~fedcohort.study.verdicts.Verdict`.
-        * ``target_accuracy``, ``rounds_to_target``, ``time_to_target`` (simulated), ``bytes_to_target``: means over the seeds that
-          reached the target, and ``reached``, their number.
+        * ``target_accuracy``, ``rounds_to_target``, ``time_to_target`` (see :attr:`about_times`), ``bytes_to_target``: means over
+          the seeds that reached the target, and ``reached``, their number.
         * ``jain``, ``jain_random``, ``bytes``, ``client_passes``, ``simulated_time``, ``wall_seconds``, ``updates``, ``diverged``: see
           :class:`Result`.
         """
@@ -140,6 +149,17 @@ class Comparison:
                 frame.insert(1, "seed", seed)
                 frames.append(frame)
         return pd.concat(frames, ignore_index=True)
+
+    @property
+    def about_times(self) -> str:
+        """What the times mean, in words: simulated time, or seconds of wall time for runs on real machines."""
+        simulated = "Simulated time: the fastest possible client needs 1 unit per sample and round."
+        wall = [row.label for row in self.rows if row.on_wall_clock]
+        if not wall:
+            return simulated
+        if len(wall) == len(self.rows):
+            return "Time: wall time of the rounds, in seconds, as the server measured it."
+        return f"{simulated} Time of {' and '.join(map(repr, wall))}: wall time, in seconds."
 
     def to_json(self) -> dict[str, Any]:
         """The table, the target and every run's result as plain values; unknown values are None."""

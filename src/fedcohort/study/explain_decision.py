@@ -199,7 +199,7 @@ def explain(run: Run, round: int, client: int | None = None) -> Explanation:
         client=client,
         earlier=earlier,
         availability_known=known,
-        clock=run.meta.get("clock", "simulated"),
+        clock=run.clock,
     )
 
 

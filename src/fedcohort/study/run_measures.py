@@ -19,7 +19,9 @@ __all__ = ["Cost", "Measured", "level_below"]
 
 
 def level_below(accuracy: float) -> float:
-    """An accuracy rounded down to two decimals: the default target of a run or a comparison that reaches it."""
+    """An accuracy rounded down to two decimals: the default target of a run or a comparison that reaches it; NaN stays NaN."""
+    if math.isnan(accuracy):
+        return math.nan
     return math.floor(round(accuracy * 100, 6)) / 100
 
 
@@ -62,21 +64,26 @@ class Measured:
         """A column of :attr:`Run.rounds`, float64 [n]."""
         return _array(self.rounds[column])
 
+    @cached_property
+    def tested(self) -> bool:
+        """Whether the test accuracy is known in any round."""
+        return bool(np.isfinite(self.series("test_accuracy")).any())
+
     @property
     def accuracy(self) -> float:
-        """Accuracy after the last round."""
-        return measures.final_accuracy(self.series("test_accuracy"))
+        """Accuracy after the last round; NaN if no round was tested, as in a Flower run that measures a loss only."""
+        return measures.final_accuracy(self.series("test_accuracy")) if self.tested else math.nan
 
     @property
     def best_accuracy(self) -> float:
         """The highest accuracy of all rounds."""
-        return measures.best_accuracy(self.series("test_accuracy"))
+        return measures.best_accuracy(self.series("test_accuracy")) if self.tested else math.nan
 
     @cached_property
     def early_stop(self) -> EarlyStop | None:
         """The round with the best validation accuracy; None without validation."""
         validated = self.series("validation_accuracy")
-        if not np.isfinite(validated).any():
+        if not (self.tested and np.isfinite(validated).any()):
             return None
         return measures.early_stop(validated, self.series("test_accuracy"), self.experiment.measures.patience)
 
@@ -93,7 +100,7 @@ class Measured:
 
     @property
     def simulated_time(self) -> float:
-        """Simulated time of all rounds."""
+        """Simulated time of all rounds; seconds of wall time if that is the clock of the run."""
         return float(self.series("simulated_time")[-1])
 
     @cached_property

@@ -25,7 +25,8 @@ class Result:
         best_accuracy: the highest accuracy of all rounds.
         early_stop_accuracy: accuracy in the round with the best validation accuracy.
         local_accuracy: mean training accuracy of the last round's clients, each with its own model.
-        simulated_time: simulated time of all rounds; the fastest possible client needs 1 unit per sample and round.
+        simulated_time: simulated time of all rounds; the fastest possible client needs 1 unit per sample and round. Seconds of wall
+            time if that is the run's clock, see :attr:`fedcohort.Run.clock`.
         jain: Jain's index of how often each client was selected.
         jain_random: its mean under uniform selection of as many clients.
         bytes: bytes sent and received.

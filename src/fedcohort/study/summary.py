@@ -31,8 +31,9 @@ class Summary:
         target: the target test accuracy.
         target_chosen: where the target comes from: ``argument``, ``measures.target_accuracy``, or ``results`` (the best accuracy of
             the run, rounded down to two decimals).
-        rounds_to_target, time_to_target, bytes_to_target: cost of reaching the target; time is simulated.
+        rounds_to_target, time_to_target, bytes_to_target: cost of reaching the target.
         simulated_time, bytes, client_passes: cost of the whole run.
+        clock: the clock of the times, ``simulated`` or ``wall`` (seconds), see :attr:`fedcohort.Run.clock`.
         wall_seconds: wall time of the simulator, by part of a round and in total.
         selected, admitted: how evenly clients were selected, and admitted.
         selected_random: the expected values under uniform selection of as many clients.
@@ -68,6 +69,7 @@ class Summary:
     tail_sd: float
     largest_drop: float
     forgetting: float
+    clock: str
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; NaN and inf stay floats."""
@@ -88,7 +90,7 @@ def summary(run: Run, target: float | None = None) -> Summary:
         chosen = "results" if given is None else "measures.target_accuracy"
         target = level_below(measured.best_accuracy) if given is None else given
     by_class = _by_class(measured.rounds["class_accuracy"].tolist())
-    final, tested, stop = by_class[-1], measured.series("test_accuracy"), measured.early_stop
+    final, tested, stop = by_class[-1:].ravel(), measured.series("test_accuracy"), measured.early_stop
     by_client = run.client_accuracy
     last = by_client.iloc[-1].to_numpy(np.float64) if len(by_client) else np.full(1, np.nan)
     known = bool(np.isfinite(last).any())
@@ -118,8 +120,9 @@ def summary(run: Run, target: float | None = None) -> Summary:
         jain_random=measured.jain_random,
         admitted=measures.participation(measured.admitted),
         tail_sd=measures.tail_sd(tested),
-        largest_drop=measures.largest_drop(tested),
-        forgetting=float(measures.forgetting(by_class)[-1]),
+        largest_drop=measures.largest_drop(tested) if measured.tested else math.nan,
+        forgetting=float(measures.forgetting(by_class)[-1]) if len(by_class) else math.nan,
+        clock=run.clock,
     )
 
 

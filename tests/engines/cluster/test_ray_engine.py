@@ -21,13 +21,15 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.engines.base import ClientError, Engine
-from fedcohort.engines.cluster import host_pool
+from fedcohort.engines.cluster import host_pool, ray_package
+from fedcohort.engines.cluster.host import Host, _load_modules
 from fedcohort.engines.cluster.host_pool import HostPool
 from fedcohort.engines.cluster.ray_engine import ClusterPlan, RayEngine
+from fedcohort.engines.cluster.remote_models import RemoteModels
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.record import Run
-from fedcohort.selection import Cohort
+from fedcohort.selection import Cohort, LocalLoss
 from fedcohort.testing import check_engine
 from fedcohort.testing.base import HEALTHY, ControlVariates, bits, members_of, small_federation
 from tests.experiments import small
@@ -162,12 +164,63 @@ def test_clients_that_end_four_hosts_are_named(hosts: HostPool) -> None:
         list(remote.train(remote.initial_model(), 1, Cohort(np.array(HEALTHY)), algorithm))
 
 
-def test_a_run_without_hosts_ends_after_the_stated_patience(hosts: HostPool) -> None:
-    """No node of the cluster has a GPU, so no host can start."""
-    empty = HostPool(hosts=1, gpu=True, patience=1.0)
-    with pytest.raises(UsageError, match=r"^engine.name = 'ray': no host has answered for 1 s \(engine.patience\)"):
+def test_a_run_without_hosts_ends_after_the_stated_patience(
+    hosts: HostPool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No node of the cluster has a GPU, so no host can start. A warning says early what the run waits for."""
+    monkeypatch.setattr(host_pool, "NOTICE_SECONDS", 0.5)
+    empty = HostPool(hosts=1, gpu=True, patience=4.0)
+    with pytest.raises(UsageError, match=r"^engine.name = 'ray': no host has answered for 4 s \(engine.patience\)"):
         ray_engine(empty, FedAvg())
     empty.close()
+    waits = [line for line in caplog.messages if "no host has answered" in line]
+    assert len(waits) == 1
+    assert waits[0].endswith("waiting up to 4 s (engine.patience) for a free GPU of the cluster")
+
+
+@pytest.mark.timeout(90)
+def test_a_model_is_read_while_all_other_hosts_are_busy(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host that holds the model is lost in the middle of a round, and none replaces it: the others train its clients again."""
+    monkeypatch.setattr("fedcohort.engines.cluster.ray_engine.BLOCK_CLIENTS", (1, 1))
+    algorithm, cohort = FedAvg(), Cohort(np.arange(40))
+    arguments = small_federation([6] * 40, trouble=False), Mlp(hidden=8), TRAINING, algorithm, 3
+    while len(hosts.ready) < hosts.size:
+        hosts.refill()
+        for member in hosts.greetings.values():
+            hosts.greet(member)
+    with (
+        closing(LocalEngine(*arguments, 2)) as local,
+        closing(RayEngine(*arguments, pool=hosts, plan="means")) as remote,
+    ):
+        model = local.initial_model()
+        expected = [bits(update.state) for update in local.train(model, 1, cohort, algorithm)]
+        stream = remote.train(model, 1, cohort, algorithm)
+        first = next(stream)
+        assert first.group is not None
+        holder = first.group[0]
+        assert isinstance(holder, RemoteModels)
+        monkeypatch.setattr(hosts, "size", hosts.size - 1)
+        kill(hosts, hosts.ready.index(holder._member))
+        assert [bits(first.state), *(bits(update.state) for update in stream)] == expected
+
+
+def test_an_error_of_ray_on_a_host_is_no_error_of_a_client(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data that did not arrive: the host is given up, and another one does the work."""
+    import ray
+
+    def lost(reference: object) -> None:
+        raise ray.exceptions.ObjectLostError("00", None, "")
+
+    monkeypatch.setattr(ray, "get", lost)
+    question, clients = LocalLoss(), [0]
+    with pytest.raises(ray.exceptions.ObjectLostError):
+        Host().ask("engine", (None, None), 1, question, clients, {})
+
+
+def test_a_plugin_that_fails_fails_again_with_the_same_error() -> None:
+    for _ in range(2):
+        with pytest.raises(ImportError, match="no such package"):
+            _load_modules({"plugin_of_a_test": "raise ImportError('no such package')"})
 
 
 # --- in runs ---------------------------------------------------------------------------------------------------------------
@@ -246,12 +299,14 @@ def test_settings_that_need_a_cluster_are_refused_without_one(tmp_path: Path) ->
 def test_an_address_without_a_cluster_is_one_line(address: str, reason: str) -> None:
     pytest.importorskip("ray")
     source = f"from fedcohort.engines.cluster.host_pool import HostPool; HostPool({address!r})"
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=100)
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=100, env=environment)
     assert f"UsageError: engine.address = {address!r}: no Ray cluster answers there" in done.stderr.splitlines()[-1]
     assert reason in done.stderr
+    assert "if ray start said that token authentication is enabled, set RAY_AUTH_MODE=token" in done.stderr
 
 
 def test_without_ray_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"pip install 'fedcohort\[ray\]'"):
-        host_pool.ray_module()
+        ray_package.ray_module()

@@ -37,6 +37,7 @@ from fedcohort.engines.cluster.messages import (
     TrainedGroup,
     federation_of,
 )
+from fedcohort.engines.cluster.ray_package import lost_errors
 from fedcohort.engines.local_engine import build_module
 from fedcohort.engines.stacked_cohort import GroupTrainer
 from fedcohort.federation.federation import Federation
@@ -63,7 +64,11 @@ def _load_modules(sources: Mapping[str, str]) -> None:
             continue
         module = types.ModuleType(name)
         sys.modules[name] = module
-        exec(compile(source, f"<{name}>", "exec"), vars(module))
+        try:
+            exec(compile(source, f"<{name}>", "exec"), vars(module))
+        except BaseException:
+            del sys.modules[name]  # the next attempt fails with the same error instead of a half-made module
+            raise
 
 
 def _importable(name: str) -> bool:
@@ -235,9 +240,14 @@ class Host:
         return site, model, received
 
     def _answer(self, work: Callable[[], T]) -> T | Failed:
-        """The result of ``work``, or its error in a form that every process can read."""
+        """The result of ``work``, or its error in a form that every process can read.
+
+        Errors of Ray, such as data that did not arrive, are raised: they are no error of a client, and another host does the work.
+        """
         try:
             return work()
+        except lost_errors():
+            raise
         except Exception as error:
             return Failed(str(error) or type(error).__name__, traceback.format_exc())
 

@@ -4,8 +4,7 @@ import logging
 import os
 import socket
 import time
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,8 +12,9 @@ import torch
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.cluster.host import Host
 from fedcohort.engines.cluster.messages import Facts
+from fedcohort.engines.cluster.ray_package import lost_errors, ray_module
 
-__all__ = ["PATIENCE", "HostPool", "Member", "lost_errors", "ray_module", "shared_pool"]
+__all__ = ["PATIENCE", "HostPool", "Member", "shared_pool"]
 
 log = logging.getLogger("fedcohort")
 
@@ -24,39 +24,10 @@ STARTS = 3
 """Number of times that a private cluster is started; Ray gives up after 30 s, which a busy machine can exceed."""
 REACH_SECONDS = 10.0
 """Seconds to wait for the address of a cluster to answer."""
+NOTICE_SECONDS = 15.0
+"""Seconds without a host after which a warning says what the run waits for."""
 PAUSE = 1.0
 """Seconds between a host that could not be started and its replacement."""
-
-
-def ray_module() -> Any:
-    """The module ``ray``.
-
-    Raises:
-        UsageError: Ray is not installed.
-    """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-    except ImportError:
-        raise UsageError(
-            "engine.name = 'ray': Ray is not installed; install it with pip install 'fedcohort[ray]', or use 'local'"
-        ) from None
-    return ray
-
-
-@cache
-def lost_errors() -> tuple[type[Exception], ...]:
-    """The errors that say that a host or its result is lost; the work can be done again elsewhere."""
-    errors = ray_module().exceptions
-    return (
-        errors.RayActorError,
-        errors.ObjectLostError,
-        errors.WorkerCrashedError,
-        errors.NodeDiedError,
-        errors.TaskCancelledError,
-        errors.OutOfMemoryError,
-    )
 
 
 @dataclass(eq=False)
@@ -66,13 +37,11 @@ class Member:
     Attributes:
         actor: Ray's handle.
         facts: what the host said of itself; None until it has answered.
-        busy: positions of the calls that it works on, oldest first.
     """
 
     actor: Any
     greeting: Any
     facts: Facts | None = None
-    busy: list[int] = field(default_factory=list)
 
 
 class HostPool:
@@ -103,6 +72,7 @@ class HostPool:
         self._start = kind.remote
         self._warned: set[Facts] = set()
         self._alone_since: float | None = None
+        self._told = False
         self._next_start = 0.0
         self.members: list[Member] = []
         self.refill()
@@ -142,20 +112,27 @@ class HostPool:
             UsageError: no host was left for as long as the pool's patience.
         """
         now = time.monotonic()
+        where = f"engine.address = {self.address!r}" if self.address else "engine.name = 'ray'"
         if now >= self._next_start:
             for _ in range(self.size - len(self.members)):
                 actor = self._start()
                 self.members.append(Member(actor, actor.facts.remote()))
         if self.ready:
-            self._alone_since = None
+            self._alone_since, self._told = None, False
         elif self._alone_since is None:
             self._alone_since = now
         elif now - self._alone_since > self.patience:
-            where = f"engine.address = {self.address!r}" if self.address else "engine.name = 'ray'"
             raise UsageError(
                 f"{where}: no host has answered for {self.patience:.0f} s (engine.patience); the record is complete up to the last "
                 "round: start hosts and repeat the command to continue"
             )
+
+        elif now - self._alone_since > NOTICE_SECONDS and not self._told:
+            self._told = True
+            log.warning(
+                "%s: no host has answered for %.0f s; waiting up to %.0f s (engine.patience) for a free %s of the cluster",
+                where, now - self._alone_since, self.patience, "GPU" if self.gpu else "core",
+            )  # fmt: skip
 
     def wait_until_ready(self) -> None:
         """Wait for the first host."""
@@ -185,7 +162,7 @@ class HostPool:
             except (OSError, RuntimeError, ValueError) as error:
                 raise UsageError(
                     f"engine.address = {self.address!r}: no Ray cluster answers there ({_first_line(error)}); give the address that "
-                    "ray start --head printed, or leave it out for a private cluster on this machine"
+                    f"ray start --head printed, or leave it out for a private cluster on this machine{_about_token()}"
                 ) from None
             return
         cores = max(hosts, os.cpu_count() or 1)
@@ -236,6 +213,13 @@ def _reach(address: str) -> None:
     if not (host and colon and port.isdecimal()):
         raise ValueError("the form is HOST:PORT")
     socket.create_connection((host, int(port)), REACH_SECONDS).close()
+
+
+def _about_token() -> str:
+    """How to use the token of a cluster: from an address, Ray does not use the token that it has saved."""
+    if os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
+        return "; its token must be the one in ~/.ray/auth_token of this machine"
+    return "; if ray start said that token authentication is enabled, set RAY_AUTH_MODE=token"
 
 
 def _first_line(error: BaseException) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fedcohort.engines.base import ClientError
-from fedcohort.engines.cluster.host_pool import HostPool, Member, lost_errors, ray_module
+from fedcohort.engines.cluster.host_pool import HostPool, Member
 from fedcohort.engines.cluster.messages import Failed
+from fedcohort.engines.cluster.ray_package import lost_errors, ray_module
 
 __all__ = ["Call", "HostError", "Result", "ordered_results"]
 
@@ -90,6 +91,7 @@ class _Stream:
         self.waiting: set[int] = set()
         self.opened = 0
         self.running: dict[Any, tuple[int, Member]] = {}
+        self.busy: dict[Member, list[int]] = {}  # calls of this stream; another stream may use the same hosts
         self.done: dict[int, Result] = {}
 
     def result(self, position: int, meanwhile: Callable[[], bool]) -> Result:
@@ -112,21 +114,19 @@ class _Stream:
         if self.running:
             with suppress(Exception):
                 self.ray.wait(list(self.running), num_returns=len(self.running), timeout=self.pool.patience)
-        for _, member in self.running.values():
-            member.busy.clear()
 
     def _hand_out(self, due: int) -> None:
         """Give calls to the hosts that have less than :data:`DEPTH`: the one that is due first, then the most expensive ones."""
         self.pool.refill()
         for depth in range(DEPTH):
             for member in self.pool.ready[: self.hosts]:
-                if self.waiting and len(member.busy) == depth:
+                if self.waiting and len(self.busy.get(member, ())) == depth:
                     position = due if due in self.waiting else min(self.waiting, key=self._most_expensive_first)
                     call = self.calls[position]
                     self.waiting.discard(position)
                     reference = getattr(member.actor, call.method).remote(*call.arguments)
                     self.running[reference] = position, member
-                    member.busy.append(position)
+                    self.busy.setdefault(member, []).append(position)
 
     def _most_expensive_first(self, position: int) -> tuple[float, int]:
         return -self.calls[position].cost, position
@@ -156,14 +156,14 @@ class _Stream:
             self._lost(member, error)
             return
         del self.running[reference]
-        member.busy.remove(position)
+        self.busy[member].remove(position)
         self.done[position] = Result(value, member)
 
     def _lost(self, member: Member, error: Exception) -> None:
         """Take back the calls of a host that was lost. The oldest of them is the one that it worked on."""
         self.pool.lose(member)
-        if member.busy:
-            call = self.calls[member.busy[0]]
+        if positions := self.busy.pop(member, []):
+            call = self.calls[positions[0]]
             call.deaths += 1
             if call.deaths >= DEATHS:
                 ids = ", ".join(map(str, call.clients[:20])) + (", …" if len(call.clients) > 20 else "")
@@ -175,4 +175,3 @@ class _Stream:
             if owner is member:
                 del self.running[reference]
                 self.waiting.add(position)
-        member.busy.clear()

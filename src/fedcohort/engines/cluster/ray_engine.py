@@ -28,9 +28,10 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.threads import one_thread
 from fedcohort.engines.base import Later
 from fedcohort.engines.cluster.flat_arrays import ModelLayout, NestedArrays, as_arrays, as_tensors
-from fedcohort.engines.cluster.host_pool import HostPool, Member, ray_module
+from fedcohort.engines.cluster.host_pool import HostPool, Member
 from fedcohort.engines.cluster.messages import Broadcast, Plugins, Setup, TrainedClient, TrainedGroup, clients_of
 from fedcohort.engines.cluster.ordered_calls import Call, Result, ordered_results
+from fedcohort.engines.cluster.ray_package import ray_module
 from fedcohort.engines.cluster.remote_models import RemoteModels
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.local_engine import AHEAD, AHEAD_BYTES, LocalEngine

@@ -6,9 +6,10 @@ from typing import Any
 from fedcohort.algorithms import ModelState
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.cluster.flat_arrays import ModelLayout
-from fedcohort.engines.cluster.host_pool import Member, lost_errors, ray_module
+from fedcohort.engines.cluster.host_pool import Member
 from fedcohort.engines.cluster.messages import Failed, TrainedClient
 from fedcohort.engines.cluster.ordered_calls import HostError
+from fedcohort.engines.cluster.ray_package import lost_errors, ray_module
 
 __all__ = ["RemoteModels"]
 

@@ -1,6 +1,6 @@
 """Draw which strategy performs best: accuracy over rounds, simulated time and bytes, loss, and differences over seeds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import altair as alt
 import numpy as np
@@ -40,17 +40,28 @@ def _simulated_time(reading: Reading) -> ArrayLike:
     return reading.rounds["simulated_time"].to_numpy(np.float64)
 
 
+def _names_of_time(rows: Sequence[tuple[str, Sequence[Reading]]]) -> tuple[str, str]:
+    """What the clocks of the runs measure: the name of the view, and the title of its axis."""
+    clocks = {reading.run.clock for _, readings in rows for reading in readings}
+    if "wall" not in clocks:
+        return "simulated time", "simulated time"
+    return (
+        ("wall time", "wall time, seconds") if len(clocks) == 1 else ("time", "simulated time, or seconds of wall time")
+    )
+
+
 def accuracy(story: Story, look: Look) -> Figure | None:
-    """Test accuracy over rounds, over simulated time and over bytes."""
+    """Test accuracy over rounds, over simulated time (wall time for runs on real machines) and over bytes."""
     rows = story.played
     over_rounds = by_round(rows, _test_accuracy, SHARES)
     if over_rounds["mean"].isna().all():
         return None
     over_time = on_grid(rows, _test_accuracy, _simulated_time, SHARES)
     over_bytes = with_texts(on_grid(rows, _test_accuracy, lambda reading: reading.bytes, SHARES), {"x": words.size})
+    time_name, time_title = _names_of_time(rows)
     frames = {
         "rounds": (over_rounds, "round", ",.0f"),
-        "simulated time": (over_time, "simulated time", "~s"),
+        time_name: (over_time, time_title, "~s"),
         "bytes": (over_bytes, "bytes sent and received", "~s"),
     }
     values = [frame[column] for frame, _, _ in frames.values() for column in ("mean", "low", "high")]

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from fedcohort.core import words
-from fedcohort.core.words import count, duration, index, interval, percent, signed, size, spread
+from fedcohort.core.words import count, duration, index, interval, percent, signed, size, spread, time_on
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
         Column("best", [percent(row["best_accuracy"]) for row in rows], 5),
         Column("early\nstop", [percent(row["early_stop_accuracy"]) for row in rows], 4),
         Column(f"rounds\nto {goal}", [_rounds_to_target(row) for row in rows], 9),
-        Column(f"time\nto {goal}", [count(row["time_to_target"]) for row in rows], 8),
+        Column(f"time\nto {goal}", _times_to_target(compared, rows), 8),
         Column("Jain", [index(row["jain"]) for row in rows], 7),
         Column("bytes", [size(row["bytes"]) for row in rows], 6),
         Column("client\npasses", [count(row["client_passes"]) for row in rows], 1),
@@ -51,7 +51,7 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
         _about_accuracy(compared, rows[0]["label"]),
         compared.about_verdicts,
         _about_target(compared, rows),
-        _about_chance(rows),
+        f"{compared.about_times} {_about_chance(rows)}",
         *_about_algorithms(compared),
         *_about_diverged(compared),
         about_hidden(hidden),
@@ -70,6 +70,8 @@ def _about_accuracy(compared: "Comparison", first: str) -> str:
 
 
 def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
+    if math.isnan(compared.target.accuracy):
+        return f"Target accuracy: {compared.target.chosen}."
     note = f"Target accuracy {words.target(compared.target.accuracy)}: {compared.target.chosen}."
     partly = next((row for row in rows if 0 < row["reached"] < row["seeds"]), None)
     if partly is not None:
@@ -89,10 +91,7 @@ def _about_chance(rows: Sequence[Mapping[str, Any]]) -> str:
         f"{' and '.join(map(repr, labels))} {chance}" for chance, labels in labels_by_chance.items() if chance != usual
     ]
     all_chances = f"{usual} ({', '.join(others)})" if others else usual
-    return (
-        "Simulated time: the fastest possible client needs 1 unit per sample and round. "
-        f"Jain's index: 1 is even; uniform chance gives {all_chances} on average."
-    )
+    return f"Jain's index: 1 is even; uniform chance gives {all_chances} on average."
 
 
 def _about_algorithms(compared: "Comparison") -> Iterator[str]:
@@ -124,6 +123,11 @@ def _difference(row: Mapping[str, Any], first: bool) -> Text:
 
 def _rounds_to_target(row: Mapping[str, Any]) -> str:
     return words.rounds(row["rounds_to_target"], row["reached"], row["seeds"])
+
+
+def _times_to_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    clocks = ("wall" if row.on_wall_clock else "simulated" for row in compared.rows)
+    return [time_on(clock, row["time_to_target"]) for clock, row in zip(clocks, rows, strict=True)]
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -164,6 +168,7 @@ def summaries(
     names: Sequence[str], runs: "Sequence[Summary]", sets: "Sequence[Conformal]" = (), width: int = WIDE
 ) -> Group:
     """All measures of runs: one line for each measure, one column for each run."""
+    time_name = _name_of_time({run.clock for run in runs})
     rows: list[tuple[str, Callable[[Summary], str]]] = [
         ("test accuracy, last round", lambda run: percent(run.accuracy)),
         ("  mean over classes", lambda run: percent(run.macro_accuracy)),
@@ -174,10 +179,10 @@ def summaries(
         ("  of the worst-served tenth", lambda run: percent(run.worst_client_accuracy)),
         ("target accuracy", lambda run: percent(run.target)),
         ("  rounds to it", lambda run: words.rounds(run.rounds_to_target)),
-        ("  simulated time to it", lambda run: count(run.time_to_target)),
+        (f"  {time_name} to it", lambda run: time_on(run.clock, run.time_to_target)),
         ("  bytes to it", lambda run: size(run.bytes_to_target)),
         ("rounds", lambda run: count(run.rounds)),
-        ("simulated time", lambda run: count(run.simulated_time)),
+        (time_name, lambda run: time_on(run.clock, run.simulated_time)),
         ("bytes", lambda run: size(run.bytes)),
         ("client passes", lambda run: count(run.client_passes)),
         ("wall time", lambda run: duration(run.wall_seconds["total"])),
@@ -222,14 +227,21 @@ def summaries(
             else "The accuracy of all clients was not measured. To measure it after every round, set measures.clients_every = 1.",
             "Target accuracy: taken from these results, the best accuracy of each run, rounded down. To choose it, use --target or "
             "measures.target_accuracy."
-            if any(run.target_chosen == "results" for run in runs)
+            if any(run.target_chosen == "results" and not math.isnan(run.target) for run in runs)
             else "",
             "∞: the run did not reach the target accuracy."
-            if any(math.isinf(run.rounds_to_target) for run in runs)
+            if any(math.isinf(run.rounds_to_target) and not math.isnan(run.target) for run in runs)
             else "",
             about_hidden(hidden),
         ),
     )
+
+
+def _name_of_time(clocks: set[str]) -> str:
+    """The name of what the clocks of some runs measure."""
+    if "wall" not in clocks:
+        return "simulated time"
+    return "wall time of rounds" if len(clocks) == 1 else "simulated time, or wall time of rounds"
 
 
 def _beside_chance(run: "Summary", name: str) -> str:
