@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.parameters import make
+from fedcohort.core.paths import as_path
 from fedcohort.federation.datasets import Dataset
 from fedcohort.runs.identity import identity
 
@@ -52,6 +53,8 @@ class Given:
 
     def __post_init__(self) -> None:
         _check_data(self.data)
+        if self.data_dir is not None:
+            as_path(self.data_dir, "data_dir")
         for name in ("selector", "algorithm"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _plugin(name, getattr(self, name)))

@@ -8,6 +8,7 @@ from functools import partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
+from fedcohort.core.errors import UsageError
 from fedcohort.core.own_code import is_of_user
 
 if TYPE_CHECKING:
@@ -104,11 +105,20 @@ def _identity_of_class(cls: type) -> str:
 
 
 def _digest_of_module(module: "nn.Module") -> str:
-    """A hash of the structure, the source and the weights of a module."""
+    """A hash of the structure, the source and the weights of a module.
+
+    Raises:
+        UsageError: a parameter has no values, as in lazy layers before their first call.
+    """
     digest = hashlib.sha256(repr(module).encode())
     for part in module.modules():
         digest.update(_source(type(part)).encode() if not type(part).__module__.startswith("torch.") else b"")
     for entry, value in module.state_dict().items():
+        if value.is_meta or type(value).__name__.startswith("Uninitialized"):
+            raise UsageError(
+                f"model = {type(module).__name__}: {entry} has no values yet; give layers their sizes, or a function that "
+                "builds the model"
+            )
         digest.update(entry.encode() + value.detach().cpu().numpy().tobytes())
     return digest.hexdigest()
 
