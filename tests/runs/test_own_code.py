@@ -105,6 +105,25 @@ def test_arrays_without_labels_are_refused(pair: Any) -> None:
         fedcohort.from_arrays((x, y), pair)
 
 
+class Exits(Selector):
+    """Ends the process."""
+
+    def select(self, round: Round) -> Cohort:
+        raise SystemExit(0)
+
+
+def test_an_exit_in_a_function_of_a_user_is_named(tmp_path: Path) -> None:
+    """``sys.exit()`` ended the command with its own exit code, without a table and without a word."""
+    with pytest.raises(UsageError, match=rf"Exits\.select raised SystemExit: 0{PLACE}"):
+        fedcohort.run(small(rounds=1), selector=Exits(), runs=tmp_path)
+
+    def progress(cell: Any, row: Any) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):  # users may end a run like this
+        fedcohort.run(small(rounds=1), progress=progress, runs=tmp_path)
+
+
 class Noted(Selector):
     """Chooses the first clients, for a reason that need not be text."""
 
