@@ -50,7 +50,7 @@ def test_numbers_of_parameters_agree_with_the_docstrings(model: Model, shape: tu
     assert expected in documented
 
 
-@pytest.mark.parametrize("hidden", [10**13, 2**63 - 1, 2**80])
+@pytest.mark.parametrize("hidden", [10**13, 2**63 - 1])
 def test_a_model_that_no_memory_can_hold(hidden: int, tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"model = Mlp\(hidden=.*: cannot be built for samples of shape .*; choose a smaller one"

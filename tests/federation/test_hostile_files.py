@@ -10,6 +10,7 @@ import pytest
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.datasets import Dataset, from_arrays
+from fedcohort.federation.folder_checks import files_in
 from fedcohort.federation.load_dataset import load
 from tests.cli.test_cli import call, refused
 from tests.federation.hostile_files import KINDS, cases, problem
@@ -256,7 +257,7 @@ def test_a_link_to_nothing_and_a_pipe_are_not_left_out(odd, tmp_path):
     """The sample would be missing without a word; hidden links, as those of editors, are no samples."""
     folder = image_folder(tmp_path / "pets")
     (folder / "train" / ".#notes").symlink_to("nowhere")
-    assert describe(folder).exit_code == 0
+    assert len(files_in(folder, "data")) > 1
     file = min((folder / "train" / "dog").iterdir())
     file.unlink()
     if odd == "pipe":
