@@ -1,5 +1,7 @@
 """Reading a run directory: its tables as DataFrames."""
 
+import shutil
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +9,8 @@ import pandas as pd
 import pytest
 
 import fedcohort
+from fedcohort.core.errors import UsageError
+from fedcohort.record import open_run
 from tests.experiments import small
 
 
@@ -33,3 +37,31 @@ def test_what_no_seed_measured_is_still_a_number(tmp_path: Path) -> None:
     assert run.rounds["validation_accuracy"].dtype == np.float64
     assert run.rounds["test_accuracy"].notna().tolist() == [False, False, True]
     assert not list(run.path.glob("run.sqlite-*"))  # one file, which can be read in a directory that is not writable
+
+
+def test_reading_beside_an_emptied_database_keeps_its_log(tmp_path: Path) -> None:
+    """SQLite would delete the log, even to read."""
+    (tmp_path / "run.sqlite").write_bytes(b"")
+    (tmp_path / "run.sqlite-wal").write_bytes(b"frames")
+    with pytest.raises(UsageError, match=r"run\.sqlite: .*not a database"):
+        open_run(tmp_path)
+    assert (tmp_path / "run.sqlite-wal").read_bytes() == b"frames"
+
+
+def test_a_run_that_was_killed_while_its_log_was_merged_can_be_read(tmp_path: Path) -> None:
+    """The journal of the last change is still there; only a connection that may write can undo it. Reading changes no file."""
+    run = fedcohort.run(small(rounds=2), runs=tmp_path)
+    expected = run.digest()
+    database = run.path / "run.sqlite"
+    connection = sqlite3.connect(database, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.execute("PRAGMA cache_size = 1")  # the change spills to the file before its end
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("UPDATE rounds SET note = hex(zeroblob(100000))")
+    killed = tmp_path / "killed"
+    shutil.copytree(run.path, killed)
+    connection.close()
+    assert (killed / "run.sqlite-journal").stat().st_size
+    before = {file.name: file.read_bytes() for file in killed.iterdir() if file.is_file()}
+    assert open_run(killed).digest() == expected
+    assert {file.name: file.read_bytes() for file in killed.iterdir() if file.is_file()} == before

@@ -1,6 +1,10 @@
 """Several runs at the same time: the same runs, with no more threads than cores."""
 
+import multiprocessing
 import os
+import signal
+import sys
+import time
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -10,6 +14,7 @@ import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
+from fedcohort.experiment import Cell
 from fedcohort.federation.load_dataset import load
 from fedcohort.runs import parallel_runs
 from tests.experiments import small
@@ -74,6 +79,22 @@ def test_a_killed_process_is_one_line(tmp_path: Path, monkeypatch: pytest.Monkey
         UsageError, match=r"^jobs = 2: a process was killed, perhaps for lack of memory; finished rounds"
     ):
         fedcohort.compare(small(rounds=2, seeds=2), runs=tmp_path, jobs=2)
+
+
+def ends_its_process(cell: Cell, *_: Any) -> None:
+    """In place of a run: seed 0 is done at once, and seed 1 ends its process while the other one is idle."""
+    if cell.seed == 1:
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
+@pytest.mark.timeout(60)
+def test_the_other_processes_end_with_a_killed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel_runs, "_play", ends_its_process)
+    with pytest.raises(UsageError, match="a process was killed"):
+        parallel_runs.run_cells(small(rounds=2, seeds=2).cells(), None, tmp_path, 2)
+    assert not multiprocessing.active_children()
 
 
 def test_objects_stay_in_their_process(tmp_path: Path) -> None:

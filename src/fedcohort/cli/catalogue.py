@@ -63,14 +63,13 @@ def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:
 def _entry(name: str, plugin: Any) -> dict[str, Any]:
     """The name, documentation and parameters of a plug-in."""
     import dataclasses
-    import inspect
 
-    from fedcohort.core.parameters import describe
+    from fedcohort.core.parameters import describe, docstring
 
     card = getattr(plugin, "card", None)
     return {
         "name": name,
-        "summary": " ".join((inspect.getdoc(plugin) or "").partition("\n\n")[0].split()).replace("``", ""),
+        "summary": " ".join(docstring(plugin).partition("\n\n")[0].split()).replace("``", ""),
         **(dataclasses.asdict(card) if card is not None else {}),
         **({"needs": sorted(plugin.needs)} if hasattr(plugin, "needs") else {}),
         "parameters": [parameter._asdict() for parameter in describe(plugin)],

@@ -8,6 +8,7 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
@@ -21,7 +22,7 @@ from pydantic_core import ArgsKwargs, ErrorDetails
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.own_code import place_of
 
-__all__ = ["NotInKey", "Parameter", "describe", "explain", "in_key", "make", "parameters"]
+__all__ = ["NotInKey", "Parameter", "describe", "docstring", "explain", "in_key", "make", "parameters"]
 
 T = TypeVar("T")
 
@@ -88,14 +89,31 @@ def _doc_of(cls: type, name: str) -> str:
     return ""
 
 
+def docstring(plugin: object) -> str:
+    """The docstring of a class or a function, without indentation; from the source if Python leaves docstrings out (``-OO``)."""
+    if sys.flags.optimize < 2:
+        return inspect.getdoc(plugin) or ""
+    for part in getattr(plugin, "__mro__", (plugin,)):
+        tree = _in_source(part)
+        text = ast.get_docstring(tree) if isinstance(tree, ast.ClassDef | ast.FunctionDef) else None
+        if text:
+            return text
+    return ""
+
+
+def _in_source(part: object) -> ast.stmt | None:
+    """The definition of a class or a function in the source; None if there is no source."""
+    try:
+        [tree] = ast.parse(textwrap.dedent(inspect.getsource(part))).body  # type: ignore[arg-type]
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+    return tree
+
+
 def _docs_in_source(cls: type) -> dict[str, str]:
     """The docstrings under the fields, read from the source; pydantic misses them if a file was loaded under two names."""
-    try:
-        [tree] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return {}
     docstrings = {}
-    for pair in itertools.pairwise(getattr(tree, "body", [])):
+    for pair in itertools.pairwise(getattr(_in_source(cls), "body", [])):
         match pair:
             case ast.AnnAssign(target=ast.Name(id=field)), ast.Expr(value=ast.Constant(value=str(words))):
                 docstrings[field] = words

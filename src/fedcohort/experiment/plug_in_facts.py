@@ -1,12 +1,11 @@
 """Facts about the plug-ins of an experiment, for the record of a run: pages show them without importing the plug-ins."""
 
-import inspect
 import json
 from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
-from fedcohort.core.parameters import describe
+from fedcohort.core.parameters import describe, docstring
 from fedcohort.core.plugins import Card, short_name
 from fedcohort.experiment.completion import plug_in_sections
 from fedcohort.experiment.experiment import Experiment
@@ -33,7 +32,7 @@ def plug_in_facts(experiment: Experiment, without: Collection[str] = ()) -> dict
         card, needs = getattr(plug_in, "card", None), getattr(plug_in, "needs", None)
         facts[where] = {
             "name": short_name(section.name),
-            "summary": " ".join((inspect.getdoc(plug_in) or "").partition("\n\n")[0].split()),
+            "summary": " ".join(docstring(plug_in).partition("\n\n")[0].split()),
             "defaults": {row.name: as_recorded(row.default) for row in describe(plug_in)},
             **({"card": as_recorded(asdict(card))} if isinstance(card, Card) else {}),
             **({"needs": sorted(map(str, needs))} if isinstance(needs, (set, frozenset)) else {}),

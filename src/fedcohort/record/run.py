@@ -21,7 +21,7 @@ from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of
 from fedcohort.record.plug_ins import copied_files, recorded_plug_ins
 from fedcohort.record.round_rows import Portrait
-from fedcohort.record.untouched_copy import check_database_exists, copy_with_log
+from fedcohort.record.untouched_copy import check_database_exists, check_header, copy_with_log
 from fedcohort.record.verification import verify_files, verify_rounds
 
 if TYPE_CHECKING:
@@ -50,10 +50,11 @@ class Run:
         if not self._database.is_file():
             check_database_exists(self.path)
             raise UsageError(f"{self.path}: not a run directory (there is no run.sqlite); {self._instead()}")
+        check_header(self._database)
         self._copy = copy_with_log(self._database) if untouched else None
         try:
             meta = self._meta()
-        except UsageError:  # perhaps the disk is full, so that SQLite cannot write the index of the log
+        except UsageError:  # perhaps SQLite cannot write the index of a log, or undo what a killed process had begun
             self._copy = self._copy or copy_with_log(self._database)
             meta = self._meta()
         if meta.get("format") != str(FORMAT):

@@ -7,31 +7,52 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
+from fedcohort.record.database import damaged
 
-__all__ = ["check_database_exists", "copy_with_log", "is_being_written"]
+__all__ = ["check_database_exists", "check_header", "copy_with_log", "is_being_written"]
+
+_HEADER = b"SQLite format 3\0"
+"""The first bytes of a database."""
 
 _WAL = 2
 """The number at the bytes 18 and 19 of a database that has a write-ahead log."""
 
 
-def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
-    """A copy of a database and of its log in a temporary directory, which is deleted with the returned object.
+def check_header(database: Path) -> None:
+    """Refuse a file that does not begin like a database. SQLite would delete the log beside an empty file, even to read it.
 
-    Returns None if the database has no log, because reading it then changes nothing, and also if the copy cannot be written. If
-    another process is writing, the copy may be torn; see :func:`is_being_written`.
+    Raises:
+        UsageError: it is empty, or another kind of file.
     """
-    log = Path(f"{database}-wal")
     try:
         with database.open("rb") as file:
-            if _WAL not in file.read(20)[18:] and not log.exists():
+            begin = file.read(len(_HEADER))
+    except OSError as error:
+        raise UsageError(f"{database}: cannot be read ({error.strerror})") from None
+    if begin != _HEADER:
+        raise damaged(database, "file is not a database")
+
+
+def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
+    """A copy of a database and of its logs in a temporary directory, which is deleted with the returned object.
+
+    A log is left after a kill: the write-ahead log, or the rollback journal, which a read-only connection cannot use. Returns None if
+    the database has no log, because reading it then changes nothing, and also if the copy cannot be written. If another process is
+    writing, the copy may be torn; see :func:`is_being_written`.
+    """
+    logs = [Path(f"{database}{ending}") for ending in ("-wal", "-journal")]
+    try:
+        with database.open("rb") as file:
+            if _WAL not in file.read(20)[18:] and not any(log.exists() for log in logs):
                 return None
         copy = tempfile.TemporaryDirectory(prefix="fedcohort-")
     except OSError:
         return None
     try:
         shutil.copyfile(database, Path(copy.name) / database.name)
-        with suppress(FileNotFoundError):  # an empty log may be missing
-            shutil.copyfile(log, Path(copy.name) / log.name)
+        for log in logs:
+            with suppress(FileNotFoundError):  # an empty log may be missing
+                shutil.copyfile(log, Path(copy.name) / log.name)
     except OSError:  # the disk of temporary files is full
         copy.cleanup()
         return None

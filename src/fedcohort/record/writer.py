@@ -158,8 +158,9 @@ class Writer:
         except sqlite3.DatabaseError as error:
             self._connection.close()
             raise damaged(database, error) from None
-        for left_over in (*(path / "checkpoint").glob(".round-*"), *path.glob(".model.*"), *path.glob(".run*.sqlite*")):
-            left_over.unlink(missing_ok=True)
+        for pattern in ("checkpoint/.round-*", ".model.*", ".run*.sqlite*", ".tmp*"):  # the last one is of safetensors
+            for left_over in path.glob(pattern):
+                left_over.unlink(missing_ok=True)
 
     def __enter__(self) -> "Writer":
         return self

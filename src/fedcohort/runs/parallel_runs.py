@@ -66,6 +66,8 @@ def run_cells(
                 done.result()
                 log.info("%s, seed %d: finished", begun[done].label, begun[done].seed)
         except BrokenProcessPool:
+            for process in set(multiprocessing.active_children()) - others:  # an idle one would wait for work for ever
+                process.kill()
             raise UsageError(
                 f"jobs = {jobs}: a process was killed, perhaps for lack of memory; finished rounds of all runs are kept, and the same "
                 f"command resumes them ({runs}); use fewer jobs if it happens again"
