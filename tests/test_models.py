@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+import fedcohort
 from fedcohort.algorithms import Members
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
@@ -22,6 +23,7 @@ from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.models import MODELS, CnnA, CnnB, CnnStrided, Mlp, Model, ResNet18
 from fedcohort.selection import Cohort
+from tests.experiments import small
 
 RESNETS: list[Model] = [ResNet18(), ResNet18(norm="batch")]
 
@@ -46,6 +48,14 @@ def test_numbers_of_parameters_agree_with_the_docstrings(model: Model, shape: tu
     assert size(model, shape) == expected
     documented = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]+,\d{3}", type(model).__doc__ or "")]
     assert expected in documented
+
+
+@pytest.mark.parametrize("hidden", [10**13, 2**63 - 1])
+def test_a_model_that_no_memory_can_hold(hidden: int, tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"model = Mlp\(hidden=.*: cannot be built for samples of shape .*; choose a smaller one"
+    ):
+        fedcohort.run(small(model={"name": "mlp", "hidden": hidden}), runs=tmp_path)
 
 
 def test_layers_of_cnn_b() -> None:

@@ -155,6 +155,18 @@ def test_output_onto_a_full_disk_is_one_line(command: list[str]) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="shells differ")
+def test_a_closed_standard_error_is_no_error(tmp_path: Path) -> None:
+    """Without a place for the progress, the runs are made all the same."""
+    done = subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" -m fedcohort run --seed 0 --set rounds=1 --runs "{tmp_path}" <&- 2>&-'],
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_closed_standard_output_is_no_error(runs: Path) -> None:
     result = subprocess.run(
         ["sh", "-c", f'"{sys.executable}" -m fedcohort data list >&-'],

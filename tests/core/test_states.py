@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load
 
+from fedcohort.core.errors import UsageError
 from fedcohort.core.states import CorruptState, load_state, pack, save_state, unpack
 
 FORMATS = [
@@ -83,6 +84,8 @@ def test_what_was_read_may_be_changed_and_its_file_deleted(tmp_path: Path) -> No
 def test_other_things_are_no_state() -> None:
     with pytest.raises(TypeError, match=r"a state may hold arrays, numbers, .* not set"):
         pack({"a": {1, 2}})
+    with pytest.raises(UsageError, match=r"^selector\.models = <object.*: a state may hold .* override state_dict"):
+        pack({"selector": {"models": [1, object()]}})
 
 
 @pytest.mark.parametrize("change", [lambda b: b[:-1], lambda b: b[:20], lambda b: b"", lambda b: b"\xff" * 8 + b[8:]])

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,14 @@ def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "folder.json").mkdir()
     with pytest.raises(UsageError, match="cannot be read"):
         Trace(file=str(tmp_path / "folder.json")).presence(3, 1, 0)
+
+
+def test_a_trace_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    """A device without an end, and a pipe that nothing writes to."""
+    os.mkfifo(tmp_path / "pipe.json")
+    for file in (tmp_path / "pipe.json", Path("/dev/zero")):
+        with pytest.raises(UsageError, match=r"is a folder, a pipe or a device; give a \.json"):
+            Trace(file=str(file)).fingerprint()
 
 
 # --- parameters -----------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Hostile and damaged data are valid or refused in one line: a seeded part of the campaign, and the cases that matter most by name."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.datasets import Dataset, from_arrays
+from fedcohort.federation.folder_checks import files_in
 from fedcohort.federation.load_dataset import load
 from tests.cli.test_cli import call, refused
 from tests.federation.hostile_files import KINDS, cases, problem
@@ -248,6 +250,21 @@ def test_a_linked_class_is_not_left_out(tmp_path):
     (folder / "train" / "dog").rename(tmp_path / "dog")
     (folder / "train" / "dog").symlink_to(tmp_path / "dog", target_is_directory=True)
     refused(describe(folder), "'train/dog' is a link to a folder, which is not followed; copy the folder")
+
+
+@pytest.mark.parametrize("odd", ["link", "loop", "pipe"])
+def test_a_link_to_nothing_and_a_pipe_are_not_left_out(odd, tmp_path):
+    """The sample would be missing without a word; hidden links, as those of editors, are no samples."""
+    folder = image_folder(tmp_path / "pets")
+    (folder / "train" / ".#notes").symlink_to("nowhere")
+    assert len(files_in(folder, "data")) > 1
+    file = min((folder / "train" / "dog").iterdir())
+    file.unlink()
+    if odd == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to("nowhere.png" if odd == "link" else file.name)
+    refused(describe(folder), f"'train/dog/{file.name}' is a link to nothing, a pipe or a device; replace it")
 
 
 # ---- data sets that were not made by from_arrays ----

@@ -24,6 +24,7 @@ from fedcohort.report.live import Live
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
 from fedcohort.report.report_data import find_runs, gather
+from fedcohort.report.write_page import write_page
 from tests.experiments import small
 from tests.records import seal_again
 from tests.report.pages import Page
@@ -46,6 +47,12 @@ def by_label(runs: Path) -> dict[str, list[Run]]:
     for run in find_runs([runs]):
         found.setdefault(run.meta["label"], []).append(run)
     return found
+
+
+def test_a_page_may_name_files_that_are_not_unicode(tmp_path: Path) -> None:
+    """Names of files in another encoding than that of the locale become surrogates, which UTF-8 does not have."""
+    write_page(str(tmp_path / "page.html"), "name \udcfc.toml", quiet=True)
+    assert (tmp_path / "page.html").read_bytes() == rb"name \udcfc.toml"
 
 
 def test_the_sections_stand_in_the_order_of_the_questions(whole: Page) -> None:

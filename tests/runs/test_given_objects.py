@@ -10,6 +10,7 @@ from torch import nn
 
 import fedcohort
 from fedcohort.core.errors import UsageError
+from fedcohort.runs.identity import identity
 from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.ucb import UCB
 from tests.experiments import IID, blobs, small
@@ -67,6 +68,61 @@ def test_factories_differ_by_what_they_close_over(tmp_path: Path) -> None:
     runs = [fedcohort.run(small(rounds=1, **IID), data=blobs(), model=factory(w), runs=tmp_path) for w in (4, 8, 8)]
     assert runs[0].path != runs[1].path
     assert runs[1].path == runs[2].path
+
+
+def test_lambdas_of_one_line_are_different_models(tmp_path: Path) -> None:
+    """Their source is the same line: the second one opened the run of the first, without a word."""
+    factories = [lambda s, c: nn.Linear(s[0], c), lambda s, c: nn.Linear(s[0], c, bias=False)]
+    runs = [fedcohort.run(small(rounds=1, **IID), data=blobs(), model=factory, runs=tmp_path) for factory in factories]
+    assert runs[0].path != runs[1].path
+
+
+WITH_HELPERS = """
+from torch import nn
+WIDTH = 4
+def layers(shape, classes):
+    return [nn.Linear(shape[0], WIDTH), nn.ReLU(), nn.Linear(WIDTH, classes)]
+class Net(nn.Sequential):
+    def __init__(self, shape, classes):
+        super().__init__(*layers(shape, classes))
+def build(shape, classes):
+    return Net(shape, classes)
+"""
+
+
+@pytest.mark.parametrize(
+    "edit", [("WIDTH = 4", "WIDTH = 8"), ("nn.ReLU()", "nn.Tanh()"), ("super()", "print(); super()")]
+)
+@pytest.mark.parametrize("name", ["build", "Net"])
+@pytest.mark.parametrize("in_file", [True, False])
+def test_what_a_model_uses_of_its_module_names_the_run(
+    name: str, edit: tuple[str, str], in_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A changed constant, function or class, in a file or (without source) in a console; without a change, the same run is opened."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def given(text: str, version: str) -> Any:
+        file, names = tmp_path / f"{version}.py", {"__name__": "__main__"}
+        if in_file:
+            file.write_text(text)
+        exec(compile(text, str(file) if in_file else "<stdin>", "exec"), names)
+        return names[name]
+
+    keys = [
+        identity(given(WITH_HELPERS.replace(*change), f"version{n}")) for n, change in enumerate([edit, edit, ("", "")])
+    ]
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_classes_differ_by_what_they_close_over() -> None:
+    def network(width: int) -> type[nn.Module]:
+        class Net(nn.Linear):
+            def __init__(self) -> None:
+                super().__init__(4, width)
+
+        return Net
+
+    assert identity(network(4)) != identity(network(8)) == identity(network(8))
 
 
 def test_selector_objects_differ_by_how_they_are_written(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fedcohort.algorithms import parameters
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.engines.base import ClientError
 from fedcohort.models import Model
-from fedcohort.selection import Cohort, Outcome, Round, Selector
+from fedcohort.selection import Cohort, Outcome, Round, Selector, Why
 from fedcohort.selection.ucb import UCB
 from tests.cli.test_cli import call, refused
 from tests.experiments import blobs, small
@@ -60,6 +60,9 @@ class Strict(Selector):
         ({"algorithm": UCB()}, r"^algorithm = an object of type UCB: give an object that extends fedcohort\.algorithms\.Algorithm, "),
         ({"algorithm": "fedprox"}, r"^algorithm = 'fedprox': .*Experiment\(algorithm='fedprox'\)$"),
         ({"algorithm": lambda: 1}, r"^algorithm = an object of type function: "),
+        ({"data_dir": 5}, r"^data_dir = 5: should be a path"),
+        ({"model": nn.LazyLinear(3)}, r"^model = LazyLinear: weight has no values yet; give layers their sizes"),
+        ({"model": nn.Linear(4, 3, device="meta")}, r"^model = Linear: weight has no values yet"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("function", [fedcohort.run, fedcohort.run_seeds, fedcohort.compare])
@@ -77,6 +80,66 @@ def test_something_else_than_an_experiment_is_refused(function: Callable[..., An
         function("x.toml")
     with pytest.raises(UsageError, match=r"^experiment = \{'rounds': 3\}: .* create one with fedcohort\.Experiment"):
         function({"rounds": 3})
+
+
+@pytest.mark.parametrize("given", [None, 5, ["runs"]])
+def test_something_else_than_a_path_is_refused(given: Any) -> None:
+    for function in (fedcohort.open_run, fedcohort.load_experiment):
+        with pytest.raises(UsageError, match=r"^path = .*: should be a path"):
+            function(given)
+    with pytest.raises(UsageError, match=r"^runs = .*: should be a path"):
+        fedcohort.run(small(rounds=1), runs=given)
+
+
+@pytest.mark.parametrize("jobs", ["2", 0, -1, 1.5, None])
+def test_something_else_than_a_number_of_jobs_is_refused(jobs: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^jobs = .*: should be a whole number of at least 1$"):
+        fedcohort.compare(small(rounds=1), jobs=jobs, runs=tmp_path)
+
+
+@pytest.mark.parametrize("pair", [None, 5, (x,), (x, y, y), "xy"])
+def test_arrays_without_labels_are_refused(pair: Any) -> None:
+    with pytest.raises(UsageError, match=r"^arrays: train = .*: should be a pair \(features, labels\)$"):
+        fedcohort.from_arrays(pair, (x, y))
+    with pytest.raises(UsageError, match=r"^arrays: test = "):
+        fedcohort.from_arrays((x, y), pair)
+
+
+class Exits(Selector):
+    """Ends the process."""
+
+    def select(self, round: Round) -> Cohort:
+        raise SystemExit(0)
+
+
+def test_an_exit_in_a_function_of_a_user_is_named(tmp_path: Path) -> None:
+    """``sys.exit()`` ended the command with its own exit code, without a table and without a word."""
+    with pytest.raises(UsageError, match=rf"Exits\.select raised SystemExit: 0{PLACE}"):
+        fedcohort.run(small(rounds=1), selector=Exits(), runs=tmp_path)
+
+    def progress(cell: Any, row: Any) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):  # users may end a run like this
+        fedcohort.run(small(rounds=1), progress=progress, runs=tmp_path)
+
+
+class Noted(Selector):
+    """Chooses the first clients, for a reason that need not be text."""
+
+    def __init__(self, note: Any) -> None:
+        self.note = note
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(
+            round.available[: round.k], why=Why(round.available, np.zeros(len(round.available)), note=self.note)
+        )
+
+
+@pytest.mark.parametrize("note", [5, None, b"text", "\ud800"])
+def test_a_reason_that_is_not_text_is_refused(note: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"Noted\.select in round 1: Why\.note is .*; give Unicode text$"):
+        fedcohort.run(small(rounds=1), selector=Noted(note), runs=tmp_path)
 
 
 def test_a_class_stands_for_its_default_parameters(tmp_path: Path) -> None:

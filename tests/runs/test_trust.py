@@ -316,6 +316,20 @@ def test_consent_plays_a_run_directory(strange: Path, tmp_path: Path) -> None:
     (strange / "witness").unlink()  # the other tests find none
 
 
+def test_a_run_directory_without_its_record_asks_as_well(strange: Path, tmp_path: Path) -> None:
+    """Removing the record does not turn the plug-ins of a stranger into those of an experiment."""
+    shutil.copytree(strange / "runs" / "finished", tmp_path / "run")
+    for file in ("run.sqlite", "run.lock"):
+        (tmp_path / "run" / file).unlink(missing_ok=True)
+    for kept in ("model.safetensors", "checkpoint"):
+        result = call("run", tmp_path / "run" / "experiment.toml", "--runs", tmp_path / "new")
+        assert result.exit_code == 2
+        assert "--trust-plugins" in result.stderr
+        assert not (strange / "witness").exists()
+        if kept == "model.safetensors":
+            (tmp_path / "run" / kept).unlink()
+
+
 def test_settings_of_the_user_are_no_consent(strange: Path, tmp_path: Path) -> None:
     """--set can replace every plug-in of the run directory, but an algorithm is compared with the one that it replaces."""
     settings = [f"federation.{part}=none" for part in ("label_noise", "feature_shift")]

@@ -6,7 +6,7 @@ import traceback
 from functools import cache
 from pathlib import Path
 
-__all__ = ["place_of", "raised_in"]
+__all__ = ["is_of_user", "place_of", "raised_in"]
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 
@@ -17,7 +17,7 @@ def raised_in(error: BaseException) -> str:
     Empty if no function of the user was called: then the error is a bug in FedCohort.
     """
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return next((frame.f_code.co_qualname for frame in frames if _is_of_user(frame.f_code.co_filename)), "")
+    return next((frame.f_code.co_qualname for frame in frames if is_of_user(frame.f_code.co_filename)), "")
 
 
 def place_of(error: BaseException) -> str:
@@ -25,7 +25,7 @@ def place_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f" ({error.filename}:{error.lineno})"
     lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    own = [(file, line) for file, line in lines if _is_of_user(file)]
+    own = [(file, line) for file, line in lines if is_of_user(file)]
     return f" ({own[-1][0]}:{own[-1][1]})" if own else ""
 
 
@@ -34,7 +34,7 @@ def _is_of_fedcohort(file: str) -> bool:
 
 
 @cache
-def _is_of_user(file: str) -> bool:
+def is_of_user(file: str) -> bool:
     """Whether a file is neither part of FedCohort nor of Python nor of an installed package."""
     if _is_of_fedcohort(file) or file.startswith("<frozen") or file == "<string>":
         return False

@@ -1,11 +1,25 @@
 """Paths that users wrote: any text may be given, also one that cannot be a path."""
 
+import os
 from pathlib import Path
 
-__all__ = ["is_file", "is_folder", "resolved"]
+from fedcohort.core.errors import UsageError, shown
+
+__all__ = ["as_path", "is_file", "is_folder", "resolved"]
 
 _CANNOT_BE_A_PATH = (OSError, RuntimeError, ValueError)
 """Raised for names that are too long, for the home directory of an unknown user, and for null characters."""
+
+
+def as_path(given: object, name: str) -> Path:
+    """The path that a user gave for the argument ``name`` of a Python function.
+
+    Raises:
+        UsageError: it is neither a string nor a path.
+    """
+    if isinstance(given, str | os.PathLike):
+        return Path(given)
+    raise UsageError(f"{name} = {shown(given)}: should be a path, such as 'runs'")
 
 
 def resolved(text: str, folder: Path) -> Path:

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcohort.core.errors import UsageError, shown
+
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CorruptState", "load_state", "pack", "save_state", "unpack"]
+__all__ = ["CorruptState", "UnsupportedStateError", "load_state", "pack", "save_state", "unpack"]
 
 _NAMES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
@@ -33,6 +35,10 @@ _PIECE = 2**24
 
 class CorruptState(Exception):  # noqa: N818
     """The file does not hold the state that was saved."""
+
+
+class UnsupportedStateError(UsageError, TypeError):
+    """A part of a state is of a type that cannot be saved."""
 
 
 def save_state(path: Path, state: Mapping[str, object]) -> str:
@@ -96,8 +102,17 @@ def _pieces(state: Mapping[str, object]) -> Iterator[bytes | memoryview]:
             yield tensors[i].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
-def _layout(value: object, tensors: list["torch.Tensor"]) -> dict[str, object]:
-    """``value`` as JSON; an array is appended to ``tensors`` and represented by its position in that list."""
+def _layout(value: object, tensors: list["torch.Tensor"], where: str = "") -> dict[str, object]:
+    """``value`` as JSON; an array is appended to ``tensors`` and represented by its position in that list.
+
+    Args:
+        value: the state, or a part of it.
+        tensors: all arrays so far.
+        where: the keys that lead to this part.
+
+    Raises:
+        UnsupportedStateError: a part has another type.
+    """
     import torch
 
     if isinstance(value, torch.Tensor | np.ndarray):
@@ -107,13 +122,14 @@ def _layout(value: object, tensors: list["torch.Tensor"]) -> dict[str, object]:
     if isinstance(value, np.generic):
         return {"value": value.item()}
     if isinstance(value, Mapping):
-        return {"map": [[key, _layout(inner, tensors)] for key, inner in value.items()]}
+        return {"map": [[key, _layout(inner, tensors, f"{where}.{key}")] for key, inner in value.items()]}
     if isinstance(value, list | tuple):
-        return {"list": [_layout(inner, tensors) for inner in value]}
+        return {"list": [_layout(inner, tensors, where) for inner in value]}
     if value is None or isinstance(value, bool | int | float | str):
         return {"value": value}
-    raise TypeError(
-        f"a state may hold arrays, numbers, strings, None, dictionaries and lists, not {type(value).__name__}"
+    raise UnsupportedStateError(
+        f"{where.lstrip('.') or 'state'} = {shown(value)}: a state may hold arrays, numbers, strings, None, dictionaries and lists, "
+        f"not {type(value).__name__}; override state_dict and load_state_dict to leave it out"
     )
 
 

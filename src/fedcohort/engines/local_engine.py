@@ -25,6 +25,8 @@ from torch import nn
 from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.own_code import raised_in
 from fedcohort.core.streams import integer, torch_seeded
 from fedcohort.core.threads import one_thread, one_thread_each
 from fedcohort.engines import device
@@ -68,9 +70,21 @@ def threads_for(device: torch.device) -> int:
 
 
 def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
-    """The model with the initial weights of ``seed``, on the device of the samples; torch's global generator does not change."""
-    with torch_seeded(integer(seed, "model"), torch.device("cpu")):
-        module: nn.Module = model.build(federation.sample_shape, federation.num_classes)
+    """The model with the initial weights of ``seed``, on the device of the samples; torch's global generator does not change.
+
+    Raises:
+        UsageError: a built-in model cannot be built with its parameters, for lack of memory.
+    """
+    try:
+        with torch_seeded(integer(seed, "model"), torch.device("cpu")):
+            module: nn.Module = model.build(federation.sample_shape, federation.num_classes)
+    except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
+        if raised_in(error):
+            raise
+        raise UsageError(
+            f"model = {shown(model)}: cannot be built for samples of shape {list(federation.sample_shape)}; choose a smaller one: "
+            f"{error}"
+        ) from error
     return module.to(federation.device)
 
 

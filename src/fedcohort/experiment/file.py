@@ -1,18 +1,22 @@
 """Read an experiment file."""
 
+import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.paths import is_folder, resolved
+from fedcohort.core.paths import as_path, is_folder, resolved
 from fedcohort.experiment.experiment import Experiment
 from fedcohort.experiment.nested_values import merge, parse_overrides
 from fedcohort.experiment.plain_values import MAX_CHARACTERS, check_values, parsed
 from fedcohort.experiment.plugin_files import anchored, named_files
 
 __all__ = ["in_run_directory", "load"]
+
+_RUN_DIRECTORY = ("run.sqlite", "run.lock", "model.safetensors", "checkpoint")
+"""Files and folders by which a run directory is known."""
 
 
 def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = False, trust: bool = False) -> Experiment:
@@ -29,7 +33,7 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
         UsageError: the file is missing or not TOML, a setting in it is not valid, or it is the description in a run directory, names
             plug-in files, and ``trust`` is not set.
     """
-    file = Path(path)
+    file = as_path(path, "path")
     try:
         values = parsed(_text(file), str(file))
     except tomllib.TOMLDecodeError as error:
@@ -50,8 +54,8 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
 
 
 def in_run_directory(file: Path) -> bool:
-    """Whether an experiment file is the description in a run directory."""
-    return any((file.parent / name).exists() for name in ("run.sqlite", "run.lock"))
+    """Whether an experiment file is the description in a run directory, even if its record is missing."""
+    return any(os.path.lexists(file.parent / name) for name in _RUN_DIRECTORY)
 
 
 def _ask_for_consent(file: Path, values: Mapping[str, Any]) -> None:

@@ -273,7 +273,7 @@ class Systems(Section):
     """Probability that a selected client fails before it sends its update."""
     deadline: Annotated[float, Gt(0)] | None = None
     """Simulated time after which the server stops waiting (T_max). Slower clients are late, and the round lasts until the deadline."""
-    overcommit: Annotated[float, Ge(1)] = 1.0
+    overcommit: Annotated[float, Ge(1), Le(1_000_000)] = 1.0
     """Over-commitment factor (c): ⌈c·k⌉ clients are selected, the server waits for the k fastest, and the others are late."""
     idle_time: Annotated[float, Ge(0)] = 0.0
     """Simulated time that passes in a round without available clients."""

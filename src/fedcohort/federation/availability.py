@@ -8,6 +8,7 @@ and all strategies that are compared under one seed have the same available clie
 [True, True, True]
 """
 
+import errno
 import hashlib
 import io
 import json
@@ -223,7 +224,10 @@ class Trace(Availability):
 
     def _bytes(self) -> bytes:
         try:
-            return Path(self.file).expanduser().read_bytes()
+            path = Path(self.file).expanduser()
+            if path.exists() and not path.is_file():
+                raise OSError(errno.EINVAL, "is a folder, a pipe or a device")
+            return path.read_bytes()
         except (OSError, RuntimeError, ValueError) as error:  # the last two: names that no file can have
             problem = brief(getattr(error, "strerror", None) or error)
             raise UsageError(f"{self._where()}: cannot be read: {problem}; give a .json or .csv file") from None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.streams import rng
 from fedcohort.federation.array_checks import (
     brief,
@@ -119,6 +119,9 @@ def from_arrays(
         UsageError: an array that cannot be used; the message names the array and the problem.
     """
     where = brief(name)
+    for split, pair in (("train", train), ("test", test)):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise UsageError(f"{where}: {split} = {shown(pair)}: should be a pair (features, labels)")
     train_features = check_features(train[0], f"{where}: train")
     test_features = check_features(test[0], f"{where}: test")
     train_labels, test_labels = check_labels(train[1], f"{where}: train"), check_labels(test[1], f"{where}: test")

@@ -62,8 +62,12 @@ def files_in(folder: Path, where: str) -> list[tuple[Path, os.stat_result]]:
     """All regular files of a folder, sorted, with their states; links to files count as files.
 
     Raises:
-        UsageError: a folder or file inside cannot be read, or is a link to a folder; it would be missing in the data without a word.
+        UsageError: a folder or file inside cannot be read, is a link to a folder or to nothing, or is a pipe or a device; it would be
+            missing in the data without a word.
     """
+
+    def refuse_odd(path: Path, problem: str) -> NoReturn:
+        raise UsageError(f"{where}: '{brief(path.relative_to(folder))}' {problem}")
 
     def refuse(error: OSError) -> NoReturn:
         inner = brief(Path(error.filename or folder).relative_to(folder))
@@ -74,9 +78,13 @@ def files_in(folder: Path, where: str) -> list[tuple[Path, os.stat_result]]:
     files = []
     for root, folders, names in os.walk(folder, onerror=refuse):
         for linked in (Path(root, name) for name in folders if Path(root, name).is_symlink()):
-            problem = "is a link to a folder, which is not followed; copy the folder, or remove the link"
-            raise UsageError(f"{where}: '{brief(linked.relative_to(folder))}' {problem}")
-        files += [(Path(root, name), state) for name in names if (state := _state(Path(root, name), refuse))]
+            refuse_odd(linked, "is a link to a folder, which is not followed; copy the folder, or remove the link")
+        for file in (Path(root, name) for name in names):
+            state = _state(file, refuse)
+            if state is not None:
+                files.append((file, state))
+            elif not file.name.startswith("."):  # hidden files are no data
+                refuse_odd(file, "is a link to nothing, a pipe or a device; replace it with the file, or remove it")
     return sorted(files, key=lambda found: found[0])
 
 

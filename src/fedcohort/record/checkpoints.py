@@ -13,12 +13,15 @@ __all__ = ["last_valid"]
 log = logging.getLogger("fedcohort")
 
 
-def last_valid(rows: Iterable[tuple[int, str, str]], folder: Path) -> tuple[int, dict[str, Any]] | None:
+def last_valid(
+    rows: Iterable[tuple[int, str, str]], folder: Path, *, quiet: bool = False
+) -> tuple[int, dict[str, Any]] | None:
     """The round and the state of the first checkpoint that is not damaged; None if there is none.
 
     Args:
         rows: round, file and SHA-256 of each checkpoint, the last one first.
         folder: folder of the files.
+        quiet: do not warn that later checkpoints are damaged.
 
     Raises:
         UsageError: all of them are damaged.
@@ -31,7 +34,7 @@ def last_valid(rows: Iterable[tuple[int, str, str]], folder: Path) -> tuple[int,
         except (OSError, CorruptState) as error:
             problems.append(f"{file}: the checkpoint of round {round_} is damaged ({error})")
             continue
-        if problems:
+        if problems and not quiet:
             log.warning("%s, as after a power loss; the run resumes after round %d", problems[0], round_)
         return int(round_), state
     if not problems:

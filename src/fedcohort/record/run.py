@@ -16,6 +16,7 @@ import numpy as np
 from fedcohort.core import words
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.paths import as_path
 from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of
 from fedcohort.record.plug_ins import copied_files, recorded_plug_ins
@@ -44,7 +45,7 @@ class Run:
     """
 
     def __init__(self, path: str | Path, *, untouched: bool = False) -> None:
-        self.path = Path(path)
+        self.path = as_path(path, "path")
         self._database = self.path / "run.sqlite"
         if not self._database.is_file():
             check_database_exists(self.path)
@@ -255,18 +256,21 @@ class Run:
             digest.update(model.read_bytes())
         return digest.hexdigest()[:16]
 
-    def checkpoint(self) -> tuple[int, dict[str, Any]] | None:
+    def checkpoint(self, *, quiet: bool = False) -> tuple[int, dict[str, Any]] | None:
         """The last checkpoint: its round and state; None if there is none.
 
         While a run is played, the last durable checkpoint stays beside later ones, which a power loss may destroy. If the last one is
         damaged, the one before is used, and the rounds after it are played again.
+
+        Args:
+            quiet: do not warn that the last one is damaged.
 
         Raises:
             UsageError: the files of all checkpoints are missing or damaged.
         """
         with self._reading() as connection:
             rows = connection.execute("SELECT round, file, sha256 FROM checkpoints ORDER BY round DESC").fetchall()
-        return last_valid(rows, self.path / "checkpoint")
+        return last_valid(rows, self.path / "checkpoint", quiet=quiet)
 
     def verify(self) -> None:
         """Compare everything that is recorded with the hashes in the record.

@@ -17,11 +17,11 @@ def write_page(output: str, text: str, *, quiet: bool = False) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    file = Path(output)
+    file, content = Path(output), text.encode(errors="backslashreplace")  # names of files need not be valid Unicode
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, text.encode())
+        replace_file(file, content)
     except OSError as error:
         raise UsageError(f"--output {file}: cannot be written ({error.strerror}); give another file") from None
     if not quiet:
-        click.echo(f"{file}: {words.size(len(text.encode()))}")
+        click.echo(f"{file}: {words.size(len(content))}")

@@ -12,7 +12,7 @@ __all__ = ["ProgressError", "naming_own_code", "passed_on"]
 class ProgressError(Exception):
     """A user's progress function raised ``error``, which users may do to end a run: it reaches the caller unchanged."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception | SystemExit) -> None:
         super().__init__(str(error))
         self.error = error
 
@@ -25,7 +25,7 @@ def passed_on(progress: Callable[..., None], *arguments: object) -> None:
     """
     try:
         progress(*arguments)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ProgressError(error) from error
 
 
@@ -46,14 +46,14 @@ def naming_own_code(where: str = "") -> Iterator[None]:
         yield
     except (UsageError, ProgressError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit() would end the command without a word
         explained = _explained(error, f"{where}: " if where else "")
         if explained is None:
             raise
         raise explained from error.__cause__ if isinstance(explained, RuntimeError) else error
 
 
-def _explained(error: Exception, where: str) -> UsageError | None:
+def _explained(error: Exception | SystemExit, where: str) -> UsageError | None:
     """The error to raise; None if the error was not raised in code of the user."""
     from fedcohort.engines.base import ClientError, OwnClientError
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.paths import as_path
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.record import Run, being_written, check_database_exists, is_being_written
 from fedcohort.runs.given_objects import Given
@@ -46,7 +47,7 @@ def find_run(cell: Cell, given: Given, runs: str | Path) -> Run | None:
     Raises:
         UsageError: ``runs`` is not a directory, or all directories of the run are damaged.
     """
-    folder = Path(runs)
+    folder = as_path(runs, "runs")
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--runs {folder}: is not a directory; give a directory that can be written")
     cell = on_device(cell)
@@ -107,7 +108,7 @@ def check_intact(run: Run) -> None:
         run.verify()
         if not run.finished:
             run.check_pages()
-            run.checkpoint()
+            run.checkpoint(quiet=True)  # another process may be replacing it; resuming warns, when it holds the lock
     except UsageError:
         if is_being_written(run.path):
             raise being_written(run.path) from None

@@ -1,20 +1,18 @@
 """Objects from Python that replace settings of an experiment, and their part in the hash of a run."""
 
-import hashlib
-import inspect
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.parameters import make
+from fedcohort.core.paths import as_path
 from fedcohort.federation.datasets import Dataset
+from fedcohort.runs.identity import identity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from fedcohort.algorithms import Algorithm
     from fedcohort.models import AnyModel
@@ -55,6 +53,8 @@ class Given:
 
     def __post_init__(self) -> None:
         _check_data(self.data)
+        if self.data_dir is not None:
+            as_path(self.data_dir, "data_dir")
         for name in ("selector", "algorithm"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _plugin(name, getattr(self, name)))
@@ -78,8 +78,8 @@ class Given:
         if self.data is not None:
             parts.append(self.data.fingerprint)
         if self.model is not None:
-            parts.append(_identity(self.model))
-        parts += [_identity(part) for part in (self.selector, self.algorithm) if part is not None]
+            parts.append(identity(self.model))
+        parts += [identity(part) for part in (self.selector, self.algorithm) if part is not None]
         if self.public_data is not None:
             parts.append(f"public {self.public_data.fingerprint}")
         return "|".join(parts)
@@ -153,49 +153,3 @@ def _plugin(name: str, given: object) -> Any:
 def _kind(given: object) -> str:
     """What an object is, in words."""
     return f"the class {given.__name__}" if isinstance(given, type) else f"an object of type {type(given).__name__}"
-
-
-def _identity(given: object) -> str:
-    """Everything in an object that determines results: source of its class or function, values, and weights of a module."""
-    if isinstance(given, partial):
-        bound = [given.args, sorted(given.keywords.items())]
-        return f"partial({_identity(given.func)}, {bound!r})"
-    if inspect.isfunction(given):
-        return _identity_of_function(given)
-    if isinstance(given, type):
-        return _identity_of_class(given)
-    if hasattr(given, "named_parameters"):
-        return f"{_identity_of_class(type(given))}:{_digest_of_module(cast('nn.Module', given))}"
-    return f"{_identity_of_class(type(given))}:{given!r}"
-
-
-def _identity_of_function(function: FunctionType) -> str:
-    """The source of a function, its default values, and the variables that it closes over."""
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    inside = [_identity(value) if callable(value) else repr(value) for value in cells]
-    name = f"{function.__module__}.{function.__qualname__}"
-    return f"{name}:{_source(function)}:{inside}:{function.__defaults__!r}:{function.__kwdefaults__!r}"
-
-
-def _identity_of_class(cls: type) -> str:
-    """The source of a class and of its base classes, except for those of Python and torch."""
-    written = [_source(base) for base in cls.__mro__ if not base.__module__.startswith(("builtins", "torch.", "abc"))]
-    return f"{cls.__module__}.{cls.__qualname__}:{written}"
-
-
-def _digest_of_module(module: "nn.Module") -> str:
-    """A hash of the structure, the source and the weights of a module."""
-    digest = hashlib.sha256(repr(module).encode())
-    for part in module.modules():
-        digest.update(_source(type(part)).encode() if not type(part).__module__.startswith("torch.") else b"")
-    for entry, value in module.state_dict().items():
-        digest.update(entry.encode() + value.detach().cpu().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _source(written: type | FunctionType) -> str:
-    """A hash of the source of a class or function; its name if the source is unknown, as in a console."""
-    try:
-        return hashlib.sha256(inspect.getsource(written).encode()).hexdigest()[:16]
-    except (OSError, TypeError):
-        return str(getattr(written, "__qualname__", written))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from fedcohort.core.arrays import Indices
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.inputs import Census, Outcome, Reported, Round
@@ -137,6 +137,21 @@ def _check_clients(cohort: Cohort, clients: Indices, round: Round, variable_size
         raise UsageError(f"{where} returned {len(clients)} clients instead of {wanted} in round {round.t}")
 
 
+def _check_reasons(why: Why, where: str) -> None:
+    """Refuse reasons with another number of scores than candidates, or with a note that cannot be recorded."""
+    if len(why.scores) != len(why.candidates):
+        raise UsageError(
+            f"{where}: Why.scores has {len(why.scores)} entries for {len(why.candidates)} candidates; give one for each"
+        )
+    if not _is_text(why.note):
+        raise UsageError(f"{where}: Why.note is {shown(why.note)}; give Unicode text")
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a string that can be recorded: UTF-8 has no surrogates."""
+    return isinstance(value, str) and value == value.encode(errors="replace").decode()
+
+
 def _contains(available: Indices, clients: Indices) -> bool:
     """Whether all ``clients`` are in ``available``, which is sorted."""
     positions = np.minimum(np.searchsorted(available, clients), len(available) - 1)
@@ -158,10 +173,8 @@ def _check_numbers(cohort: Cohort, where: str) -> None:
     ids = np.asarray(cohort.clients)
     if len(ids):
         _check_integers(ids, "clients", where)
-    if cohort.why is not None and len(cohort.why.scores) != len(cohort.why.candidates):
-        raise UsageError(
-            f"{where}: Why.scores has {len(cohort.why.scores)} entries for {len(cohort.why.candidates)} candidates; give one for each"
-        )
+    if cohort.why is not None:
+        _check_reasons(cohort.why, where)
     for name, (kind, low, high) in _LIMITS.items():
         values = getattr(cohort, name)
         if values is None or len(values) == 0:

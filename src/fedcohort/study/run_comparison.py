@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.pairings import check_row
 from fedcohort.runs.given_objects import Given
@@ -37,6 +37,8 @@ def compare(
     rows = _rows(experiment, given, selector, algorithm)
     for row in rows:
         row.check()
+    if not isinstance(jobs, int) or jobs < 1:
+        raise UsageError(f"jobs = {shown(jobs)}: should be a whole number of at least 1")
     if jobs > 1:
         _run_in_processes(experiment, rows, given, runs, jobs, trust)
     compared = []

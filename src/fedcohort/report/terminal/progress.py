@@ -30,7 +30,7 @@ def watching(cells: "Sequence[Cell]", *, quiet: bool) -> "Iterator[Callback | No
 
     A terminal shows a progress bar, everything else a few plain lines for each run.
     """
-    if quiet:
+    if quiet or sys.stderr is None:  # None: standard error is closed
         yield None
         return
     console = Console(stderr=True, markup=False, highlight=False, emoji=False)

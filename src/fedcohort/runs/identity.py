@@ -1,0 +1,178 @@
+"""What tells objects of users apart: source, values and weights, for the hash of a run."""
+
+import dis
+import hashlib
+import inspect
+from collections.abc import Iterable, Iterator
+from functools import partial
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, cast
+
+from fedcohort.core.errors import UsageError
+from fedcohort.core.own_code import is_of_user
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["identity"]
+
+_VALUES = (bool, int, float, complex, str, bytes)
+"""Types of variables that count. Other objects change while they are used, or have no text that tells them apart."""
+
+
+def identity(given: object) -> str:
+    """Everything in an object that determines results: source of its class or function, values, and weights of a module.
+
+    The functions, classes, numbers and texts that code of the user reads from its module are part of it.
+    """
+    used = _Used()
+    text = _identity(given, used)
+    return f"{text}:{used.others}" if used.others else text
+
+
+class _Used:
+    """What code of users reads outside of itself.
+
+    Attributes:
+        others: functions and classes of users by name and source, numbers and texts by name and value; in the order of their use.
+    """
+
+    def __init__(self) -> None:
+        self.others: list[str] = []
+        self._seen: set[object] = set()
+
+    def add(self, functions: Iterable[FunctionType], *, closures: bool = True) -> None:
+        """Add what ``functions`` read from their module and, with ``closures``, from the functions around them."""
+        for function in functions:
+            if function in self._seen or not is_of_user(function.__code__.co_filename):
+                continue
+            self._seen.add(function)
+            for name in dict.fromkeys(_global_names(function.__code__)):
+                self._add_value(name, function.__globals__.get(name))
+            if closures:
+                for name, value in inspect.getclosurevars(function).nonlocals.items():
+                    self._add_value(name, value)
+
+    def add_class(self, cls: type) -> None:
+        """Add what the methods of a class and of its base classes read."""
+        self._seen.add(cls)
+        for base in cls.__mro__:
+            self.add(_methods(base))
+
+    def _add_value(self, name: str, value: object) -> None:
+        if isinstance(value, _VALUES):
+            self.others.append(f"{name}={value!r}")
+        elif isinstance(value, type | FunctionType) and value not in self._seen and _written_by_user(value):
+            self.others.append(f"{name}={_source(value)}")
+            if isinstance(value, type):
+                self.add_class(value)
+            else:
+                self.add([value])
+
+
+def _identity(given: object, used: _Used) -> str:
+    """What :func:`identity` returns, without what is added to ``used``."""
+    if isinstance(given, partial):
+        bound = [given.args, sorted(given.keywords.items())]
+        return f"partial({_identity(given.func, used)}, {bound!r})"
+    if inspect.isfunction(given):
+        used.add([given], closures=False)  # they are part of the text
+        return _identity_of_function(given, used)
+    if isinstance(given, type):
+        used.add_class(given)
+        return _identity_of_class(given)
+    if hasattr(given, "named_parameters"):
+        module = cast("nn.Module", given)
+        for part in module.modules():
+            used.add_class(type(part))
+        return f"{_identity_of_class(type(given))}:{_digest_of_module(module)}"
+    used.add_class(type(given))
+    return f"{_identity_of_class(type(given))}:{given!r}"
+
+
+def _identity_of_function(function: FunctionType, used: _Used) -> str:
+    """The source of a function, its default values, and the variables that it closes over."""
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    inside = [_identity(value, used) if callable(value) else repr(value) for value in cells]
+    name = f"{function.__module__}.{function.__qualname__}"
+    return f"{name}:{_source(function)}:{inside}:{function.__defaults__!r}:{function.__kwdefaults__!r}"
+
+
+def _identity_of_class(cls: type) -> str:
+    """The source of a class and of its base classes, except for those of Python and torch."""
+    written = [_source(base) for base in cls.__mro__ if not base.__module__.startswith(("builtins", "torch.", "abc"))]
+    return f"{cls.__module__}.{cls.__qualname__}:{written}"
+
+
+def _digest_of_module(module: "nn.Module") -> str:
+    """A hash of the structure, the source and the weights of a module.
+
+    Raises:
+        UsageError: a parameter has no values, as in lazy layers before their first call.
+    """
+    digest = hashlib.sha256(repr(module).encode())
+    for part in module.modules():
+        digest.update(_source(type(part)).encode() if not type(part).__module__.startswith("torch.") else b"")
+    for entry, value in module.state_dict().items():
+        if value.is_meta or type(value).__name__.startswith("Uninitialized"):
+            raise UsageError(
+                f"model = {type(module).__name__}: {entry} has no values yet; give layers their sizes, or a function that "
+                "builds the model"
+            )
+        digest.update(entry.encode() + value.detach().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _source(written: type | FunctionType) -> str:
+    """A hash of the source of a class or function; also of its compiled code if there is no source, as in a console, or if several
+    lambdas share the same lines.
+    """
+    functions = list(_methods(written)) if isinstance(written, type) else [written]
+    try:
+        source = inspect.getsource(written)
+    except (OSError, TypeError):
+        return f"{getattr(written, '__qualname__', written)}{_digest_of_code(functions)}"
+    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    several = written.__name__ == "<lambda>" and source.count("lambda") > 1
+    return f"{digest}{_digest_of_code(functions)}" if several else digest
+
+
+def _digest_of_code(functions: list[FunctionType]) -> str:
+    """A hash of the compiled code of functions, after a colon; empty without functions."""
+    parts = [_parts(function.__code__) for function in functions]
+    return f":{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}" if parts else ""
+
+
+def _parts(code: CodeType) -> tuple[Any, ...]:
+    """What determines what code does, without its file and lines."""
+    constants = [_parts(value) if isinstance(value, CodeType) else _text(value) for value in code.co_consts]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
+
+
+def _text(value: object) -> str:
+    """The text of a constant; sets are sorted, because their order differs between processes."""
+    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
+
+
+def _global_names(code: CodeType) -> Iterator[str]:
+    """The global variables that code reads, with those of functions inside it, in order."""
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield str(step.argval)
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            yield from _global_names(value)
+
+
+def _methods(cls: type) -> Iterator[FunctionType]:
+    """The functions in the body of a class."""
+    for value in vars(cls).values():
+        function = getattr(value, "__func__", getattr(value, "fget", value))
+        if isinstance(function, FunctionType):
+            yield function
+
+
+def _written_by_user(written: type | FunctionType) -> bool:
+    """Whether a class or function is neither part of FedCohort nor of Python nor of an installed package."""
+    functions = _methods(written) if isinstance(written, type) else iter([written])
+    return any(is_of_user(function.__code__.co_filename) for function in functions)
