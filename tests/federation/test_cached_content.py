@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation import cache_entries, dataset_cache
-from fedcohort.federation.cache_entries import DamagedEntryError, has_hashes, read_entry
+from fedcohort.federation.cache_entries import META, DamagedEntryError, has_hashes, read_entry, read_meta
 from fedcohort.federation.dataset_cache import clear_left_overs, load_or_decode
 from fedcohort.federation.datasets import Dataset, fingerprint_of_content, from_arrays
 from fedcohort.federation.load_dataset import load
@@ -322,3 +322,10 @@ def test_hashes_are_fast(own_cache):
             function()
             took[name] = min(took[name], time.process_time() - begin)
     assert took["hash"] < took["fingerprint"]
+
+
+def test_a_pipe_in_place_of_the_description_of_an_entry_is_damage(tmp_path: Path) -> None:
+    """Reading it would wait for ever."""
+    os.mkfifo(tmp_path / META)
+    with pytest.raises(DamagedEntryError, match=r"^meta\.json is not a file$"):
+        read_meta(tmp_path)

@@ -107,6 +107,8 @@ def read_meta(entry: Path) -> Meta:
     """
     file = entry / META
     try:
+        if file.exists() and not file.is_file():  # a pipe would be waited for
+            raise DamagedEntryError(f"{META} is not a file")
         if file.stat().st_size > MAX_META_BYTES:
             raise ValueError("too long")
         content = json.loads(file.read_bytes())
