@@ -240,7 +240,7 @@ class CardWithoutSource(LeastSelected):
         (GivesNoReasons, "has no reasons"),
         (DrawsFromTheGlobalGenerator, "draw from round.rng only"),
         (ModifiesDurations, "read-only"),
-        (KeepsStateThatCannotBeSaved, "saving and loading its state: raised TypeError"),
+        (KeepsStateThatCannotBeSaved, "saving and loading its state: raised UnsupportedStateError"),
         (AsksAnUndeclaredQuestion, "its card says"),
         (UsesValidationUndeclared, "learns from validation"),
         (ReadsModelsInAdmit, "'_Reply' object has no attribute 'state'"),
