@@ -43,6 +43,7 @@ def large(path: Path, m: int, n: int, k: int, strategy: str = "ucb", seed: int =
         "key": path.name,
         "row": strategy,
         "data": "none",
+        "given": "",
         "algorithm": "FedAvg",
         "ours": "",
     }
