@@ -92,6 +92,7 @@ class _Site:
 
     @staticmethod
     def open(setup: Setup) -> "_Site":
+        """The clients of an engine, from what the driver sent."""
         from ray import cloudpickle
 
         _load_modules(setup.plugins.sources)
