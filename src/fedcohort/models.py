@@ -222,6 +222,7 @@ class _UserModel(Model):
         self.given = given
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
+        """See :class:`Model`."""
         import copy
         import inspect
 
