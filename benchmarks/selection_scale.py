@@ -29,7 +29,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.selection import STRATEGIES, Census, Outcome, Question, Round, Selector, choose
 
 LIMIT_S, LIMIT_BYTES = 0.25, 400

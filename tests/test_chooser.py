@@ -9,8 +9,8 @@ import pytest
 import fedcohort
 from fedcohort import Chooser, ClientResult, UsageError
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.states import pack, unpack
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
+from fedcohort.core.state_files import pack, unpack
 from fedcohort.selection import STRATEGIES, Census, Cohort, LocalLoss, Outcome, Question, Round, Selector
 from fedcohort.selection.fedcbs import FedCBS
 from fedcohort.selection.gpfl import GPFL

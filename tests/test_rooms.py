@@ -168,7 +168,7 @@ EXPLICIT_RANDOM = {"Generator", "Philox", "SeedSequence", "BitGenerator"}
 TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like", "randn_like"}
 """Random functions of torch that take a ``generator``."""
 
-MAY_SEED_TORCH = {"core/streams.py"}
+MAY_SEED_TORCH = {"core/random_streams.py"}
 """Files that may seed torch's global generators temporarily, because torch modules draw only from them."""
 
 

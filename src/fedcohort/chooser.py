@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.core.states import CorruptState, load_state, save_state
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
+from fedcohort.core.state_files import CorruptState, load_state, save_state
 from fedcohort.rounds.ledger import Ledger
 from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, choose
 

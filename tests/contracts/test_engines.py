@@ -15,7 +15,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.states import pack, unpack
+from fedcohort.core.state_files import pack, unpack
 from fedcohort.engines.base import ClientError, Later
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Logistic

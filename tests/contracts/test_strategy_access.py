@@ -14,7 +14,7 @@ import pytest
 
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import make, parameters
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.selection import STRATEGIES, Card, Census, Cohort, Outcome, Question, Round, Selector, Why, choose
 from tests.contracts.test_selectors import SETTINGS
 

@@ -22,7 +22,7 @@ from tests.engines import pretend
 def rounds(device: str, strategy: str, algorithm: str, again: bool, model: Any, **values: Any) -> Any:
     """Three rounds on ``device``, what they came to; ``again``: the last one after a checkpoint."""
     import fedcohort.engines.device as devices
-    from fedcohort.core.states import pack, unpack
+    from fedcohort.core.state_files import pack, unpack
     from fedcohort.engines.device import moved
     from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.runs.given_objects import Given

@@ -24,7 +24,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import make
-from fedcohort.core.states import pack, unpack
+from fedcohort.core.state_files import pack, unpack
 from fedcohort.engines.base import ClientError, Later
 from fedcohort.engines.local_engine import LocalEngine, build_module
 from fedcohort.federation.federation import Federation, Samples

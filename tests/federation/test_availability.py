@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.federation import Availability
 from fedcohort.federation.availability import Always, Bernoulli, Diurnal, Markov, Trace
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.experiment import Experiment
 from fedcohort.federation import LabelNoise, labelnoise, parameters
 from fedcohort.federation.datasets import from_arrays

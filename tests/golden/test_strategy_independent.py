@@ -14,7 +14,7 @@ import torch
 
 import fedcohort.training
 from fedcohort.algorithms import Update
-from fedcohort.core import streams
+from fedcohort.core import random_streams
 from fedcohort.rounds import play_round
 from tests.experiments import UCB
 from tests.run_states import a_run_state
@@ -68,14 +68,14 @@ def record_batch_orders(monkeypatch: pytest.MonkeyPatch, batch_orders: dict[tupl
     """Record the permutations of samples by (round, client), wherever local training draws them."""
 
     def recording_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> Any:
-        generator = streams.rng(seed, purpose, round, client)
+        generator = random_streams.rng(seed, purpose, round, client)
         if purpose != "batches":
             return generator
         return RecordingGenerator(generator, batch_orders.setdefault((round, client), []))
 
     for name in [info.name for info in pkgutil.iter_modules(fedcohort.training.__path__)]:
         module = importlib.import_module(f"fedcohort.training.{name}")
-        if getattr(module, "rng", None) is streams.rng:
+        if getattr(module, "rng", None) is random_streams.rng:
             monkeypatch.setattr(module, "rng", recording_rng)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import fedcohort
 from fedcohort.algorithms import ALGORITHMS
-from fedcohort.core.states import pack
+from fedcohort.core.state_files import pack
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.rounds import RunState, play_round
 from fedcohort.runs.given_objects import Given

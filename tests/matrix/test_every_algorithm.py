@@ -8,7 +8,7 @@ from torch import nn
 
 from fedcohort.algorithms import ALGORITHMS, blend
 from fedcohort.rounds import play_round
-from fedcohort.rounds.answers import answer
+from fedcohort.rounds.asking_clients import answer
 from fedcohort.rounds.ledger import Ledger
 from fedcohort.runs.given_objects import Given
 from fedcohort.selection import LossChange

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedcohort import measures
-from fedcohort.core import streams
+from fedcohort.core import random_streams
 from fedcohort.core.errors import UsageError
 from fedcohort.measures import (
     accuracy,
@@ -238,7 +238,7 @@ class CountingGenerator:
 )  # fmt: skip
 def test_random_selection_of_long_runs_draws_at_most_12_million_numbers(arguments, simulated, monkeypatch):
     counting = CountingGenerator(np.random.default_rng(0))
-    monkeypatch.setattr(streams, "rng", lambda *_: counting)
+    monkeypatch.setattr(random_streams, "rng", lambda *_: counting)
     jain_random.cache_clear()
     reference = jain_random(*arguments)
     jain_random.cache_clear()

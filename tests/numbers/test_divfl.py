@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.selection import choose
 from fedcohort.selection.divfl import DivFL, facility_location
 from tests.experiments import small

@@ -18,7 +18,7 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedbio import MAX_LAMBDA, FedBiO, reweighed
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.core.threads import one_thread
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment import Experiment

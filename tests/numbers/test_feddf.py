@@ -17,7 +17,7 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.feddf import FedDF, distillation_loss, targets
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.core.errors import UsageError
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.experiment import Experiment
 from fedcohort.testing.base import bits
 from tests.experiments import small

@@ -20,7 +20,7 @@ from fedcohort.algorithms.losses import (
 )
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp, Model
 from fedcohort.selection import Cohort

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from fedcohort.algorithms import ALGORITHMS, Algorithm, Members, ModelState, Update
-from fedcohort.algorithms.coordinates import BLOCK
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.krum import Krum, scores, square_distances
 from fedcohort.algorithms.median import Median
+from fedcohort.algorithms.models_by_coordinate import BLOCK
 from fedcohort.algorithms.trimmed_mean import TrimmedMean
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment

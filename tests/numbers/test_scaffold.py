@@ -17,7 +17,7 @@ from fedcohort.algorithms import Algorithm, Members, ModelState, Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Mlp

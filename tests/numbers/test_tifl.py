@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.selection import LocalAccuracy, Question, Speed
 from fedcohort.selection.tifl import TiFL, by_accuracy
 from tests.selection.fakes import a_census, a_round, the_why

@@ -9,7 +9,7 @@ import pytest
 from mabwiser.mab import MAB, LearningPolicy
 
 from fedcohort.core.parameters import make
-from fedcohort.core.streams import rng as stream
+from fedcohort.core.random_streams import rng as stream
 from fedcohort.selection import Round, Selector, choose
 from fedcohort.selection.ucb import UCB
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 import fedcohort
 from fedcohort.cli import cli
-from fedcohort.core import durable, states
+from fedcohort.core import durable_files, state_files
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run, writer
 from tests.experiments import UCB, small
@@ -127,7 +127,7 @@ def test_any_write_may_find_the_disk_full(nth: int, tmp_path: Path, monkeypatch:
 
     with monkeypatch.context() as patch:
         for place, name in (
-            (writer, "sync_file"), (writer, "sync_directory"), (writer, "write_file"), (states, "_pieces"),
+            (writer, "sync_file"), (writer, "sync_directory"), (writer, "write_file"), (state_files, "_pieces"),
             (writer.Writer, "_seal"), (writer.Writer, "_transaction"), (writer.Writer, "_clear"),
         ):  # fmt: skip
             patch.setattr(place, name, full(getattr(place, name)))
@@ -224,9 +224,9 @@ def test_decoded_images_have_their_space_before_they_are_mapped(disk: SmallDisk)
     "words", ["database or disk is full", "Not enough disk space. Needed: 5 GB", "100 requested and 0 written"]
 )
 def test_libraries_say_in_words_that_the_disk_is_full(words: str) -> None:
-    assert durable.is_disk_full(OSError(words))
-    assert not durable.is_disk_full(OSError("no such file"))
-    assert not durable.is_disk_full(PermissionError(errno.EACCES, "Permission denied"))
+    assert durable_files.is_disk_full(OSError(words))
+    assert not durable_files.is_disk_full(OSError("no such file"))
+    assert not durable_files.is_disk_full(PermissionError(errno.EACCES, "Permission denied"))
 
 
 def test_any_command_reports_a_full_disk_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import pytest
 
 import fedcohort
-from fedcohort.core import durable
+from fedcohort.core import durable_files
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run, writer
 from tests.experiments import UCB, small
@@ -134,16 +134,16 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
     def sync_file(path: Path) -> None:
         locate(path)
-        durable.sync_file(path)
+        durable_files.sync_file(path)
         disk.synced_file(path)
 
     def write_file(path: Path, content: bytes) -> None:
         locate(path)
-        durable.write_file(path, content)
+        durable_files.write_file(path, content)
         disk.synced_file(path)
 
     def sync_directory(path: Path) -> None:
-        durable.sync_directory(path)
+        durable_files.sync_directory(path)
         disk.synced_directory(path)
 
     class Watched(sqlite3.Connection):
@@ -335,11 +335,11 @@ def test_a_directory_on_a_file_system_that_cannot_sync_directories_is_no_error(
     def not_supported(descriptor: int) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
 
-    monkeypatch.setattr(durable, "_sync", not_supported)
-    durable.sync_directory(tmp_path)
+    monkeypatch.setattr(durable_files, "_sync", not_supported)
+    durable_files.sync_directory(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="Invalid argument"):
-        durable.sync_file(tmp_path / "file")
+        durable_files.sync_file(tmp_path / "file")
 
 
 @pytest.mark.slow

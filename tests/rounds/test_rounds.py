@@ -164,7 +164,7 @@ def test_strategies_that_ask_no_question_cost_only_training(name: str) -> None:
 
 def test_reported_steps_loss_and_accuracy_equal_those_of_an_independent_loop() -> None:
     """The loss is the mean over all steps, and the accuracy is that of the last epoch, by a plain loop over the same batches."""
-    from fedcohort.core.streams import rng
+    from fedcohort.core.random_streams import rng
 
     with a_run_state(selection={"name": "all"}, training={"epochs": 2, "batch_size": 10, "lr": 0.1}) as run_state:
         start = {name: value.clone() for name, value in run_state.model.items()}

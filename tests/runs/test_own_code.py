@@ -307,7 +307,7 @@ def test_an_error_in_a_progress_function_reaches_the_caller_unchanged(tmp_path: 
 
 
 def test_errors_of_fedcohort_itself_pass_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedcohort.core.words import percent
+    from fedcohort.core.formatted_values import percent
 
     monkeypatch.setattr("fedcohort.rounds.play_round", partial(percent, "a word"))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unexpected keyword"):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.streams import rng as stream
+from fedcohort.core.random_streams import rng as stream
 from fedcohort.selection import (
     Census,
     Cohort,

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedcohort.cli import cli
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, paper
@@ -234,7 +234,7 @@ def test_a_profile_that_was_written_is_drawn_for_papers(tmp_path: Path) -> None:
     blind = dataclasses.replace(SIZES[0], accuracy=math.nan, precision=math.inf)
     found = Profile("quickstart", 3, [blind, *SIZES[1:]], recommend(SIZES))
     file = tmp_path / "profile.json"
-    file.write_text(words.as_json(found.to_json()), encoding="utf-8")
+    file.write_text(formatted_values.as_json(found.to_json()), encoding="utf-8")
     again = Profile.load(file)
     assert math.isnan(again.sizes[0].accuracy)
     assert again.sizes[1:] == found.sizes[1:]

@@ -10,7 +10,7 @@ import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.core.words import number
+from fedcohort.core.formatted_values import number
 from fedcohort.record import ClientRow, Portrait, Run
 from fedcohort.report.terminal import as_text, explanation
 from fedcohort.selection import STRATEGIES, Cohort, Round

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 import fedcohort
 from fedcohort.cli import cli
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.export_tables import escaped
@@ -67,8 +67,11 @@ def test_the_latex_table_has_the_numbers_of_the_terminal(compared: Comparison) -
     row = compared.table.iloc[1]
     assert first[0] == "a"
     assert first[2:4] == ["--", "baseline"]
-    assert second[1] == f"{words.percent(row['accuracy'])} $\\pm$ {words.percent(row['accuracy_sd'])}"
-    assert second[2].startswith(f"+{words.percent(row['difference'])} {{[}}+")
+    assert (
+        second[1]
+        == f"{formatted_values.percent(row['accuracy'])} $\\pm$ {formatted_values.percent(row['accuracy_sd'])}"
+    )
+    assert second[2].startswith(f"+{formatted_values.percent(row['difference'])} {{[}}+")
     assert second[3] == "better, 0.0078"
     assert third[2].endswith("{]}")
     assert third[3] == "too few seeds"

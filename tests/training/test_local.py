@@ -15,7 +15,7 @@ from fedcohort.algorithms import Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model

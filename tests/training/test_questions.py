@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.states import pack
+from fedcohort.core.state_files import pack
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Mlp
 from fedcohort.rounds import play_round

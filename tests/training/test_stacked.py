@@ -26,7 +26,7 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import is_finite
-from fedcohort.core.states import pack
+from fedcohort.core.state_files import pack
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.engines.work_splitting import neighbors_of_equal_cost
@@ -481,7 +481,7 @@ def test_means_that_are_worked_out_aside_enter_in_their_order(monkeypatch: pytes
         weights = [1.0 + i % 3 for i in range(len(updates))]
         beside = mean_of(updates, weights)
         with monkeypatch.context() as patch:
-            patch.setattr("fedcohort.algorithms.means.in_background", at_once)
+            patch.setattr("fedcohort.algorithms.weighted_means.in_background", at_once)
             inline = mean_of(updates, weights)
         assert all(torch.equal(value, inline[name]) for name, value in beside.items())
 

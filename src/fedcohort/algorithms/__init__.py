@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from fedcohort.algorithms.krum import Krum
     from fedcohort.algorithms.local_problem import Problem, per_client
     from fedcohort.algorithms.losses import Loss
-    from fedcohort.algorithms.means import RunningMean, blend
     from fedcohort.algorithms.median import Median
     from fedcohort.algorithms.rhfl import RHFL
     from fedcohort.algorithms.scaffold import Scaffold
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from fedcohort.algorithms.training_settings import Training
     from fedcohort.algorithms.trimmed_mean import TrimmedMean
     from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
+    from fedcohort.algorithms.weighted_means import RunningMean, blend
 
 __all__ = [
     "ALGORITHMS", "LOSSES", "RHFL", "Algorithm", "Card", "Centralised", "FedAdagrad", "FedAdam", "FedAvg",
@@ -52,13 +52,13 @@ __getattr__, __dir__ = lazy_names(
         "Members": "updates:Members",
         "ModelState": "updates:ModelState",
         "Problem": "local_problem:Problem",
-        "RunningMean": "means:RunningMean",
+        "RunningMean": "weighted_means:RunningMean",
         "ServerTools": "server_tools:ServerTools",
         "Tensors": "updates:Tensors",
         "Training": "training_settings:Training",
         "Update": "updates:Update",
         "WeightMode": "base:WeightMode",
-        "blend": "means:blend",
+        "blend": "weighted_means:blend",
         "per_client": "local_problem:per_client",
         **ALGORITHMS.locations_by_class(),
     },

@@ -13,10 +13,10 @@ from annotated_types import Gt, Le
 from torch import Tensor
 
 from fedcohort.algorithms.local_problem import Problem
-from fedcohort.algorithms.means import RunningMean, blend
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
+from fedcohort.algorithms.weighted_means import RunningMean, blend
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey, parameters
 from fedcohort.core.plugins import Card

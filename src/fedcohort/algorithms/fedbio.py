@@ -29,9 +29,9 @@ from torch import Tensor
 
 from fedcohort.algorithms.base import Algorithm
 from fedcohort.algorithms.local_problem import Problem
-from fedcohort.algorithms.means import RunningMean
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
+from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card

@@ -26,10 +26,10 @@ from torch import Tensor
 from fedcohort.algorithms.base import Algorithm
 from fedcohort.algorithms.fedprox import add_proximal_gradient
 from fedcohort.algorithms.local_problem import Problem
-from fedcohort.algorithms.means import RunningMean, blend
 from fedcohort.algorithms.server_optimizer import difference, moved
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
+from fedcohort.algorithms.weighted_means import RunningMean, blend
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 

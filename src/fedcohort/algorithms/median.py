@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms.base import Algorithm, WeightMode
-from fedcohort.algorithms.coordinates import Coordinates, check_one_vote
+from fedcohort.algorithms.models_by_coordinate import Coordinates, check_one_vote
 from fedcohort.algorithms.updates import Members, ModelState, Update
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import torch
 
 from fedcohort.algorithms.base import WeightMode
-from fedcohort.algorithms.means import RunningMean
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
+from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.errors import UsageError
 
 __all__ = ["ClientModel", "Ensemble", "all_identical", "average", "check_weights"]

@@ -29,9 +29,9 @@ from torch import Tensor
 
 from fedcohort.algorithms.base import Algorithm, WeightMode
 from fedcohort.algorithms.local_problem import Problem, per_client
-from fedcohort.algorithms.means import RunningMean
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
+from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 

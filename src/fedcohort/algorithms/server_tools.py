@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.core.streams import integer, rng, torch_seeded
+from fedcohort.core.random_streams import integer, rng, torch_seeded
 
 __all__ = ["ServerTools"]
 

@@ -22,7 +22,7 @@ from annotated_types import Ge, Lt
 from torch import Tensor
 
 from fedcohort.algorithms.base import Algorithm, WeightMode
-from fedcohort.algorithms.coordinates import Coordinates, check_one_vote
+from fedcohort.algorithms.models_by_coordinate import Coordinates, check_one_vote
 from fedcohort.algorithms.updates import Members, ModelState, Update
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card

@@ -23,7 +23,7 @@ def strategies(name: str | None, as_json: bool) -> None:
     Each is shown with its parameters, defaults, source and status, what it asks clients, what clients disclose, and what it costs.
     With NAME, only plug-ins of this name are shown; NAME can also be a class of your own, 'path/to/file.py:Class'.
     """
-    from fedcohort.core import words
+    from fedcohort.core import formatted_values
     from fedcohort.core.plugins import from_file, is_file_name
     from fedcohort.experiment import Algorithm, Choice, Selection
     from fedcohort.report import terminal
@@ -40,7 +40,7 @@ def strategies(name: str | None, as_json: bool) -> None:
         known = {known for choice in choices for known in choice.table}
         raise UsageError(f"{name}: no plug-in has this name; {nearest(str(name), known)}")
     if as_json:
-        echo(words.as_json(sections))
+        echo(formatted_values.as_json(sections))
     else:
         terminal.screen().print(terminal.plug_ins(sections))
 

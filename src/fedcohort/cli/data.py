@@ -49,7 +49,7 @@ def describe_data(
 
     FILE is an experiment in TOML; without it, the quickstart is used. The clients are those of the first seed.
     """
-    from fedcohort.core import words
+    from fedcohort.core import formatted_values
     from fedcohort.report import terminal
     from fedcohort.runs.given_objects import Given
     from fedcohort.runs.prepare_run import look
@@ -57,7 +57,7 @@ def describe_data(
     label, experiment = row_of(experiment_of(file, settings, trust), variant)
     dataset, survey = look(experiment, Given(data_dir=data_dir))
     if as_json:
-        echo(words.as_json(_partition_json(experiment, dataset, survey, terminal.quantiles(survey))))
+        echo(formatted_values.as_json(_partition_json(experiment, dataset, survey, terminal.quantiles(survey))))
     else:
         screen = terminal.screen()
         screen.print(terminal.partition(experiment, dataset, survey, screen.width))
@@ -75,7 +75,7 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     import os
     from pathlib import Path
 
-    from fedcohort.core import words
+    from fedcohort.core import formatted_values
     from fedcohort.federation.load_dataset import EMBEDDED, SOURCES
     from fedcohort.report import terminal
 
@@ -89,7 +89,7 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
         where = f"mirror, {local[0]}" if local else "not in a mirror"
         known.append({"name": name, "from": f"Hugging Face Hub, {sources[-1]}", "here": where})
     if as_json:
-        echo(words.as_json(known))
+        echo(formatted_values.as_json(known))
     else:
         terminal.screen().print(terminal.known_data(known))
 
@@ -110,7 +110,7 @@ def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json
 
     Data sets are decoded once, and every run checks what it reads from the cache.
     """
-    from fedcohort.core import words
+    from fedcohort.core import formatted_values
     from fedcohort.federation import cache_listing
     from fedcohort.report import terminal
 
@@ -126,7 +126,11 @@ def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json
     if verify:
         kept = [cache_listing.check(entry) for entry in kept]
     if as_json:
-        echo(words.as_json({"entries": [*map(_entry_json, kept)], "removed": [entry.name for entry in removed]}))
+        echo(
+            formatted_values.as_json(
+                {"entries": [*map(_entry_json, kept)], "removed": [entry.name for entry in removed]}
+            )
+        )
     else:
         terminal.screen().print(terminal.cache_table(kept, removed))
     if damaged := [entry for entry in kept if entry.damage]:

@@ -19,7 +19,7 @@ from fedcohort.cli.output import drop_output, end_at_closed_pipe, show_all_chara
 from fedcohort.cli.pages import figures, live, profile, report
 from fedcohort.cli.play_runs import compare, run, sweep
 from fedcohort.cli.read_runs import measure, why
-from fedcohort.core.durable import is_disk_full
+from fedcohort.core.durable_files import is_disk_full
 from fedcohort.core.errors import UsageError, one_line
 from fedcohort.core.signals import handle, raise_signalled
 from fedcohort.core.version import __version__

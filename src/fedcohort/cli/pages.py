@@ -167,7 +167,7 @@ def profile(
     FILE is an experiment in TOML; without it, the quickstart is measured. Each size is measured in a fresh process: the time of a
     mini-batch of each client, samples per second, peak memory, and the accuracy after a few rounds.
     """
-    from fedcohort.core import words
+    from fedcohort.core import formatted_values
     from fedcohort.report import terminal
     from fedcohort.study.batch_size_profile import SIZES
     from fedcohort.study.batch_size_profile import profile as measure
@@ -177,7 +177,7 @@ def profile(
         data_dir=data_dir, progress=lambda size: echo(f"batch size {size} …", err=True),
     )  # fmt: skip
     if as_json:
-        echo(words.as_json(measured.to_json()))
+        echo(formatted_values.as_json(measured.to_json()))
     else:
         screen = terminal.screen()
         screen.print(terminal.profile(measured, screen.width))

@@ -59,7 +59,7 @@ def run(
     FILE is an experiment in TOML; without it, the quickstart is run. An interrupted run resumes after its last checkpoint, and a
     finished run is not repeated.
     """
-    from fedcohort.core import words
+    from fedcohort.core import formatted_values
     from fedcohort.experiment import Cell
     from fedcohort.experiment.pairings import check_row
     from fedcohort.report import terminal
@@ -71,7 +71,7 @@ def run(
     results, notes = _played(cells, runs, data_dir, trust, quiet)
     if as_json:
         rows = [result.to_json() | {"note": note} for result, note in zip(results, notes, strict=True)]
-        echo(words.as_json({"name": experiment.name, "label": label, "runs": rows}))
+        echo(formatted_values.as_json({"name": experiment.name, "label": label, "runs": rows}))
         return
     screen = terminal.screen()
     screen.print(terminal.results(label, results, screen.width))
@@ -227,7 +227,7 @@ def _compare(
 
 def _print_comparison(compared: "Comparison", as_json: bool) -> None:
     """Print a comparison as a table, or as JSON, and write the files that --latex and --csv name."""
-    from fedcohort.core import words
+    from fedcohort.core import formatted_values
     from fedcohort.report import terminal
 
     options = click.get_current_context().meta
@@ -239,7 +239,7 @@ def _print_comparison(compared: "Comparison", as_json: bool) -> None:
             write(file)
 
     if as_json:
-        echo(words.as_json(compared.to_json()))
+        echo(formatted_values.as_json(compared.to_json()))
     else:
         screen = terminal.screen()
         screen.print(terminal.comparison(compared, screen.width))

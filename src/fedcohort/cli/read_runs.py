@@ -35,7 +35,7 @@ def measure(
     """
     from pathlib import Path
 
-    from fedcohort.core import words
+    from fedcohort.core import formatted_values
     from fedcohort.record import open_run
     from fedcohort.report import terminal
     from fedcohort.study import conformal_coverage
@@ -52,7 +52,7 @@ def measure(
         rows = [{"path": Path(path), **each.to_json()} for path, each in zip(paths, summaries, strict=True)]
         for row, sets_of_run in zip(rows, sets, strict=False):
             row["conformal"] = sets_of_run.to_json()
-        echo(words.as_json(rows))
+        echo(formatted_values.as_json(rows))
     else:
         screen = terminal.screen()
         names = [f"{run.meta['label']}, seed {run.meta['seed']}" for run in runs]
@@ -68,14 +68,14 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
     The explanation shows the candidates, their scores with all terms, what happened to the selected clients, and the questions to
     clients with their cost and what clients disclosed. RUN is a run directory, which is not changed.
     """
-    from fedcohort.core import words
+    from fedcohort.core import formatted_values
     from fedcohort.record import open_run
     from fedcohort.report import terminal
     from fedcohort.study.explain_decision import explain
 
     explanation = explain(open_run(path), round_, client)
     if as_json:
-        echo(words.as_json(explanation.to_json()))
+        echo(formatted_values.as_json(explanation.to_json()))
     else:
         screen = terminal.screen()
         screen.print(terminal.explanation(explanation, screen.width))

@@ -27,7 +27,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import raised_in
-from fedcohort.core.streams import integer, torch_seeded
+from fedcohort.core.random_streams import integer, torch_seeded
 from fedcohort.core.threads import one_thread, one_thread_each
 from fedcohort.engines import device
 from fedcohort.engines.background_evaluation import EvaluationPiece, PendingEvaluation

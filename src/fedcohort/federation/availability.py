@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.federation.array_checks import brief
 
 __all__ = ["Always", "Availability", "Bernoulli", "Diurnal", "Markov", "Trace"]

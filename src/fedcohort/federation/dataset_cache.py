@@ -21,7 +21,7 @@ from tempfile import mkdtemp
 from filelock import FileLock
 from platformdirs import user_cache_dir
 
-from fedcohort.core.durable import is_disk_full
+from fedcohort.core.durable_files import is_disk_full
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import DamagedEntryError, has_hashes, read_entry, read_meta, write_meta

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.federation.array_checks import (
     brief,
     check_classes,

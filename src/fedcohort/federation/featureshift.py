@@ -18,7 +18,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
-from fedcohort.core import streams
+from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
@@ -218,7 +218,7 @@ def in_words(rule: FeatureShift | NoFeatureShift, space: Space, *, seed: int) ->
     words: list[str] = []
     for first in range(0, space.num_clients, CLIENTS_AT_ONCE):
         clients = np.arange(first, min(first + CLIENTS_AT_ONCE, space.num_clients))
-        words += rule.words(rule.draw(clients, space, streams.rng(seed, "feature-shift", client=first)))
+        words += rule.words(rule.draw(clients, space, random_streams.rng(seed, "feature-shift", client=first)))
     return words if any(words) else []
 
 
@@ -245,8 +245,8 @@ def shift_features(
         begin, end = int(offsets[clients[0]]), int(offsets[clients[-1] + 1])
         if begin == end:
             continue
-        drawn = rule.draw(clients, space, streams.rng(seed, "feature-shift", client=first))
-        rng = streams.rng(seed, f"feature-shift-{purpose}", client=first)
+        drawn = rule.draw(clients, space, random_streams.rng(seed, "feature-shift", client=first))
+        rng = random_streams.rng(seed, f"feature-shift-{purpose}", client=first)
         owner = np.repeat(clients - first, np.diff(offsets[first : clients[-1] + 2]))
         for piece in _pieces(begin, end, int(np.prod(space.shape))):
             rows = drawn[owner[piece.start - begin : piece.stop - begin]]
@@ -258,7 +258,7 @@ def shift_features(
 
 def shift_test(rule: FeatureShift, features: Array, num_samples: Indices, space: Space, *, seed: int) -> None:
     """Shift test samples in place, each as if it belonged to a client drawn with probability N_i/N."""
-    owners = streams.rng(seed, "feature-shift-owners").choice(
+    owners = random_streams.rng(seed, "feature-shift-owners").choice(
         space.num_clients, len(features), p=num_samples / num_samples.sum()
     )
     order = np.argsort(owners, kind="stable")

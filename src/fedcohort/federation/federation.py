@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.featureshift import FeatureShift, NoFeatureShift, Space, shift_features, shift_test
 from fedcohort.federation.labelnoise import LabelNoise, Noise, NoLabelNoise, corrupt

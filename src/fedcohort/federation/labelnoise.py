@@ -24,7 +24,7 @@ import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
-from fedcohort.core import streams
+from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
@@ -155,20 +155,20 @@ def corrupt(
     """
     m = len(offsets) - 1
     clean = labels[order]
-    rates = _checked(rule, rule.rates(m, streams.rng(seed, "label-noise-rates")), m)
+    rates = _checked(rule, rule.rates(m, random_streams.rng(seed, "label-noise-rates")), m)
     if not rates.any():
         return Noise(clean, clean, rates)
     flips = flip_matrix(rule, num_classes)
     affected = np.flatnonzero((flips.diagonal() < 1)[clean])
     owner = np.repeat(np.arange(m), np.diff(offsets))[affected]
     if rule.bernoulli:
-        keys = streams.rng(seed, "label-noise").random(len(labels))
+        keys = random_streams.rng(seed, "label-noise").random(len(labels))
         chosen = affected[keys[order[affected]] < rates[owner]]
     else:
-        ranks = streams.rng(seed, "label-noise").permutation(len(labels))
+        ranks = random_streams.rng(seed, "label-noise").permutation(len(labels))
         chosen = affected[_lowest_of_each(ranks[order[affected]], owner, rates, len(labels))]
     noisy = clean.copy()
-    draws = streams.rng(seed, "label-noise-flips").random(len(labels))
+    draws = random_streams.rng(seed, "label-noise-flips").random(len(labels))
     noisy[chosen] = _flipped(flips, clean[chosen], draws[order[chosen]])
     return Noise(noisy, clean, rates)
 

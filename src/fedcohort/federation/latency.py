@@ -18,7 +18,7 @@ from annotated_types import Ge, Gt, Le
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 
 __all__ = ["Communication", "Latency", "LogNormalBandwidth", "Network", "Share", "ShiftedExponential", "Times"]
 

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedcohort.core import streams
+from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.partitions.dirichlet_class import DirichletClass
@@ -153,7 +153,7 @@ def partition(
     clients, smallest = _draw(rule, labels, num_clients, seed, writers, tries)
     if clients is None:
         raise _infeasible(rule, labels, num_clients, seed, writers, smallest)
-    shuffled = streams.rng(seed, "partition-order").permutation(len(labels))
+    shuffled = random_streams.rng(seed, "partition-order").permutation(len(labels))
     by_client, starts = grouped(shuffled, clients[shuffled] + 1, num_clients + 1)
     dropped = int(starts[1])  # samples that no client gets (−1) come first
     return Partition(order=by_client[dropped:], offsets=starts[1:] - dropped)
@@ -163,7 +163,7 @@ def _draw(
     rule: Rule, labels: Indices, num_clients: int, seed: int, writers: Indices | None, tries: int
 ) -> tuple[Indices | None, int]:
     """The first assignment in which every client has ``min_size`` samples, or None; and the largest minimum size of all draws."""
-    rng = streams.rng(seed, "partition")
+    rng = random_streams.rng(seed, "partition")
     best, fewest_short = 0, num_clients
     for attempt in range(1, tries + 1):
         clients = rule.assign(labels, num_clients, rng, writers)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.federation.datasets import Dataset, from_arrays
 
 __all__ = ["PublicSet", "choose_public", "take_away", "unlabeled_dataset"]

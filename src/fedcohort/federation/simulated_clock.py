@@ -22,7 +22,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.federation.availability import Always, Availability
 from fedcohort.federation.latency import Latency, Network, Share, ShiftedExponential
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.flower.answering import keyword_of
 from fedcohort.flower.wire import Introduction
 from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, choose

@@ -15,9 +15,9 @@ from flwr.app import ArrayRecord
 
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Experiment
-from fedcohort.experiment.plug_in_facts import plug_in_facts
+from fedcohort.experiment.plugin_facts import plugin_facts
 from fedcohort.record import Portrait, RoundRow, Run, Writer, create_run, writing
-from fedcohort.record.plug_ins import FACTS, FILES
+from fedcohort.record.recorded_plugins import FACTS, FILES
 from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Census, Selector
 
@@ -93,7 +93,7 @@ class RunRecord:
             "ours": "",
             **self._given.classes(),
             "data": hashlib.sha256("\n".join(names).encode()).hexdigest(),
-            FACTS: json.dumps(plug_in_facts(experiment, {"algorithm", *self._given.sections()})),
+            FACTS: json.dumps(plugin_facts(experiment, {"algorithm", *self._given.sections()})),
             FILES: "{}",
             "fedcohort": __version__,
             "python": platform.python_version(),

@@ -19,7 +19,7 @@ from fedcohort.flower.replies import Checked, as_state, check_replies
 from fedcohort.record import RoundRow
 from fedcohort.rounds.client_outcomes import Tally
 from fedcohort.rounds.ledger import Stopwatch, num_bytes
-from fedcohort.rounds.reasons import decisions
+from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import Cohort
 
 __all__ = ["SelectedRound", "Weights", "weighing"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcohort.core import streams
+from fedcohort.core import random_streams
 from fedcohort.core.errors import UsageError
 from fedcohort.measures.argument_checks import Values, as_counts, distinct_clients
 
@@ -71,7 +71,7 @@ def jain_random(num_clients: int, k: int, rounds: int, *, draws: int = 2_000, se
     small = draws * num_clients * rounds <= MAX_SIMULATED
     if not small and rounds > 30 and k * rounds > min(300, 4 * num_clients):
         return _jain_limit(num_clients, k, rounds)
-    rng = streams.rng(seed, "jain-reference")
+    rng = random_streams.rng(seed, "jain-reference")
     simulate = _squares_by_client if small else _squares_by_count
     values = (k * rounds) ** 2 / (num_clients * simulate(num_clients, k, rounds, draws, rng))
     q05, q50, q95 = np.quantile(values, [0.05, 0.5, 0.95]).tolist()

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.measures.argument_checks import as_series, same_length
 
 __all__ = ["ACCURACY_DIFFERENCES", "PairedInterval", "holm", "mean_sd", "paired_interval", "paired_p_value"]

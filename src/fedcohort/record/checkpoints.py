@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.states import CorruptState, load_state
+from fedcohort.core.state_files import CorruptState, load_state
 
 __all__ = ["last_valid"]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.core.paths import as_path
 from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of
-from fedcohort.record.plug_ins import copied_files, recorded_plug_ins
+from fedcohort.record.recorded_plugins import copied_files, recorded_plugins
 from fedcohort.record.round_rows import Portrait
 from fedcohort.record.untouched_copy import check_database_exists, check_header, copy_with_log, had_log
 from fedcohort.record.verification import verify_files, verify_rounds
@@ -72,7 +72,7 @@ class Run:
             )
         except (UsageError, OSError):
             return f"<Run {self.path}>"
-        reached = f", test accuracy {words.share(accuracy[0][0], 1)}" if accuracy else ""
+        reached = f", test accuracy {formatted_values.share(accuracy[0][0], 1)}" if accuracy else ""
         return f"<Run {self.path}: {meta['label']}, seed {meta['seed']}, {last} of {planned} rounds{reached}>"
 
     def _instead(self) -> str:
@@ -111,11 +111,11 @@ class Run:
 
     @property
     def plug_ins(self) -> dict[str, Any]:
-        """Facts about the plug-ins of this run by section, see :func:`fedcohort.experiment.plug_in_facts.plug_in_facts`.
+        """Facts about the plug-ins of this run by section, see :func:`fedcohort.experiment.plugin_facts.plugin_facts`.
 
         Empty if the run was made by a version that did not record them.
         """
-        return recorded_plug_ins(self._meta(), self._database)
+        return recorded_plugins(self._meta(), self._database)
 
     @property
     def plug_in_files(self) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record.database import damaged, file_hash, first_seal, seal_of, sealed_rows
-from fedcohort.record.plug_ins import copied_files
+from fedcohort.record.recorded_plugins import copied_files
 
 __all__ = ["verify_files", "verify_rounds"]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.core.durable import is_disk_full, sync_directory, sync_file, write_file
+from fedcohort.core.durable_files import is_disk_full, sync_directory, sync_file, write_file
 from fedcohort.core.errors import UsageError
-from fedcohort.core.states import save_state
+from fedcohort.core.state_files import save_state
 from fedcohort.record.database import FORMAT, SEALED, TABLES, SqlRow, as_rows, damaged, file_hash, first_seal, seal_of
 from fedcohort.record.round_rows import Portrait, RoundRow, Saved
 from fedcohort.record.run import Run

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, short
 from fedcohort.report.charts.federation import federation
@@ -47,10 +47,12 @@ def _held(experiment: "Experiment", dataset: "Dataset", survey: "Survey") -> str
     report = survey.report
     held, m = int(report.sizes.sum()), len(report.sizes)
     by = f"by {experiment.federation.partition.name}, seed {experiment.seed}"
-    clients = "1 client holds" if m == 1 else f"{words.count(m)} clients hold"
-    samples = words.count(dataset.num_train)
+    clients = "1 client holds" if m == 1 else f"{formatted_values.count(m)} clients hold"
+    samples = formatted_values.count(dataset.num_train)
     data = f"{samples} training samples of {dataset.name} ({dataset.num_classes} classes), {by}"
     left = dataset.num_train - held
     if left == 0:
         return f"{clients} all {data}."
-    return f"{clients} {words.count(held)} of the {data}; {words.count(left)} belong to no client."
+    return (
+        f"{clients} {formatted_values.count(held)} of the {data}; {formatted_values.count(left)} belong to no client."
+    )

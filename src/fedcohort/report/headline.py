@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort import measures
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.report.report_data import Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST, LEVEL
@@ -29,12 +29,10 @@ def headline(story: Story) -> list[str]:
 def _single(row: Mapping[Any, Any], rounds: int) -> str:
     seeds = f" (mean over {row['seeds']} seeds)" if row["seeds"] > 1 else ""
     if math.isnan(row["accuracy"]):
-        return (
-            f"{row['label']} was not tested in any of its {words.count(rounds)} rounds, so there is no test accuracy."
-        )
+        return f"{row['label']} was not tested in any of its {formatted_values.count(rounds)} rounds, so there is no test accuracy."
     return (
-        f"{row['label']} reached a test accuracy of {words.spread(row['accuracy'], row['accuracy_sd'])}% in round "
-        f"{words.count(rounds)}{seeds}. Its best round reached {words.percent(row['best_accuracy'])}%."
+        f"{row['label']} reached a test accuracy of {formatted_values.spread(row['accuracy'], row['accuracy_sd'])}% in round "
+        f"{formatted_values.count(rounds)}{seeds}. Its best round reached {formatted_values.percent(row['best_accuracy'])}%."
     )
 
 
@@ -45,7 +43,9 @@ def _best_two(compared: Comparison) -> list[str]:
         known = "No row has" if np.isnan(accuracy[first]) else f"Only {compared.rows[first].label} has"
         return [f"{known} a test accuracy, so the rows cannot be ranked."]
     best, next_best = compared.rows[first].label, compared.rows[second].label
-    highest = f"{best} has the highest test accuracy after the last round: {words.percent(accuracy[first])}%."
+    highest = (
+        f"{best} has the highest test accuracy after the last round: {formatted_values.percent(accuracy[first])}%."
+    )
     return [highest, _lead(compared, best, next_best)]
 
 
@@ -57,7 +57,7 @@ def _lead(compared: Comparison, best: str, second: str) -> str:
         return f"It shares no seed with the second, {second}. Therefore it is not known whether the difference is due to chance."
     values, others = [own[seed] for seed in paired], [other[seed] for seed in paired]
     mean, low, high = measures.paired_interval(values, others, limits=measures.ACCURACY_DIFFERENCES)
-    lead = words.signed(mean)
+    lead = formatted_values.signed(mean)
     verb, points = ("leads", lead.lstrip("+")) if mean >= 0 or math.isnan(mean) else ("differs from", lead)
     if len(paired) < FEWEST:
         seeds = "one seed" if len(paired) == 1 else f"{len(paired)} seeds"
@@ -67,8 +67,8 @@ def _lead(compared: Comparison, best: str, second: str) -> str:
         )
     clear = "clear" if _is_clear(compared, best, second, measures.paired_p_value(values, others)) else "not clear"
     return (
-        f"It {verb} {second} by {points} percentage points (95% interval {words.signed(low)} to {words.signed(high)}, {len(paired)} "
-        f"paired seeds). The difference is {clear} with these seeds."
+        f"It {verb} {second} by {points} percentage points (95% interval {formatted_values.signed(low)} to "
+        f"{formatted_values.signed(high)}, {len(paired)} paired seeds). The difference is {clear} with these seeds."
     )
 
 

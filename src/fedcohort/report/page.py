@@ -5,7 +5,7 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.figure import Figure, columns, spec
 from fedcohort.report.headline import headline
@@ -49,7 +49,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "target": target,
         "about_times": story.comparison.about_times if story.comparison else "",
         "about_verdicts": story.comparison.about_verdicts if story.comparison else "",
-        "goal": words.target(target.accuracy) if target else "",
+        "goal": formatted_values.target(target.accuracy) if target else "",
         "ledger": ledger_rows(story),
         "fairness": fairness_rows(story),
         "how": how(story),

@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from fedcohort.core.durable import replace_file
+from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import CLASSES
 

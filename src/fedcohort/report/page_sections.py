@@ -6,7 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.report.chart_style import PAGE, Look
-from fedcohort.report.charts import accuracy, client_accuracy, cost, participation, raster, reasons, selections, sweeps
+from fedcohort.report.charts import (
+    accuracy,
+    client_accuracy,
+    cost,
+    participation,
+    selection_counts,
+    selection_raster,
+    selection_reasons,
+    sweeps,
+)
 from fedcohort.report.charts.federation import federation
 from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.score_functions import score_functions
@@ -79,14 +88,14 @@ def _parts(story: Story, look: Look) -> dict[str, list[Part]]:
         ),
         "federation": _untitled(*_federation(story, look)),
         "participation": _untitled(
-            selections.selections(story, look),
+            selection_counts.selections(story, look),
             participation.fairness(story, look),
-            raster.raster(story, look),
+            selection_raster.raster(story, look),
             participation.participation(story, look),
             *client_accuracy.client_accuracy(story, look),
             client_accuracy.class_accuracy(story, look),
         ),
-        "reasons": [Part(label, own) for label, own in reasons.reasons(story, look)],
+        "reasons": [Part(label, own) for label, own in selection_reasons.reasons(story, look)],
         "cost": _untitled(cost.cost(story, look), cost.wall(story, look)),
     }
 

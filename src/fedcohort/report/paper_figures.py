@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fedcohort.core.durable import replace_file
+from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Figure, Spec, View, records, spec

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcohort import measures
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Values
 from fedcohort.core.plugins import short_name
 from fedcohort.report.chart_style import PAGE
@@ -94,16 +94,16 @@ def different_federations(story: Story) -> bool:
 
 
 RESULTS: dict[str, Format] = {
-    "accuracy": words.percent,
-    "accuracy_sd": words.percent,
-    "best_accuracy": words.percent,
-    "early_stop_accuracy": words.percent,
-    "bytes_to_target": words.size,
-    "bytes": words.size,
-    "client_passes": words.count,
-    "jain": words.index,
-    "jain_random": words.index,
-    "wall_seconds": words.duration,
+    "accuracy": formatted_values.percent,
+    "accuracy_sd": formatted_values.percent,
+    "best_accuracy": formatted_values.percent,
+    "early_stop_accuracy": formatted_values.percent,
+    "bytes_to_target": formatted_values.size,
+    "bytes": formatted_values.size,
+    "client_passes": formatted_values.count,
+    "jain": formatted_values.index,
+    "jain_random": formatted_values.index,
+    "wall_seconds": formatted_values.duration,
 }
 """How the columns of results are written, by their name in a comparison's table."""
 
@@ -116,20 +116,20 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
     rows = []
     for i, (own, strategy) in enumerate(zip(compared.table.to_dict("records"), strategies(story), strict=True)):
         meta = story.played[i][1][0].meta
-        rounds = words.rounds(own["rounds_to_target"], own["reached"], own["seeds"])
+        rounds = formatted_values.rounds(own["rounds_to_target"], own["reached"], own["seeds"])
         rows.append(
             {
                 "label": strategy["label"],
                 "name": own["label"],
                 "strategy": strategy,
                 "verdict": own["verdict"],
-                "p_holm": Cell(words.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),
+                "p_holm": Cell(formatted_values.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),
                 "status": _unpublished(compared.rows[i].experiment, meta),
-                "difference": Cell(words.signed(own["difference"]) if i else "–", own["difference"]),
-                "interval": words.interval(own["difference_low"], own["difference_high"]),
+                "difference": Cell(formatted_values.signed(own["difference"]) if i else "–", own["difference"]),
+                "interval": formatted_values.interval(own["difference_low"], own["difference_high"]),
                 "rounds_to_target": Cell(rounds, own["rounds_to_target"]),
                 "time_to_target": Cell(
-                    words.time_on(_clock(compared.rows[i]), own["time_to_target"]), own["time_to_target"]
+                    formatted_values.time_on(_clock(compared.rows[i]), own["time_to_target"]), own["time_to_target"]
                 ),
                 **_cells(own, RESULTS),
             }
@@ -173,7 +173,9 @@ def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
     values |= {f"{name}_random": float(np.mean([getattr(p, name) for p in chance])) for name in PARTICIPATION}
     values["jain_model"] = float(np.mean([measures.jain(run.admitted.sum(axis=0)) for run in readings]))
     worst = float(np.mean([_worst_clients(run) for run in readings]))
-    return _cells(values, dict.fromkeys(values, words.index)) | {"worst": Cell(words.percent(worst), worst)}
+    return _cells(values, dict.fromkeys(values, formatted_values.index)) | {
+        "worst": Cell(formatted_values.percent(worst), worst)
+    }
 
 
 def _worst_clients(reading: Reading) -> float:
@@ -184,11 +186,11 @@ def _worst_clients(reading: Reading) -> float:
 
 
 COSTS: dict[str, Format] = {
-    "messages": words.count,
-    "bytes_down": words.size,
-    "bytes_up": words.size,
-    "passes": words.count,
-    "seconds": words.duration,
+    "messages": formatted_values.count,
+    "bytes_down": formatted_values.size,
+    "bytes_up": formatted_values.size,
+    "passes": formatted_values.count,
+    "seconds": formatted_values.duration,
 }
 """How the columns of the cost ledger are written."""
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from fedcohort.core import words
-from fedcohort.core.durable import replace_file
+from fedcohort.core import formatted_values
+from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 
 __all__ = ["write_page"]
@@ -24,4 +24,4 @@ def write_page(output: str, text: str, *, quiet: bool = False) -> None:
     except OSError as error:
         raise UsageError(f"--output {file}: cannot be written ({error.strerror}); give another file") from None
     if not quiet:
-        click.echo(f"{file}: {words.size(len(content))}")
+        click.echo(f"{file}: {formatted_values.size(len(content))}")

@@ -12,12 +12,12 @@ import numpy as np
 from fedcohort.algorithms import ModelState, Update
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.record import Reasons, RoundRow
-from fedcohort.rounds.answers import answer
+from fedcohort.rounds.asking_clients import answer
 from fedcohort.rounds.client_outcomes import Tally
 from fedcohort.rounds.ledger import Ledger, Stopwatch, num_bytes
-from fedcohort.rounds.reasons import decisions
+from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.rounds.run_state import RunState, members
 from fedcohort.selection import Cohort, LocalAccuracy, Round, choose
 from fedcohort.training.forward_passes import Evaluation

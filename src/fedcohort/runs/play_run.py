@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
-from fedcohort.experiment.plug_in_facts import plug_in_facts
+from fedcohort.experiment.plugin_facts import plugin_facts
 from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, locked
-from fedcohort.record.plug_ins import FACTS, FILES
+from fedcohort.record.recorded_plugins import FACTS, FILES
 from fedcohort.runs.errors_in_own_code import ProgressError, naming_own_code, passed_on
 from fedcohort.runs.find_run import (
     check_intact,
@@ -119,7 +119,7 @@ def _begin(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerpr
         "ours": "\n".join(experiment.ours()),
         **given.classes(),
         "data": fingerprint,
-        FACTS: json.dumps(plug_in_facts(experiment, given.sections())),
+        FACTS: json.dumps(plugin_facts(experiment, given.sections())),
         FILES: json.dumps({name: hashlib.sha256(content).hexdigest() for name, content in files.items()}),
         **_versions(),
     }

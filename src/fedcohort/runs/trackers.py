@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.core.words import by_dotted_key
+from fedcohort.core.formatted_values import by_dotted_key
 from fedcohort.experiment import Cell
 from fedcohort.record import RoundRow
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from fedcohort.selection.flash import Flash, FlashLinUCB, FlashPrinted
     from fedcohort.selection.gpfl import GPFL
     from fedcohort.selection.haccs import HACCS
-    from fedcohort.selection.inputs import Census, Outcome, Reported, Round
     from fedcohort.selection.loss_proportional import LossProportional
     from fedcohort.selection.md import MD
     from fedcohort.selection.neural import Neural
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from fedcohort.selection.selector import Selector, choose
     from fedcohort.selection.size import BySize
     from fedcohort.selection.stopping_rule import Progress, StoppingRule
+    from fedcohort.selection.strategy_inputs import Census, Outcome, Reported, Round
     from fedcohort.selection.stratified import Stratified
     from fedcohort.selection.tifl import TiFL
     from fedcohort.selection.ucb import UCB
@@ -80,7 +80,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "QUESTIONS": "questions:QUESTIONS",
-        "Census": "inputs:Census",
+        "Census": "strategy_inputs:Census",
         "Cohort": "cohort:Cohort",
         "Context": "questions:Context",
         "GradientNorm": "questions:GradientNorm",
@@ -88,11 +88,11 @@ __getattr__, __dir__ = lazy_names(
         "LocalAccuracy": "questions:LocalAccuracy",
         "LocalLoss": "questions:LocalLoss",
         "LossChange": "questions:LossChange",
-        "Outcome": "inputs:Outcome",
+        "Outcome": "strategy_inputs:Outcome",
         "Progress": "stopping_rule:Progress",
         "Question": "questions:Question",
-        "Reported": "inputs:Reported",
-        "Round": "inputs:Round",
+        "Reported": "strategy_inputs:Reported",
+        "Round": "strategy_inputs:Round",
         "Selector": "selector:Selector",
         "Speed": "questions:Speed",
         "StoppingRule": "stopping_rule:StoppingRule",

@@ -23,10 +23,10 @@ from annotated_types import Ge, Le, Lt
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
-from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.questions import LocalLoss
 from fedcohort.selection.ranking import best, rank_losses
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["ActiveFL"]
 

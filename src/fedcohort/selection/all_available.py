@@ -9,8 +9,8 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import shares
-from fedcohort.selection.inputs import Round
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.strategy_inputs import Round
 
 __all__ = ["All", "all_available"]
 

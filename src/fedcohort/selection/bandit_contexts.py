@@ -25,9 +25,9 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
 from fedcohort.selection.bandit_heads import Candidates, Head, Scoring, State
 from fedcohort.selection.cohort import Cohort, Why
-from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.questions import Context
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["ASKS_ALL_CLIENTS", "ELEMENTS", "ContextBandit"]
 

@@ -22,7 +22,7 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import shares
-from fedcohort.selection.inputs import Round
+from fedcohort.selection.strategy_inputs import Round
 
 __all__ = ["Pieces", "draw_one_per_bin", "fill_bins"]
 

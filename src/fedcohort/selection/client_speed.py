@@ -3,8 +3,8 @@
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.selection.inputs import Round
 from fedcohort.selection.questions import Speed
+from fedcohort.selection.strategy_inputs import Round
 
 __all__ = ["ask_speed", "by_size", "no_stated_times", "times"]
 

@@ -23,11 +23,11 @@ from fedcohort.core.arrays import Indices
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.all_available import all_available
+from fedcohort.selection.client_strata import Trait, check_given, current_groups
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import successive
-from fedcohort.selection.inputs import Census, Round
 from fedcohort.selection.selector import Selector
-from fedcohort.selection.strata import Trait, check_given, current_groups
+from fedcohort.selection.strategy_inputs import Census, Round
 from fedcohort.selection.stratified import members
 
 __all__ = ["ClusterSurvey"]

@@ -33,9 +33,9 @@ from fedcohort.core.plugins import Card
 from fedcohort.selection.all_available import all_available
 from fedcohort.selection.client_bins import Pieces, draw_one_per_bin, fill_bins
 from fedcohort.selection.cohort import Cohort
-from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.selector import Selector
 from fedcohort.selection.stored_updates import arrived_updates, check_memory
+from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["LIMIT", "ClusteredSimilarity", "dissimilarities"]
 

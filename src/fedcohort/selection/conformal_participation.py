@@ -45,8 +45,8 @@ from fedcohort.core.plugins import Card
 from fedcohort.measures import conformal
 from fedcohort.selection.catalogue import STRATEGIES
 from fedcohort.selection.cohort import Cohort, Why
-from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.selector import Selector, UpdateT, choose
+from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["Conformal"]
 

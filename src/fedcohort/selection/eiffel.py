@@ -20,8 +20,8 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.client_speed import by_size
 from fedcohort.selection.cohort import Cohort, Why
-from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["Eiffel"]
 

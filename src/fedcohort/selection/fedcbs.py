@@ -28,8 +28,8 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.all_available import all_available
 from fedcohort.selection.cohort import Cohort, Why
-from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["FedCBS", "imbalance", "imbalance_with"]
 

@@ -34,10 +34,10 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.gaussian_process import Dense, Kernel, LowRank, Objective, covariance, fit
-from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.questions import LocalLoss, LossChange
 from fedcohort.selection.ranking import top
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["FedCor", "greedy"]
 

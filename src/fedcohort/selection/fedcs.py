@@ -22,9 +22,9 @@ from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
-from fedcohort.selection.inputs import Round
 from fedcohort.selection.questions import Speed
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.strategy_inputs import Round
 
 __all__ = ["FedCS"]
 

@@ -40,10 +40,10 @@ from fedcohort.core.plugins import Card
 from fedcohort.selection.bandit_contexts import ASKS_ALL_CLIENTS, ContextBandit
 from fedcohort.selection.bandit_heads import Head, Linear, gamma, gamma_theory
 from fedcohort.selection.cohort import Cohort, Why
-from fedcohort.selection.inputs import Outcome, Round
 from fedcohort.selection.neural import Network
 from fedcohort.selection.questions import Context
 from fedcohort.selection.restless import HiddenMarkov
+from fedcohort.selection.strategy_inputs import Outcome, Round
 
 __all__ = ["Flash", "FlashLinUCB", "FlashPrinted"]
 

@@ -25,9 +25,9 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
-from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.selector import Selector
 from fedcohort.selection.stored_updates import arrived_updates, check_memory
+from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["GPFL"]
 

@@ -18,9 +18,9 @@ from fedcohort.core.plugins import Card
 from fedcohort.selection.all_available import all_available
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import raj, shares, successive
-from fedcohort.selection.inputs import Round
 from fedcohort.selection.questions import LocalLoss
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.strategy_inputs import Round
 
 __all__ = ["LossProportional"]
 

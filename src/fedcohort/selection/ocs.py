@@ -33,9 +33,9 @@ from fedcohort.core.plugins import Card
 from fedcohort.selection.all_available import all_available
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import proportional, shares
-from fedcohort.selection.inputs import Round
 from fedcohort.selection.questions import UpdateNorm
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.strategy_inputs import Round
 
 __all__ = ["AOCS", "OCS", "approximate"]
 

@@ -26,10 +26,10 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import successive
-from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.questions import LocalLoss
 from fedcohort.selection.ranking import rank_losses
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["CommunicationPowerOfChoice", "ComputationPowerOfChoice", "PowerOfChoice", "highest_loss", "pool_size"]
 

@@ -35,9 +35,9 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
-from fedcohort.selection.inputs import Census, Outcome, Round
 from fedcohort.selection.oort import Oort
 from fedcohort.selection.questions import Speed
+from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["PyramidFL"]
 

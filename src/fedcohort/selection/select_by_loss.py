@@ -18,10 +18,10 @@ from annotated_types import Ge
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort
-from fedcohort.selection.inputs import Round
 from fedcohort.selection.power_of_choice import highest_loss, pool_size
 from fedcohort.selection.questions import LocalLoss
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.strategy_inputs import Round
 
 __all__ = ["SelectByLoss"]
 

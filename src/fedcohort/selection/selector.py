@@ -18,7 +18,7 @@ from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
-from fedcohort.selection.inputs import Census, Outcome, Reported, Round
+from fedcohort.selection.strategy_inputs import Census, Outcome, Reported, Round
 
 __all__ = ["Selector", "UpdateT", "choose"]
 

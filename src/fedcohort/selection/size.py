@@ -21,8 +21,8 @@ from fedcohort.core.plugins import Card
 from fedcohort.selection.all_available import all_available
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import raj, repeated, shares, successive
-from fedcohort.selection.inputs import Census, Round
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.strategy_inputs import Census, Round
 
 __all__ = ["BySize"]
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.selection.inputs import Outcome
+from fedcohort.selection.strategy_inputs import Outcome
 
 __all__ = ["arrived_updates", "check_memory"]
 

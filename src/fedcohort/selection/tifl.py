@@ -33,9 +33,9 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.client_speed import ask_speed, no_stated_times, times
 from fedcohort.selection.cohort import Cohort, Why
-from fedcohort.selection.inputs import Census, Round
 from fedcohort.selection.questions import LocalAccuracy, Speed
 from fedcohort.selection.selector import Selector
+from fedcohort.selection.strategy_inputs import Census, Round
 
 __all__ = ["TiFL"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcohort import measures
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.core.plugins import short_name
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
@@ -64,7 +64,10 @@ class Comparison:
     def __repr__(self) -> str:
         """The rows and their mean accuracies, at most five of them."""
         accuracies = (float(np.mean([run.accuracy for run in self.results[row.label]])) for row in self.rows[:5])
-        rows = [f"{row.label} {words.share(accuracy, 1)}" for row, accuracy in zip(self.rows, accuracies, strict=False)]
+        rows = [
+            f"{row.label} {formatted_values.share(accuracy, 1)}"
+            for row, accuracy in zip(self.rows, accuracies, strict=False)
+        ]
         more = [f"{len(self.rows) - 5} more"] if len(self.rows) > 5 else []
         seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         return f"<Comparison {self.name}, {seeds}: {', '.join([*rows, *more])}>"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.words import number
+from fedcohort.core.formatted_values import number
 from fedcohort.record import KEPT, Run
-from fedcohort.study.recorded_plug_ins import strategy_in_words, was_available
+from fedcohort.study.recorded_strategy import strategy_in_words, was_available
 
 if TYPE_CHECKING:
     import pandas as pd

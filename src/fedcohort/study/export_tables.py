@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError
 
 __all__ = ["escaped", "latex_table", "written"]
@@ -45,7 +45,7 @@ def latex_table(
         target: the target accuracy.
         note: another sentence for the caption.
     """
-    columns = _columns(rows, words.target(target))
+    columns = _columns(rows, formatted_values.target(target))
     lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
     return "\n".join(
         [
@@ -77,18 +77,20 @@ def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
     columns: list[Column] = [("Strategy", "l", [row["label"] for row in rows])]
     if several:
         columns.append(("Algorithm", "l", [row["algorithm"] for row in rows]))
-    columns.append(("Accuracy (%)", "r", [words.spread(row["accuracy"], row["accuracy_sd"]) for row in rows]))
+    columns.append(
+        ("Accuracy (%)", "r", [formatted_values.spread(row["accuracy"], row["accuracy_sd"]) for row in rows])
+    )
     if rows[1:]:
         columns.append(("Difference [95% CI]", "r", ["–", *(_difference(row) for row in rows[1:])]))
-        columns.append(("Verdict, p", "l", [words.verdict(row["verdict"], row["p_holm"]) for row in rows]))
+        columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
     columns += [
         (
             f"Rounds to {goal}",
             "r",
-            [words.rounds(row["rounds_to_target"], row["reached"], row["seeds"]) for row in rows],
+            [formatted_values.rounds(row["rounds_to_target"], row["reached"], row["seeds"]) for row in rows],
         ),
-        ("Jain", "r", [words.index(row["jain"]) for row in rows]),
-        ("Bytes", "r", [words.size(row["bytes"]) for row in rows]),
+        ("Jain", "r", [formatted_values.index(row["jain"]) for row in rows]),
+        ("Bytes", "r", [formatted_values.size(row["bytes"]) for row in rows]),
     ]
     return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
 
@@ -98,7 +100,7 @@ def _with_p(heading: str) -> str:
 
 
 def _difference(row: Mapping[str, Any]) -> str:
-    return f"{words.signed(row['difference'])} {words.interval(row['difference_low'], row['difference_high'])}"
+    return f"{formatted_values.signed(row['difference'])} {formatted_values.interval(row['difference_low'], row['difference_high'])}"
 
 
 def _caption(name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], note: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedcohort import measures
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 
 __all__ = ["FEWEST", "LEVEL", "Verdict", "about_verdicts", "needed_seeds", "verdicts"]
 
@@ -88,7 +88,7 @@ def about_verdicts(rows: Sequence[Verdict]) -> str:
     )
     most = max(row.seeds for row in tested)
     if most < needed:
-        lowest = words.p_value(min(1.0, len(tested) * 2.0 / 2**most))
+        lowest = formatted_values.p_value(min(1.0, len(tested) * 2.0 / 2**most))
         note += f" With {most} seeds, p cannot be below {lowest}; a difference can be clear from {needed} seeds on."
     return note
 

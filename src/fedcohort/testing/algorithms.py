@@ -13,7 +13,7 @@ import torch
 
 from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.core.states import pack, unpack
+from fedcohort.core.state_files import pack, unpack
 from fedcohort.engines.base import Engine
 from fedcohort.engines.local_engine import LocalEngine, build_module
 from fedcohort.models import Mlp

@@ -13,8 +13,8 @@ from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.parameters import describe, parameters
 from fedcohort.core.plugins import Card
-from fedcohort.core.states import pack
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
+from fedcohort.core.state_files import pack
 from fedcohort.engines.local_engine import build_module
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.engines.local_engine import build_module
 from fedcohort.federation.federation import Samples
 from fedcohort.federation.partition import Rule, describe, partition

@@ -13,7 +13,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Problem, Tensors
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
-from fedcohort.core.states import pack, unpack
+from fedcohort.core.state_files import pack, unpack
 from fedcohort.engines.base import ClientError, Engine
 from fedcohort.selection import Cohort, LocalLoss
 from fedcohort.testing.base import (

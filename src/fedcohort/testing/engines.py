@@ -10,7 +10,7 @@ import numpy as np
 
 from fedcohort.algorithms import Algorithm
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.core.states import pack
+from fedcohort.core.state_files import pack
 from fedcohort.engines.base import Engine
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.states import pack, unpack
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
+from fedcohort.core.state_files import pack, unpack
 from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, Why, choose
 from fedcohort.selection.all_available import All
 from fedcohort.testing.base import check_card, check_described, during, require

@@ -13,7 +13,7 @@ from torch.nn import functional
 from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.streams import integer, rng, torch_seeded
+from fedcohort.core.random_streams import integer, rng, torch_seeded
 from fedcohort.federation.federation import Samples
 from fedcohort.training.forward_passes import probabilities
 from fedcohort.training.image_augmentation import Changes

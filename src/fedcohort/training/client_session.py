@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedcohort.algorithms import Tensors, Update
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.selection import Progress, StoppingRule
 from fedcohort.training.client_problem import ClientProblem
 from fedcohort.training.client_report import NO_STEP, training_report

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from fedcohort.algorithms.losses import CrossEntropy, Loss, Robust
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.selection import Context, GradientNorm, LocalAccuracy, LocalLoss, Question
 from fedcohort.training.reused_memory import ALIGNMENT

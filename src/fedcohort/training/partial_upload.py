@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 
 from fedcohort.algorithms import ModelState, Update
-from fedcohort.core.streams import rng
+from fedcohort.core.random_streams import rng
 
 __all__ = ["partial_upload"]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.streams import torch_seeded
+from fedcohort.core.random_streams import torch_seeded
 
 __all__ = ["draws_at_random"]
 

@@ -9,8 +9,8 @@ from fedcohort import measures
 from fedcohort.record import Run
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.participation import fairness
-from fedcohort.report.charts.raster import raster
-from fedcohort.report.charts.selections import selections
+from fedcohort.report.charts.selection_counts import selections
+from fedcohort.report.charts.selection_raster import raster
 from fedcohort.report.report_data import gather
 from tests.records import played, written
 

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
-from fedcohort.algorithms.means import RunningMean
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import is_finite
+from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.arrays import Values
 from fedcohort.engines import device
 from fedcohort.engines.base import naming_client

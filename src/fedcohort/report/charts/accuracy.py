@@ -8,11 +8,11 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from fedcohort import measures
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import color, hideable, sized, strategy_axis, text_tooltip, with_texts
-from fedcohort.report.charts.lines import Axes, lines
 from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, on_grid
+from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import POINTS, Reading, Story
 from fedcohort.study.comparison import Comparison
@@ -57,7 +57,9 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     if over_rounds["mean"].isna().all():
         return None
     over_time = on_grid(rows, _test_accuracy, _simulated_time, SHARES)
-    over_bytes = with_texts(on_grid(rows, _test_accuracy, lambda reading: reading.bytes, SHARES), {"x": words.size})
+    over_bytes = with_texts(
+        on_grid(rows, _test_accuracy, lambda reading: reading.bytes, SHARES), {"x": formatted_values.size}
+    )
     time_name, time_title = _names_of_time(rows)
     frames = {
         "rounds": (over_rounds, "round", ",.0f"),
@@ -137,7 +139,7 @@ def differences(story: Story, look: Look) -> Figure | None:
 
 def _points(difference: float) -> str:
     """A difference that is already in percentage points."""
-    return words.signed(difference / 100)
+    return formatted_values.signed(difference / 100)
 
 
 def _paired_differences(compared: Comparison, labels: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:

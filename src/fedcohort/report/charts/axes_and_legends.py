@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Drawing
 
@@ -125,5 +125,5 @@ def text_tooltip(name: str, title: str) -> alt.Tooltip:
 
 
 def number_tooltip(name: str, kind: str, title: str | None = None) -> alt.Tooltip:
-    """A line of a tooltip: a number that the browser writes, by a kind of :data:`fedcohort.core.words.D3_FORMATS`."""
-    return alt.Tooltip(f"{name}:Q", title=name if title is None else title, format=words.D3_FORMATS[kind])
+    """A line of a tooltip: a number that the browser writes, by a kind of :data:`fedcohort.core.formatted_values.D3_FORMATS`."""
+    return alt.Tooltip(f"{name}:Q", title=name if title is None else title, format=formatted_values.D3_FORMATS[kind])

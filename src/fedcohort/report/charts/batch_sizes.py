@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import sized, text_tooltip, with_texts
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -23,7 +23,7 @@ BAR = 0.6
 
 
 def _megabytes(value: float) -> str:
-    return words.size(MB * value)
+    return formatted_values.size(MB * value)
 
 
 def profiles(profile: "Profile", look: Look) -> list[Figure]:
@@ -94,7 +94,7 @@ def _table(profile: "Profile") -> pd.DataFrame:
     )
     formats = {
         "ms": _milliseconds,
-        "throughput": words.count,
+        "throughput": formatted_values.count,
         **dict.fromkeys(("memory", "memory_mean", "memory_sd", "before", "grown"), _megabytes),
         **dict.fromkeys(("accuracy", "client_accuracy"), _one_digit),
     }
@@ -102,11 +102,11 @@ def _table(profile: "Profile") -> pd.DataFrame:
 
 
 def _milliseconds(value: float) -> str:
-    return words.number(value, 3)
+    return formatted_values.number(value, 3)
 
 
 def _one_digit(fraction: float) -> str:
-    return words.share(fraction, 1)
+    return formatted_values.share(fraction, 1)
 
 
 def _x(order: list[str]) -> alt.X:
@@ -166,7 +166,7 @@ def _clients(profile: "Profile", order: list[str], look: Look) -> Figure:
         for batch in profile.sizes
         for row in batch.clients
     ]
-    formats = {"ms": _milliseconds, "throughput": words.count, "memory": _megabytes, "accuracy": _one_digit}
+    formats = {"ms": _milliseconds, "throughput": formatted_values.count, "memory": _megabytes, "accuracy": _one_digit}
     frame = with_texts(pd.DataFrame(rows), formats)
     clients = list(dict.fromkeys(frame["client"]))
     x = alt.X("client:N", sort=clients, title="client", axis=alt.Axis(labelAngle=0, labelOverlap=True))

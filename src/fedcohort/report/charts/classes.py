@@ -4,7 +4,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
@@ -99,7 +99,7 @@ def class_shares(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
     if clients.number <= PIES:
         sizes = clients.facts["samples"].tolist()
         pies = [
-            Panel(shares.pie(label), f"client {label} · {words.count(size)}")
+            Panel(shares.pie(label), f"client {label} · {formatted_values.count(size)}")
             for label, size in zip(labels, sizes, strict=True)
         ]
         views.append(View("pies", [*pies, Panel(shares.key(), "class")]))

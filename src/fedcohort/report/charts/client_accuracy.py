@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort import measures
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
@@ -22,8 +22,8 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
-from fedcohort.report.charts.lines import Axes, lines
 from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band
+from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story, blocks
 
@@ -64,7 +64,7 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
 
 
 def _one_digit(accuracy: float) -> str:
-    return words.share(accuracy, 1)
+    return formatted_values.share(accuracy, 1)
 
 
 def _mean(accuracies: Values) -> float:

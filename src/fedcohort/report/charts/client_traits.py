@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
@@ -53,9 +53,9 @@ def sizes(clients: Clients, look: Look) -> Figure:
         )
     )
     note = (
-        f"{words.count(clients.number)} clients{'' if clients.whole else ' that were selected at least once'}, "
-        f"seed {clients.seed}: {words.count(int(samples.min()))} to {words.count(int(samples.max()))} samples, "
-        f"median {words.count(float(np.median(samples)))}."
+        f"{formatted_values.count(clients.number)} clients{'' if clients.whole else ' that were selected at least once'}, "
+        f"seed {clients.seed}: {formatted_values.count(int(samples.min()))} to {formatted_values.count(int(samples.max()))} samples, "
+        f"median {formatted_values.count(float(np.median(samples)))}."
     )
     view = View("sizes", [Panel(sized(chart, look, HEIGHT, paper_height(HEIGHT)))])
     return Figure("sizes", "Sizes", note, [view], {"sizes": frame}, wide=False)
@@ -74,15 +74,15 @@ def speed(clients: Clients, look: Look) -> Figure | None:
     data, layers = {"speed": frame}, [chart]
     note = (
         "Simulated time for nominal work and for sending a model in both directions, in round 1. The fastest possible client "
-        f"needs 1 unit per sample. Median {words.number(float(np.median(time[known])))}, slowest "
-        f"{words.number(float(time[known].max()))}."
+        f"needs 1 unit per sample. Median {formatted_values.number(float(np.median(time[known])))}, slowest "
+        f"{formatted_values.number(float(time[known].max()))}."
     )
     if clients.deadline is not None:
         late = int((time[known] > clients.deadline).sum())
         need = "needs" if late == 1 else "need"
         note += (
-            f" {words.count(late)} of {words.count(int(known.sum()))} clients {need} longer than the deadline, "
-            f"{words.number(clients.deadline)}."
+            f" {formatted_values.count(late)} of {formatted_values.count(int(known.sum()))} clients {need} longer than the deadline, "
+            f"{formatted_values.number(clients.deadline)}."
         )
         data["deadline_key"] = pd.DataFrame({"deadline": [clients.deadline], "words": ["deadline"]})
         layers += _deadline(bars.title, look)
@@ -111,8 +111,10 @@ def noise(clients: Clients, look: Look) -> Figure | None:
     )
     chart, frame, about = bars.draw(clients, wrong, look)
     note = (
-        f"Share of labels that label noise changed, seed {clients.seed}: {words.count(int(np.count_nonzero(wrong)))} of "
-        f"{words.count(clients.number)} clients have wrong labels, up to {words.share(float(wrong.max()))}.{about}"
+        f"Share of labels that label noise changed, seed {clients.seed}: "
+        f"{formatted_values.count(int(np.count_nonzero(wrong)))} of "
+        f"{formatted_values.count(clients.number)} clients have wrong labels, "
+        f"up to {formatted_values.share(float(wrong.max()))}.{about}"
     )
     view = View("noise", [Panel(sized(chart, look, HEIGHT, paper_height(HEIGHT)))])
     return Figure("noise", "Label noise", note, [view], {"noise": frame}, wide=False)
@@ -140,7 +142,7 @@ class _Bars:
         order: how clients are ordered if there are many.
         parts: values of the parts by name, float64 [m] each.
         number: d3 format of the axis.
-        kind: how tooltips write values, by :data:`fedcohort.core.words.D3_FORMATS`.
+        kind: how tooltips write values, by :data:`fedcohort.core.formatted_values.D3_FORMATS`.
     """
 
     name: str
@@ -212,5 +214,7 @@ class _Bars:
 
 def _about(drawn: int, known: int, number: int) -> str:
     if drawn == known:
-        return f" The chart shows all {words.count(known)} clients in order."
-    return f" The chart shows {drawn} of {words.count(number)} clients in order, with the first and the last."
+        return f" The chart shows all {formatted_values.count(known)} clients in order."
+    return (
+        f" The chart shows {drawn} of {formatted_values.count(number)} clients in order, with the first and the last."
+    )

@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import hideable, sized, strategy_axis, text_tooltip, with_texts
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -44,8 +44,8 @@ def cost(story: Story, look: Look) -> Figure | None:
     kinds.sort(key=lambda kind: (kind != "training", kind))
     frame = frame.assign(bytes=frame["bytes_down"] + frame["bytes_up"]).drop(columns="discloses")
     formats: dict[str, Callable[..., str]] = {
-        **dict.fromkeys(("bytes", "bytes_down", "bytes_up"), words.size),
-        **dict.fromkeys(("passes", "messages"), words.count),
+        **dict.fromkeys(("bytes", "bytes_down", "bytes_up"), formatted_values.size),
+        **dict.fromkeys(("passes", "messages"), formatted_values.count),
     }
     directions = [text_tooltip("bytes_down", "to clients"), text_tooltip("bytes_up", "to the server")]
     views: list[View] = []
@@ -76,7 +76,7 @@ def wall(story: Story, look: Look) -> Figure | None:
     x = alt.X("seconds:Q", title="seconds", stack="zero", axis=alt.Axis(**tick("~g"), grid=True, tickCount=5))
     chart = _bars("wall", x, "part", list(WALL), labels, look, tooltip)
     note = "Wall time of the simulator on this machine, mean over seeds. It does not depend on the simulated speed of clients."
-    data = {"wall": with_texts(frame, {"seconds": words.duration})}
+    data = {"wall": with_texts(frame, {"seconds": formatted_values.duration})}
     return Figure("wall", "Wall time", note, [View("wall", [Panel(chart)])], data, wide=False)
 
 

@@ -4,7 +4,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import color, hideable, sized, strategy_axis, text_tooltip, with_texts
 from fedcohort.report.figure import Figure, Panel, View
@@ -35,7 +35,7 @@ def bars(story: Story, look: Look) -> Figure | None:
     error = base.mark_rule(color=look.ink, strokeWidth=1.2).encode(alt.X("low:Q", scale=scale), y, x2=alt.X2("high:Q"))
     chart = sized(alt.layer(drawn, error), look, 30 * len(labels), 16 * len(labels))
     note = "Test accuracy after the last round: mean over seeds ± one standard deviation."
-    data = {"bars": with_texts(frame, {"mean": words.percent, "sd": words.percent})}
+    data = {"bars": with_texts(frame, {"mean": formatted_values.percent, "sd": formatted_values.percent})}
     return Figure("bars", "Final accuracy", note, [View("bars", [Panel(chart)])], data)
 
 

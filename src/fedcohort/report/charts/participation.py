@@ -3,12 +3,12 @@
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import streams
+from fedcohort.core import random_streams
 from fedcohort.core.arrays import Values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
-from fedcohort.report.charts.lines import Axes, lines
 from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, thinned
+from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story
 
@@ -54,7 +54,7 @@ def _jain_chance(m: int, k: int, n: int) -> pd.DataFrame:
     low, high = np.full(n, np.nan), np.full(n, np.nan)
     draws = min(400, DRAWS // (n * m))
     if k < m and draws >= 100:
-        rng = streams.rng(0, "report-jain")
+        rng = random_streams.rng(0, "report-jain")
         counts, rows = np.zeros((draws, m)), np.arange(draws)[:, None]
         for i in range(n):
             counts[rows, np.argpartition(rng.random((draws, m)), k, axis=1)[:, :k]] += 1

@@ -4,7 +4,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.measures import conformal
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import sized
@@ -35,8 +35,8 @@ def score_functions(look: Look, threshold: float = 0.25) -> Figure:
     )
     chart = sized(alt.layer(rule, line, dots), look, look.height, look.height)
     note = (
-        f"A client takes part if its conformal quantile is at most the threshold, here {words.number(threshold)}. The dots are "
-        "the probabilities at which each score meets the threshold."
+        f"A client takes part if its conformal quantile is at most the threshold, here {formatted_values.number(threshold)}. "
+        "The dots are the probabilities at which each score meets the threshold."
     )
     return Figure(
         "score-functions",

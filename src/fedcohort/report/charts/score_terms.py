@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.report.chart_style import drawable
-from fedcohort.report.charts.raster import CELLS
+from fedcohort.report.charts.selection_raster import CELLS
 from fedcohort.report.report_data import Reading, blocks
 
 __all__ = ["by_block", "named", "term_names"]

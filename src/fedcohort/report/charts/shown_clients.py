@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import altair as alt
 import numpy as np
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
 from fedcohort.record import Portrait
 from fedcohort.report.chart_style import Look, short
@@ -73,8 +73,8 @@ def sample_note(clients: Clients, drawn: Indices) -> str:
     if len(drawn) == clients.number:
         return ""
     return (
-        f" The chart shows {len(drawn)} of {words.count(clients.number)} clients, taken at even intervals in order of size, "
-        "with the smallest and the largest."
+        f" The chart shows {len(drawn)} of {formatted_values.count(clients.number)} clients, taken at even intervals in order of "
+        "size, with the smallest and the largest."
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look, short, tick
 from fedcohort.report.charts.axes_and_legends import (
     dash,
@@ -79,7 +79,7 @@ def _numbers(values: Mapping[str, object]) -> dict[str, float]:
     """The settings that are numbers, by their whole key."""
     return {
         key: float(value)
-        for key, value in words.by_dotted_key(values).items()
+        for key, value in formatted_values.by_dotted_key(values).items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
 
@@ -126,7 +126,7 @@ def _curves(sweep: Swept, look: Look) -> Figure:
     dots = base.mark_point(opacity=1, size=50 if look.page else 24).encode(x, y, colors, shapes, tooltip=tooltip)
     chart = sized(alt.layer(errors, line, dots), look, look.height, look.height)
     note = f"Test accuracy after the last round for each value of {key}: mean over seeds ± one standard deviation."
-    data = {"levels": with_texts(frame, {"mean": words.percent, "sd": words.percent})}
+    data = {"levels": with_texts(frame, {"mean": formatted_values.percent, "sd": formatted_values.percent})}
     return Figure("levels", f"Test accuracy over {key}", note, [View("levels", [Panel(chart)])], data)
 
 
@@ -144,7 +144,7 @@ def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Sha
 def _heat(sweep: Swept, across: str, up: str, look: Look) -> Figure:
     means = sweep.frame.groupby(["strategy", across, up], sort=False)["accuracy"].mean().reset_index()
     frame = means.rename(columns={across: "x", up: "y"})
-    frame["text"] = [words.percent(value) for value in frame["accuracy"]]
+    frame["text"] = [formatted_values.percent(value) for value in frame["accuracy"]]
     labels = list(dict.fromkeys(frame["strategy"]))
     shade = _Shade("accuracy", float(frame["accuracy"].min()), float(frame["accuracy"].max()))
     cells = [Panel(_cells("heat", label, shade, across, up, look), label) for label in labels]
@@ -172,7 +172,7 @@ def _differences(frame: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
         (wide[label] - wide[labels[0]]).rename("accuracy").reset_index().assign(strategy=label) for label in labels[1:]
     ]
     gaps = pd.concat(parts, ignore_index=True).dropna()
-    gaps["text"] = [words.signed(value) for value in gaps["accuracy"]]
+    gaps["text"] = [formatted_values.signed(value) for value in gaps["accuracy"]]
     gaps["size"] = gaps["accuracy"].abs()
     return gaps
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from fedcohort.core.words import count, number, percent, share, size
+from fedcohort.core.formatted_values import count, number, percent, share, size
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.core.words import setting
+from fedcohort.core.formatted_values import setting
 
 __all__ = ["plug_ins"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
-from fedcohort.core import words
-from fedcohort.core.words import count, duration, index, interval, percent, signed, size, spread, time_on
+from fedcohort.core import formatted_values
+from fedcohort.core.formatted_values import count, duration, index, interval, percent, signed, size, spread, time_on
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = ["comparison", "results", "summaries"]
 def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     """The table of a comparison, and notes on how to read it."""
     rows = [{str(key): value for key, value in row.items()} for row in compared.table.to_dict("records")]
-    goal = words.target(compared.target.accuracy)
+    goal = formatted_values.target(compared.target.accuracy)
     several = len({row["algorithm"] for row in rows}) > 1
     columns = [
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
@@ -32,7 +32,11 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
         Column("test\naccuracy", [spread(row["accuracy"], row["accuracy_sd"]) for row in rows]),
         Column("difference\n[95% interval]", [_difference(row, i == 0) for i, row in enumerate(rows)]),
         *(
-            [Column("verdict,\np (Holm)", [words.verdict(row["verdict"], row["p_holm"]) for row in rows], 10)]
+            [
+                Column(
+                    "verdict,\np (Holm)", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows], 10
+                )
+            ]
             if rows[1:]
             else []
         ),
@@ -72,7 +76,7 @@ def _about_accuracy(compared: "Comparison", first: str) -> str:
 def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
     if math.isnan(compared.target.accuracy):
         return f"Target accuracy: {compared.target.chosen}."
-    note = f"Target accuracy {words.target(compared.target.accuracy)}: {compared.target.chosen}."
+    note = f"Target accuracy {formatted_values.target(compared.target.accuracy)}: {compared.target.chosen}."
     partly = next((row for row in rows if 0 < row["reached"] < row["seeds"]), None)
     if partly is not None:
         reached, seeds = partly["reached"], partly["seeds"]
@@ -122,7 +126,7 @@ def _difference(row: Mapping[str, Any], first: bool) -> Text:
 
 
 def _rounds_to_target(row: Mapping[str, Any]) -> str:
-    return words.rounds(row["rounds_to_target"], row["reached"], row["seeds"])
+    return formatted_values.rounds(row["rounds_to_target"], row["reached"], row["seeds"])
 
 
 def _times_to_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -178,7 +182,7 @@ def summaries(
         ("accuracy of all clients", lambda run: percent(run.client_accuracy)),
         ("  of the worst-served tenth", lambda run: percent(run.worst_client_accuracy)),
         ("target accuracy", lambda run: percent(run.target)),
-        ("  rounds to it", lambda run: words.rounds(run.rounds_to_target)),
+        ("  rounds to it", lambda run: formatted_values.rounds(run.rounds_to_target)),
         (f"  {time_name} to it", lambda run: time_on(run.clock, run.time_to_target)),
         ("  bytes to it", lambda run: size(run.bytes_to_target)),
         ("rounds", lambda run: count(run.rounds)),

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.core.words import count, number, setting, share, size
+from fedcohort.core.formatted_values import count, number, setting, share, size
 from fedcohort.report.terminal.layout import (
     WIDE,
     Column,

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from fedcohort.core.words import clock, count, share
+from fedcohort.core.formatted_values import clock, count, share
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Cell

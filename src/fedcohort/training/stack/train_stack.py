@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fedcohort.algorithms import ModelState, Tensors, Update
-from fedcohort.core.streams import rngs
+from fedcohort.core.random_streams import rngs
 from fedcohort.training.stack.batch_plan import Plan, batches
 from fedcohort.training.stack.client_group import Group
 from fedcohort.training.stack.stack_setup import StackSetup

@@ -10,7 +10,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.record import KEPT, LedgerRow, RoundRow
 from fedcohort.rounds import play_round
 from fedcohort.rounds.ledger import num_bytes
-from fedcohort.rounds.reasons import decisions
+from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import Cohort, Why
 from tests.run_states import a_run_state
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.selection.inputs import Census, Round
+from fedcohort.selection.strategy_inputs import Census, Round
 
 __all__ = ["Grouped", "Trait", "check_given", "current_groups", "strata", "strata_by_speed"]
 

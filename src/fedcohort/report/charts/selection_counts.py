@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort import measures
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, of_strategy, sized
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -31,7 +31,7 @@ def selections(story: Story, look: Look) -> Figure | None:
         frames.append(_histogram(label, counts) if many else _per_client(label, reading))
         chances.append(_chance_histogram(label, reading) if many else _chance_interval(label, reading))
         chart = _histogram_chart(label, color, look) if many else _client_chart(label, reading, color, look)
-        title = f"{label} · Jain's index {words.index(measures.jain(counts))}"
+        title = f"{label} · Jain's index {formatted_values.index(measures.jain(counts))}"
         panels.append(Panel(sized(chart, look, HEIGHT), title, strategy=label))
     data = {
         "selections": pd.concat(frames, ignore_index=True),
@@ -57,8 +57,8 @@ def _chance_note(story: Story) -> str:
     several = len({reading.per_round for reading in story.first}) > 1
     each = f" with {first.per_round} clients a round" if several else ""
     return (
-        f"Uniform chance gives a Jain's index of {words.index(chance.mean)} on average{each} "
-        f"({words.index(chance.q05)} to {words.index(chance.q95)} in 90% of runs)."
+        f"Uniform chance gives a Jain's index of {formatted_values.index(chance.mean)} on average{each} "
+        f"({formatted_values.index(chance.q05)} to {formatted_values.index(chance.q95)} in 90% of runs)."
     )
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from fedcohort.report.chart_style import PAGE
-from fedcohort.report.charts.lines import name_positions
+from fedcohort.report.charts.strategy_lines import name_positions
 
 APART = 1.25 * PAGE.size / PAGE.height
 """Of the height of a chart: what a name takes."""

@@ -6,8 +6,8 @@ import pandas as pd
 
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, round_axis, sized
-from fedcohort.report.charts.raster import CELLS, client_scale
 from fedcohort.report.charts.score_terms import named
+from fedcohort.report.charts.selection_raster import CELLS, client_scale
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, blocks
 

@@ -13,7 +13,7 @@ from typing import Any
 from fedcohort.experiment.plugin_files import named_files
 from fedcohort.record.database import damaged
 
-__all__ = ["FACTS", "FILES", "copied_files", "recorded_plug_ins"]
+__all__ = ["FACTS", "FILES", "copied_files", "recorded_plugins"]
 
 FACTS = "plug-ins"
 """Entry of the table ``meta`` with the facts about the plug-ins, as JSON."""
@@ -25,7 +25,7 @@ _COPY = re.compile(r"plug-ins/[^/\\\0]+\.py")
 _NAME_WITH_HASH = re.compile(r"plug-ins/[^/\\\0]+-([0-9a-f]{8})\.py")
 
 
-def recorded_plug_ins(meta: Mapping[str, str], database: Path) -> dict[str, Any]:
+def recorded_plugins(meta: Mapping[str, str], database: Path) -> dict[str, Any]:
     """The facts about the plug-ins of a run by section; empty if they were not recorded.
 
     Args:

@@ -10,10 +10,10 @@ from fedcohort.core.plugins import Card, short_name
 from fedcohort.experiment.completion import plug_in_sections
 from fedcohort.experiment.experiment import Experiment
 
-__all__ = ["as_recorded", "plug_in_facts"]
+__all__ = ["as_recorded", "plugin_facts"]
 
 
-def plug_in_facts(experiment: Experiment, without: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+def plugin_facts(experiment: Experiment, without: Collection[str] = ()) -> dict[str, dict[str, Any]]:
     """Facts about each plug-in that an experiment names, by its section, such as ``"federation.partition"``; JSON values.
 
     Args:

@@ -5,15 +5,15 @@ import subprocess
 import sys
 
 from fedcohort.experiment import Experiment
-from fedcohort.experiment.plug_in_facts import plug_in_facts
+from fedcohort.experiment.plugin_facts import plugin_facts
 
 
 def test_the_facts_are_the_same_if_python_leaves_docstrings_out() -> None:
     source = (
-        "import json; from fedcohort.experiment import Experiment; from fedcohort.experiment.plug_in_facts import plug_in_facts;"
-        "print(json.dumps(plug_in_facts(Experiment())))"
+        "import json; from fedcohort.experiment import Experiment; from fedcohort.experiment.plugin_facts import plugin_facts;"
+        "print(json.dumps(plugin_facts(Experiment())))"
     )
     done = subprocess.run([sys.executable, "-OO", "-c", source], capture_output=True, text=True, check=True)
-    facts = plug_in_facts(Experiment())
+    facts = plugin_facts(Experiment())
     assert facts["selection"]["summary"]
     assert json.loads(done.stdout) == facts

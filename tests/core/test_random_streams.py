@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort.core.streams import integer, rng, rngs
+from fedcohort.core.random_streams import integer, rng, rngs
 
 
 @given(st.integers(0, 2**40), st.integers(0, 10**6), st.integers(0, 10**7))

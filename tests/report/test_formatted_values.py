@@ -11,7 +11,7 @@ import pytest
 import vl_convert
 from rich.table import Table
 
-from fedcohort.core import words
+from fedcohort.core import formatted_values
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import cost
@@ -65,7 +65,7 @@ def terminal_rows(compared: Comparison) -> list[dict[str, str]]:
 
 def same(compared: Comparison, shown: Page) -> None:
     """The terminal and the page write every number of a comparison alike."""
-    goal = words.target(compared.target.accuracy)
+    goal = formatted_values.target(compared.target.accuracy)
     for printed, row in zip(terminal_rows(compared), shown.texts["results"], strict=True):
         assert printed["test accuracy"] == f"{row['accuracy']} {row.get('accuracy_sd', '')}".strip()
         assert printed["difference [95% interval]"] == row["difference"]
@@ -128,11 +128,11 @@ def test_large_costs_have_the_same_text_everywhere(story: Story) -> None:
 @pytest.mark.parametrize(
     ("kind", "write", "values"),
     [
-        ("percent", lambda x: words.share(x, 1), [0.0, 0.00049, 0.8123, 1.0]),
-        ("share", words.share, [0.004, 0.126, 1.0]),
-        ("count", words.count, [0, 7, 1234.4, 209_600, 3.2e9]),
-        ("index", words.index, [0.0004, 0.8721, 1.0]),
-        ("number", words.number, [0.00012, 0.02, 0.5, 1.4381, 12, 999.94, 1234, 209_600, -0.02, -1.5]),
+        ("percent", lambda x: formatted_values.share(x, 1), [0.0, 0.00049, 0.8123, 1.0]),
+        ("share", formatted_values.share, [0.004, 0.126, 1.0]),
+        ("count", formatted_values.count, [0, 7, 1234.4, 209_600, 3.2e9]),
+        ("index", formatted_values.index, [0.0004, 0.8721, 1.0]),
+        ("number", formatted_values.number, [0.00012, 0.02, 0.5, 1.4381, 12, 999.94, 1234, 209_600, -0.02, -1.5]),
     ],
 )
 def test_the_browser_writes_numbers_as_python_does(
@@ -144,7 +144,7 @@ def test_the_browser_writes_numbers_as_python_does(
         "mark": "text",
         "encoding": {
             "x": {"field": "x", "type": "ordinal", "axis": None},
-            "text": {"field": "value", "type": "quantitative", "format": words.D3_FORMATS[kind]},
+            "text": {"field": "value", "type": "quantitative", "format": formatted_values.D3_FORMATS[kind]},
         },
     }
     svg = ET.fromstring(vl_convert.vegalite_to_svg(chart))
@@ -155,27 +155,45 @@ def test_the_browser_writes_numbers_as_python_does(
 
 def test_nested_settings_by_their_whole_key() -> None:
     values = {"name": "a", "selection": {"name": "ucb", "base": {"c": 0.5}, "none": {}}, "variants": [{"label": "b"}]}
-    assert words.by_dotted_key(values) == {
+    assert formatted_values.by_dotted_key(values) == {
         "name": "a", "selection.name": "ucb", "selection.base.c": 0.5, "variants": [{"label": "b"}],
     }  # fmt: skip
 
 
 def test_unknown_and_infinite_numbers() -> None:
-    for write in (
-        words.p_value, words.percent, words.share, words.signed, words.count, words.rounds, words.index, words.number, words.size,
-        words.duration, words.clock,
-    ):  # fmt: skip
+    for name in [
+        "p_value",
+        "percent",
+        "share",
+        "signed",
+        "count",
+        "rounds",
+        "index",
+        "number",
+        "size",
+        "duration",
+        "clock",
+    ]:
+        write = getattr(formatted_values, name)
         assert [write(value) for value in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
-    assert [words.p_value(p) for p in (1.0, 0.25, 0.015625, 0.001, 0.00099)] == [
+    assert [formatted_values.p_value(p) for p in (1.0, 0.25, 0.015625, 0.001, 0.00099)] == [
         "1",
         "0.25",
         "0.016",
         "0.001",
         "<0.001",
     ]
-    assert words.rounds(math.nan, 0, 3) == "–"
-    assert (words.rounds(16.0), words.rounds(16.5, 2, 3), words.rounds(16.5, 3, 3)) == ("16", "16.5 (2/3)", "16.5")
-    assert (words.setting(math.inf), words.setting(20.0), words.setting(0.05)) == ("inf", "20.0", "0.05")
+    assert formatted_values.rounds(math.nan, 0, 3) == "–"
+    assert (
+        formatted_values.rounds(16.0),
+        formatted_values.rounds(16.5, 2, 3),
+        formatted_values.rounds(16.5, 3, 3),
+    ) == ("16", "16.5 (2/3)", "16.5")
+    assert (formatted_values.setting(math.inf), formatted_values.setting(20.0), formatted_values.setting(0.05)) == (
+        "inf",
+        "20.0",
+        "0.05",
+    )
 
 
 def test_names_that_every_object_of_javascript_has_can_be_drawn() -> None:

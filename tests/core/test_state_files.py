@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.states import CorruptState, load_state, pack, save_state, unpack
+from fedcohort.core.state_files import CorruptState, load_state, pack, save_state, unpack
 
 FORMATS = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -122,7 +122,7 @@ _LARGE = """
 import resource, sys, threading
 from pathlib import Path
 import torch
-from fedcohort.core.states import load_state, save_state
+from fedcohort.core.state_files import load_state, save_state
 from fedcohort.training.client_memories import Memories
 
 def anonymous():

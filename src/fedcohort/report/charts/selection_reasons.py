@@ -6,7 +6,7 @@ import pandas as pd
 
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis, sized
-from fedcohort.report.charts.candidates import candidates
+from fedcohort.report.charts.candidate_scores import candidates
 from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.means_and_bands import domain
 from fedcohort.report.charts.score_terms import by_block, named, term_names

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
+from fedcohort.core.formatted_values import number, setting
 from fedcohort.core.parameters import describe
 from fedcohort.core.plugins import short_name
-from fedcohort.core.words import number, setting
-from fedcohort.experiment.plug_in_facts import as_recorded
+from fedcohort.experiment.plugin_facts import as_recorded
 from fedcohort.record import Run
 
 if TYPE_CHECKING:
