@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from fedcohort.algorithms.sample_losses import cross_entropies, hits
 from fedcohort.core.random_streams import integer, rng, torch_seeded
 
 __all__ = ["ServerTools"]
@@ -50,17 +50,17 @@ class ServerTools:
         return module.eval()
 
     def logits(self, module: nn.Module, features: Tensor) -> Tensor:
-        """Outputs of the network on stored features, [B, K]."""
+        """Outputs of the network on stored features, [B, K], or [B, L, K] with a label for each position."""
         outputs: Tensor = module(self.prepared(features, _dtype(module.state_dict())))
         return outputs
 
     def accuracy(self, module: nn.Module) -> float:
         """Accuracy of the network on the validation set, in evaluation mode; NaN without a validation set."""
-        return self._mean(module, lambda logits, labels: logits.argmax(1) == labels)
+        return self._mean(module, hits)
 
     def loss(self, module: nn.Module) -> float:
         """Mean cross-entropy on the validation set, in evaluation mode; NaN without a validation set."""
-        return self._mean(module, lambda logits, labels: functional.cross_entropy(logits, labels, reduction="none"))
+        return self._mean(module, cross_entropies)
 
     def _mean(self, module: nn.Module, measure: Callable[[Tensor, Tensor], Tensor]) -> float:
         """The mean of ``measure(logits, labels)`` over the validation set."""

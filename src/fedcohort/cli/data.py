@@ -76,7 +76,7 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     from pathlib import Path
 
     from fedcohort.core import formatted_values
-    from fedcohort.federation.load_dataset import EMBEDDED, SOURCES
+    from fedcohort.federation.load_dataset import DIALOGUES, EMBEDDED, SOURCES
     from fedcohort.report import terminal
 
     mirror = data_dir or os.environ.get("FEDCOHORT_DATA")
@@ -84,6 +84,7 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
         option = "--data-dir" if data_dir else "FEDCOHORT_DATA"
         raise UsageError(f"{option} = {mirror!r}: no such folder; use the folder of a local mirror, or leave it out")
     known = [{"name": name, "from": "scikit-learn, embedded", "here": "yes"} for name in EMBEDDED]
+    known += [{"name": name, "from": "made at run time", "here": "yes"} for name in DIALOGUES]
     for name, sources in SOURCES.items():
         local = [source for source in sources if mirror and (Path(mirror) / source).is_dir()]
         where = f"mirror, {local[0]}" if local else "not in a mirror"

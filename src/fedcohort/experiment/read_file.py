@@ -39,8 +39,6 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from None
     check_values(values, str(file))
-    from fedcohort.federation.load_dataset import NAMES
-
     if not recorded:
         if not trust and in_run_directory(file):
             _ask_for_consent(file, values)  # before overrides, which compare the old plug-in with the new one
@@ -48,7 +46,7 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
     for row in [values, *(row for row in _list(values.get("variants")) if isinstance(row, Mapping))]:
         _anchor(row, ("systems", "availability"), "file", file.parent)
         for section in ("data", "public"):
-            _anchor(row, (section,), "name", file.parent, only=lambda path: path.name not in NAMES and is_folder(path))
+            _anchor(row, (section,), "name", file.parent, only=_is_data)
     values = merge(values, parse_overrides(overrides), where="")
     return Experiment.recorded(values) if recorded else Experiment(**values)
 
@@ -111,6 +109,13 @@ def _anchor(
         path = resolved(inner[key], folder)
         if only(path):
             inner[key] = str(path)
+
+
+def _is_data(path: Path) -> bool:
+    """Whether a path is a folder of data or a text, not the name of a data set."""
+    from fedcohort.federation.load_dataset import NAMES, is_text_file
+
+    return path.name not in NAMES and (is_folder(path) or is_text_file(str(path)))
 
 
 def _list(value: Any) -> list[Any]:

@@ -170,7 +170,7 @@ class Data(Section):
     """The data set."""
 
     name: str = "digits"
-    """A built-in name, a Hub id (owner/name), or a folder."""
+    """A built-in name, a Hub id (owner/name), a folder, or a text file ``….txt`` with lines ``ROLE: text``."""
     share: Annotated[float, Gt(0), Le(1), NotInKey((1.0,))] = 1.0
     """Share of the training samples to use, equal for every class. A small share makes a trial run fast. The samples are
     always the same."""
@@ -180,6 +180,8 @@ class Data(Section):
     """Column with the image, if the data set has several columns of images."""
     label_column: str | None = None
     """Column with the label, if the data set has several columns of labels."""
+    window: Annotated[int, Ge(1), Le(100_000), NotInKey((32,))] = 32
+    """Number of characters of a sample, for texts (``dialogue``, ``dialogue_roles``, a file ``….txt``)."""
 
 
 class Public(Section):

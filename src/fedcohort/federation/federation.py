@@ -20,10 +20,12 @@ from torch import Tensor
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
+from fedcohort.core.token_shape import TokenShape
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.featureshift import FeatureShift, NoFeatureShift, Space, shift_features, shift_test
 from fedcohort.federation.labelnoise import LabelNoise, Noise, NoLabelNoise, corrupt
 from fedcohort.federation.partition import Partition
+from fedcohort.federation.position_labels import label_counts, strata
 
 __all__ = ["Federation", "Samples", "gather", "split_locally"]
 
@@ -33,8 +35,8 @@ class Samples:
     """Samples and labels on one device.
 
     Attributes:
-        source: array that contains the features: uint8 images [M, C, H, W], or floats [M, d] or [M, C, H, W].
-        labels: int64 [N].
+        source: array that contains the features: uint8 images [M, C, H, W], floats [M, d] or [M, C, H, W], or int64 tokens [M, L].
+        labels: int64 [N], or [N, L] with a label for each position of a sequence.
         rows: row of each sample in ``source``, int64 [N]; ``source`` is then shared, so do not write to it. None means that the rows
             of ``source`` are the samples, M = N.
 
@@ -84,6 +86,7 @@ class Federation:
         test: the server's test set, only for reporting.
         classes: names of the K classes.
         shift, scale: a feature x enters the model as (x − shift)·scale; per channel for images, per column for tables.
+        vocabulary: number of different tokens if samples are sequences of tokens; otherwise 0.
         held: number of samples in each client's held-out part, int64 [m]; None if there are none.
         noise: effect of the label noise, with the clean labels, aligned with ``train``; None without noise. For analysis only: no
             strategy, algorithm or client has access to it.
@@ -96,6 +99,7 @@ class Federation:
     classes: tuple[str, ...]
     shift: Tensor
     scale: Tensor
+    vocabulary: int = 0
     held: Indices | None = None
     noise: Noise | None = None
 
@@ -139,8 +143,11 @@ class Federation:
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
-        return tuple(self.train.source.shape[1:])
+        """Shape of one sample; a :class:`TokenShape` if samples are sequences of tokens."""
+        shape = tuple(self.train.source.shape[1:])
+        if not self.vocabulary:
+            return shape
+        return TokenShape(shape, self.vocabulary, each_position=self.train.labels.dim() == 2)
 
     def client(self, client: int) -> Samples:
         """The training samples of one client, without a copy."""
@@ -159,7 +166,9 @@ class Federation:
         return int(self.offsets[client + 1]) - (0 if self.held is None else int(self.held[client]))
 
     def prepare(self, features: Tensor, dtype: torch.dtype) -> Tensor:
-        """Raw features as inputs of the model: floats, standardized, images channels-last."""
+        """Raw features as inputs of the model: floats, standardized, images channels-last. Tokens stay as they are."""
+        if self.vocabulary:
+            return features
         values = self.standardised(features, dtype)
         return values.contiguous(memory_format=torch.channels_last) if values.dim() == 4 else values
 
@@ -169,13 +178,15 @@ class Federation:
         return values.sub_(self.shift.to(dtype)).mul_(self.scale.to(dtype))
 
     def histogram(self) -> Indices:
-        """Label counts of the training parts, including label noise, as clients would count them, int64 [m, K]."""
+        """Label counts of the training parts, including label noise, as clients would count them, int64 [m, K].
+
+        With a label for each position of a sequence, every position counts.
+        """
         labels = self.train.labels.cpu().numpy()
         if self.held is not None:
             parts = np.stack([self.num_samples, self.held], axis=1)
             labels = labels[np.repeat(np.tile([True, False], self.num_clients), parts.ravel())]
-        flat = np.repeat(np.arange(self.num_clients), self.num_samples) * self.num_classes + labels
-        return np.bincount(flat, minlength=self.num_clients * self.num_classes).reshape(self.num_clients, -1)
+        return label_counts(labels, self.num_samples, self.num_classes)
 
 
 def gather(
@@ -204,7 +215,7 @@ def gather(
     Raises:
         UsageError: a share, the label noise or the feature shift is not possible with these data.
     """
-    in_validation, in_test = _split(dataset.test_labels, validation, seed)
+    in_validation, in_test = _split(strata(dataset.test_labels), validation, seed)
     shift, scale = _standardization(dataset.train_features)
     labels, noise = dataset.train_labels, None
     if label_noise is not None and not isinstance(label_noise, NoLabelNoise):
@@ -235,6 +246,7 @@ def gather(
         classes=dataset.classes,
         shift=torch.from_numpy(shift),
         scale=torch.from_numpy(scale),
+        vocabulary=getattr(dataset, "vocabulary", 0),
         held=held_locally,
         noise=noise,
     ).to(device)
@@ -295,6 +307,8 @@ def _split(labels: np.ndarray, share: float, seed: int) -> tuple[Indices, Indice
 def _standardization(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Shift and scale for mean 0 and standard deviation 1 on the training set, per channel or column; scale 1 for constant ones."""
     shape = (features.shape[1], 1, 1) if features.ndim == 4 else (features.shape[1],)
+    if features.dtype == np.int64:  # tokens
+        return np.zeros(1), np.ones(1)
     if features.ndim == 4 and features.dtype == np.uint8:
         counts = np.stack([_gray_levels(features, channel) for channel in range(features.shape[1])])
         levels = np.arange(256.0)

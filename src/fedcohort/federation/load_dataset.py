@@ -1,4 +1,4 @@
-"""Load a data set by its name, from scikit-learn, a folder, a local mirror, or the Hugging Face Hub.
+"""Load a data set by its name, from scikit-learn, a text, a folder, a local mirror, or the Hugging Face Hub.
 
 A local mirror is a folder in the layout of the Hugging Face Hub, named by ``data_dir`` or the environment variable
 ``FEDCOHORT_DATA``. It is searched first, then the Hub.
@@ -22,7 +22,9 @@ from fedcohort.federation.dataset_cache import (
     load_or_decode,
 )
 from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out
+from fedcohort.federation.dialogue import DIALOGUES, dialogue
 from fedcohort.federation.images import decode, read
+from fedcohort.federation.texts import read_play
 
 __all__ = ["EMBEDDED", "NAMES", "SOURCES", "load"]
 
@@ -36,12 +38,17 @@ SOURCES = {
     "femnist": ("femnist-105-writers", "flwrlabs/femnist"),
 }
 """Name → folders of a local mirror, in order of preference; the last one is the Hub id."""
-NAMES = (*EMBEDDED, *SOURCES)
+NAMES = (*EMBEDDED, *DIALOGUES, *SOURCES)
 FOLDER_OR_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
 def load(
-    name: str, *, data_dir: str | Path | None = None, image_column: str | None = None, label_column: str | None = None
+    name: str,
+    *,
+    data_dir: str | Path | None = None,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    window: int = 32,
 ) -> Dataset:
     """Load a data set by name.
 
@@ -50,6 +57,8 @@ def load(
 
             * ``digits`` (8x8 images, values 0..16) and ``breast_cancer`` (30 float32 features, not standardized), both part
               of scikit-learn, split 80/20 within each class;
+            * ``dialogue`` and ``dialogue_roles``: an invented text of 24 roles, see :mod:`fedcohort.federation.dialogue`;
+            * a text file ``….txt`` with lines ``ROLE: text``, see :func:`fedcohort.federation.texts.read_play`;
             * ``mnist``, ``fashion_mnist``, ``cifar10``;
             * ``emnist``: the 47 classes of a mirror's ``emnist-47-subset``, otherwise the 26 letters of the Hub's
               ``tanganke/emnist_letters`` (the Hub has no known EMNIST Balanced with images and class labels);
@@ -60,6 +69,7 @@ def load(
         data_dir: a local mirror, searched before the Hub; default: the environment variable ``FEDCOHORT_DATA``.
         image_column, label_column: required only if there is not exactly one Image or one ClassLabel column. The label column
             may also be a column of integers 0..K-1.
+        window: number of characters of a sample of a text.
 
     Without a ``test`` split, ``validation`` is the test set. Without either, the test set is 10% of each writer's samples if there is
     a column ``writer_id``, and otherwise 20% of each class; these are always the same samples. Images keep their size. If the first
@@ -70,16 +80,28 @@ def load(
             samples without labels, an empty split, or no connection.
     """
     mirror = _mirror(data_dir)
+    has_no_columns = name in (*EMBEDDED, *DIALOGUES) or is_text_file(name)
+    if has_no_columns and (image_column or label_column):
+        raise UsageError(
+            f"data set = {brief(name)!r}: has no columns to choose; leave out image_column and label_column"
+        )
     if name in EMBEDDED:
-        if image_column or label_column:
-            raise UsageError(f"data set = {name!r}: has no columns to choose; leave out image_column and label_column")
         return _load_embedded(name)
+    if name in DIALOGUES:
+        return dialogue(name, window)
+    if has_no_columns:
+        return read_play(absolute(name), window=window)
     source = _find(name, mirror)
 
     def decode_source(scratch: Path, out: Path) -> None:
         decode(read(source, name, scratch), out, name, image_column, label_column)
 
     return load_or_decode(entry_of_source(source, image_column, label_column), brief(name, MAX_NAME), decode_source)
+
+
+def is_text_file(name: str) -> bool:
+    """Whether the name of a data set is that of a text file."""
+    return name.lower().endswith(".txt") and not is_folder(absolute(name))
 
 
 def _load_embedded(name: str) -> Dataset:

@@ -49,8 +49,9 @@ def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet
 
     data, public = experiment.data, experiment.public
     dataset = given.data or load_dataset.load(
-        data.name, data_dir=given.data_dir, image_column=data.image_column, label_column=data.label_column
-    )
+        data.name, data_dir=given.data_dir, window=data.window,
+        image_column=data.image_column, label_column=data.label_column,
+    )  # fmt: skip
 
     def proxy(name: str) -> Dataset:
         if given.public_data is not None:
@@ -90,12 +91,15 @@ def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Feder
     """
     from fedcohort.federation.federation import gather
     from fedcohort.federation.partition import partition
+    from fedcohort.federation.position_labels import strata
+    from fedcohort.runs.sequence_checks import check_sequences
 
     seed, data = experiment.seed, experiment.data
     dataset, public = load_data(experiment, given)
+    check_sequences(experiment, given, dataset)
     split = partition(
         experiment.federation.partition.build(),
-        dataset.train_labels[public.rest],
+        strata(dataset.train_labels)[public.rest],
         experiment.federation.clients,
         seed,
         None if dataset.writers is None else dataset.writers[public.rest],
@@ -134,7 +138,7 @@ def _check_model(experiment: Experiment, given: Given, model: "Model", federatio
     module = build_module(model, federation, experiment.seed).to(dtype=dtype)
     samples = federation.prepare(federation.test[:2].features, dtype)
     name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
-    check_network(module, samples, federation.num_classes, name)
+    check_network(module, samples, federation.num_classes, name, federation.sample_shape)
 
 
 def _clock(

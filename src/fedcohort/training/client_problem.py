@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.algorithms.losses import CrossEntropy
+from fedcohort.algorithms.sample_losses import cross_entropies, sample_losses
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import integer, rng, torch_seeded
 from fedcohort.federation.federation import Samples
@@ -35,6 +35,7 @@ class ClientProblem:
 
     Attributes:
         forwards: samples that went through the model so far; a sample counts three times if its gradient was taken.
+        num_labels: number of labels of the training samples: one for each sample, or one for each position of each sequence.
         changes: the random changes of images in this epoch; None without augmentation.
     """
 
@@ -66,6 +67,7 @@ class ClientProblem:
         self.client = client
         self._data = data = setup.federation.client(client)
         self.num_samples = len(data)
+        self.num_labels = data.labels.numel()
         self.device = data.labels.device
         self._prepared = (
             _channels_last(setup.federation.prepare(data.features, setup.dtype))
@@ -88,7 +90,10 @@ class ClientProblem:
         return held.features, held.labels
 
     def held_out_probabilities(self) -> tuple[Values, Indices]:
-        """Class probabilities [n, K] of the current model, in evaluation mode, on the held-out samples, and their labels [n]."""
+        """Class probabilities [n, K] of the current model, in evaluation mode, on the held-out samples, and their labels [n].
+
+        With a label for each position, every position of every sequence counts as one of the n.
+        """
         return self._probabilities(self._setup.federation.held_out(self.client))
 
     def trained_probabilities(self) -> tuple[Values, Indices]:
@@ -119,7 +124,8 @@ class ClientProblem:
             return np.arange(0)
         shares, labels = self.trained_probabilities()
         losses = -np.log(np.maximum(shares[np.arange(len(labels)), labels], 1e-12))
-        total, n = losses.sum(), len(labels)
+        losses = losses.reshape(self.num_samples, -1).mean(axis=1)  # of each sample, from those of its positions
+        total, n = losses.sum(), self.num_samples
         chance = losses / total if 0 < total < np.inf else np.full(n, 1 / n)
         if reweighted:
             weights = np.divide(1 / n, chance, out=np.zeros(n), where=chance > 0)
@@ -133,7 +139,7 @@ class ClientProblem:
         setup.module.eval()
         shares = probabilities(setup.module, setup.federation, setup.dtype, samples)
         setup.module.train()
-        return shares, samples.labels.cpu().numpy()
+        return shares, samples.labels.cpu().numpy().ravel()
 
     @property
     def gradients(self) -> Tensors:
@@ -198,8 +204,8 @@ class ClientProblem:
         else:
             ((objective * weights).sum() / len(self.batch)).backward()
         scores = logits.detach()
-        losses = objective.detach() if self._reports_objective else _cross_entropy(scores, labels)
-        return losses, (scores.argmax(1) == labels).sum()
+        losses = objective.detach() if self._reports_objective else cross_entropies(scores, labels)
+        return losses, (scores.argmax(-1) == labels).sum()
 
     def _features(self, index: Tensor) -> Tensor:
         """The training samples at these positions, standardized and augmented."""
@@ -244,7 +250,7 @@ class ClientProblem:
             chunks = zip(features.split(CHUNK), labels.split(CHUNK), strict=True)
             for number, (raw, targets) in enumerate(chunks):
                 inputs = self._setup.federation.prepare(raw, self._setup.dtype)
-                losses = _cross_entropy(self._outputs_of(model, inputs, number), targets)
+                losses = cross_entropies(self._outputs_of(model, inputs, number), targets)
                 yield losses.detach(), losses.sum() / len(labels)
 
         return self._summed(self.parameters, parts)[1]
@@ -308,7 +314,7 @@ class ClientProblem:
 
     def _objective(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
         outputs = None if self._outputs is None else self._outputs[index]
-        return self._setup.loss.samples(logits, labels, outputs)
+        return sample_losses(self._setup.loss, logits, labels, outputs)
 
     def _received_outputs(self) -> Tensor:
         """See :func:`received_outputs`; one forward pass."""
@@ -323,7 +329,3 @@ class ClientProblem:
 def _channels_last(features: Tensor) -> Tensor:
     """Images as [N, H, W, C], so that whole samples are contiguous; other features unchanged."""
     return features.permute(0, 2, 3, 1) if features.dim() == 4 else features
-
-
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return functional.cross_entropy(logits, labels, reduction="none")

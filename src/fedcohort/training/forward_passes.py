@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from fedcohort.algorithms.losses import CrossEntropy, Loss, Robust
+from fedcohort.algorithms.sample_losses import cross_entropies, sample_losses, total_cross_entropy
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
 from fedcohort.federation.federation import Federation, Samples
@@ -34,10 +34,10 @@ class Evaluation:
     """The result of a model on a set of samples.
 
     Attributes:
-        loss: mean cross-entropy; NaN on an empty set.
+        loss: mean cross-entropy of a label; NaN on an empty set.
         right: number of correct predictions per class, int64 [K]; a tie goes to the lowest class.
-        total: number of samples per class, int64 [K].
-        losses: cross-entropy of each sample, in order, float64 [n].
+        total: number of labels per class, int64 [K]: one for each sample, or one for each position of each sequence.
+        losses: cross-entropy of each sample, in order, float64 [n]; of a sequence with a label for each position, their mean.
     """
 
     loss: float
@@ -66,12 +66,13 @@ def evaluate_block(module: nn.Module, federation: Federation, dtype: torch.dtype
     """Evaluate the model on one block; :func:`sum_up` combines blocks. The ``loss`` of the result is a sum."""
     losses, logits = _losses(module, federation, dtype, block)
     classes = federation.num_classes
-    right = block.labels[logits.argmax(1) == block.labels]
+    right = block.labels[logits.argmax(-1) == block.labels]
+    positions = block.labels[0].numel() if len(block) else 1  # labels of a sample
     return Evaluation(
-        loss=float(losses.double().sum()),
+        loss=float(losses.double().sum()) * positions,
         losses=losses.double().cpu().numpy(),
         right=torch.bincount(right, minlength=classes).cpu().numpy(),
-        total=torch.bincount(block.labels, minlength=classes).cpu().numpy(),
+        total=torch.bincount(block.labels.flatten(), minlength=classes).cpu().numpy(),
     )
 
 
@@ -86,11 +87,12 @@ def sum_up(parts: Sequence[Evaluation], num_classes: int) -> Evaluation:
 
 
 def probabilities(module: nn.Module, federation: Federation, dtype: torch.dtype, samples: Samples) -> Values:
-    """Class probabilities of the model for samples, float64 [n, K]."""
+    """Class probabilities of the model for the labels of samples, float64 [n, K]; n counts positions if each has a label."""
     parts = [np.zeros((0, federation.num_classes))]
     for block in blocks(samples):
         with torch.no_grad():
-            parts.append(module(federation.prepare(block.features, dtype)).double().softmax(1).cpu().numpy())
+            shares = module(federation.prepare(block.features, dtype)).double().softmax(-1)
+            parts.append(shares.flatten(0, -2).cpu().numpy())
     return np.concatenate(parts)
 
 
@@ -161,7 +163,7 @@ def _losses_together(
         features = federation.prepare(federation.train.pick(positions), dtype)
         logits = torch.cat([module(features[a:b]) for edges in own for a, b in itertools.pairwise(edges)])
         labels = federation.train.labels.index_select(0, positions)
-        losses = functional.cross_entropy(logits, labels, reduction="none").double()
+        losses = cross_entropies(logits, labels).double()
     sums = [sum(float(losses[a:b].sum()) for a, b in itertools.pairwise(edges)) for edges in own]
     return [np.array([total / (stop - start)]) for total, (start, stop) in zip(sums, ranges, strict=True)]
 
@@ -199,7 +201,7 @@ def _mean_loss(asked: _Asked, loss: Loss, data: Samples) -> float:
     total = 0.0
     for block in blocks(data):
         _, logits = asked.losses(block)
-        total += float(loss.samples(logits, block.labels, logits.softmax(dim=1)).double().sum())
+        total += float(sample_losses(loss, logits, block.labels, logits.softmax(dim=-1)).double().sum())
     return total / len(data)
 
 
@@ -209,7 +211,7 @@ def _gradient_norm(_: GradientNorm, asked: _Asked) -> Values:
     total = [torch.zeros_like(p, dtype=torch.float64) for p in points]
     for block in blocks(data):
         logits = asked.module(asked.federation.prepare(block.features, asked.dtype))
-        loss = functional.cross_entropy(logits, block.labels, reduction="sum")
+        loss = total_cross_entropy(logits, block.labels)
         for summed, gradient in zip(total, torch.autograd.grad(loss, points, allow_unused=True), strict=True):
             if gradient is not None:
                 summed += gradient
@@ -218,10 +220,10 @@ def _gradient_norm(_: GradientNorm, asked: _Asked) -> Values:
 
 
 def _losses(module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of each sample [n], and logits [n, K]."""
+    """Cross-entropy of each sample [n], and logits [n, K], or [n, L, K] with a label for each position."""
     with torch.no_grad():
         logits = module(federation.prepare(block.features, dtype))
-        return functional.cross_entropy(logits, block.labels, reduction="none"), logits
+        return cross_entropies(logits, block.labels), logits
 
 
 _ANSWERS: dict[type[Question], Callable[..., Values]] = {

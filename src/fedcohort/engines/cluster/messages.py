@@ -96,6 +96,7 @@ def clients_of(federation: Federation) -> dict[str, Any]:
         "shift": federation.shift.cpu().numpy(),
         "scale": federation.scale.cpu().numpy(),
         "classes": federation.classes,
+        "vocabulary": federation.vocabulary,
     }
 
 
@@ -120,5 +121,6 @@ def federation_of(clients: Mapping[str, Any], where: str) -> Federation:
         classes=clients["classes"],
         shift=torch.from_numpy(clients["shift"]),
         scale=torch.from_numpy(clients["scale"]),
+        vocabulary=clients["vocabulary"],
         held=clients["held"],
     ).to(where)
