@@ -89,6 +89,9 @@ class Experiment(Section):
         except ValidationError as error:
             raise explain(error, "", type(self)) from None
         self._cap_k(values.get("selection"))
+        if self.measures.personal_every and not self.measures.personal_epochs:
+            given = f"measures.personal_every = {self.measures.personal_every}"
+            raise UsageError(f"{given}: measures nothing without measures.personal_epochs; set it to 1 or more")
         for choice in (self.selection, self.algorithm):
             self.check_needs(choice.build().needs, repr(choice.name))
         self._check_number_of_rows()

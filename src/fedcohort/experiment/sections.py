@@ -318,6 +318,11 @@ class Measures(Section):
     """Number of rounds between evaluations of the global model on each client's own data; the last round is always evaluated, and 0
     means never. Each client uses its held-out data if there are any, otherwise its training data. Strategies do not see the results,
     and the record counts no cost."""
+    personal_epochs: Annotated[int, Ge(0), NotInKey((0,))] = 0
+    """Local epochs after which the global model is measured on each client's own data, as its personal model: on its held-out samples,
+    or on a fifth of its samples, without which it is then fine-tuned. 0 means never. Nothing else in the run changes."""
+    personal_every: Annotated[int, Ge(0), NotInKey((0,))] = 0
+    """Rounds between measurements of personal models; the last round is always measured, and 0 means only that one."""
     target_accuracy: Annotated[Annotated[float, Gt(0), Le(1)] | None, NotInKey()] = None
     """Target test accuracy, to which rounds, time and bytes are counted; by default a level that every row of a comparison reaches on
     average."""

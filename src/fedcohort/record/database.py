@@ -24,8 +24,10 @@ __all__ = [
     "file_hash",
     "first_seal",
     "numbers_of",
+    "personal_accuracies",
     "seal_of",
     "sealed_rows",
+    "sealed_tables",
 ]
 
 SqlRow: TypeAlias = tuple[int | float | str | bytes | None, ...]
@@ -56,16 +58,19 @@ CREATE TABLE ledger (
 CREATE TABLE wall (round INTEGER PRIMARY KEY, selection REAL, training REAL, aggregation REAL, evaluation REAL, recording REAL,
   total REAL);
 CREATE TABLE client_accuracy (round INTEGER PRIMARY KEY, accuracies BLOB NOT NULL);
+CREATE TABLE personal_accuracy (round INTEGER PRIMARY KEY, accuracies BLOB NOT NULL);
 CREATE TABLE portrait (name TEXT PRIMARY KEY, type TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL);
 CREATE TABLE seals (round INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
 CREATE TABLE checkpoints (round INTEGER PRIMARY KEY, file TEXT, sha256 TEXT);
 """
 """``clients.reports`` holds, as JSON, the numbers that not every client reports. ``client_accuracy`` holds the accuracy of the model
-on each client's data, little-endian float64 [m]. ``seals`` holds a hash of the rows of each round and of all rounds before: SQLite's
+on each client's data, little-endian float64 [m], and ``personal_accuracy`` the accuracies before and after local epochs, [2, m].
+``seals`` holds a hash of the rows of each round and of all rounds before: SQLite's
 own check does not detect a flipped bit in a number."""
 
 
-SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy")
+SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy", "personal_accuracy")
+"""The tables with rows of rounds; databases of earlier versions lack some of the last ones."""
 
 
 _SCALARS = (
@@ -102,7 +107,17 @@ def first_seal(connection: sqlite3.Connection) -> str:
 def sealed_rows(connection: sqlite3.Connection, round_: int) -> dict[str, list[SqlRow]]:
     """The rows of a round, by table."""
     query = "SELECT * FROM {} WHERE round = ? ORDER BY 1, 2"
-    return {table: connection.execute(query.format(table), (round_,)).fetchall() for table in SEALED}
+    there = sealed_tables(connection)
+    return {
+        table: connection.execute(query.format(table), (round_,)).fetchall() if table in there else []
+        for table in SEALED
+    }
+
+
+def sealed_tables(connection: sqlite3.Connection) -> list[str]:
+    """The tables of :data:`SEALED` that the database has."""
+    named = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return [table for table in SEALED if table in named]
 
 
 def seal_of(tables: Mapping[str, list[SqlRow]], before: str) -> str:
@@ -122,9 +137,12 @@ def as_rows(row: RoundRow) -> dict[str, list[SqlRow]]:
         "ledger": sorted(_exchange(t, exchange) for exchange in row.ledger),
         "wall": [(t, *(_real(row.wall.get(part, 0.0)) for part in _WALL))],
         "client_accuracy": [],
+        "personal_accuracy": [],
     }
     if row.client_accuracy is not None:
         tables["client_accuracy"] = [(t, np.asarray(row.client_accuracy, dtype="<f8").tobytes())]
+    if row.personal_accuracy is not None:
+        tables["personal_accuracy"] = [(t, np.ascontiguousarray(row.personal_accuracy.T, dtype="<f8").tobytes())]
     return tables
 
 
@@ -154,6 +172,13 @@ def _exchange(t: int, e: LedgerRow) -> SqlRow:
 def client_accuracies(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
     """The measured rounds, and the accuracies of the clients as bytes."""
     return connection.execute("SELECT round, accuracies FROM client_accuracy ORDER BY round").fetchall()
+
+
+def personal_accuracies(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
+    """The rounds in which personal models were measured, and their accuracies as bytes; empty in databases of earlier versions."""
+    if "personal_accuracy" not in sealed_tables(connection):
+        return []
+    return connection.execute("SELECT round, accuracies FROM personal_accuracy ORDER BY round").fetchall()
 
 
 def damaged(database: Path, error: object) -> UsageError:

@@ -18,7 +18,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.core.paths import as_path
 from fedcohort.record.checkpoints import last_valid
-from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of
+from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of, personal_accuracies
 from fedcohort.record.recorded_plugins import copied_files, recorded_plugins
 from fedcohort.record.round_rows import Portrait
 from fedcohort.record.untouched_copy import check_database_exists, check_header, copy_with_log, had_log
@@ -249,7 +249,7 @@ class Run:
             ):
                 for row in connection.execute(query):
                     digest.update(repr(row).encode())
-            for row in client_accuracies(connection):
+            for row in (*client_accuracies(connection), *personal_accuracies(connection)):
                 digest.update(repr(row).encode())
         model = self.path / "model.safetensors"
         if model.exists():

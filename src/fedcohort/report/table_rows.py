@@ -174,7 +174,18 @@ def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
     values["jain_model"] = float(np.mean([measures.jain(run.admitted.sum(axis=0)) for run in readings]))
     worst = float(np.mean([_worst_clients(run) for run in readings]))
     return _cells(values, dict.fromkeys(values, formatted_values.index)) | {
-        "worst": Cell(formatted_values.percent(worst), worst)
+        "worst": Cell(formatted_values.percent(worst), worst),
+        **_personal(readings),
+    }
+
+
+def _personal(readings: Sequence[Reading]) -> dict[str, Cell]:
+    """Accuracy of personal models: mean over clients, of the worst tenth, and gain over the global model."""
+    accuracy, worst, gain = np.mean([reading.personal for reading in readings], axis=0).tolist()
+    return {
+        "personal": Cell(formatted_values.percent(accuracy), accuracy),
+        "personal_worst": Cell(formatted_values.percent(worst), worst),
+        "personal_gain": Cell(formatted_values.signed(gain), gain),
     }
 
 

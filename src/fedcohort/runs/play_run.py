@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fedcohort.engines.base import Later
     from fedcohort.rounds import RunState
     from fedcohort.selection import LocalAccuracy
+    from fedcohort.training.personal_models import PersonalAccuracy
 
 __all__ = ["Interrupted", "Progress", "run_cell"]
 
@@ -253,7 +254,7 @@ class _Rounds:
         last = t == experiment.rounds
         try:
             with naming_own_code(f"round {t}"):
-                row = play_round(run_state, t, test=False, clients=self._question(t))
+                row = play_round(run_state, t, test=False, clients=self._question(t), personal=self._personal(t))
         except Exception:
             self.settle(wait=True)
             raise
@@ -280,6 +281,15 @@ class _Rounds:
         if not every or (t < experiment.rounds and t % every):
             return None
         return LocalAccuracy(held_out=experiment.federation.holdout > 0)
+
+    def _personal(self, t: int) -> "PersonalAccuracy | None":
+        """The question about the new model after local epochs, for the record; see ``measures.personal_epochs``."""
+        from fedcohort.training.personal_models import PersonalAccuracy
+
+        experiment = self.cell.experiment
+        epochs, every = experiment.measures.personal_epochs, experiment.measures.personal_every
+        due = t == experiment.rounds or (every and t % every == 0)
+        return PersonalAccuracy(epochs) if epochs and due else None
 
 
 def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:

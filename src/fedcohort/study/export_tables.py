@@ -83,6 +83,9 @@ def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
     if rows[1:]:
         columns.append(("Difference [95% CI]", "r", ["–", *(_difference(row) for row in rows[1:])]))
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
+    if any(math.isfinite(row["personal_accuracy"]) for row in rows):
+        columns.append(("Personal (%)", "r", [formatted_values.percent(row["personal_accuracy"]) for row in rows]))
+        columns.append(("Worst tenth", "r", [formatted_values.percent(row["worst_personal_accuracy"]) for row in rows]))
     columns += [
         (
             f"Rounds to {goal}",

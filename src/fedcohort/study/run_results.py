@@ -34,6 +34,9 @@ class Result:
         wall_seconds: wall time of the simulator for all rounds.
         updates: number of selected clients, summed over rounds.
         diverged: number of them with an update that had NaN or infinite entries and was dropped.
+        personal_accuracy: mean over clients of the accuracy on their held-out data after ``measures.personal_epochs`` local epochs.
+        worst_personal_accuracy: mean over the 10% of the clients with the lowest.
+        personal_gain: mean over clients of the difference to the global model on the same samples.
     """
 
     seed: int
@@ -51,6 +54,9 @@ class Result:
     wall_seconds: float
     updates: int
     diverged: int
+    personal_accuracy: float = math.nan
+    worst_personal_accuracy: float = math.nan
+    personal_gain: float = math.nan
 
     def to_json(self) -> dict[str, object]:
         """Plain values; unknown values are None."""
@@ -80,6 +86,9 @@ def result(run: Run) -> Result:
         wall_seconds=measured.wall_seconds["total"],
         updates=len(measured.clients),
         diverged=int((measured.clients["status"] == "diverged").sum()),
+        personal_accuracy=measured.personal.accuracy,
+        worst_personal_accuracy=measured.personal.worst,
+        personal_gain=measured.personal.gain,
     )
 
 

@@ -28,6 +28,8 @@ class Summary:
         local_accuracy: mean training accuracy of the last round's clients, each with its own model.
         client_accuracy: mean over all clients of the last model's accuracy on their own data; NaN without ``measures.clients_every``.
         worst_client_accuracy: mean over the 10% of the clients with the lowest accuracy.
+        personal_accuracy, worst_personal_accuracy, personal_gain: of the clients' personal models after the last round, see
+            :class:`~fedcohort.study.run_results.Result`; NaN without ``measures.personal_epochs``.
         target: the target test accuracy.
         target_chosen: where the target comes from: ``argument``, ``measures.target_accuracy``, or ``results`` (the best accuracy of
             the run, rounded down to two decimals).
@@ -53,6 +55,9 @@ class Summary:
     local_accuracy: float
     client_accuracy: float
     worst_client_accuracy: float
+    personal_accuracy: float
+    worst_personal_accuracy: float
+    personal_gain: float
     target: float
     target_chosen: str
     rounds_to_target: float
@@ -106,6 +111,9 @@ def summary(run: Run, target: float | None = None) -> Summary:
         local_accuracy=measured.local_accuracy,
         client_accuracy=float(np.nanmean(last)) if known else math.nan,
         worst_client_accuracy=measures.worst_accuracy(last) if known else math.nan,
+        personal_accuracy=measured.personal.accuracy,
+        worst_personal_accuracy=measured.personal.worst,
+        personal_gain=measured.personal.gain,
         target=target,
         target_chosen=chosen,
         rounds_to_target=cost.rounds,

@@ -42,6 +42,7 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
         ),
         Column("best", [percent(row["best_accuracy"]) for row in rows], 5),
         Column("early\nstop", [percent(row["early_stop_accuracy"]) for row in rows], 4),
+        *_personal_columns(rows),
         Column(f"rounds\nto {goal}", [_rounds_to_target(row) for row in rows], 9),
         Column(f"time\nto {goal}", _times_to_target(compared, rows), 8),
         Column("Jain", [index(row["jain"]) for row in rows], 7),
@@ -56,6 +57,7 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
         compared.about_verdicts,
         _about_target(compared, rows),
         f"{compared.about_times} {_about_chance(rows)}",
+        *_about_personal(compared, rows),
         *_about_algorithms(compared),
         *_about_diverged(compared),
         about_hidden(hidden),
@@ -84,6 +86,27 @@ def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> 
     if any(row["reached"] == 0 for row in rows):
         note += " –: no seed reached it."
     return note
+
+
+def _personal_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """The accuracy of personal models, if it was measured."""
+    if not any(math.isfinite(row["personal_accuracy"]) for row in rows):
+        return []
+    return [
+        Column("personal\nmodels", [percent(row["personal_accuracy"]) for row in rows], 9),
+        Column("worst\ntenth", [percent(row["worst_personal_accuracy"]) for row in rows], 9),
+    ]
+
+
+def _about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A note on what personal models are, if they were measured."""
+    if any(math.isfinite(row["personal_accuracy"]) for row in rows):
+        epochs = sorted({row.experiment.measures.personal_epochs for row in compared.rows} - {0})
+        often = " or ".join(map(str, epochs))
+        yield (
+            f"Personal models: accuracy in % on each client's held-out samples after {often} local "
+            f"{'epoch' if often == '1' else 'epochs'}, mean over clients and mean of the worst tenth."
+        )
 
 
 def _about_chance(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -181,6 +204,9 @@ def summaries(
         ("local accuracy of the last round's clients", lambda run: percent(run.local_accuracy)),
         ("accuracy of all clients", lambda run: percent(run.client_accuracy)),
         ("  of the worst-served tenth", lambda run: percent(run.worst_client_accuracy)),
+        ("accuracy of personal models", lambda run: percent(run.personal_accuracy)),
+        ("  of the worst tenth of the clients", lambda run: percent(run.worst_personal_accuracy)),
+        ("  gain over the global model, percentage points", lambda run: signed(run.personal_gain)),
         ("target accuracy", lambda run: percent(run.target)),
         ("  rounds to it", lambda run: formatted_values.rounds(run.rounds_to_target)),
         (f"  {time_name} to it", lambda run: time_on(run.clock, run.time_to_target)),
