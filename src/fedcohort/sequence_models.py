@@ -120,7 +120,7 @@ class Transformer(Model):
             def __init__(self) -> None:
                 super().__init__()
                 self.embedding = nn.Embedding(tokens.vocabulary, own.width)
-                self.positions = nn.Parameter(0.02 * torch.randn(tokens[0], own.width))
+                self.positions = nn.Parameter(nn.init.normal_(torch.empty(tokens[0], own.width), std=0.02))
                 self.dropout = nn.Dropout(own.dropout)
                 self.blocks = nn.Sequential(*(Block() for _ in range(own.layers)))
                 self.norm = nn.LayerNorm(own.width)

@@ -27,6 +27,8 @@ class TokenDataset(Dataset):
 
     vocabulary: int = 0
     """Number of different tokens."""
+    tokens: tuple[str, ...] = ()
+    """The names of the tokens."""
 
     def __post_init__(self) -> None:
         where = brief(self.name)
@@ -112,7 +114,7 @@ def from_tokens(
     kept = names if each_position else check_classes(classes, train_labels.ravel(), test_labels.ravel(), where)
     ids = None if clients is None else check_writers(clients, where)
     fingerprint = fingerprint_of_content((*kept, f"{len(names)} tokens"), *arrays, ids)
-    return TokenDataset(brief(name, MAX_NAME), *arrays, kept, fingerprint, ids, vocabulary=len(names))
+    return TokenDataset(brief(name, MAX_NAME), *arrays, kept, fingerprint, ids, len(names), names)
 
 
 def _is_nested(labels: object) -> bool:
