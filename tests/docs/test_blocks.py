@@ -23,6 +23,7 @@ HOW_TO = (
     "compare-strategies",
     "why",
     "heterogeneity",
+    "sequences",
     "algorithms",
     "write-a-strategy",
     "experiment-file",
