@@ -257,8 +257,8 @@ def formatted(code: str) -> str:
 
 
 PACKAGES = (
-    "core", "measures", "algorithms", "models", "sequence_models", "federation", "selection", "experiment", "training", "engines", "record",
-    "rounds", "runs", "study", "report", "testing", "chooser", "flower", "api", "cli",
+    "core", "measures", "algorithms", "models", "sequence_models", "federation", "selection", "experiment", "training", "engines",
+    "record", "rounds", "runs", "study", "report", "testing", "chooser", "flower", "api", "cli",
 )  # fmt: skip
 """Packages and modules at the top level of the source, each after those that it imports."""
 
