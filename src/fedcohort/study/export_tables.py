@@ -71,6 +71,14 @@ Column = tuple[str, str, list[str]]
 """Heading, alignment and cells of a column."""
 
 
+def _personal_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """The accuracy of personal models, if it was measured."""
+    if not any(math.isfinite(row["personal_accuracy"]) for row in rows):
+        return []
+    headings = {"Personal (%)": "personal_accuracy", "Worst tenth": "worst_personal_accuracy"}
+    return [(text, "r", [formatted_values.percent(row[name]) for row in rows]) for text, name in headings.items()]
+
+
 def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
     """The columns of a paper's table."""
     several = len({row["algorithm"] for row in rows}) > 1
@@ -83,9 +91,7 @@ def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
     if rows[1:]:
         columns.append(("Difference [95% CI]", "r", ["–", *(_difference(row) for row in rows[1:])]))
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
-    if any(math.isfinite(row["personal_accuracy"]) for row in rows):
-        columns.append(("Personal (%)", "r", [formatted_values.percent(row["personal_accuracy"]) for row in rows]))
-        columns.append(("Worst tenth", "r", [formatted_values.percent(row["worst_personal_accuracy"]) for row in rows]))
+    columns += _personal_columns(rows)
     columns += [
         (
             f"Rounds to {goal}",
