@@ -98,6 +98,8 @@ def test_a_missing_file_and_columns_of_a_text(tmp_path: Path) -> None:
         load(str(tmp_path / "none.txt"))
     with pytest.raises(UsageError, match="has no columns to choose"):
         load("dialogue", label_column="role")
+    with pytest.raises(UsageError, match=r"lines: 'AB' should be a pair of texts \(role, text\)"):
+        from_text(["AB"])  # type: ignore[list-item]
     with pytest.raises(UsageError, match="task = 'word': valid are 'next' and 'role'"):
         from_text([("A", "b")], task="word")
 

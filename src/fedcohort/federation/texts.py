@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcohort.core.arrays import Indices
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.datasets import held_out
 from fedcohort.federation.token_data import TokenDataset, from_tokens
@@ -50,7 +50,10 @@ def from_text(
     if not 1 <= window <= 100_000:
         raise UsageError(f"{where}: window = {window}: should be a number of characters from 1 to 100,000")
     said: dict[str, list[str]] = {}
-    for role, text in lines:
+    for line in lines:
+        if not (isinstance(line, tuple | list) and len(line) == 2 and all(isinstance(part, str) for part in line)):
+            raise UsageError(f"{where}: lines: {shown(line)} should be a pair of texts (role, text)")
+        role, text = line
         said.setdefault(role, []).append(text)
     texts = {role: "".join(f"{text}\n" for text in parts) for role, parts in said.items()}
     alphabet = "".join(sorted(set("".join(texts.values()))))
@@ -94,19 +97,19 @@ def read_play(path: str | Path, *, window: int = 32, task: str = "next") -> Toke
     Raises:
         UsageError: the file cannot be read, is not UTF-8, or has no line with a role.
     """
-    shown = brief(path)
+    given = brief(path)
     try:
         if Path(path).stat().st_size > MAX_BYTES:
             raise UsageError(
-                f"data.name = '{shown}': has more than {MAX_BYTES // 1_000_000} MB; use a part of the text"
+                f"data.name = '{given}': has more than {MAX_BYTES // 1_000_000} MB; use a part of the text"
             )
         text = Path(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"data.name = '{shown}': is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+        raise UsageError(f"data.name = '{given}': is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"data.name = '{shown}': cannot be read ({reason}); give a text file with lines ROLE: text"
+            f"data.name = '{given}': cannot be read ({reason}); give a text file with lines ROLE: text"
         ) from None
     lines: list[tuple[str, str]] = []
     for line in text.splitlines():
@@ -118,7 +121,7 @@ def read_play(path: str | Path, *, window: int = 32, task: str = "next") -> Toke
             lines.append((lines[-1][0], line.strip()))
     if not lines:
         raise UsageError(
-            f"data.name = '{shown}': has no line of the form ROLE: text, with the role in capitals, as in HAMLET: Ay."
+            f"data.name = '{given}': has no line of the form ROLE: text, with the role in capitals, as in HAMLET: Ay."
         )
     return from_text(lines, window=window, task=task, name=Path(path).name)
 
