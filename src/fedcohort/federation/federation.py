@@ -216,7 +216,8 @@ def gather(
         UsageError: a share, the label noise or the feature shift is not possible with these data.
     """
     in_validation, in_test = _split(strata(dataset.test_labels), validation, seed)
-    shift, scale = _standardization(dataset.train_features)
+    vocabulary = getattr(dataset, "vocabulary", 0)
+    shift, scale = (np.zeros(1), np.ones(1)) if vocabulary else _standardization(dataset.train_features)
     labels, noise = dataset.train_labels, None
     if label_noise is not None and not isinstance(label_noise, NoLabelNoise):
         noise = corrupt(
@@ -246,7 +247,7 @@ def gather(
         classes=dataset.classes,
         shift=torch.from_numpy(shift),
         scale=torch.from_numpy(scale),
-        vocabulary=getattr(dataset, "vocabulary", 0),
+        vocabulary=vocabulary,
         held=held_locally,
         noise=noise,
     ).to(device)
@@ -307,8 +308,6 @@ def _split(labels: np.ndarray, share: float, seed: int) -> tuple[Indices, Indice
 def _standardization(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Shift and scale for mean 0 and standard deviation 1 on the training set, per channel or column; scale 1 for constant ones."""
     shape = (features.shape[1], 1, 1) if features.ndim == 4 else (features.shape[1],)
-    if features.dtype == np.int64:  # tokens
-        return np.zeros(1), np.ones(1)
     if features.ndim == 4 and features.dtype == np.uint8:
         counts = np.stack([_gray_levels(features, channel) for channel in range(features.shape[1])])
         levels = np.arange(256.0)

@@ -114,7 +114,7 @@ def from_tokens(
     kept = names if each_position else check_classes(classes, train_labels.ravel(), test_labels.ravel(), where)
     ids = None if clients is None else check_writers(clients, where)
     fingerprint = fingerprint_of_content((*kept, f"{len(names)} tokens"), *arrays, ids)
-    return TokenDataset(brief(name, MAX_NAME), *arrays, kept, fingerprint, ids, len(names), names)
+    return TokenDataset(brief(name, MAX_NAME), *arrays, kept, fingerprint, ids, vocabulary=len(names), tokens=names)
 
 
 def _is_nested(labels: object) -> bool:
