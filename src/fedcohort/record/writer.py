@@ -17,8 +17,17 @@ from fedcohort.core.durable_files import is_disk_full, sync_directory, sync_file
 from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import save_state
 from fedcohort.record.database import (
-    FORMAT, TABLES, SqlRow, as_rows, checkpoints_hash, damaged, file_hash, first_seal, seal_of, sealed_tables,
-)  # fmt: skip
+    FORMAT,
+    TABLES,
+    SqlRow,
+    as_rows,
+    checkpoints_hash,
+    damaged,
+    file_hash,
+    first_seal,
+    seal_of,
+    sealed_tables,
+)
 from fedcohort.record.round_rows import Portrait, RoundRow, Saved
 from fedcohort.record.run import Run
 from fedcohort.record.untouched_copy import check_database_exists
