@@ -108,9 +108,8 @@ def test_stacks_measure_them_too(tmp_path: Path) -> None:
     assert np.allclose(run.personal_accuracy, threads.personal_accuracy, atol=0.05)
 
 
-@pytest.mark.parametrize("checkpoint_every", [1, 4])
-def test_resumed_equals_straight(checkpoint_every: int, tmp_path: Path) -> None:
-    experiment = small(measures={**MEASURED, "checkpoint_every": checkpoint_every})
+def test_resumed_equals_straight(tmp_path: Path) -> None:
+    experiment = small(measures={**MEASURED, "checkpoint_every": 3})
     straight = fedcohort.run(experiment, runs=tmp_path / "straight")
     with pytest.raises(KeyboardInterrupt):
         fedcohort.run(experiment, runs=tmp_path / "broken", progress=stop_after(5))
@@ -166,7 +165,7 @@ def test_centralized_training_measures_its_only_client(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> fedcohort.Comparison:
     experiment = small(
-        rounds=3, seeds=2, measures={"personal_epochs": 2}, variants=[{"label": "AFL", "selection": {"name": "active"}}]
+        rounds=3, seeds=2, measures={"personal_epochs": 2}, variants=[{"label": "AFL", "selection": {"name": "afl"}}]
     )
     return fedcohort.compare(experiment, runs=tmp_path_factory.mktemp("runs"))
 

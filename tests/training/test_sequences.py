@@ -100,7 +100,7 @@ def test_evaluation_and_answers_count_every_label(each_position: bool) -> None:
     network.load_state_dict(model)
     logits, labels = network(data.test.features), data.test.labels
     predicted = logits.argmax(-1)
-    assert found.loss == pytest.approx(float(plain_loss(logits, labels)), abs=1e-6)
+    assert found.loss == pytest.approx(plain_loss(logits, labels).item(), abs=1e-6)
     assert found.accuracy == pytest.approx(float((predicted == labels).double().mean()))
     assert found.total.sum() == labels.numel() == 40 * (LENGTH if each_position else 1)
     assert found.total.tolist() == torch.bincount(labels.flatten(), minlength=data.num_classes).tolist()
@@ -110,7 +110,7 @@ def test_evaluation_and_answers_count_every_label(each_position: bool) -> None:
     for client in range(4):
         own, held = data.client(client), data.held_out(client)
         mean = plain_loss(network(own.features), own.labels)
-        assert loss[client] == pytest.approx(float(mean), abs=1e-6)
+        assert loss[client] == pytest.approx(mean.item(), abs=1e-6)
         slopes = torch.autograd.grad(mean, list(network.parameters()))
         assert norm[client] == pytest.approx(float(sum(s.square().sum() for s in slopes)) ** 0.5, abs=1e-5)
         right = (network(held.features).argmax(-1) == held.labels).double().mean()
