@@ -1,5 +1,6 @@
 """Texts divided among roles: files of a play, and the invented dialogue."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,13 @@ def test_files_that_cannot_be_used(content: bytes, window: int, message: str, tm
 def test_a_missing_file_and_columns_of_a_text(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none.txt': cannot be read \(No such file"):
         load(str(tmp_path / "none.txt"))
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(UsageError, match=r"pipe.txt': is not a regular file"):
+        load(str(tmp_path / "pipe.txt"))
+    for name in ("\0.txt", "x" * 5000 + ".txt", "~nobody/x.txt"):
+        with pytest.raises(UsageError, match="cannot be read") as raised:
+            load(name)
+        assert len(str(raised.value)) < 300
     with pytest.raises(UsageError, match="has no columns to choose"):
         load("dialogue", label_column="role")
     with pytest.raises(UsageError, match=r"lines: 'AB' should be a pair of texts \(role, text\)"):

@@ -99,6 +99,8 @@ def read_play(path: str | Path, *, window: int = 32, task: str = "next") -> Toke
     """
     given = brief(path)
     try:
+        if not Path(path).is_file() and Path(path).exists():  # a pipe would be waited for
+            raise UsageError(f"data.name = '{given}': is not a regular file; give a text file with lines ROLE: text")
         if Path(path).stat().st_size > MAX_BYTES:
             raise UsageError(
                 f"data.name = '{given}': has more than {MAX_BYTES // 1_000_000} MB; use a part of the text"
