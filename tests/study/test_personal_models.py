@@ -211,7 +211,7 @@ def test_unfinished_runs_count_their_common_rounds(tmp_path: Path) -> None:
         for t in range(1, 5)
     ]
     run = written(tmp_path / "run", rows, measures=MEASURED)
-    assert run.personal_accuracy.loc[4].tolist() == pytest.approx([0.4, 1.2, 0.8, 1.2])
+    assert run.personal_accuracy.loc[4].to_numpy().tolist() == pytest.approx([0.4, 1.2, 0.8, 1.2])
     assert run.summary().personal_accuracy == pytest.approx(1.0)
     assert run.summary().personal_gain == pytest.approx(0.2)
     assert run.summary().worst_personal_accuracy == pytest.approx(0.8)

@@ -76,7 +76,8 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     from pathlib import Path
 
     from fedcohort.core import formatted_values
-    from fedcohort.federation.load_dataset import DIALOGUES, EMBEDDED, SOURCES
+    from fedcohort.federation.dialogue import DIALOGUES
+    from fedcohort.federation.load_dataset import EMBEDDED, SOURCES
     from fedcohort.report import terminal
 
     mirror = data_dir or os.environ.get("FEDCOHORT_DATA")

@@ -86,10 +86,10 @@ class Federation:
         test: the server's test set, only for reporting.
         classes: names of the K classes.
         shift, scale: a feature x enters the model as (x − shift)·scale; per channel for images, per column for tables.
-        vocabulary: number of different tokens if samples are sequences of tokens; otherwise 0.
         held: number of samples in each client's held-out part, int64 [m]; None if there are none.
         noise: effect of the label noise, with the clean labels, aligned with ``train``; None without noise. For analysis only: no
             strategy, algorithm or client has access to it.
+        vocabulary: number of different tokens if samples are sequences of tokens; otherwise 0.
     """
 
     train: Samples
@@ -99,9 +99,9 @@ class Federation:
     classes: tuple[str, ...]
     shift: Tensor
     scale: Tensor
-    vocabulary: int = 0
     held: Indices | None = None
     noise: Noise | None = None
+    vocabulary: int = 0
 
     @property
     def device(self) -> torch.device:

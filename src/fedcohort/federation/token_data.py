@@ -95,7 +95,7 @@ def from_tokens(
     for split, pair in (("train", train), ("test", test)):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise UsageError(f"{where}: {split} = {shown(pair)}: should be a pair (tokens, labels)")
-    arrays: list[NDArray[np.int64]] = []
+    arrays: list[NDArray[np.int64]] = []  # tokens and labels of both splits
     for split, (tokens, labels) in (("train", train), ("test", test)):
         arrays.append(_integers(tokens, f"{where}: {split} tokens", "integers 0..V-1 [N, L]"))
         if getattr(labels, "ndim", None) == 2 or _is_nested(labels):
@@ -114,7 +114,10 @@ def from_tokens(
     kept = names if each_position else check_classes(classes, train_labels.ravel(), test_labels.ravel(), where)
     ids = None if clients is None else check_writers(clients, where)
     fingerprint = fingerprint_of_content((*kept, f"{len(names)} tokens"), *arrays, ids)
-    return TokenDataset(brief(name, MAX_NAME), *arrays, kept, fingerprint, ids, vocabulary=len(names), tokens=names)
+    return TokenDataset(
+        brief(name, MAX_NAME), train_tokens, train_labels, test_tokens, test_labels, kept, fingerprint, ids,
+        vocabulary=len(names), tokens=names,
+    )  # fmt: skip
 
 
 def _is_nested(labels: object) -> bool:
