@@ -29,7 +29,8 @@ __all__ = [
 SPLITS = ("train", "test")
 META = "meta.json"
 ARRAYS = ("train_features", "train_labels", "test_features", "test_labels")
-"""The arrays of every entry, in the order in which the fingerprint covers them; ``writers`` may follow."""
+"""The arrays of every entry, in the order in which the fingerprint covers them; those of :data:`CLIENTS` may follow."""
+CLIENTS = ("writers", "test_clients")
 MAX_META_BYTES = 64 * 2**20
 MAX_HEADER_BYTES = 2**16
 HASH = "xxh3_128"
@@ -85,7 +86,8 @@ def read_entry(entry: Path, name: str) -> Dataset | None:
     except (TypeError, UsageError) as error:
         raise DamagedEntryError(f"its arrays do not fit together: {error}") from None
     if not all(hashed):
-        content = fingerprint_of_content(dataset.classes, *(arrays[key] for key in ARRAYS), dataset.writers)
+        extra = [] if dataset.test_clients is None else [dataset.test_clients]
+        content = fingerprint_of_content(dataset.classes, *(arrays[key] for key in ARRAYS), dataset.writers, *extra)
         if content != dataset.fingerprint:
             raise DamagedEntryError("its content does not have its fingerprint")
     return dataset
@@ -131,7 +133,7 @@ def _meta(content: dict[str, Any]) -> Meta:
         known = {key: ArrayOnDisk(a["dtype"], tuple(a["shape"]), a.get(HASH)) for key, a in arrays.items()}
     else:
         known = dict.fromkeys(arrays)
-    if not set(ARRAYS) <= set(known) <= {*ARRAYS, "writers"}:
+    if not set(ARRAYS) <= set(known) <= {*ARRAYS, *CLIENTS}:
         raise ValueError("arrays")
     classes = tuple(content["classes"])
     if not all(isinstance(text, str) for text in (*classes, content["fingerprint"])):
@@ -209,8 +211,9 @@ def write_meta(dataset: Dataset, entry: Path) -> None:
 
 
 def _arrays_of(dataset: Dataset) -> dict[str, NDArray[Any]]:
-    writers = {} if dataset.writers is None else {"writers": dataset.writers}
-    return {key: getattr(dataset, key) for key in ARRAYS} | writers
+    return {
+        key: getattr(dataset, key) for key in (*ARRAYS, *CLIENTS) if key in ARRAYS or getattr(dataset, key) is not None
+    }
 
 
 def _hash_of(array: NDArray[Any]) -> str | None:

@@ -97,7 +97,7 @@ def from_scikit_learn(name: str) -> Dataset:
     features = data.images.astype(np.uint8) if name == "digits" else data.data.astype(np.float32)
     in_test = held_out(data.target, 0.2)
     train, test = ((features[mask], data.target[mask]) for mask in (~in_test, in_test))
-    return from_arrays(train, test, classes=[str(c) for c in data.target_names], name=name)
+    return from_arrays(train, test, classes=[str(c) for c in data.target_names], name=name, standardise=True)
 
 
 def _mirror(data_dir: str | Path | None) -> Path | None:

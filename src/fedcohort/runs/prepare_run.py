@@ -111,6 +111,8 @@ def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Feder
         feature_shift=experiment.federation.feature_shift.build(),
         device=device,
     )
+    if dataset.train_features.dtype == np.int64 and not dataset.standardise:
+        federation = replace(federation, integers=model_of(experiment, given).reads_integers)
     return Federated(dataset, split, federation, public)
 
 
