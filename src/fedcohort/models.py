@@ -285,7 +285,9 @@ def check_network(module: "nn.Module", samples: "Tensor", num_classes: int, name
         with torch.no_grad():
             outputs: object = module.eval()(samples)
     except Exception as error:
-        integers = "" if samples.is_floating_point() else "; the samples are int64: convert them in the network (x.float())"
+        integers = (
+            "" if samples.is_floating_point() else "; the samples are int64: convert them in the network (x.float())"
+        )
         raise UsageError(
             f"model = {name}: cannot process samples of shape {shape}: {type(error).__name__}: {error}{place_of(error)}{integers}"
         ) from error

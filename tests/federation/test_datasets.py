@@ -491,7 +491,7 @@ def test_the_argument_wins_over_the_environment(tmp_path, monkeypatch):
 
 def test_a_partial_copy_of_a_mirror_comes_before_the_hub_name(tmp_path):
     image_folder(tmp_path / "emnist-47-subset", mode="L", per_class=2)
-    assert load("emnist", data_dir=tmp_path).num_train == 4
+    assert load("emnist_47_subset", data_dir=tmp_path).num_train == 4
 
 
 def test_a_mirror_that_is_not_there(tmp_path, monkeypatch):
@@ -823,7 +823,7 @@ def test_fashion_mnist():
 @needs_mirror
 @pytest.mark.slow
 def test_emnist():
-    emnist = check_mirror_set("emnist", 95_495, 7_050, (1, 28, 28), 47)
+    emnist = check_mirror_set("emnist_47_subset", 95_495, 7_050, (1, 28, 28), 47)
     assert np.bincount(emnist.test_labels).tolist() == [150] * 47
     assert np.bincount(emnist.train_labels)[emnist.classes.index("f")] == 776
 

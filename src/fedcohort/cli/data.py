@@ -55,7 +55,7 @@ def describe_data(
     from fedcohort.runs.prepare_run import look
 
     label, experiment = row_of(experiment_of(file, settings, trust), variant)
-    dataset, survey = look(experiment, Given(data_dir=data_dir))
+    dataset, survey, experiment = look(experiment, Given(data_dir=data_dir))
     if as_json:
         echo(formatted_values.as_json(_partition_json(experiment, dataset, survey, terminal.quantiles(survey))))
     else:
@@ -87,7 +87,8 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     for name, sources in SOURCES.items():
         local = [source for source in sources if mirror and (Path(mirror) / source).is_dir()]
         where = f"mirror, {local[0]}" if local else "not in a mirror"
-        known.append({"name": name, "from": f"Hugging Face Hub, {sources[-1]}", "here": where})
+        source = f"Hugging Face Hub, {sources[-1]}" if "/" in sources[-1] else "a local mirror only"
+        known.append({"name": name, "from": source, "here": where})
     if as_json:
         echo(formatted_values.as_json(known))
     else:

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +41,7 @@ from fedcohort.experiment.sections import (
     Systems,
     Variant,
 )
+from fedcohort.experiment.unnamed_settings import unnamed_settings, without_unnamed
 
 __all__ = ["Cell", "Experiment"]
 
@@ -88,6 +90,7 @@ class Experiment(Section):
             super().__init__(**completed(values))
         except ValidationError as error:
             raise explain(error, "", type(self)) from None
+        self.__dict__["unnamed"] = unnamed_settings(values)
         self._cap_k(values.get("selection"))
         for choice in (self.selection, self.algorithm):
             self.check_needs(choice.build().needs, repr(choice.name))
@@ -130,6 +133,7 @@ class Experiment(Section):
         if isinstance(given, Selection) or (isinstance(given, Mapping) and "k" in given):
             raise UsageError(f"selection.k = {k}: more than federation.clients = {m}; use 1 to {m}")
         object.__setattr__(self, "selection", self.selection.model_copy(update={"k": m}))
+        self.__dict__["unnamed"] -= {"selection.k"}  # variants keep the number
 
     @classmethod
     def recorded(cls, values: Mapping[str, Any]) -> "Experiment":
@@ -208,7 +212,17 @@ class Experiment(Section):
     def with_overrides(self, overrides: Mapping[str, Any]) -> "Experiment":
         """A new experiment with nested values replaced. A new plug-in name drops the parameters of the old plug-in."""
         check_values(overrides)
-        return Experiment(**merge(self.to_dict(), overrides, where=""))
+        return Experiment(**merge(without_unnamed(self.to_dict(), self.unnamed), overrides, where=""))
+
+    @cached_property
+    def unnamed(self) -> frozenset[str]:
+        """The settings that were not given and that data may decide, see :mod:`~fedcohort.experiment.unnamed_settings`; none in a
+        record."""
+        return frozenset()
+
+    def settled(self, settings: Mapping[str, Any]) -> "Experiment":
+        """This experiment with ``settings`` by dotted key, and with no setting left open for the data to decide."""
+        return Experiment(**merge(self.to_dict(), nested(settings, "data"), where=""))
 
     def with_engine(self, **settings: Any) -> "Experiment":
         """This experiment with other settings of the engine. Only these are checked; all others were checked before."""
@@ -237,7 +251,7 @@ class Experiment(Section):
 
     def rows(self) -> list[tuple[str, "Experiment"]]:
         """The base and every variant, each for every point of the sweep, with distinct labels."""
-        base = self.base.to_dict()
+        base = without_unnamed(self.base.to_dict(), self.unnamed)
         named = [(self.label, self.base)]
         for variant in self.variants:
             where = f"variants.{variant.label}"

@@ -170,7 +170,8 @@ class Data(Section):
     """The data set."""
 
     name: str = "digits"
-    """A built-in name, a Hub id (owner/name), or a folder."""
+    """A built-in name, a Hub id (owner/name), a folder, a table (.csv, .parquet, .npz), or your own function
+    (path/to/file.py:function)."""
     share: Annotated[float, Gt(0), Le(1), NotInKey((1.0,))] = 1.0
     """Share of the training samples to use, equal for every class. A small share makes a trial run fast. The samples are
     always the same."""
@@ -179,7 +180,16 @@ class Data(Section):
     image_column: str | None = None
     """Column with the image, if the data set has several columns of images."""
     label_column: str | None = None
-    """Column with the label, if the data set has several columns of labels."""
+    """Column with the label, if the data set has several columns of labels. In a table: the column with the label, ``label`` by
+    default."""
+    client_column: Annotated[str | None, NotInKey((None,))] = None
+    """Column of a table with the id of the client that a sample comes from; by default ``client``, if there is such a column."""
+    feature_columns: Annotated[list[str] | None, NotInKey((None,))] = None
+    """Columns of a table with features; by default all but those with label, client and split."""
+    standardise: Annotated[bool | None, NotInKey((None,))] = None
+    """Whether features enter the model with mean 0 and standard deviation 1 over the training samples of all clients, per channel of
+    images and per column of tables. By default, built-in data sets and images in folders and on the Hub do; tables, your own functions
+    and arrays from Python do not."""
 
 
 class Public(Section):
