@@ -140,6 +140,7 @@ def _wrong_data(data: Dataset) -> str:
         (data.test_features, data.test_labels),
         classes=data.classes,
         writers=data.writers,
+        standardise=data.standardise,
     )
     return "" if again.fingerprint == data.fingerprint else "another fingerprint than its content"
 

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.parameters import NotInKey, explain, in_key
 from fedcohort.core.plugins import short_name
-from fedcohort.experiment.completion import NOT_IN_ROWS, completed
+from fedcohort.experiment.completion import completed
 from fedcohort.experiment.nested_values import flattened, merge, nested, without_none
 from fedcohort.experiment.pairings import check_row
 from fedcohort.experiment.plain_values import check_values
@@ -41,6 +41,7 @@ from fedcohort.experiment.sections import (
     Systems,
     Variant,
 )
+from fedcohort.experiment.sweep_checks import check_sweep
 from fedcohort.experiment.unnamed_settings import unnamed_settings, without_unnamed
 
 __all__ = ["Cell", "Experiment"]
@@ -96,7 +97,7 @@ class Experiment(Section):
             self.check_needs(choice.build().needs, repr(choice.name))
         self._check_number_of_rows()
         for key, choices in self.sweep.items():
-            _check_sweep(key, choices)
+            check_sweep(key, choices)
         if self.variants or self.sweep:
             self.rows()  # report a row that is not valid before the first run
 
@@ -307,25 +308,6 @@ class Experiment(Section):
         except UsageError:  # reported when the file is read; a finished run can be opened without it
             return ""
         return fingerprint
-
-
-def _check_sweep(key: str, choices: Sequence[object]) -> None:
-    """Refuse an entry of ``[sweep]`` without values, with repeated values, or for a setting that all rows share."""
-    if not choices:
-        raise UsageError(f"sweep.{key} = []: give at least one value")
-    if any(a == b for alike in _alike(choices) for a, b in itertools.combinations(alike, 2)):
-        raise UsageError(f"sweep.{key} = {shown(choices)}: the same value is given twice; give each value once")
-    if key.partition(".")[0] in NOT_IN_ROWS:
-        raise UsageError(f"sweep.{key}: cannot differ between rows; set it once for the experiment")
-
-
-def _alike(choices: Sequence[object]) -> list[list[object]]:
-    """The values in groups; equal values are in the same group."""
-    groups: dict[object, list[object]] = {}
-    for choice in choices:
-        key = repr(choice) if isinstance(choice, Mapping | list | tuple) else choice
-        groups.setdefault(key, []).append(choice)
-    return list(groups.values())
 
 
 def _settings_in_key(section: object, values: Mapping[str, Any]) -> dict[str, Any]:

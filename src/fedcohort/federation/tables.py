@@ -127,7 +127,7 @@ def from_archive(path: Path, where: str, *, standardise: bool) -> Dataset:
         UsageError: the file cannot be read, or arrays are missing.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(path) as archive:
             arrays = {key: archive[key] for key in archive.files}
     except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         raise UsageError(f"{where}: cannot be read ({described(error)}); write it with numpy.savez") from None
