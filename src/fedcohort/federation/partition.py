@@ -44,7 +44,7 @@ MAX_DRAWS = 1_000
 MAX_PLACED = 300_000_000
 """Number of samples placed in all draws after which a setting counts as infeasible; this takes about a minute."""
 
-MAX_SHORT_CLIENTS = {3: 50, 10: 10}
+MAX_SHORT_CLIENTS = {3: 50, 10: 10, 100: 3}
 """Number of draws → number of clients: a setting counts as infeasible after this number of draws if each of them left more clients
 than this below ``min_size``."""
 

@@ -51,13 +51,13 @@ def test_writer_ids_may_be_any_numbers():
 @pytest.mark.parametrize(
     ("min_size", "m", "message"),
     [
-        (10, 5, r"federation\.clients = 5: the data have 4 writers, 3 of them .*min_size = 10 samples; use at most 3"),
+        (10, 5, r"federation\.clients = 5: the data have 4 clients, 3 of them .*min_size = 10 samples; use at most 3"),
         (
             10,
             4,
-            r"federation\.partition\.min_size = 10: 3 of 4 writers .*; use at most 4, or federation\.clients of at most 3",
+            r"federation\.partition\.min_size = 10: 3 of 4 clients of the data .*; use at most 4, or federation\.clients of at most 3",
         ),
-        (31, 2, r"federation\.partition\.min_size = 31: 0 of 4 writers .*; use at most 20$"),
+        (31, 2, r"federation\.partition\.min_size = 31: 0 of 4 clients of the data .*; use at most 20$"),
     ],
 )
 def test_too_few_writers_are_named(min_size, m, message):
