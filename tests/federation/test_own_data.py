@@ -9,7 +9,7 @@ import pytest
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import numbered
 from fedcohort.federation.client_test_parts import accuracy_by_client
-from fedcohort.federation.datasets import from_arrays, part, standardised
+from fedcohort.federation.datasets import fingerprint_of_content, from_arrays, part, standardised
 from fedcohort.federation.featureshift import Gauss
 from fedcohort.federation.federation import gather
 from fedcohort.federation.load_dataset import NAMES, load
@@ -84,6 +84,8 @@ def test_images_that_are_handed_over_reach_the_model_as_pixels():
 def test_builtin_data_are_standardized_as_before():
     digits = load("digits")
     assert digits.standardise
+    arrays = (digits.train_features, digits.train_labels, digits.test_features, digits.test_labels)
+    assert digits.fingerprint == fingerprint_of_content(digits.classes, *arrays, None)
     assert not load("digits", standardise=False).standardise
 
 

@@ -87,12 +87,16 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     for name, sources in SOURCES.items():
         local = [source for source in sources if mirror and (Path(mirror) / source).is_dir()]
         where = f"mirror, {local[0]}" if local else "not in a mirror"
-        source = f"Hugging Face Hub, {sources[-1]}" if "/" in sources[-1] else "a local mirror only"
-        known.append({"name": name, "from": source, "here": where})
+        known.append({"name": name, "from": _origin(sources[-1]), "here": where})
     if as_json:
         echo(formatted_values.as_json(known))
     else:
         terminal.screen().print(terminal.known_data(known))
+
+
+def _origin(source: str) -> str:
+    """Where a data set comes from, by its last source: a Hub id has an owner."""
+    return f"Hugging Face Hub, {source}" if "/" in source else "a local mirror only"
 
 
 @data.command("cache")

@@ -45,9 +45,7 @@ def run_cells(
         Interrupted: Ctrl-C, SIGTERM or SIGHUP. The processes finish their rounds first; a second signal ends them at once.
     """
     given = Given(data_dir=data_dir)
-    cells = [on_data(cell, given) for cell in cells]
-    records = [(cell, find_run(cell, given, runs)) for cell in cells]
-    missing = [cell for cell, run in records if run is None or not run.finished]
+    missing = _missing(cells, given, runs)
     if not missing:
         return
     if any(cell.experiment.engine.name == "ray" for cell in missing):
@@ -84,6 +82,12 @@ def run_cells(
             raise Interrupted(_STOPPED.format(folder=runs), signum) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _missing(cells: Sequence[Cell], given: Given, runs: str | Path) -> list[Cell]:
+    """The cells that are not finished, with the settings that their data decide."""
+    records = [(cell, find_run(cell, given, runs)) for cell in (on_data(cell, given) for cell in cells)]
+    return [cell for cell, run in records if run is None or not run.finished]
 
 
 _STOPPED = "stopped; finished rounds of all runs are kept, and the same command resumes them ({folder})"

@@ -103,31 +103,44 @@ def on_data(cell: Cell, given: Given) -> Cell:
 
 def _chosen(experiment: Experiment, given: Given, dataset: Dataset, num_samples: int) -> Mapping[str, Any]:
     """The settings that the data decide, by their dotted keys."""
+    if "federation.partition" not in experiment.unnamed:
+        return _for_named_partition(experiment, given, dataset)
+    if dataset.writers is not None:
+        return _natural(experiment, given, dataset)
+    return _divided(experiment, given, dataset, num_samples)
+
+
+def _for_named_partition(experiment: Experiment, given: Given, dataset: Dataset) -> Mapping[str, Any]:
+    """The number of clients of a named partition: for natural clients, as many as the data have."""
+    partition, clients = experiment.federation.partition, experiment.federation.clients
+    natural = partition.name == "natural" or partition.parameters.get("natural") is True
+    if dataset.writers is not None and natural and "federation.clients" in experiment.unnamed:
+        clients = _num_eligible(dataset, int(partition.parameters["min_size"])) or clients
+        _say(given, f"federation.clients: not given, so {clients}, all clients of the data with enough samples")
+    elif dataset.writers is not None and not natural and partition.name in partition.table.builtin:
+        _say(
+            given,
+            f"federation.partition = {partition.name!r}: does not use the ids of the {dataset.num_writers} clients in the data; "
+            "to keep these clients, use 'natural'",
+        )
+    return _with_clients(experiment, clients)
+
+
+def _natural(experiment: Experiment, given: Given, dataset: Dataset) -> Mapping[str, Any]:
+    """The clients of the data as clients: all of them, unless a number is given."""
+    known = dataset.num_writers
+    number = known if "federation.clients" in experiment.unnamed else experiment.federation.clients
+    kept = f"the {number} clients" if number == known else f"{number} of {known} clients"
+    _say(given, f"federation.partition: not given, so 'natural': {kept} of the data")
+    return {**_with_clients(experiment, number), "federation.partition": {"name": "natural", "min_size": 1}}
+
+
+def _divided(experiment: Experiment, given: Given, dataset: Dataset, num_samples: int) -> Mapping[str, Any]:
+    """A partition that suits the number of samples; with fewer samples than the default number of clients, fewer clients."""
     from fedcohort.federation.default_partition import default_partition
 
-    unnamed, partition, clients = experiment.unnamed, experiment.federation.partition, experiment.federation.clients
-    if "federation.partition" not in unnamed:
-        natural = partition.name == "natural" or partition.parameters.get("natural") is True
-        if dataset.writers is not None and not natural and partition.name in partition.table.builtin:
-            _say(
-                given,
-                f"federation.partition = {partition.name!r}: does not use the ids of the {dataset.num_writers} clients in the data; "
-                "to keep these clients, use 'natural'",
-            )
-        if natural and "federation.clients" in unnamed and dataset.writers is not None:
-            clients = _num_eligible(dataset, int(partition.parameters["min_size"])) or clients
-            _say(given, f"federation.clients: not given, so {clients}, all clients of the data with enough samples")
-        return _with_clients(experiment, clients)
-    if dataset.writers is not None:
-        number = dataset.num_writers if "federation.clients" in unnamed else clients
-        kept = (
-            f"the {number} clients"
-            if number == dataset.num_writers
-            else f"{number} of the {dataset.num_writers} clients"
-        )
-        _say(given, f"federation.partition: not given, so 'natural': {kept} of the data")
-        return {**_with_clients(experiment, number), "federation.partition": {"name": "natural", "min_size": 1}}
-    if "federation.clients" in unnamed:
+    clients = experiment.federation.clients
+    if "federation.clients" in experiment.unnamed:
         clients = min(clients, num_samples)
     if clients > num_samples:
         return {}  # the partition reports it
