@@ -50,12 +50,16 @@ def describe_data(
     FILE is an experiment in TOML; without it, the quickstart is used. The clients are those of the first seed.
     """
     from fedcohort.core import formatted_values
+    from fedcohort.experiment import Cell
     from fedcohort.report import terminal
     from fedcohort.runs.given_objects import Given
     from fedcohort.runs.prepare_run import look
+    from fedcohort.runs.run_data import on_data
 
     label, experiment = row_of(experiment_of(file, settings, trust), variant)
-    dataset, survey, experiment = look(experiment, Given(data_dir=data_dir))
+    given = Given(data_dir=data_dir)
+    experiment = on_data(Cell(label, experiment.seed, experiment), given).experiment
+    dataset, survey = look(experiment, given)
     if as_json:
         echo(formatted_values.as_json(_partition_json(experiment, dataset, survey, terminal.quantiles(survey))))
     else:

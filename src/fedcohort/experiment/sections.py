@@ -324,7 +324,8 @@ class Measures(Section):
     """Number of rounds between evaluations on the test set; the last round is always evaluated."""
     clients_every: Annotated[int, Ge(0), NotInKey((0,))] = 0
     """Number of rounds between evaluations of the global model on each client's own data; the last round is always evaluated, and 0
-    means never. Each client uses its held-out data if there are any, otherwise its training data. Strategies do not see the results,
+    means never. Each client uses its held-out data if there are any, otherwise its training data. If the data set says
+    which test samples are a client's, these are used instead, in every evaluation on the test set. Strategies do not see the results,
     and the record counts no cost."""
     target_accuracy: Annotated[Annotated[float, Gt(0), Le(1)] | None, NotInKey()] = None
     """Target test accuracy, to which rounds, time and bytes are counted; by default a level that every row of a comparison reaches on

@@ -143,9 +143,8 @@ def _clock(
 
 
 @naming_own_code()
-def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey, Experiment]":
-    """The data of an experiment and facts about each of its clients, without training; and the experiment with the settings that the
-    data decide."""
+def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
+    """The data of an experiment and facts about each of its clients, without training."""
     from fedcohort.engines.local_engine import build_module
     from fedcohort.federation.describe_federation import survey
     from fedcohort.federation.featureshift import Space, in_words
@@ -161,7 +160,7 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey, Experi
     space = Space(federation.sample_shape, np.ones(()), federation.num_clients)
     shift = in_words(experiment.federation.feature_shift.build(), space, seed=seed)
     facts = survey(federated.dataset.train_labels, federated.split, federation, clock, experiment.rounds, shift)
-    return federated.dataset, facts, experiment
+    return federated.dataset, facts
 
 
 @contextmanager
