@@ -400,7 +400,7 @@ def test_an_infeasible_alpha_is_named_and_what_is_proposed_works(rule, num_sampl
     assert message.startswith(
         f"federation.partition.alpha = {rule.alpha:g}: no draw gives each of {num_clients} clients"
     )
-    match = re.search(r"what works: alpha = (\S+)", message)
+    match = re.search(r"what works: alpha = ([^\s,]+)", message)
     assert match is not None
     alpha = float(match[1])
     wider = DirichletClass(alpha=alpha, variant=rule.variant, min_size=rule.min_size)
@@ -431,7 +431,7 @@ def test_infeasible_sizes_are_named_and_what_is_proposed_works(rule, name):
         UsageError, match=rf"federation\.partition\.{name} = {getattr(rule, name):g}: no draw"
     ) as caught:
         partition(rule, labels, 50, seed=0)
-    match = re.search(rf"what works: {name} = (\S+)", str(caught.value))
+    match = re.search(rf"what works: {name} = ([^\s,]+)", str(caught.value))
     assert match is not None
     works = float(match[1])
     assert (works < getattr(rule, name)) == name.endswith("sigma")

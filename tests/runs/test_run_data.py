@@ -185,9 +185,9 @@ def test_a_function_in_a_record_is_run_only_with_consent(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("none.py:load", r"^data\.name = '.*none\.py:load': there is no file"),
-        ("mine.py:number", r"^data\.name = .* is an object of type int; name a function"),
-        ("mine.py:other", r"^data\.name = .*defines no other"),
+        ("none.py:load", r"^variants\.b: data\.name = '.*none\.py:load': there is no file"),
+        ("mine.py:number", r"^variants\.b: data\.name = .* is an object of type int; name a function"),
+        ("mine.py:other", r"^variants\.b: data\.name = .*defines no other"),
     ],
 )
 def test_a_wrong_name_is_reported_before_the_first_run(tmp_path, name, message):

@@ -229,7 +229,7 @@ def _split(frame: "pd.DataFrame", where: str) -> NDArray[np.bool_] | None:
     in_test: NDArray[np.bool_] = texts == "test"
     if in_test.all() or not in_test.any():
         raise UsageError(
-            f"{where}: column {SPLIT!r} has only {texts[0]!r}; use both 'train' and 'test', or no such column"
+            f"{where}: column {SPLIT!r} has only {str(texts[0])!r}; use both 'train' and 'test', or no such column"
         )
     return in_test
 
