@@ -180,7 +180,7 @@ def _one(files: list[Path], draws: Draws) -> Path:
     return files[int(draws.integers(len(files)))]
 
 
-def _reading(folder: Path, **options: str) -> Reader:
+def _reading(folder: Path, **options: Any) -> Reader:
     return lambda: load(str(folder), **options)
 
 

@@ -96,7 +96,9 @@ def test_named_own_data_run_from_a_file_and_resume(tmp_path, name):
     assert run.finished
     assert run.described.federation.clients == 5
     assert run.described.federation.partition.name == "natural"
-    assert find_run(cell, Given(), "runs").path == run.path
+    found = find_run(cell, Given(), "runs")
+    assert found is not None
+    assert found.path == run.path
     again = run_cell(cell, Given())
     assert again.path == run.path
     name_in_record = run.described.data.name

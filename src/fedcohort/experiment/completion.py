@@ -70,9 +70,9 @@ def completed(values: Mapping[str, Any], *, recorded: bool = False) -> dict[str,
                 continue  # the schema reports it
             section = complete[path[0]] = dict(inner)
         section[path[-1]] = _choice(choice, section.get(path[-1], {}), ".".join(path), recorded)
-    for section in ("data", "public"):
-        if isinstance(complete.get(section), Mapping) and not recorded:
-            complete[section] = _with_own_data(complete[section], f"{section}.name")
+    for named in ("data", "public"):
+        if isinstance(complete.get(named), Mapping) and not recorded:
+            complete[named] = _with_own_data(complete[named], f"{named}.name")
     if isinstance(complete.get("training"), Mapping):
         complete["training"] = make(Training, _with_loss(complete["training"], recorded), "training")
     if isinstance(complete.get("variants"), list | tuple):

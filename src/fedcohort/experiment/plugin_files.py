@@ -52,7 +52,9 @@ def by_content(values: Mapping[str, Any]) -> dict[str, Any]:
     result = _replaced(values, content)
     for section in ("data", "public"):
         inner = result.get(section)
-        name = inner.get("name", "") if isinstance(inner, Mapping) else ""
+        if not isinstance(inner, Mapping):
+            continue
+        name = inner.get("name", "")
         if is_table(name) and is_file(Path(name)):
             result[section] = {**inner, "name": content_of(Path(name))}
     return result

@@ -82,7 +82,14 @@ def read_entry(entry: Path, name: str) -> Dataset | None:
     arrays = {key: _read_array(entry / f"{key}.npy", known) for key, known in meta.arrays.items()}
     hashed = [_has_its_hash(f"{key}.npy", array, meta.arrays[key]) for key, array in arrays.items()]
     try:
-        dataset = Dataset(name, classes=meta.classes, fingerprint=meta.fingerprint, **arrays)
+        dataset = Dataset(
+            name,
+            *(arrays[key] for key in ARRAYS),
+            meta.classes,
+            meta.fingerprint,
+            arrays.get("writers"),
+            arrays.get("test_clients"),
+        )
     except (TypeError, UsageError) as error:
         raise DamagedEntryError(f"its arrays do not fit together: {error}") from None
     if not all(hashed):

@@ -50,4 +50,5 @@ def accuracy_by_client(hits: NDArray[np.bool_], clients: Indices, num_clients: i
     right, total = (
         np.bincount(clients[chosen], minlength=num_clients).astype(np.float64) for chosen in (own & hits, own)
     )
-    return np.divide(right, total, out=np.full(num_clients, np.nan), where=total > 0)
+    shares: Values = np.divide(right, total, out=np.full(num_clients, np.nan), where=total > 0)
+    return shares

@@ -106,7 +106,8 @@ def test_femnist_writers_with_ten_images_or_more(femnist):
     assert split.sizes.min() == 28
     assert describe(femnist.train_labels, split, 62).dropped == 4 + 4 + 4 + 7
     with pytest.raises(
-        UsageError, match=r"min_size = 10: 101 of 105 clients of the data .*; use at most 7, or federation\.clients of at most 101"
+        UsageError,
+        match=r"min_size = 10: 101 of 105 clients of the data .*; use at most 7, or federation\.clients of at most 101",
     ):
         partition(Natural(), femnist.train_labels, 102, 0, femnist.writers)
 
