@@ -108,6 +108,24 @@ def test_named_own_data_run_from_a_file_and_resume(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["table.csv", "loader.py:load"])
+def test_an_interrupted_run_of_own_data_resumes(tmp_path, name):
+    cell = load(write(tmp_path, name)).cells()[0]
+
+    def stop(*_):
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        run_cell(cell, Given(), progress=stop)
+    begun = find_run(cell, Given(), "runs")
+    assert begun is not None
+    assert not begun.finished
+    run = run_cell(cell, Given())
+    assert (run.path, run.finished) == (begun.path, True)
+    whole = run_cell(cell, Given(), runs="elsewhere")
+    assert run.rounds["test_accuracy"].tolist() == whole.rounds["test_accuracy"].tolist()
+
+
+@pytest.mark.parametrize("name", ["table.csv", "loader.py:load"])
 def test_changed_content_is_another_run(tmp_path, name):
     first = load(write(tmp_path, name)).cells()[0]
     before = key_of(on_data(first, Given()).experiment, Given())

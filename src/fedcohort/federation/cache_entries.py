@@ -82,14 +82,9 @@ def read_entry(entry: Path, name: str) -> Dataset | None:
     arrays = {key: _read_array(entry / f"{key}.npy", known) for key, known in meta.arrays.items()}
     hashed = [_has_its_hash(f"{key}.npy", array, meta.arrays[key]) for key, array in arrays.items()]
     try:
-        dataset = Dataset(
-            name,
-            *(arrays[key] for key in ARRAYS),
-            meta.classes,
-            meta.fingerprint,
-            arrays.get("writers"),
-            arrays.get("test_clients"),
-        )
+        required = {key: arrays[key] for key in ARRAYS}
+        clients = {key: arrays.get(key) for key in CLIENTS}
+        dataset = _dataset(name, meta, **required, **clients)
     except (TypeError, UsageError) as error:
         raise DamagedEntryError(f"its arrays do not fit together: {error}") from None
     if not all(hashed):
@@ -98,6 +93,11 @@ def read_entry(entry: Path, name: str) -> Dataset | None:
         if content != dataset.fingerprint:
             raise DamagedEntryError("its content does not have its fingerprint")
     return dataset
+
+
+def _dataset(name: str, meta: Meta, **arrays: Any) -> Dataset:
+    """The data set of an entry."""
+    return Dataset(name, classes=meta.classes, fingerprint=meta.fingerprint, **arrays)
 
 
 def has_hashes(entry: Path) -> bool:
