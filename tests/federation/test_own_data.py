@@ -8,6 +8,7 @@ import pytest
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import numbered
+from fedcohort.federation.cache_entries import read_entry, save
 from fedcohort.federation.client_test_parts import accuracy_by_client
 from fedcohort.federation.datasets import fingerprint_of_content, from_arrays, part, standardised
 from fedcohort.federation.featureshift import Gauss
@@ -473,6 +474,16 @@ def test_data_are_shared_through_the_cache(functions):
     place = stored(data)
     (place.entry / "meta.json").write_text("{}")
     assert shared(place) is None
+
+
+def test_an_entry_of_the_cache_can_be_written_from_data_as_given(tmp_path):
+    features, labels = arrays()
+    data = from_arrays((features, labels), (features, labels))
+    (tmp_path / "entry").mkdir()
+    save(data, tmp_path / "entry")
+    read = read_entry(tmp_path / "entry", "mine")
+    assert read is not None
+    assert read.fingerprint == standardised(data, True).fingerprint
 
 
 # ---- names ----

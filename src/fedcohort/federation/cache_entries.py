@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief
-from fedcohort.federation.datasets import Dataset, fingerprint_of_content
+from fedcohort.federation.datasets import Dataset, fingerprint_of_content, standardised
 
 __all__ = [
     "ARRAYS", "META", "SPLITS", "ArrayOnDisk", "DamagedEntryError", "Meta", "has_hashes", "map_array", "read_entry", "read_meta",
@@ -193,7 +193,11 @@ def map_array(file: Path) -> NDArray[Any]:
 
 
 def save(dataset: Dataset, out: Path) -> None:
-    """Write ``meta.json`` of a cache entry, and the arrays that are not yet in ``out``."""
+    """Write ``meta.json`` of a cache entry, and the arrays that are not yet in ``out``.
+
+    An entry does not say whether features are standardized: it has the fingerprint of the standardized data set, and is read as one.
+    """
+    dataset = standardised(dataset, True)
     for key, array in _arrays_of(dataset).items():
         if not (out / f"{key}.npy").exists():
             np.save(out / f"{key}.npy", array)

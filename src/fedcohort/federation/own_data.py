@@ -104,9 +104,8 @@ def stored(dataset: Dataset) -> Stored:
     Raises:
         UsageError: the cache cannot be written.
     """
-    content = standardised(dataset, True)
-    entry = entry_of_content(dataset.name, [content.fingerprint])
-    load_or_decode(entry, dataset.name, lambda _, out: save(content, out))
+    entry = entry_of_content(dataset.name, [standardised(dataset, True).fingerprint])
+    load_or_decode(entry, dataset.name, lambda _, out: save(dataset, out))
     return Stored(entry, dataset.name, dataset.standardise)
 
 
