@@ -249,7 +249,7 @@ class LocalEngine:
         """See :class:`Engine`."""
         return self.evaluate_beside(model, split)()
 
-    def evaluate_beside(self, model: ModelState, split: str) -> Later:
+    def evaluate_beside(self, model: ModelState, split: str, *, predictions: bool = False) -> Later:
         """See :class:`Engine`. The work begins at the same time as the next training, or when the caller waits for the result."""
         check_split(split)
         all_blocks = list(blocks(self.federation.test if split == "test" else self.federation.validation))
@@ -257,7 +257,8 @@ class LocalEngine:
         def work(piece: list[Samples]) -> list[Evaluation]:
             with self._trainer() as trainer:
                 module = trainer.show(model)
-                return [evaluate_block(module, self.federation, trainer.dtype, block) for block in piece]
+                federation, dtype = self.federation, trainer.dtype
+                return [evaluate_block(module, federation, dtype, block, predictions=predictions) for block in piece]
 
         size = max(1, min(BLOCKS, len(all_blocks) // self.workers))  # so that every thread gets a piece
         starts = range(0, len(all_blocks), size)

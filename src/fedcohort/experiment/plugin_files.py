@@ -21,8 +21,9 @@ PLUGIN_SECTIONS: tuple[tuple[str, ...], ...] = (
     ("algorithm",),
     ("selection",),
     ("training", "loss"),
+    ("measures", "extra"),
 )
-"""Paths of the sections that choose a plug-in. Their name and their parameters can be a class in a file; no other text can."""
+"""Paths of the settings that choose plug-ins. Their names and parameters can be a class or a function in a file; no other text can."""
 
 
 def anchored(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -316,6 +316,9 @@ class Measures(Section):
     """Number of rounds between evaluations of the global model on each client's own data; the last round is always evaluated, and 0
     means never. Each client uses its held-out data if there are any, otherwise its training data. Strategies do not see the results,
     and the record counts no cost."""
+    extra: Annotated[list[str], NotInKey(([],))] = Field(default_factory=list)
+    """Own measures: functions in files, such as ``["my.py:f1"]``. After each evaluation on the test set, each is called with the
+    predictions, float64 [samples, classes], and the labels [samples], and returns one number. Strategies do not see the results."""
     target_accuracy: Annotated[Annotated[float, Gt(0), Le(1)] | None, NotInKey()] = None
     """Target test accuracy, to which rounds, time and bytes are counted; by default a level that every row of a comparison reaches on
     average."""

@@ -47,6 +47,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "payload": payload(drawn),
         "results": result_rows(story),
         "target": target,
+        "own_measures": story.comparison.own_measures if story.comparison else [],
         "about_times": story.comparison.about_times if story.comparison else "",
         "about_verdicts": story.comparison.about_verdicts if story.comparison else "",
         "goal": formatted_values.target(target.accuracy) if target else "",

@@ -131,6 +131,10 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "time_to_target": Cell(
                     formatted_values.time_on(_clock(compared.rows[i]), own["time_to_target"]), own["time_to_target"]
                 ),
+                "own_measures": [
+                    Cell(formatted_values.number_spread(own[name], own[f"{name}_sd"]), own[name])
+                    for name in compared.own_measures
+                ],
                 **_cells(own, RESULTS),
             }
         )

@@ -100,6 +100,11 @@ class FirstRounds(Run):
         """As in :class:`fedcohort.record.Run`."""
         return super().client_accuracy.loc[: self._last]
 
+    @property
+    def own_measures(self) -> "pd.DataFrame":
+        """As in :class:`fedcohort.record.Run`."""
+        return super().own_measures.loc[: self._last]
+
     def read_decisions(self, *, selected_only: bool = False) -> "pd.DataFrame":
         """As in :class:`fedcohort.record.Run`."""
         return self._until(super().read_decisions(selected_only=selected_only))

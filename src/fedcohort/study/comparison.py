@@ -1,5 +1,6 @@
 """A comparison of finished runs: one row for each strategy, and a table of means, differences and costs."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -120,6 +121,8 @@ class Comparison:
         * ``paired_seeds``, their number, ``p_value``, ``p_holm`` and ``verdict``: see :class:`~fedcohort.study.verdicts.Verdict`.
         * ``target_accuracy``, ``rounds_to_target``, ``time_to_target`` (see :attr:`about_times`), ``bytes_to_target``: means over
           the seeds that reached the target, and ``reached``, their number.
+        * For each own measure (``measures.extra``), a column with its name, and one with ``_sd`` added: mean and standard deviation
+          over the seeds of its value in the last evaluated round. They are the last columns.
         * ``jain``, ``jain_random``, ``bytes``, ``client_passes``, ``simulated_time``, ``wall_seconds``, ``updates``, ``diverged``: see
           :class:`Result`.
         """
@@ -197,7 +200,9 @@ class Comparison:
             UsageError: the file cannot be written.
         """
         records = [{str(key): value for key, value in record.items()} for record in self.table.to_dict("records")]
-        return written(latex_table(self.name, records, self.seeds, self.target.accuracy, self.note), file)
+        return written(
+            latex_table(self.name, records, self.seeds, self.target.accuracy, self.note, self.own_measures), file
+        )
 
     def _summary(self, row: Row, verdict: Verdict) -> dict[str, Any]:
         """A row of the table."""
@@ -219,7 +224,23 @@ class Comparison:
             "verdict": verdict.words,
             **self._to_target(row),
             **values,
+            **self._own_measures(results),
         }
+
+    @cached_property
+    def own_measures(self) -> list[str]:
+        """The names of the measures of ``measures.extra``, of all rows."""
+        results = itertools.chain.from_iterable(self.results.values())
+        return list(dict.fromkeys(name for result in results for name in result.own_measures))
+
+    def _own_measures(self, results: Sequence[Result]) -> dict[str, float]:
+        """Mean and standard deviation of each own measure; NaN if it is unknown under a seed."""
+        columns = {}
+        for name in self.own_measures:
+            values = [result.own_measures.get(name, math.nan) for result in results]
+            known = np.isfinite(values).all()
+            columns[name], columns[f"{name}_sd"] = measures.mean_sd(values) if known else (math.nan, math.nan)
+        return columns
 
     def _difference(self, results: Sequence[Result]) -> dict[str, float]:
         """The paired difference to the first row, and its interval."""
@@ -250,5 +271,7 @@ def _named(row: Row, part: str) -> str:
     return next(iter(row.runs.values())).meta.get(f"given {part}", "")
 
 
-_AVERAGED = tuple(field.name for field in fields(Result) if field.name not in ("seed", "path", "rounds", "accuracy"))
+_AVERAGED = tuple(
+    field.name for field in fields(Result) if field.name not in ("seed", "path", "rounds", "accuracy", "own_measures")
+)
 """Columns of the table that are means of results."""

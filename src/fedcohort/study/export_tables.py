@@ -34,7 +34,12 @@ def escaped(text: str) -> str:
 
 
 def latex_table(
-    name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], target: float, note: str = ""
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    seeds: Sequence[int],
+    target: float,
+    note: str = "",
+    own_measures: Sequence[str] = (),
 ) -> str:
     """A comparison as a ``table`` environment.
 
@@ -44,8 +49,9 @@ def latex_table(
         seeds: the seeds of all rows.
         target: the target accuracy.
         note: another sentence for the caption.
+        own_measures: names of own measures, each of which is a column.
     """
-    columns = _columns(rows, formatted_values.target(target))
+    columns = _columns(rows, formatted_values.target(target), own_measures)
     lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
     return "\n".join(
         [
@@ -71,7 +77,7 @@ Column = tuple[str, str, list[str]]
 """Heading, alignment and cells of a column."""
 
 
-def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
+def _columns(rows: Sequence[Mapping[str, Any]], goal: str, own_measures: Sequence[str]) -> list[Column]:
     """The columns of a paper's table."""
     several = len({row["algorithm"] for row in rows}) > 1
     columns: list[Column] = [("Strategy", "l", [row["label"] for row in rows])]
@@ -84,6 +90,7 @@ def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
         columns.append(("Difference [95% CI]", "r", ["–", *(_difference(row) for row in rows[1:])]))
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
     columns += [
+        *(_own_measure(name, rows) for name in own_measures),
         (
             f"Rounds to {goal}",
             "r",
@@ -93,6 +100,11 @@ def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
         ("Bytes", "r", [formatted_values.size(row["bytes"]) for row in rows]),
     ]
     return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
+
+
+def _own_measure(name: str, rows: Sequence[Mapping[str, Any]]) -> Column:
+    """The column of an own measure."""
+    return name, "r", [formatted_values.number_spread(row[name], row[f"{name}_sd"]) for row in rows]
 
 
 def _with_p(heading: str) -> str:

@@ -1,7 +1,7 @@
 """The results of one run, as a comparison shows them."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,7 @@ class Result:
         wall_seconds: wall time of the simulator for all rounds.
         updates: number of selected clients, summed over rounds.
         diverged: number of them with an update that had NaN or infinite entries and was dropped.
+        own_measures: the measures of ``measures.extra`` in the last evaluated round, by name.
     """
 
     seed: int
@@ -51,6 +52,7 @@ class Result:
     wall_seconds: float
     updates: int
     diverged: int
+    own_measures: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Plain values; unknown values are None."""
@@ -80,6 +82,7 @@ def result(run: Run) -> Result:
         wall_seconds=measured.wall_seconds["total"],
         updates=len(measured.clients),
         diverged=int((measured.clients["status"] == "diverged").sum()),
+        own_measures=measured.own_measures,
     )
 
 
@@ -89,4 +92,6 @@ def plain(value: object) -> object:
         value = value.item()
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -38,12 +38,16 @@ class Evaluation:
         right: number of correct predictions per class, int64 [K]; a tie goes to the lowest class.
         total: number of samples per class, int64 [K].
         losses: cross-entropy of each sample, in order, float64 [n].
+        predictions: probability of each class for each sample, in order, float64 [n, K]; None unless they were asked for.
+        labels: class of each sample, int64 [n]; None unless predictions were asked for.
     """
 
     loss: float
     right: Indices
     total: Indices
     losses: Values = field(default_factory=lambda: np.zeros(0))
+    predictions: Values | None = None
+    labels: Indices | None = None
 
     @property
     def accuracy(self) -> float:
@@ -62,7 +66,9 @@ def blocks(samples: Samples) -> Iterator[Samples]:
         yield samples[start : start + BLOCK]
 
 
-def evaluate_block(module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples) -> Evaluation:
+def evaluate_block(
+    module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples, *, predictions: bool = False
+) -> Evaluation:
     """Evaluate the model on one block; :func:`sum_up` combines blocks. The ``loss`` of the result is a sum."""
     losses, logits = _losses(module, federation, dtype, block)
     classes = federation.num_classes
@@ -72,6 +78,8 @@ def evaluate_block(module: nn.Module, federation: Federation, dtype: torch.dtype
         losses=losses.double().cpu().numpy(),
         right=torch.bincount(right, minlength=classes).cpu().numpy(),
         total=torch.bincount(block.labels, minlength=classes).cpu().numpy(),
+        predictions=logits.double().softmax(1).cpu().numpy() if predictions else None,
+        labels=block.labels.cpu().numpy() if predictions else None,
     )
 
 
@@ -82,7 +90,12 @@ def sum_up(parts: Sequence[Evaluation], num_classes: int) -> Evaluation:
     for part in parts:
         loss, right, total = loss + part.loss, right + part.right, total + part.total
     losses = np.concatenate([np.zeros(0), *(part.losses for part in parts)])
-    return Evaluation(loss / int(total.sum()) if total.sum() else float("nan"), right, total, losses)
+    mean = loss / int(total.sum()) if total.sum() else float("nan")
+    predictions = [part.predictions for part in parts if part.predictions is not None]
+    labels = [part.labels for part in parts if part.labels is not None]
+    if not predictions:
+        return Evaluation(mean, right, total, losses)
+    return Evaluation(mean, right, total, losses, np.concatenate(predictions), np.concatenate(labels))
 
 
 def probabilities(module: nn.Module, federation: Federation, dtype: torch.dtype, samples: Samples) -> Values:

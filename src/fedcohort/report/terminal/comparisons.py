@@ -9,7 +9,19 @@ from rich.console import Group
 from rich.text import Text
 
 from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import count, duration, index, interval, percent, signed, size, spread, time_on
+from fedcohort.core.formatted_values import (
+    count,
+    duration,
+    index,
+    interval,
+    number,
+    number_spread,
+    percent,
+    signed,
+    size,
+    spread,
+    time_on,
+)
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 
 if TYPE_CHECKING:
@@ -39,6 +51,10 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
             ]
             if rows[1:]
             else []
+        ),
+        *(
+            Column(name, [number_spread(row[name], row[f"{name}_sd"]) for row in rows], 8)
+            for name in compared.own_measures
         ),
         Column("best", [percent(row["best_accuracy"]) for row in rows], 5),
         Column("early\nstop", [percent(row["early_stop_accuracy"]) for row in rows], 4),
@@ -148,6 +164,7 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
         Column("best\naccuracy", [percent(run.best_accuracy) for run in runs]),
         Column("early\nstop", [percent(run.early_stop_accuracy) for run in runs], 1),
         Column("local\naccuracy", [percent(run.local_accuracy) for run in runs]),
+        *_own_measures([run.own_measures for run in runs]),
         Column("Jain", [index(run.jain) for run in runs]),
         Column("Jain of\nchance", [index(run.jain_random) for run in runs]),
         Column("simulated\ntime", [count(run.simulated_time) for run in runs]),
@@ -168,6 +185,12 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
     )
 
 
+def _own_measures(values: Sequence[Mapping[str, float]]) -> list[Column]:
+    """A column for each own measure of some runs."""
+    names = dict.fromkeys(name for own in values for name in own)
+    return [Column(name, [number(own.get(name, math.nan)) for own in values], 3) for name in names]
+
+
 def summaries(
     names: Sequence[str], runs: "Sequence[Summary]", sets: "Sequence[Conformal]" = (), width: int = WIDE
 ) -> Group:
@@ -181,6 +204,10 @@ def summaries(
         ("local accuracy of the last round's clients", lambda run: percent(run.local_accuracy)),
         ("accuracy of all clients", lambda run: percent(run.client_accuracy)),
         ("  of the worst-served tenth", lambda run: percent(run.worst_client_accuracy)),
+        *(
+            (name, partial(_own_measure, name=name))
+            for name in dict.fromkeys(name for run in runs for name in run.own_measures)
+        ),
         ("target accuracy", lambda run: percent(run.target)),
         ("  rounds to it", lambda run: formatted_values.rounds(run.rounds_to_target)),
         (f"  {time_name} to it", lambda run: time_on(run.clock, run.time_to_target)),
@@ -246,6 +273,10 @@ def _name_of_time(clocks: set[str]) -> str:
     if "wall" not in clocks:
         return "simulated time"
     return "wall time of rounds" if len(clocks) == 1 else "simulated time, or wall time of rounds"
+
+
+def _own_measure(run: "Summary", name: str) -> str:
+    return number(run.own_measures.get(name, math.nan))
 
 
 def _beside_chance(run: "Summary", name: str) -> str:
