@@ -77,7 +77,7 @@ def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
     """
     try:
         with torch_seeded(integer(seed, "model"), torch.device("cpu")):
-            module: nn.Module = model.build(federation.sample_shape, federation.num_classes)
+            module: nn.Module = model.build(federation.sample_shape, federation.num_outputs)
     except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
         if raised_in(error):
             raise
@@ -264,7 +264,7 @@ class LocalEngine:
         starts = range(0, len(all_blocks), size)
         pieces = [EvaluationPiece(partial(work, all_blocks[start : start + size])) for start in starts]
         self._beside += pieces
-        return PendingEvaluation(pieces, self.begin_beside, self.federation.num_classes)
+        return PendingEvaluation(pieces, self.begin_beside, self.federation.num_outputs)
 
     def begin_beside(self) -> None:
         """Begin the evaluations that wait for a training."""

@@ -40,6 +40,7 @@ from fedcohort.experiment.sections import (
     Systems,
     Variant,
 )
+from fedcohort.experiment.tasks import check_task
 
 __all__ = ["Cell", "Experiment"]
 
@@ -89,8 +90,10 @@ class Experiment(Section):
         except ValidationError as error:
             raise explain(error, "", type(self)) from None
         self._cap_k(values.get("selection"))
-        for choice in (self.selection, self.algorithm):
-            self.check_needs(choice.build().needs, repr(choice.name))
+        selector, algorithm = self.selection.build(), self.algorithm.build()
+        self.check_needs(selector.needs, repr(self.selection.name))
+        self.check_needs(algorithm.needs, repr(self.algorithm.name))
+        check_task(self, selector, algorithm)
         self._check_number_of_rows()
         for key, choices in self.sweep.items():
             _check_sweep(key, choices)

@@ -107,7 +107,8 @@ def check_labels(values: object, where: str) -> NDArray[np.int64]:
     if labels.ndim != 1 or labels.dtype.kind not in "biu":
         missing = int(sum(label is None for label in labels.flat)) if labels.dtype == object else 0
         found = f"{missing} of {labels.size} are missing" if missing else f"not {labels.dtype} {list(labels.shape)}"
-        raise UsageError(f"{where} labels: must be integers 0..K-1 [N], {found}")
+        numeric = "; numbers for regression: numeric=True" if labels.ndim == 1 and labels.dtype.kind == "f" else ""
+        raise UsageError(f"{where} labels: must be integers 0..K-1 [N], {found}{numeric}")
     if labels.dtype == np.uint64 and labels.max() > np.iinfo(np.int64).max:
         raise UsageError(f"{where} labels: {labels.max()}; must be integers 0..K-1 [N]")
     return labels.astype(np.int64, copy=False)

@@ -17,12 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcohort.core.arrays import Indices
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.featureshift import FeatureShift, NoFeatureShift, Space, shift_features, shift_test
 from fedcohort.federation.labelnoise import LabelNoise, Noise, NoLabelNoise, corrupt
+from fedcohort.federation.numeric_labels import NumericLabels, label_scale
 from fedcohort.federation.partition import Partition
 
 __all__ = ["Federation", "Samples", "gather", "split_locally"]
@@ -34,7 +35,7 @@ class Samples:
 
     Attributes:
         source: array that contains the features: uint8 images [M, C, H, W], or floats [M, d] or [M, C, H, W].
-        labels: int64 [N].
+        labels: int64 [N]; numeric labels are float64 [N], scaled to mean 0 and standard deviation 1.
         rows: row of each sample in ``source``, int64 [N]; ``source`` is then shared, so do not write to it. None means that the rows
             of ``source`` are the samples, M = N.
 
@@ -87,6 +88,8 @@ class Federation:
         held: number of samples in each client's held-out part, int64 [m]; None if there are none.
         noise: effect of the label noise, with the clean labels, aligned with ``train``; None without noise. For analysis only: no
             strategy, algorithm or client has access to it.
+        numbers: scale and quantile bins of numeric labels; None if labels are classes, and on hosts of a cluster. ``classes`` are
+            then the names of the bins.
     """
 
     train: Samples
@@ -98,6 +101,17 @@ class Federation:
     scale: Tensor
     held: Indices | None = None
     noise: Noise | None = None
+    numbers: NumericLabels | None = None
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether labels are numbers (regression)."""
+        return self.train.labels.is_floating_point()
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of outputs of a model: K, or 1 if labels are numbers."""
+        return 1 if self.is_numeric else self.num_classes
 
     @property
     def device(self) -> torch.device:
@@ -169,8 +183,11 @@ class Federation:
         return values.sub_(self.shift.to(dtype)).mul_(self.scale.to(dtype))
 
     def histogram(self) -> Indices:
-        """Label counts of the training parts, including label noise, as clients would count them, int64 [m, K]."""
-        labels = self.train.labels.cpu().numpy()
+        """Label counts of the training parts, including label noise, as clients would count them, int64 [m, K].
+
+        Numeric labels are counted by quantile bin.
+        """
+        labels = self.train.labels.cpu().numpy() if self.numbers is None else self.numbers.bins
         if self.held is not None:
             parts = np.stack([self.num_samples, self.held], axis=1)
             labels = labels[np.repeat(np.tile([True, False], self.num_clients), parts.ravel())]
@@ -206,7 +223,12 @@ def gather(
     """
     in_validation, in_test = _split(dataset.test_labels, validation, seed)
     shift, scale = _standardization(dataset.train_features)
-    labels, noise = dataset.train_labels, None
+    labels: np.ndarray = dataset.train_labels
+    tested: np.ndarray = dataset.test_labels
+    noise, numbers = None, None
+    if dataset.train_numbers is not None and dataset.test_numbers is not None:
+        numbers = NumericLabels(*label_scale(dataset.train_numbers), labels[partition.order])
+        labels, tested = numbers.scaled(dataset.train_numbers), numbers.scaled(dataset.test_numbers)
     if label_noise is not None and not isinstance(label_noise, NoLabelNoise):
         noise = corrupt(
             label_noise, labels, partition.order, partition.offsets, num_classes=len(dataset.classes), seed=seed
@@ -219,9 +241,7 @@ def gather(
         labels[partition.order] if noise is None else noise.noisy,
         packed=rule is not None,
     )
-    test = _samples(
-        dataset.test_features, in_test, dataset.test_labels[in_test], packed=rule is not None and rule.matched_test
-    )
+    test = _samples(dataset.test_features, in_test, tested[in_test], packed=rule is not None and rule.matched_test)
     if rule is not None:
         space = Space(dataset.train_features.shape[1:], _unit(dataset.train_features, scale), partition.num_clients)
         shift_features(rule, train.source.numpy(), partition.offsets, space, seed=seed, purpose="train")
@@ -230,17 +250,18 @@ def gather(
     return Federation(
         train=train,
         offsets=partition.offsets,
-        validation=_samples(dataset.test_features, in_validation, dataset.test_labels[in_validation], packed=True),
+        validation=_samples(dataset.test_features, in_validation, tested[in_validation], packed=True),
         test=test,
         classes=dataset.classes,
         shift=torch.from_numpy(shift),
         scale=torch.from_numpy(scale),
         held=held_locally,
         noise=noise,
+        numbers=numbers,
     ).to(device)
 
 
-def _samples(features: np.ndarray, rows: Indices, labels: Indices, *, packed: bool) -> Samples:
+def _samples(features: np.ndarray, rows: Indices, labels: Indices | Values, *, packed: bool) -> Samples:
     """The samples in these rows of ``features``: as a view with row numbers, or packed.
 
     Torch has no read-only tensors. An array that cannot be made writable is packed; an array that is only marked as read-only, such

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import place_of
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.own_measures import OwnMeasure, by_name, check_names
+from fedcohort.experiment.tasks import label_kind
 from fedcohort.runs.given_objects import Given
 
 if TYPE_CHECKING:
@@ -16,17 +19,26 @@ __all__ = ["own_measures", "values_of"]
 
 
 def own_measures(experiment: Experiment, given: Given) -> dict[str, OwnMeasure]:
-    """The own measures of a run by name: those of ``measures.extra``, and those that were given in Python.
+    """The measures of a run by name: ``mae`` for numeric labels, those of ``measures.extra``, and those that were given in Python.
 
     Raises:
         UsageError: two have the same name, or a function is missing.
     """
     named, handed = by_name(experiment.measures.extra), given.own_measures
-    twice = next((name for name in handed if name in named), None)
-    if twice is not None:
-        raise UsageError(f"measures: {twice!r} is also one of measures.extra; rename one")
-    check_names(named | handed, "measures")
-    return named | handed
+    of_task = {"mae": mean_absolute_error} if label_kind(experiment) == "numbers" else {}
+    for name in (*named, *handed):
+        if name in of_task:
+            raise UsageError(f"measures: {name!r} is measured in every run with numeric labels; rename the function")
+        if name in named and name in handed:
+            raise UsageError(f"measures: {name!r} is also one of measures.extra; rename one")
+    measures = of_task | named | handed
+    check_names(measures, "measures")
+    return measures
+
+
+def mean_absolute_error(predictions: "np.ndarray", labels: "np.ndarray") -> float:
+    """Mean absolute error of numeric labels, in their units."""
+    return float(np.abs(predictions - labels).mean())
 
 
 def values_of(measures: Mapping[str, OwnMeasure], evaluation: "Evaluation") -> dict[str, float]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.plugin_facts import plugin_facts
+from fedcohort.experiment.tasks import label_kind
 from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, locked
 from fedcohort.record.recorded_plugins import FACTS, FILES
 from fedcohort.runs.errors_in_own_code import ProgressError, naming_own_code, passed_on
@@ -122,6 +123,7 @@ def _begin(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerpr
         "algorithm": run_state.algorithm.title(experiment.training),
         "plan": run_state.plan,
         "ours": "\n".join(experiment.ours()),
+        **({"labels": "numbers"} if label_kind(experiment) == "numbers" else {}),
         **given.classes(),
         "data": fingerprint,
         FACTS: json.dumps(plugin_facts(experiment, given.sections())),

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment, Systems
+from fedcohort.experiment.tasks import check_labels, check_task
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
 from fedcohort.runs.errors_in_own_code import naming_own_code
@@ -134,7 +135,7 @@ def _check_model(experiment: Experiment, given: Given, model: "Model", federatio
     module = build_module(model, federation, experiment.seed).to(dtype=dtype)
     samples = federation.prepare(federation.test[:2].features, dtype)
     name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
-    check_network(module, samples, federation.num_classes, name)
+    check_network(module, samples, federation.num_outputs, name)
 
 
 def _clock(
@@ -201,6 +202,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
 
     seed, federated = experiment.seed, federate(experiment, given, _driver_device(experiment))
     federation = federated.federation
+    check_labels(experiment, numeric=federation.is_numeric, data=federated.dataset.name)
     selector, algorithm = _plugins(experiment, given)
     systems, k = experiment.systems, experiment.selection.k
     if algorithm.pools:
@@ -228,7 +230,7 @@ def _plugins(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm
     """New instances of the strategy and the algorithm.
 
     Raises:
-        UsageError: they cannot be combined, or need data that the experiment does not provide.
+        UsageError: they cannot be combined, or cannot work with these data.
     """
     from fedcohort.experiment.pairings import check
 
@@ -238,6 +240,7 @@ def _plugins(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm
         provided = {"public"} if given.public is not None else set()
         experiment.check_needs(plugin.needs - provided, type(plugin).__name__)
     check(selector, algorithm)
+    check_task(experiment, selector, algorithm)
     return selector, algorithm
 
 
@@ -253,7 +256,7 @@ def _give_tools(
         ServerTools(
             build=partial(build_module, model, federation, seed),
             prepared=federation.prepare,
-            num_classes=federation.num_classes,
+            num_classes=federation.num_outputs,
             public=samples.to(federation.device),
             validation=(federation.validation.features, federation.validation.labels),
             seed=seed,
