@@ -57,7 +57,9 @@ class ScoreStyle:
         """0.8123 as 81.2, in percent; or as 0.812."""
         if not self.numeric:
             return formatted_values.percent(score, digits)
-        return formatted_values.index(score).replace("-", "−") if math.isfinite(score) else formatted_values.count(score)
+        return (
+            formatted_values.index(score).replace("-", "−") if math.isfinite(score) else formatted_values.count(score)
+        )
 
     def with_unit(self, score: float) -> str:
         """0.8123 as 81.2%, or as 0.812."""
@@ -95,5 +97,7 @@ def score_style(labels: Iterable[str]) -> ScoreStyle:
     """
     kinds = set(labels)
     if len(kinds) > 1:
-        raise UsageError("runs with classes and runs with numeric labels have different scores; compare them separately")
+        raise UsageError(
+            "runs with classes and runs with numeric labels have different scores; compare them separately"
+        )
     return R_SQUARED if kinds == {"numbers"} else ACCURACY

@@ -227,6 +227,8 @@ def gather(
     tested: np.ndarray = dataset.test_labels
     noise, numbers = None, None
     if dataset.train_numbers is not None and dataset.test_numbers is not None:
+        if label_noise is not None and not isinstance(label_noise, NoLabelNoise):
+            raise UsageError("federation.label_noise: exchanges classes, and the labels are numbers; use 'none'")
         numbers = NumericLabels(*label_scale(dataset.train_numbers), labels[partition.order])
         labels, tested = numbers.scaled(dataset.train_numbers), numbers.scaled(dataset.test_numbers)
     if label_noise is not None and not isinstance(label_noise, NoLabelNoise):

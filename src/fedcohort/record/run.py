@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.core.paths import as_path
+from fedcohort.core.score_style import score_style
 from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of, own_measures
 from fedcohort.record.recorded_plugins import copied_files, recorded_plugins
@@ -71,7 +71,8 @@ class Run:
             )
         except (UsageError, OSError):
             return f"<Run {self.path}>"
-        reached = f", test accuracy {formatted_values.share(accuracy[0][0], 1)}" if accuracy else ""
+        score = score_style([self.labels])
+        reached = f", test {score.name} {score.with_unit(accuracy[0][0])}" if accuracy else ""
         return f"<Run {self.path}: {meta['label']}, seed {meta['seed']}, {last} of {planned} rounds{reached}>"
 
     def _instead(self) -> str:
@@ -102,6 +103,11 @@ class Run:
     def meta(self) -> dict[str, str]:
         """Label, hash, versions, status and other facts about the run, by name."""
         return self._meta()
+
+    @property
+    def labels(self) -> str:
+        """``classes``, or ``numbers`` for a regression, in which the score in all columns of accuracy is R²."""
+        return self._meta().get("labels", "classes")
 
     @property
     def clock(self) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcohort import measures
-from fedcohort.core import formatted_values
 from fedcohort.core.plugins import short_name
+from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
 from fedcohort.study.export_tables import latex_table, written
@@ -66,12 +66,21 @@ class Comparison:
         """The rows and their mean accuracies, at most five of them."""
         accuracies = (float(np.mean([run.accuracy for run in self.results[row.label]])) for row in self.rows[:5])
         rows = [
-            f"{row.label} {formatted_values.share(accuracy, 1)}"
+            f"{row.label} {self.score.with_unit(accuracy)}"
             for row, accuracy in zip(self.rows, accuracies, strict=False)
         ]
         more = [f"{len(self.rows) - 5} more"] if len(self.rows) > 5 else []
         seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         return f"<Comparison {self.name}, {seeds}: {', '.join([*rows, *more])}>"
+
+    @cached_property
+    def score(self) -> ScoreStyle:
+        """How the score is named and written: the accuracy, or R² for numeric labels, which all columns of accuracy then hold.
+
+        Raises:
+            UsageError: there are rows of both kinds.
+        """
+        return score_style(run.labels for row in self.rows for run in row.runs.values())
 
     @cached_property
     def results(self) -> dict[str, list[Result]]:
@@ -92,7 +101,7 @@ class Comparison:
         means = [float(np.mean([run.best_accuracy for run in runs])) for runs in whole or self.results.values()]
         known = [mean for mean in means if not math.isnan(mean)]
         if not known:
-            return Target(math.nan, "none, because no row has a test accuracy")
+            return Target(math.nan, f"none, because no row has a test {self.score.name}")
         lowest = min(known)
         without = " (without rows with diverged updates)" if 0 < len(whole) < len(self.results) else ""
         return Target(
@@ -201,7 +210,8 @@ class Comparison:
         """
         records = [{str(key): value for key, value in record.items()} for record in self.table.to_dict("records")]
         return written(
-            latex_table(self.name, records, self.seeds, self.target.accuracy, self.note, self.own_measures), file
+            latex_table(self.name, records, self.seeds, self.target.accuracy, self.note, self.own_measures, self.score),
+            file,
         )
 
     def _summary(self, row: Row, verdict: Verdict) -> dict[str, Any]:
@@ -247,7 +257,7 @@ class Comparison:
         own, first = self._paired(results)
         if not own:
             return dict.fromkeys(("difference", "difference_low", "difference_high"), math.nan)
-        mean, low, high = measures.paired_interval(own, first, limits=measures.ACCURACY_DIFFERENCES)
+        mean, low, high = measures.paired_interval(own, first, limits=self.score.differences)
         return {"difference": mean, "difference_low": low, "difference_high": high}
 
     def _paired(self, results: Sequence[Result]) -> tuple[list[float], list[float]]:
@@ -272,6 +282,8 @@ def _named(row: Row, part: str) -> str:
 
 
 _AVERAGED = tuple(
-    field.name for field in fields(Result) if field.name not in ("seed", "path", "rounds", "accuracy", "own_measures")
+    field.name
+    for field in fields(Result)
+    if field.name not in ("seed", "path", "rounds", "accuracy", "own_measures", "labels")
 )
 """Columns of the table that are means of results."""

@@ -35,6 +35,7 @@ class Result:
         updates: number of selected clients, summed over rounds.
         diverged: number of them with an update that had NaN or infinite entries and was dropped.
         own_measures: the measures of ``measures.extra`` in the last evaluated round, by name.
+        labels: ``classes``, or ``numbers`` for a regression: all accuracies are then R².
     """
 
     seed: int
@@ -53,6 +54,7 @@ class Result:
     updates: int
     diverged: int
     own_measures: dict[str, float] = field(default_factory=dict)
+    labels: str = "classes"
 
     def to_json(self) -> dict[str, object]:
         """Plain values; unknown values are None."""
@@ -83,6 +85,7 @@ def result(run: Run) -> Result:
         updates=len(measured.clients),
         diverged=int((measured.clients["status"] == "diverged").sum()),
         own_measures=measured.own_measures,
+        labels=run.labels,
     )
 
 

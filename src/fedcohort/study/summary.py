@@ -42,6 +42,7 @@ class Summary:
         largest_drop: largest drop of the test accuracy from one round to the next.
         forgetting: mean over classes of the difference between their best accuracy and their last.
         own_measures: the measures of ``measures.extra`` in the last evaluated round, by name.
+        labels: ``classes``, or ``numbers`` for a regression: all accuracies are then R², and those of clients are their scores.
     """
 
     rounds: int
@@ -72,6 +73,7 @@ class Summary:
     forgetting: float
     clock: str
     own_measures: dict[str, float] = field(default_factory=dict)
+    labels: str = "classes"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; NaN and inf stay floats."""
@@ -126,6 +128,7 @@ def summary(run: Run, target: float | None = None) -> Summary:
         forgetting=float(measures.forgetting(by_class)[-1]) if len(by_class) else math.nan,
         clock=run.clock,
         own_measures=measured.own_measures,
+        labels=run.labels,
     )
 
 
