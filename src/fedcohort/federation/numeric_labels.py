@@ -66,10 +66,10 @@ def check_numbers(values: object, where: str) -> Values:
 def bin_edges(labels: Values) -> Values:
     """The inner edges of :data:`BINS` bins with about as many of these labels each, ascending and distinct, float64 [bins − 1].
 
-    >>> bin_edges(np.arange(100.0))[:2].round(1).tolist()
-    [9.9, 19.8]
+    >>> bin_edges(np.arange(100.0))[:2].tolist()
+    [10.0, 20.0]
     """
-    quantiles: Values = np.unique(np.quantile(labels, np.arange(1, BINS) / BINS))
+    quantiles: Values = np.unique(np.quantile(labels, np.arange(1, BINS) / BINS, method="higher"))
     edges: Values = quantiles[(quantiles > labels.min()) & (quantiles <= labels.max())]
     return edges
 
