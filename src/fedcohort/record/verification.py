@@ -1,12 +1,14 @@
 """Compare a run directory with the hashes in its record."""
 
 import hashlib
+import re
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record.database import (
+    checkpoints_hash,
     client_accuracies,
     damaged,
     file_hash,
@@ -40,6 +42,17 @@ def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
         seal = seal_of(sealed_rows(connection, t), seal)
         if seal != expected:
             raise damaged(database, f"round {t} or the description differs from what was recorded")
+    _verify_checkpoint_rows(connection, database)
+
+
+def _verify_checkpoint_rows(connection: sqlite3.Connection, database: Path) -> None:
+    """Check the form of the rows that name checkpoints and, at the end of a run, their hash. Runs of earlier versions have none."""
+    for round_, file, sha256 in connection.execute("SELECT round, file, sha256 FROM checkpoints"):
+        if file != f"round-{round_:06d}.safetensors" or not re.fullmatch("[0-9a-f]{64}", sha256 or ""):
+            raise damaged(database, f"the row of the checkpoint of round {round_}")
+    expected = connection.execute("SELECT value FROM meta WHERE key = 'checkpoints'").fetchone()
+    if expected is not None and expected[0] != checkpoints_hash(connection):
+        raise damaged(database, "the rows of its checkpoints differ from what was recorded")
 
 
 def results_digest(connection: sqlite3.Connection, model: Path) -> str:

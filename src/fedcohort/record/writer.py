@@ -21,6 +21,7 @@ from fedcohort.record.database import (
     TABLES,
     SqlRow,
     as_rows,
+    checkpoints_hash,
     damaged,
     file_hash,
     first_seal,
@@ -274,6 +275,7 @@ class Writer:
             self.make_durable()
             with self._transaction(durable=True) as db:
                 db.execute("INSERT OR REPLACE INTO meta VALUES ('model', ?)", (file_hash(file),))
+                db.execute("INSERT OR REPLACE INTO meta VALUES ('checkpoints', ?)", (checkpoints_hash(db),))
                 db.execute("UPDATE meta SET value = 'finished' WHERE key = 'status'")
 
     def close(self) -> None:
