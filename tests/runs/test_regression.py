@@ -29,6 +29,7 @@ from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import federate, look
 from fedcohort.selection import STRATEGIES
 from fedcohort.study.compare_existing_runs import side_by_side
+from fedcohort.study.explain_decision import explain
 from fedcohort.study.run_results import result
 from fedcohort.training.forward_passes import r_squared
 from tests.experiments import small
@@ -368,6 +369,7 @@ def test_tables_and_pages_speak_of_r_squared(tmp_path: Path) -> None:
         "measures": terminal.as_text(terminal.summaries(["x"], [runs[0].summary()])),
         "page": page(gather(runs)).partition("<script")[0],
         "repr": f"{compared!r} {runs[0]!r}",
+        "why": terminal.as_text(terminal.decision(explain(runs[0], 2))),
     }
     for where, text in texts.items():
         assert "accuracy" not in text.lower().replace("measures.target_accuracy", "").replace(
