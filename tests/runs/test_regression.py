@@ -369,7 +369,7 @@ def test_tables_and_pages_speak_of_r_squared(tmp_path: Path) -> None:
         "measures": terminal.as_text(terminal.summaries(["x"], [runs[0].summary()])),
         "page": page(gather(runs)).partition("<script")[0],
         "repr": f"{compared!r} {runs[0]!r}",
-        "why": terminal.as_text(terminal.decision(explain(runs[0], 2))),
+        "why": terminal.as_text(terminal.explanation(explain(runs[0], 2))),
     }
     for where, text in texts.items():
         assert "accuracy" not in text.lower().replace("measures.target_accuracy", "").replace(

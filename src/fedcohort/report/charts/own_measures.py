@@ -35,5 +35,7 @@ def own_measures(story: Story, look: Look) -> Figure | None:
         data |= own
     if not views:
         return None
-    note = f"{seeds_note(story, band=banded)} Functions of the user, computed from predictions on the test set."
-    return Figure("own_measures", "Own measures", note, views, data)
+    note = f"{seeds_note(story, band=banded)} Computed from the predictions on the test set"
+    if story.score.numeric:
+        note += "; mae is the mean absolute error, in the units of the labels"
+    return Figure("own_measures", "Other measures", f"{note}.", views, data)
