@@ -1,6 +1,7 @@
 """Numeric labels: training, R², quantile bins, conformal participation, refusals, and what tables and pages call the score."""
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -367,12 +368,12 @@ def test_tables_and_pages_speak_of_r_squared(tmp_path: Path) -> None:
         "latex": compared.to_latex(),
         "seeds": terminal.as_text(terminal.results("x", [result(run) for run in runs])),
         "measures": terminal.as_text(terminal.summaries(["x"], [runs[0].summary()])),
-        "page": page(gather(runs)).partition("<script")[0],
+        "page": re.sub("<[^>]*>", " ", page(gather(runs)).partition("<script")[0]),
         "repr": f"{compared!r} {runs[0]!r}",
         "why": terminal.as_text(terminal.explanation(explain(runs[0], 2))),
     }
     for where, text in texts.items():
-        assert "accuracy" not in text.lower().replace("measures.target_accuracy", "").replace(
+        assert "accuracy" not in text.lower().replace("measures.target_accuracy", ""), where
             'data-field="accuracy', ""
         ), where
     assert all("R²" in texts[where] for where in ("table", "seeds", "measures", "page", "repr"))
