@@ -245,13 +245,17 @@ def test_a_killed_run_resumes_with_its_measures(file: Path, tmp_path: Path) -> N
     assert fedcohort.run(experiment, runs=tmp_path / "cut").digest() == whole.digest()
 
 
+@pytest.mark.slow
 def test_jobs_give_the_same_measures(file: Path, tmp_path: Path) -> None:
     experiment = extra(file, "f1", rounds=1, seeds=2)
     one = fedcohort.compare(experiment, runs=tmp_path / "one").table
     two = fedcohort.compare(experiment, runs=tmp_path / "two", jobs=2).table
     assert one["f1"].tolist() == two["f1"].tolist()
+
+
+def test_functions_from_python_stay_in_their_process(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="objects from Python stay in their process"):
-        fedcohort.compare(experiment, measures={"mine": f1_score}, jobs=2, runs=tmp_path)
+        fedcohort.compare(small(rounds=1), measures={"mine": f1_score}, jobs=2, runs=tmp_path)
 
 
 def test_a_changed_value_is_damage(file: Path, tmp_path: Path) -> None:
