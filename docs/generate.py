@@ -37,6 +37,7 @@ DOCS = Path(__file__).parent
 SOURCE = Path(schema.__file__).parents[1]
 PAGES = (
     "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "reliability.md",
+    "regression.md",
 )  # fmt: skip
 STATUS = {
     "paper": "`paper`: implemented as its source describes it",
@@ -206,6 +207,7 @@ def _card(card: Card) -> str:
         f"* Discloses about a client, beyond its update: {card.discloses}",
         f"* The server must know, besides client ids: {card.knows}",
         f"* Server work per round: {card.cost}",
+        *([f"* The score (accuracy, or R² of numeric labels): {card.score}"] if card.score != Card.score else []),
     ]
     return "\n".join(lines)
 
@@ -314,6 +316,28 @@ def refused() -> str:
     return "\n".join(lines)
 
 
+def scores() -> str:
+    """The strategies and algorithms that use a score, and what they assume about it."""
+    lines = ["| name | what it does with the score |", "|---|---|"]
+    for table in (STRATEGIES, ALGORITHMS):
+        for name in table.builtin:
+            card = table.find(name, name).card
+            if card.score != Card.score:
+                lines.append(f"| `{name}` | {card.score} |")
+    return "\n".join(lines)
+
+
+def refused_for_numbers() -> str:
+    """The strategies and algorithms that refuse numeric labels with their default parameters, and why."""
+    lines = ["| name | reason |", "|---|---|"]
+    for table in (STRATEGIES, ALGORITHMS):
+        for name in table.builtin:
+            reason = table.find(name, name)().refuses("numbers")
+            if reason:
+                lines.append(f"| `{name}` | {reason} |")
+    return "\n".join(lines)
+
+
 def _takes(algorithm: str, weights: str) -> bool:
     try:
         ALGORITHMS.find(algorithm, "")(weights=weights)
@@ -412,6 +436,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "stopping rules": lambda: plugs(RULES, "####"),
     "card": lambda: attributes(Card),
     "refused": refused,
+    "scores": scores,
+    "refused for numbers": refused_for_numbers,
     "gives": gives,
     "rooms": rooms,
     "campaign": campaign,

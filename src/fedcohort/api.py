@@ -9,7 +9,7 @@ from fedcohort import record
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.federation.datasets import Dataset
-from fedcohort.runs.given_objects import Given, PublicSamples
+from fedcohort.runs.given_objects import Given, GivenMeasures, PublicSamples
 from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study import comparison
 from fedcohort.study import run_comparison as comparing
@@ -143,6 +143,7 @@ def run(
     algorithm: "Algorithm | None" = None,
     data_dir: str | Path | None = None,
     public: "PublicSamples | None" = None,
+    measures: "GivenMeasures | None" = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
     trust: bool = False,
@@ -161,6 +162,8 @@ def run(
         algorithm: an algorithm in place of ``experiment.algorithm``. The run gets a copy.
         data_dir: a local mirror of data sets in the layout of the Hugging Face Hub.
         public: the server's public samples: a data set (the training part is used), or only samples [N, ...]; see ``[public]``.
+        measures: own measures besides those of ``measures.extra``: functions of the predictions on the test set, float64
+            [samples, classes], and the labels [samples], that return one number; as a list, or by name.
         runs: folder of run directories.
         progress: called after every round with the cell of the experiment and the row of the record.
         trust: resume a run directory even if its copies of plug-in files are not the files of the experiment.
@@ -173,7 +176,7 @@ def run(
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
     experiment = _checked(experiment)
-    given = Given(data, model, selector, algorithm, data_dir, public)
+    given = Given(data, model, selector, algorithm, data_dir, public, measures)
     return _run(experiment, experiment.seed if seed is None else seed, given, runs, progress, trust)
 
 
@@ -186,6 +189,7 @@ def run_seeds(
     algorithm: "Algorithm | None" = None,
     data_dir: str | Path | None = None,
     public: "PublicSamples | None" = None,
+    measures: "GivenMeasures | None" = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
     trust: bool = False,
@@ -202,7 +206,7 @@ def run_seeds(
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
     experiment = _checked(experiment)
-    given = Given(data, model, selector, algorithm, data_dir, public)
+    given = Given(data, model, selector, algorithm, data_dir, public, measures)
     return [_run(experiment, seed, given, runs, progress, trust) for seed in experiment.all_seeds]
 
 
@@ -240,6 +244,7 @@ def compare(
     algorithm: "Algorithm | Mapping[str, Algorithm] | None" = None,
     data_dir: str | Path | None = None,
     public: "PublicSamples | None" = None,
+    measures: "GivenMeasures | None" = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
     jobs: int = 1,
@@ -256,6 +261,7 @@ def compare(
         algorithm: an algorithm, or algorithms by label, in the same way.
         data_dir: a local mirror of data sets in the layout of the Hugging Face Hub.
         public: the server's public samples, for all rows; see :func:`run`.
+        measures: own measures besides those of ``measures.extra``, for all rows; see :func:`run`.
         runs: folder of run directories.
         progress: called after every round; not available with several jobs.
         jobs: number of runs at the same time, each in a process of its own with its share of the cores; must be 1 if objects
@@ -267,7 +273,7 @@ def compare(
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
     experiment = _checked(experiment)
-    given = Given(data=data, model=model, data_dir=data_dir, public=public)
+    given = Given(data=data, model=model, data_dir=data_dir, public=public, measures=measures)
     compared = comparing.compare(
         experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs, trust=trust
     )

@@ -29,6 +29,7 @@ HOW_TO = (
     "experiment-file",
     "own-server",
     "flower",
+    "regression",
 )
 RUNNABLE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in HOW_TO)]
 ONE_ROUND = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]

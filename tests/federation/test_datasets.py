@@ -479,7 +479,9 @@ def test_unknown_names():
     for name in ("", "a/b/c", "~~"):
         with pytest.raises(UsageError, match="unknown name"):
             load(name)
-    assert set(NAMES) == {"digits", "breast_cancer", "mnist", "fashion_mnist", "cifar10", "femnist"} | EMNIST
+    assert (
+        set(NAMES) == {"digits", "breast_cancer", "diabetes", "mnist", "fashion_mnist", "cifar10", "femnist"} | EMNIST
+    )
 
 
 def test_the_argument_wins_over_the_environment(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from fedcohort.core.parameters import make
 from fedcohort.core.paths import is_folder, resolved
 from fedcohort.core.plugins import from_file, is_file_name
 from fedcohort.experiment.nested_values import flattened
+from fedcohort.experiment.own_measures import complete_names
 from fedcohort.experiment.sections import (
     Algorithm,
     Availability,
@@ -75,6 +76,9 @@ def completed(values: Mapping[str, Any], *, recorded: bool = False) -> dict[str,
             complete[named] = _with_own_data(complete[named], f"{named}.name")
     if isinstance(complete.get("training"), Mapping):
         complete["training"] = make(Training, _with_loss(complete["training"], recorded), "training")
+    measures = complete.get("measures")
+    if not recorded and isinstance(measures, Mapping) and isinstance(measures.get("extra"), list | tuple):
+        complete["measures"] = {**measures, "extra": complete_names(measures["extra"])}
     if isinstance(complete.get("variants"), list | tuple):
         complete["variants"] = tuple(_variant(row, i) for i, row in enumerate(complete["variants"]))
     return complete

@@ -42,6 +42,7 @@ from fedcohort.experiment.sections import (
     Variant,
 )
 from fedcohort.experiment.sweep_checks import check_sweep
+from fedcohort.experiment.tasks import check_task
 from fedcohort.experiment.unnamed_settings import unnamed_settings, without_unnamed
 
 __all__ = ["Cell", "Experiment"]
@@ -93,8 +94,10 @@ class Experiment(Section):
             raise explain(error, "", type(self)) from None
         self.__dict__["unnamed"] = unnamed_settings(values)
         self._cap_k(values.get("selection"))
-        for choice in (self.selection, self.algorithm):
-            self.check_needs(choice.build().needs, repr(choice.name))
+        selector, algorithm = self.selection.build(), self.algorithm.build()
+        self.check_needs(selector.needs, repr(self.selection.name))
+        self.check_needs(algorithm.needs, repr(self.algorithm.name))
+        check_task(self, selector, algorithm)
         self._check_number_of_rows()
         for key, choices in self.sweep.items():
             check_sweep(key, choices)

@@ -24,6 +24,7 @@ PLUGIN_SECTIONS: tuple[tuple[str, ...], ...] = (
     ("training", "loss"),
     ("data", "name"),
     ("public", "name"),
+    ("measures", "extra"),
 )
 """Paths of the sections that choose a plug-in, and of the names of data sets. A name or a parameter there can be a class or a function
 in a file; no other text can."""

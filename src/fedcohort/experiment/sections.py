@@ -327,6 +327,9 @@ class Measures(Section):
     means never. Each client uses its held-out data if there are any, otherwise its training data. If the data set says
     which test samples are a client's, these are used instead, in every evaluation on the test set. Strategies do not see the results,
     and the record counts no cost."""
+    extra: Annotated[list[str], NotInKey(([],))] = Field(default_factory=list)
+    """Own measures: functions in files, such as ``["my.py:f1"]``. After each evaluation on the test set, each is called with the
+    predictions, float64 [samples, classes], and the labels [samples], and returns one number. Strategies do not see the results."""
     target_accuracy: Annotated[Annotated[float, Gt(0), Le(1)] | None, NotInKey()] = None
     """Target test accuracy, to which rounds, time and bytes are counted; by default a level that every row of a comparison reaches on
     average."""

@@ -110,12 +110,19 @@ def check_labels(values: object, where: str) -> NDArray[np.int64]:
     if labels.ndim == 1 and len(labels) == 0:
         raise UsageError(f"{where} split: has no samples; at least one is needed")
     if labels.ndim != 1 or labels.dtype.kind not in "biu":
-        missing = int(sum(label is None for label in labels.flat)) if labels.dtype == object else 0
-        found = f"{missing} of {labels.size} are missing" if missing else f"not {labels.dtype} {list(labels.shape)}"
-        raise UsageError(f"{where} labels: must be integers 0..K-1 [N], {found}")
+        raise UsageError(f"{where} labels: must be integers 0..K-1 [N], {_instead_of_classes(labels)}")
     if labels.dtype == np.uint64 and labels.max() > np.iinfo(np.int64).max:
         raise UsageError(f"{where} labels: {labels.max()}; must be integers 0..K-1 [N]")
     return labels.astype(np.int64, copy=False)
+
+
+def _instead_of_classes(labels: NDArray[Any]) -> str:
+    """What labels are that are not integers [N], and what to do about it."""
+    missing = int(sum(label is None for label in labels.flat)) if labels.dtype == object else 0
+    if missing:
+        return f"{missing} of {labels.size} are missing"
+    numeric = "; numbers for regression: numeric=True" if labels.ndim == 1 and labels.dtype.kind == "f" else ""
+    return f"not {labels.dtype} {list(labels.shape)}{numeric}"
 
 
 def check_classes(

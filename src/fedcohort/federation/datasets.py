@@ -20,6 +20,7 @@ from fedcohort.federation.array_checks import (
     check_labels,
     numbered,
 )
+from fedcohort.federation.numeric_labels import bin_edges, bin_names, binned, check_numbers
 
 __all__ = ["MAX_NAME", "Dataset", "fingerprint_of_content", "from_arrays", "held_out", "part", "standardised"]
 
@@ -59,6 +60,9 @@ class Dataset:
     standardise: bool = True
     """Whether features enter the model with mean 0 and standard deviation 1 over the training samples, per channel of images and per
     column of tables. Otherwise, the model sees them as they are."""
+    train_numbers: NDArray[np.float64] | None = None
+    """Numeric labels (regression) [N]; None if labels are classes. ``train_labels`` and ``classes`` are then quantile bins."""
+    test_numbers: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         where = brief(self.name)
@@ -71,6 +75,7 @@ class Dataset:
             check_finite(features, f"{where}: {split} features")
         _check_same_samples(self.train_features, self.test_features, where)
         check_classes(self.classes, self.train_labels, self.test_labels, where)
+        _check_numbers_of(self, where)
         if self.writers is not None and len(self.writers) != self.num_train:
             raise UsageError(f"{where}: {self.num_train} training samples but {len(self.writers)} ids of clients")
         if self.test_clients is not None:
@@ -92,8 +97,13 @@ class Dataset:
         shape = "×".join(map(str, self.train_features.shape[1:])) or "1"
         return (
             f"<Dataset {self.name}: {self.num_train:,} training and {len(self.test_labels):,} test samples of shape {shape}, "
-            f"{self.num_classes} classes>"
+            f"{self.labels_in_words}>"
         )
+
+    @property
+    def labels_in_words(self) -> str:
+        """What the labels are: ``10 classes``, or ``numeric labels``."""
+        return f"{self.num_classes} classes" if self.train_numbers is None else "numeric labels"
 
     @property
     def num_classes(self) -> int:
@@ -123,6 +133,7 @@ def from_arrays(
     test_clients: Any = None,
     standardise: bool = False,
     writers: Any = None,
+    numeric: bool = False,
 ) -> Dataset:
     """Make a data set from your own arrays: numpy arrays, torch tensors or nested lists.
 
@@ -145,6 +156,7 @@ def from_arrays(
         standardise: give features mean 0 and standard deviation 1 over the training samples (of all clients), per channel of
             images and per column of tables.
         writers: another name of ``clients``.
+        numeric: labels are numbers [N], for regression. Partitions by label use quantile bins in place of classes.
 
     Arrays that already have the right type are not copied; do not change them afterwards.
 
@@ -157,7 +169,19 @@ def from_arrays(
             raise UsageError(f"{where}: {split} = {shown(pair)}: should be a pair (features, labels)")
     train_features = check_features(train[0], f"{where}: train")
     test_features = check_features(test[0], f"{where}: test")
-    train_labels, test_labels = check_labels(train[1], f"{where}: train"), check_labels(test[1], f"{where}: test")
+    numbers: tuple[NDArray[np.float64] | None, ...] = (None, None)
+    if numeric:
+        if classes is not None:
+            raise UsageError(f"{where}: numeric = True: numeric labels have no classes; leave out classes or numeric")
+        numbers = check_numbers(train[1], f"{where}: train"), check_numbers(test[1], f"{where}: test")
+        edges = bin_edges(numbers[0])
+        train_labels, test_labels, classes = (
+            binned(numbers[0], edges),
+            binned(numbers[1], edges),
+            bin_names(edges.tolist()),
+        )
+    else:
+        train_labels, test_labels = check_labels(train[1], f"{where}: train"), check_labels(test[1], f"{where}: test")
     for split, features, labels in (("train", train_features, train_labels), ("test", test_features, test_labels)):
         if len(features) != len(labels):
             raise UsageError(f"{where}: {split} has {len(features)} samples but {len(labels)} labels")
@@ -165,8 +189,10 @@ def from_arrays(
     classes = check_classes(classes, train_labels, test_labels, where)
     train_ids, test_ids = _numbers_of_clients(clients, test_clients, writers, where)
     arrays = (train_features, train_labels, test_features, test_labels)
-    content = fingerprint_of_content(classes, *arrays, train_ids, *([] if test_ids is None else [test_ids]))
-    made = Dataset(brief(name, MAX_NAME), *arrays, classes, content, train_ids, test_ids)
+    numeric_labels = numbers if numeric else ()
+    extra = [array for array in (test_ids, *numeric_labels) if array is not None]
+    content = fingerprint_of_content(classes, *arrays, train_ids, *extra)
+    made = Dataset(brief(name, MAX_NAME), *arrays, classes, content, train_ids, test_ids, True, *numeric_labels)
     return standardised(made, standardise)
 
 
@@ -204,7 +230,8 @@ def standardised(dataset: Dataset, standardise: bool) -> Dataset:
         return dataset
     content = dataset.fingerprint
     if standardise:
-        extra = [] if dataset.test_clients is None else [dataset.test_clients]
+        parts = (dataset.test_clients, dataset.train_numbers, dataset.test_numbers)
+        extra = [part for part in parts if part is not None]
         arrays = (dataset.train_features, dataset.train_labels, dataset.test_features, dataset.test_labels)
         content = fingerprint_of_content(dataset.classes, *arrays, dataset.writers, *extra)
     else:
@@ -219,6 +246,17 @@ def fingerprint_of_content(classes: Sequence[str], *arrays: NDArray[Any] | None)
         digest.update(b"none" if array is None else f"{array.dtype.str}{array.shape}".encode())
         digest.update(b"" if array is None else np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+def _check_numbers_of(dataset: Dataset, where: str) -> None:
+    """Refuse numeric labels that do not fit the samples."""
+    pairs = [(dataset.train_numbers, dataset.train_labels), (dataset.test_numbers, dataset.test_labels)]
+    if all(numbers is None for numbers, _ in pairs):
+        return
+    if any(numbers is None or numbers.dtype != np.float64 or numbers.shape != bins.shape for numbers, bins in pairs):
+        raise UsageError(
+            f"{where}: numeric labels must be float64 [N] in both splits; make the data set with from_arrays"
+        )
 
 
 def _check_types(features: object, labels: object, where: str) -> None:
@@ -262,6 +300,7 @@ def part(dataset: Dataset, share: float) -> Dataset:
         dataset,
         train_features=dataset.train_features[kept],
         train_labels=dataset.train_labels[kept],
+        train_numbers=None if dataset.train_numbers is None else dataset.train_numbers[kept],
         writers=None if dataset.writers is None else numbered(dataset.writers[kept]),
         test_clients=None
         if dataset.writers is None or dataset.test_clients is None

@@ -17,13 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcohort.core.arrays import Indices
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
 from fedcohort.federation.client_test_parts import clients_of_test_samples
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.featureshift import FeatureShift, NoFeatureShift, Space, shift_features, shift_test
 from fedcohort.federation.labelnoise import LabelNoise, Noise, NoLabelNoise, corrupt
+from fedcohort.federation.numeric_labels import NumericLabels, label_scale
 from fedcohort.federation.partition import Partition
 
 __all__ = ["Federation", "Samples", "gather", "split_locally"]
@@ -35,7 +36,7 @@ class Samples:
 
     Attributes:
         source: array that contains the features: uint8 images [M, C, H, W], floats [M, d] or [M, C, H, W], or int64 [M, d].
-        labels: int64 [N].
+        labels: int64 [N]; numeric labels are float64 [N], scaled to mean 0 and standard deviation 1.
         rows: row of each sample in ``source``, int64 [N]; ``source`` is then shared, so do not write to it. None means that the rows
             of ``source`` are the samples, M = N.
 
@@ -91,6 +92,8 @@ class Federation:
             strategy, algorithm or client has access to it.
         test_clients: the client of each sample in ``test``, int64 [n]; −1 for none. None if clients have no test samples.
         integers: whether int64 features enter the model as they are, such as tokens, and not as floats.
+        numbers: scale and quantile bins of numeric labels; None if labels are classes, and on hosts of a cluster. ``classes`` are
+            then the names of the bins.
     """
 
     train: Samples
@@ -104,6 +107,17 @@ class Federation:
     noise: Noise | None = None
     test_clients: Indices | None = None
     integers: bool = False
+    numbers: NumericLabels | None = None
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether labels are numbers (regression)."""
+        return self.train.labels.is_floating_point()
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of outputs of a model: K, or 1 if labels are numbers."""
+        return 1 if self.is_numeric else self.num_classes
 
     @property
     def device(self) -> torch.device:
@@ -177,8 +191,11 @@ class Federation:
         return values.sub_(self.shift.to(dtype)).mul_(self.scale.to(dtype))
 
     def histogram(self) -> Indices:
-        """Label counts of the training parts, including label noise, as clients would count them, int64 [m, K]."""
-        labels = self.train.labels.cpu().numpy()
+        """Label counts of the training parts, including label noise, as clients would count them, int64 [m, K].
+
+        Numeric labels are counted by quantile bin.
+        """
+        labels = self.train.labels.cpu().numpy() if self.numbers is None else self.numbers.bins
         if self.held is not None:
             parts = np.stack([self.num_samples, self.held], axis=1)
             labels = labels[np.repeat(np.tile([True, False], self.num_clients), parts.ravel())]
@@ -215,7 +232,14 @@ def gather(
     in_validation, in_test = _split(dataset.test_labels, validation, seed)
     rule = None if isinstance(feature_shift, NoFeatureShift) else feature_shift
     shift, scale = _standardization(dataset.train_features, dataset.standardise)
-    labels, noise = dataset.train_labels, None
+    labels: np.ndarray = dataset.train_labels
+    tested: np.ndarray = dataset.test_labels
+    noise, numbers = None, None
+    if dataset.train_numbers is not None and dataset.test_numbers is not None:
+        if label_noise is not None and not isinstance(label_noise, NoLabelNoise):
+            raise UsageError("federation.label_noise: exchanges classes, and the labels are numbers; use 'none'")
+        numbers = NumericLabels(*label_scale(dataset.train_numbers), labels[partition.order])
+        labels, tested = numbers.scaled(dataset.train_numbers), numbers.scaled(dataset.test_numbers)
     if label_noise is not None and not isinstance(label_noise, NoLabelNoise):
         noise = corrupt(
             label_noise, labels, partition.order, partition.offsets, num_classes=len(dataset.classes), seed=seed
@@ -227,9 +251,7 @@ def gather(
         labels[partition.order] if noise is None else noise.noisy,
         packed=rule is not None,
     )
-    test = _samples(
-        dataset.test_features, in_test, dataset.test_labels[in_test], packed=rule is not None and rule.matched_test
-    )
+    test = _samples(dataset.test_features, in_test, tested[in_test], packed=rule is not None and rule.matched_test)
     if rule is not None:
         if dataset.train_features.dtype == np.int64:
             raise UsageError(
@@ -242,7 +264,7 @@ def gather(
     return Federation(
         train=train,
         offsets=partition.offsets,
-        validation=_samples(dataset.test_features, in_validation, dataset.test_labels[in_validation], packed=True),
+        validation=_samples(dataset.test_features, in_validation, tested[in_validation], packed=True),
         test=test,
         classes=dataset.classes,
         shift=torch.from_numpy(shift),
@@ -250,10 +272,11 @@ def gather(
         held=held_locally,
         noise=noise,
         test_clients=clients_of_test_samples(dataset, partition, in_test),
+        numbers=numbers,
     ).to(device)
 
 
-def _samples(features: np.ndarray, rows: Indices, labels: Indices, *, packed: bool) -> Samples:
+def _samples(features: np.ndarray, rows: Indices, labels: Indices | Values, *, packed: bool) -> Samples:
     """The samples in these rows of ``features``: as a view with row numbers, or packed.
 
     Torch has no read-only tensors. An array that cannot be made writable is packed; an array that is only marked as read-only, such

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.federation.array_checks import brief
@@ -24,13 +25,14 @@ from fedcohort.federation.dataset_cache import (
 )
 from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out, standardised
 from fedcohort.federation.images import decode, read
+from fedcohort.federation.numeric_labels import bin_edges, binned
 from fedcohort.federation.own_data import load_own
 from fedcohort.federation.own_names import is_own
 from fedcohort.federation.tables import Columns
 
 __all__ = ["EMBEDDED", "NAMES", "SOURCES", "load"]
 
-EMBEDDED = ("digits", "breast_cancer")
+EMBEDDED = ("digits", "breast_cancer", "diabetes")
 """Data sets that are part of scikit-learn."""
 SOURCES = {
     "mnist": ("ylecun/mnist",),
@@ -69,6 +71,7 @@ def load(
 
             * ``digits`` (8x8 images, values 0..16) and ``breast_cancer`` (30 float32 features, not standardized), both part
               of scikit-learn, split 80/20 within each class;
+            * ``diabetes`` (442 samples, 10 standardized float32 features, numeric labels), part of scikit-learn, split 80/20;
             * ``mnist``, ``fashion_mnist``, ``cifar10``;
             * ``emnist_balanced`` (47 classes), ``emnist_letters`` (26 letters) and ``emnist_digits`` (10 digits): parts of EMNIST,
               from the folders ``emnist-balanced``, ``emnist-letters`` and ``emnist-digits`` of a mirror; the letters also from the
@@ -131,20 +134,34 @@ def _load_named(name: str, mirror: Path | None, image_column: str | None, label_
 
 def _load_embedded(name: str) -> Dataset:
     """A data set of scikit-learn, from the cache if possible: importing scikit-learn takes longer than a short run."""
+    if name == "diabetes":  # the cache has no numeric labels
+        return from_scikit_learn(name)
     with suppress(UsageError):  # a cache that cannot be used
         return load_or_decode(entry_of_scikit_learn(name), name, lambda _, out: save(from_scikit_learn(name), out))
     return from_scikit_learn(name)
 
 
 def from_scikit_learn(name: str) -> Dataset:
-    """The data set ``digits`` or ``breast_cancer``."""
+    """The data set ``digits``, ``breast_cancer`` or ``diabetes``."""
     from sklearn import datasets as sklearn_datasets
+
+    if name == "diabetes":
+        return _diabetes(*sklearn_datasets.load_diabetes(return_X_y=True, scaled=False))
 
     data = sklearn_datasets.load_digits() if name == "digits" else sklearn_datasets.load_breast_cancer()
     features = data.images.astype(np.uint8) if name == "digits" else data.data.astype(np.float32)
     in_test = held_out(data.target, 0.2)
     train, test = ((features[mask], data.target[mask]) for mask in (~in_test, in_test))
     return from_arrays(train, test, classes=[str(c) for c in data.target_names], name=name, standardise=True)
+
+
+def _diabetes(features: NDArray[np.float64], progression: NDArray[np.float64]) -> Dataset:
+    """The data set ``diabetes``: features with mean 0 and standard deviation 1 over the training samples, labels as published."""
+    in_test = held_out(binned(progression, bin_edges(progression)), 0.2)
+    training = features[~in_test]
+    scaled = ((features - training.mean(axis=0)) / training.std(axis=0)).astype(np.float32)
+    train, test = ((scaled[mask], progression[mask]) for mask in (~in_test, in_test))
+    return from_arrays(train, test, name="diabetes", numeric=True)
 
 
 def _mirror(data_dir: str | Path | None) -> Path | None:

@@ -26,6 +26,9 @@ def pooled(federation: Federation) -> Federation:
     order = np.argsort(np.repeat(np.tile([False, True], len(parts)), parts.ravel()), kind="stable")
     if noise is not None:
         noise = dataclasses.replace(noise, noisy=noise.noisy[order], clean=noise.clean[order])
+    numbers = federation.numbers
+    if numbers is not None:
+        numbers = dataclasses.replace(numbers, bins=numbers.bins[order])
     index = torch.from_numpy(order).to(federation.train.labels.device)
     return dataclasses.replace(
         federation,
@@ -33,4 +36,5 @@ def pooled(federation: Federation) -> Federation:
         offsets=ends,
         held=np.array([int(federation.held.sum())]),
         noise=noise,
+        numbers=numbers,
     )

@@ -18,7 +18,6 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import save_state
 from fedcohort.record.database import (
     FORMAT,
-    SEALED,
     TABLES,
     SqlRow,
     as_rows,
@@ -27,7 +26,8 @@ from fedcohort.record.database import (
     file_hash,
     first_seal,
     seal_of,
-)  # fmt: skip
+    sealed_tables,
+)
 from fedcohort.record.round_rows import Portrait, RoundRow, Saved
 from fedcohort.record.run import Run
 from fedcohort.record.untouched_copy import check_database_exists
@@ -186,7 +186,7 @@ class Writer:
     def rewind(self, last: int) -> None:
         """Delete the rounds after ``last``: they have no checkpoint and are played again."""
         with self._to_disk(), self._connection:
-            for table in (*SEALED, "seals", "checkpoints"):
+            for table in (*sealed_tables(self._connection), "seals", "checkpoints"):
                 self._connection.execute(f"DELETE FROM {table} WHERE round > ?", (last,))
 
     def save(self, round_: int, state: Mapping[str, Any]) -> Saved:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.record import Portrait, Run
 from fedcohort.report.chart_style import short
 from fedcohort.study.compare_existing_runs import side_by_side
@@ -212,6 +213,11 @@ class Story:
             if played:
                 rows.append(Row(row.label, row.experiment, played))
         return Comparison(self.name, tuple(rows)) if rows else None
+
+    @cached_property
+    def score(self) -> ScoreStyle:
+        """How the score is named and written: the accuracy, or R² for numeric labels."""
+        return score_style(reading.run.labels for reading in self.everything)
 
     @cached_property
     def first(self) -> list[Reading]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell, Experiment, Systems
+from fedcohort.experiment.tasks import check_labels, check_task
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
 from fedcohort.runs.errors_in_own_code import naming_own_code
@@ -108,7 +109,7 @@ def _check_model(experiment: Experiment, given: Given, model: "Model", federatio
     module = build_module(model, federation, experiment.seed).to(dtype=dtype)
     samples = federation.prepare(federation.test[:2].features, dtype)
     name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
-    check_network(module, samples, federation.num_classes, name)
+    check_network(module, samples, federation.num_outputs, name)
 
 
 def _clock(
@@ -176,6 +177,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
 
     seed, federated = experiment.seed, federate(experiment, given, _driver_device(experiment))
     federation = federated.federation
+    check_labels(experiment, numeric=federation.is_numeric, data=federated.dataset.name)
     selector, algorithm = _plugins(experiment, given)
     systems, k = experiment.systems, experiment.selection.k
     if algorithm.pools:
@@ -202,7 +204,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
                 start,
                 engine.plan,
                 facts,
-                test_clients=federation.test_clients,
+                test_clients=None if federation.is_numeric else federation.test_clients,
             ),
             federated.public.fingerprint,
         )
@@ -214,7 +216,7 @@ def _plugins(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm
     """New instances of the strategy and the algorithm.
 
     Raises:
-        UsageError: they cannot be combined, or need data that the experiment does not provide.
+        UsageError: they cannot be combined, or cannot work with these data.
     """
     from fedcohort.experiment.pairings import check
 
@@ -224,6 +226,7 @@ def _plugins(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm
         provided = {"public"} if given.public is not None else set()
         experiment.check_needs(plugin.needs - provided, type(plugin).__name__)
     check(selector, algorithm)
+    check_task(experiment, selector, algorithm)
     return selector, algorithm
 
 
@@ -239,7 +242,7 @@ def _give_tools(
         ServerTools(
             build=partial(build_module, model, federation, seed),
             prepared=federation.prepare,
-            num_classes=federation.num_classes,
+            num_classes=federation.num_outputs,
             public=samples.to(federation.device),
             validation=(federation.validation.features, federation.validation.labels),
             seed=seed,

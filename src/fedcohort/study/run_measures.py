@@ -122,6 +122,12 @@ class Measured:
         return OverClients(float(np.nanmean(last)), measures.worst_accuracy(last), float(np.nanstd(last)))
 
     @property
+    def own_measures(self) -> dict[str, float]:
+        """The measures of ``measures.extra`` in the last evaluated round, by name."""
+        table = self.run.own_measures
+        return {} if table.empty else {str(name): float(value) for name, value in table.iloc[-1].items()}
+
+    @property
     def simulated_time(self) -> float:
         """Simulated time of all rounds; seconds of wall time if that is the clock of the run."""
         return float(self.series("simulated_time")[-1])

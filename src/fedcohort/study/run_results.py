@@ -1,7 +1,7 @@
 """The results of one run, as a comparison shows them."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,8 @@ class Result:
             :attr:`fedcohort.Run.client_accuracy`.
         worst_client_accuracy: mean over the 10% of the clients with the lowest accuracy.
         client_accuracy_sd: standard deviation of the accuracy over clients.
+        own_measures: the measures of ``measures.extra`` in the last evaluated round, by name.
+        labels: ``classes``, or ``numbers`` for a regression: all accuracies are then R².
     """
 
     seed: int
@@ -58,6 +60,8 @@ class Result:
     client_accuracy: float
     worst_client_accuracy: float
     client_accuracy_sd: float
+    own_measures: dict[str, float] = field(default_factory=dict)
+    labels: str = "classes"
 
     def to_json(self) -> dict[str, object]:
         """Plain values; unknown values are None."""
@@ -90,6 +94,8 @@ def result(run: Run) -> Result:
         client_accuracy=measured.over_clients.mean,
         worst_client_accuracy=measured.over_clients.worst,
         client_accuracy_sd=measured.over_clients.sd,
+        own_measures=measured.own_measures,
+        labels=run.labels,
     )
 
 
@@ -99,4 +105,6 @@ def plain(value: object) -> object:
         value = value.item()
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,7 +1,7 @@
 """A summary of one run: all measures of its record, and what uniform selection would give."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,8 @@ class Summary:
         tail_sd: standard deviation of the test accuracy over the last fifth of the rounds.
         largest_drop: largest drop of the test accuracy from one round to the next.
         forgetting: mean over classes of the difference between their best accuracy and their last.
+        own_measures: the measures of ``measures.extra`` in the last evaluated round, by name.
+        labels: ``classes``, or ``numbers`` for a regression: all accuracies are then R², and those of clients are their scores.
     """
 
     rounds: int
@@ -73,6 +75,8 @@ class Summary:
     largest_drop: float
     forgetting: float
     clock: str
+    own_measures: dict[str, float] = field(default_factory=dict)
+    labels: str = "classes"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; NaN and inf stay floats."""
@@ -124,6 +128,8 @@ def summary(run: Run, target: float | None = None) -> Summary:
         largest_drop=measures.largest_drop(tested) if measured.tested else math.nan,
         forgetting=float(measures.forgetting(by_class)[-1]) if len(by_class) else math.nan,
         clock=run.clock,
+        own_measures=measured.own_measures,
+        labels=run.labels,
     )
 
 

@@ -77,7 +77,7 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
 
 def _samples(data: "Dataset") -> str:
     test = count(len(data.test_labels))
-    return f"{count(data.num_train)} training and {test} test samples, {data.num_classes} classes"
+    return f"{count(data.num_train)} training and {test} test samples, {data.labels_in_words}"
 
 
 def federation_facts(experiment: "Experiment", data: "Dataset", survey: "Survey") -> list[tuple[str, str]]:

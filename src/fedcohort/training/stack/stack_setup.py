@@ -26,6 +26,8 @@ __all__ = ["Batch", "StackSetup", "cannot_stack"]
 
 def cannot_stack(module: nn.Module, federation: Federation, algorithm: Algorithm, training: Training) -> str | None:
     """Why clients cannot be trained in stacks, in words; None if they can."""
+    if federation.is_numeric:
+        return "labels are numbers"
     if training.augment != "none":
         return "images are changed at random"
     if federation.integers:
