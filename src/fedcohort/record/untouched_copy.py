@@ -54,7 +54,7 @@ def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
     try:
         if not had_log(database) and not any(log.exists() for log in logs):
             return None
-        copy = tempfile.TemporaryDirectory(prefix="fedcohort-")
+        copy = tempfile.TemporaryDirectory(prefix="fedcohort-", ignore_cleanup_errors=True)
     except OSError:
         return None
     try:

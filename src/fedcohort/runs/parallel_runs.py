@@ -18,6 +18,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from fedcohort.core.cores import cores
 from fedcohort.core.errors import UsageError
 from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
@@ -48,7 +49,7 @@ def run_cells(
     if any(cell.experiment.engine.name == "ray" for cell in missing):
         raise UsageError(f"jobs = {jobs}: a cluster plays one run after another, each on all hosts; use jobs = 1")
     jobs = min(jobs, len(missing))
-    threads = max(1, len(os.sched_getaffinity(0)) // jobs)
+    threads = max(1, cores() // jobs)
     others = set(multiprocessing.active_children())
     if os.name == "posix":
         with (

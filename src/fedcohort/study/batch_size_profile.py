@@ -237,7 +237,7 @@ def _in_a_fresh_process(order: Order) -> Size:
         [sys.executable, "-m", "fedcohort.study.batch_size_process"],
         input=json.dumps(asdict(order)),
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
     )
     if done.returncode:
