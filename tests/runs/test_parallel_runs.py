@@ -52,7 +52,7 @@ def test_cores_are_shared_and_finished_runs_are_left(tmp_path: Path, monkeypatch
 
     threads = torch.get_num_threads()
     monkeypatch.setattr(parallel_runs, "ProcessPoolExecutor", Here)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(parallel_runs, "cores", lambda: 8)
     Here.sizes = []
     experiment = small(rounds=2, seeds=2)
     fedcohort.compare(experiment, runs=tmp_path, jobs=3)

@@ -250,6 +250,6 @@ def _write(entry: Path, choice: Choice) -> None:
     """Keep the answer, if the cache can be written to. If two processes write at the same time, the first answer stays."""
     content = json.dumps({"plan": choice.plan, "why": choice.why, "seconds": choice.seconds})
     # some file systems have no locks, and a folder that cannot be written has none either
-    with suppress(OSError, NotImplementedError), FileLock(entry.parent / ".lock", timeout=10):
-        if not entry.exists():
+    with suppress(OSError, NotImplementedError), FileLock(f"{entry.parent}.lock", timeout=10):
+        if _read(entry) is None:
             replace_file(entry, content.encode())

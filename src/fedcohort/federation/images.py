@@ -76,8 +76,8 @@ def _hugging_face(where: str) -> "ModuleType":
         import pyarrow.parquet  # noqa: F401 - the check of a folder uses it
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"{where}: folders of images and data sets of the Hugging Face Hub need the package {error.name}, which is not "
-            "installed; pip install 'fedcohort[hub]'"
+            f"{where}: folders of images and data sets of the Hugging Face Hub need the package {str(error.name).partition('.')[0]}, "
+            "which is not installed; pip install 'fedcohort[hub]'"
         ) from None
     library: ModuleType = datasets
     return library

@@ -166,7 +166,7 @@ def _required() -> Iterator[Package]:
         requirements = ["torch"]
     for requirement in requirements:
         specifier, _, marker = requirement.partition(";")
-        if "extra" in marker or ("sys_platform" in marker and f'"{sys.platform}"' not in marker.replace("'", '"')):
+        if "extra" in marker or ("sys_platform" in marker and sys.platform not in re.findall(r"[\w.]+", marker)):
             continue
         parsed = re.match(r"\s*([\w.-]+)[^>]*(?:>=\s*([\w.]+))?", specifier)
         assert parsed is not None, requirement

@@ -7,6 +7,7 @@ of time, memory and accuracy.
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -238,6 +239,8 @@ def _in_a_fresh_process(order: Order) -> Size:
         input=json.dumps(asdict(order)),
         capture_output=True,
         encoding="utf-8",
+        errors="replace",
+        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
         check=False,
     )
     if done.returncode:
