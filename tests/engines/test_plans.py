@@ -172,6 +172,7 @@ def test_the_answer_is_readable(cache: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_first_of_two_answers_stays_and_a_damaged_one_does_not(cache: Path) -> None:
     """Also on disks without links to files."""
+    cache.mkdir(parents=True)
     entry = cache / "entry.json"
     plans._write(entry, Choice("loop", "the first", {}))
     plans._write(entry, Choice("threads", "the second", {}))
@@ -189,6 +190,7 @@ def test_an_answer_that_cannot_be_kept_is_no_error(
     def refuse(*_: Any, **__: Any) -> None:
         raise error
 
+    cache.mkdir(parents=True)
     monkeypatch.setattr(plans.FileLock, "acquire", refuse)
     plans._write(cache / "entry.json", Choice("loop", "", {}))
     assert not list(cache.iterdir())

@@ -28,9 +28,7 @@ def without_proc(event, arguments):
 
 sys.addaudithook(without_proc)
 remove(os, "sched_getaffinity", "process_cpu_count", "posix_fallocate")
-"""
 
-_MACOS = """
 def refused(source, target, **_):
     raise PermissionError(1, "Operation not permitted", source)
 
@@ -38,8 +36,7 @@ os.link = refused  # as on a disk formatted with exFAT
 """
 
 _WINDOWS = f'''
-remove(os, "O_DIRECTORY", "fork", "forkpty", "getuid", "geteuid", "getgid", "getegid", "setsid", "getpgid", "killpg", "getloadavg",
-       "uname", "mkfifo", "nice", "sync", "register_at_fork", "link", "sysconf", "statvfs")
+remove(os, "O_DIRECTORY", "fork", "forkpty", "setsid", "getpgid", "killpg", "getloadavg", "mkfifo", "nice", "sync")
 remove(signal, "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "setitimer", "pthread_sigmask", "pthread_kill", "sigwait")
 for name in ("resource", "fcntl", "pwd", "grp", "termios"):
     sys.modules[name] = None
@@ -95,7 +92,7 @@ def rename_new(source, target, **settings):
 os.rename = rename_new
 '''
 
-_SYSTEMS = {"macOS": _COMMON + _MACOS, "Windows": _COMMON + _WINDOWS}
+_SYSTEMS = {"macOS": _COMMON, "Windows": _COMMON + _WINDOWS}
 
 
 def environment(system: str, folder: Path, *missing: str) -> dict[str, str]:

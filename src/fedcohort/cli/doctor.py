@@ -25,12 +25,11 @@ def doctor(data_dir: str | None, as_json: bool) -> None:
     For everything that is missing, the command that installs it is shown. The exit code is 0 if FedCohort can work, and 1 if something
     keeps it from working, such as a required package that is missing or too old. Missing optional packages are no problem.
     """
-    from fedcohort.core import formatted_values
     from fedcohort.runs.installation import examine
 
     found = examine(data_dir)
     if as_json:
-        echo(formatted_values.as_json(_json(found)))
+        echo(_as_json(found))
     else:
         echo("\n".join(_lines(found)))
     if found.problems:
@@ -77,11 +76,11 @@ def _version_of(package: "Package") -> str:
 
 def _places(found: "Installation") -> Iterator[tuple[str, str]]:
     """The cache and the data mirror."""
-    from fedcohort.core.formatted_values import size
-
     if found.cache is None:
         yield "cache", "cannot be used"
     else:
+        from fedcohort.core.formatted_values import size
+
         folder, entries, num_bytes, free = found.cache
         number = "1 data set" if entries == 1 else f"{entries} data sets"
         yield "cache", f"{folder}: {number}, {size(num_bytes)}; {size(free)} free"
@@ -101,6 +100,17 @@ def _extras(found: "Installation") -> Iterator[tuple[str, str]]:
         else:
             state = ", ".join(f"{package.name} {package.version}" for package in packages)
         yield extra, state
+
+
+def _as_json(found: "Installation") -> str:
+    """The facts as JSON."""
+    try:
+        from fedcohort.core.formatted_values import as_json
+    except ImportError:  # of numpy, which is one of the problems
+        import json
+
+        return json.dumps(_json(found), indent=2)
+    return as_json(_json(found))
 
 
 def _json(found: "Installation") -> dict[str, Any]:
