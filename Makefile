@@ -94,9 +94,9 @@ dist: $(VENV)/.dev ## build and check the sdist and the wheel, and try the wheel
 	@$(TRIAL)/python $(PIP) install $(TORCH)
 	@$(TRIAL)/python $(PIP) install -c constraints.txt dist/*.whl
 	@mkdir build/dist-check/empty
-	@cp experiments/quickstart.toml build/dist-check/empty
 	@cd build/dist-check/empty && PYTHONPATH= ../venv/$(SCRIPTS)/fedcohort --version
-	@cd build/dist-check/empty && PYTHONPATH= ../venv/$(SCRIPTS)/fedcohort compare quickstart.toml --quiet
+	@cd build/dist-check/empty && PYTHONPATH= ../venv/$(SCRIPTS)/fedcohort doctor
+	@cd build/dist-check/empty && PYTHONPATH= ../venv/$(SCRIPTS)/fedcohort compare --quiet
 
 # torch is installed first and alone, so that the packages installed later do not install another version
 $(VENV)/.torch:
