@@ -149,7 +149,7 @@ def test_without_metadata_only_torch_is_required(monkeypatch: pytest.MonkeyPatch
     def no_metadata(name: str) -> None:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(installation.metadata, "requires", no_metadata)
+    monkeypatch.setattr("fedcohort.runs.installation.metadata.requires", no_metadata)
     assert examine().packages == [Package("torch", "2.13.0+cpu")]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 import fedcohort
 from fedcohort.algorithms.fedavg import FedAvg
@@ -191,7 +192,7 @@ def test_an_answer_that_cannot_be_kept_is_no_error(
         raise error
 
     cache.mkdir(parents=True)
-    monkeypatch.setattr(plans.FileLock, "acquire", refuse)
+    monkeypatch.setattr(FileLock, "acquire", refuse)
     plans._write(cache / "entry.json", Choice("loop", "", {}))
     assert not list(cache.iterdir())
 
