@@ -21,6 +21,7 @@ from tests.docs.pages import PAGES, ROOT, Block, blocks, read
 HOW_TO = (
     "report",
     "compare-strategies",
+    "own-data",
     "why",
     "heterogeneity",
     "algorithms",

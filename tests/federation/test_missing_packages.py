@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -43,6 +44,20 @@ def test_the_command_line_says_it_in_one_line(tmp_path: Path, folder: Path, monk
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
     assert "pip install 'fedcohort[hub]'" in result.stderr
+
+
+def test_a_parquet_file_names_the_command_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_engine(_: Path) -> None:
+        raise ImportError("Unable to find a usable engine")
+
+    monkeypatch.setenv("FEDCOHORT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(pd, "read_parquet", no_engine)
+    (tmp_path / "table.parquet").write_bytes(b"PAR1")
+    result = call("run", "--set", f"data.name={tmp_path / 'table.parquet'}", "--runs", tmp_path / "runs")
+    assert result.exit_code == 2
+    assert result.stderr.endswith(
+        "Parquet files need the package pyarrow, which is not installed; pip install 'fedcohort[hub]'\n"
+    )
 
 
 def test_cached_and_embedded_data_need_no_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Objects from Python that replace settings of an experiment, and their part in the hash of a run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -39,6 +39,8 @@ class Given:
         algorithm: an algorithm, or its class; each run gets a copy.
         data_dir: a local mirror in the layout of the Hugging Face Hub.
         public: the server's public samples: a Dataset (the training part is used), or only samples [N, ...]; see ``[public]``.
+        loaded: data sets of users' own files that were loaded for this call, by name and columns.
+        said: choices that were reported in this call.
 
     Raises:
         UsageError: an object has another type.
@@ -50,6 +52,8 @@ class Given:
     algorithm: "Algorithm | None" = None
     data_dir: str | Path | None = None
     public: "PublicSamples | None" = None
+    loaded: dict[tuple[str, str], Dataset] = field(default_factory=dict, repr=False, compare=False)
+    said: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check_data(self.data)

@@ -17,14 +17,17 @@ from dataclasses import replace
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import NamedTuple
 
 from fedcohort.core.cores import cores
 from fedcohort.core.errors import UsageError
 from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
+from fedcohort.federation.own_data import Stored, shared, stored
 from fedcohort.runs.find_run import find_run
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Interrupted, run_cell
+from fedcohort.runs.run_data import on_data
 
 __all__ = ["run_cells"]
 
@@ -42,13 +45,14 @@ def run_cells(
         UsageError: a setting cannot be used, or a process was killed.
         Interrupted: Ctrl-C, SIGTERM or SIGHUP. The processes finish their rounds first; a second signal ends them at once.
     """
-    records = [(cell, find_run(cell, Given(data_dir=data_dir), runs)) for cell in cells]
-    missing = [cell for cell, run in records if run is None or not run.finished]
+    given = Given(data_dir=data_dir)
+    missing = _missing(cells, given, runs)
     if not missing:
         return
     if any(cell.experiment.engine.name == "ray" for cell in missing):
         raise UsageError(f"jobs = {jobs}: a cluster plays one run after another, each on all hosts; use jobs = 1")
     jobs = min(jobs, len(missing))
+    loaded = _Loaded({key: stored(dataset) for key, dataset in given.loaded.items()}, given.said)
     threads = max(1, cores() // jobs)
     others = set(multiprocessing.active_children())
     if os.name == "posix":
@@ -62,7 +66,7 @@ def run_cells(
     ):
         try:
             with _signals_wait():
-                begun = {pool.submit(_play, cell, data_dir, runs, threads, trust): cell for cell in missing}
+                begun = {pool.submit(_play, cell, data_dir, loaded, runs, threads, trust): cell for cell in missing}
             for done in as_completed(begun):
                 done.result()
                 log.info("%s, seed %d: finished", begun[done].label, begun[done].seed)
@@ -79,6 +83,12 @@ def run_cells(
             raise Interrupted(_STOPPED.format(folder=runs), signum) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _missing(cells: Sequence[Cell], given: Given, runs: str | Path) -> list[Cell]:
+    """The cells that are not finished, with the settings that their data decide."""
+    records = [(cell, find_run(cell, given, runs)) for cell in (on_data(cell, given) for cell in cells)]
+    return [cell for cell, run in records if run is None or not run.finished]
 
 
 _STOPPED = "stopped; finished rounds of all runs are kept, and the same command resumes them ({folder})"
@@ -139,7 +149,25 @@ def _end_with_parent() -> None:
         os._exit(128 + signal.SIGTERM)
 
 
-def _play(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: int, trust: bool) -> None:
+class _Loaded(NamedTuple):
+    """What the process that starts others has loaded and reported: data of users in the cache, and choices."""
+
+    data: dict[tuple[str, str], Stored]
+    said: set[str]
+
+    def given(self, data_dir: str | Path | None) -> Given:
+        """The same data in another process, mapped from the cache; what is no longer there is loaded again."""
+        mapped = {key: shared(place) for key, place in self.data.items()}
+        return Given(
+            data_dir=data_dir,
+            loaded={key: dataset for key, dataset in mapped.items() if dataset is not None},
+            said=self.said,
+        )
+
+
+def _play(
+    cell: Cell, data_dir: str | Path | None, loaded: _Loaded, runs: str | Path, threads: int, trust: bool
+) -> None:
     """Play one run, with this number of threads unless the experiment sets one."""
     import torch
 
@@ -147,7 +175,7 @@ def _play(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: in
     if not cell.experiment.engine.workers:
         cell = replace(cell, experiment=cell.experiment.with_engine(workers=threads))
     with _unless_asked_to_end():
-        run_cell(cell, Given(data_dir=data_dir), runs=runs, trust=trust)
+        run_cell(cell, loaded.given(data_dir), runs=runs, trust=trust)
 
 
 @contextmanager
