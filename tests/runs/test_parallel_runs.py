@@ -99,7 +99,7 @@ def test_the_other_processes_end_with_a_killed_one(tmp_path: Path, monkeypatch: 
     assert not multiprocessing.active_children()
 
 
-def is_not_interrupted(cell: Cell, _: Any, runs: Path, *__: Any) -> None:
+def is_not_interrupted(cell: Cell, data_dir: Any, loaded: Any, runs: Path, *_: Any) -> None:
     """In place of a run: says that it has begun, and goes on for two seconds after a signal."""
     (runs / f"{cell.seed}").touch()
     end = time.monotonic() + 2
