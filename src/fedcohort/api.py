@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedcohort import record
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment import Cell, Experiment, quickstart
 from fedcohort.federation.datasets import Dataset
 from fedcohort.runs.given_objects import Given, GivenMeasures, PublicSamples
 from fedcohort.runs.play_run import Progress, run_cell
@@ -236,7 +236,7 @@ def _run(
 
 
 def compare(
-    experiment: Experiment,
+    experiment: Experiment | None = None,
     *,
     data: Dataset | None = None,
     model: "AnyModel | None" = None,
@@ -253,7 +253,8 @@ def compare(
     """Run every row of an experiment under every seed, and compare the rows. Finished runs are not repeated.
 
     Args:
-        experiment: the base is the first row and the variants are the others, each for every point of the sweep.
+        experiment: the base is the first row and the variants are the others, each for every point of the sweep; by default the
+            quickstart comparison, which has the strategies uniform, UCB, and select-by-loss.
         data: a data set in place of ``experiment.data``, for all rows.
         model: a model in place of ``experiment.model``, for all rows; see :func:`run`.
         selector: a strategy for the base row and all variants that do not set ``selection``; or strategies by label, each of which
@@ -272,7 +273,7 @@ def compare(
         UsageError: a setting, the data or a run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
-    experiment = _checked(experiment)
+    experiment = quickstart() if experiment is None else _checked(experiment)
     given = Given(data=data, model=model, data_dir=data_dir, public=public, measures=measures)
     compared = comparing.compare(
         experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs, trust=trust

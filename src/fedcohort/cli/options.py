@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -48,7 +48,13 @@ __all__ = [
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class _Number(click.ParamType[float]):
+if TYPE_CHECKING:
+    _FloatType = click.ParamType[float]
+else:
+    _FloatType = click.ParamType  # not generic in earlier versions
+
+
+class _Number(_FloatType):
     """A number within limits; errors state the value and the limits.
 
     Args:

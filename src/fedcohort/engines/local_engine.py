@@ -9,7 +9,6 @@ Clients run side by side instead of on several intra-op threads because two intr
 as soon as another process uses a core.
 """
 
-import os
 import queue
 import warnings
 from collections import deque
@@ -25,6 +24,7 @@ from torch import nn
 from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.cores import cores
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import raised_in
 from fedcohort.core.random_streams import integer, torch_seeded
@@ -66,7 +66,7 @@ BLOCKS = 8
 
 def threads_for(device: torch.device) -> int:
     """Default number of clients, or stacks, that are trained at the same time: one per core, or :data:`GPU_THREADS`."""
-    return len(os.sched_getaffinity(0)) if device.type == "cpu" else GPU_THREADS
+    return cores() if device.type == "cpu" else GPU_THREADS
 
 
 def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
@@ -153,7 +153,7 @@ class LocalEngine:
             else:
                 warnings.warn(f"engine.plan = 'stacked': {reason}; clients are trained by threads", stacklevel=2)
                 self.plan = "threads"
-        self.stacks = max(2, len(os.sched_getaffinity(0))) if on_cpu else 1
+        self.stacks = max(2, cores()) if on_cpu else 1
         self._restore = device.arithmetic(arithmetic) if not on_cpu else lambda: None
         self._pool = one_thread_each(self.workers, "client")
 

@@ -62,6 +62,10 @@ def _read(path: Path, columns: Columns, where: str) -> Dataset:
         raise
     except MemoryError:
         raise UsageError(f"{where}: is too large for the memory of this machine") from None
+    except ImportError:
+        raise UsageError(
+            f"{where}: Parquet files need the package pyarrow, which is not installed; pip install 'fedcohort[hub]'"
+        ) from None
     except Exception as error:  # pandas and pyarrow have several error types for damaged files
         raise UsageError(f"{where}: cannot be read ({described(error)})") from None
     return from_table(frame, columns, where, path.name, standardise=True)

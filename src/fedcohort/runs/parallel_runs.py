@@ -19,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
 
+from fedcohort.core.cores import cores
 from fedcohort.core.errors import UsageError
 from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
@@ -52,13 +53,13 @@ def run_cells(
         raise UsageError(f"jobs = {jobs}: a cluster plays one run after another, each on all hosts; use jobs = 1")
     jobs = min(jobs, len(missing))
     loaded = _Loaded({key: stored(dataset) for key, dataset in given.loaded.items()}, given.said)
-    threads = max(1, len(os.sched_getaffinity(0)) // jobs)
+    threads = max(1, cores() // jobs)
     others = set(multiprocessing.active_children())
     if os.name == "posix":
         with (
             _signals_wait()
         ):  # the process that watches over semaphores blocks SIGHUP then, which would end it too early
-            resource_tracker.ensure_running()
+            resource_tracker.ensure_running()  # ends with this process, or a moment later if it is still starting
     with (
         handled(raise_signalled),
         ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_process) as pool,
@@ -94,16 +95,23 @@ _STOPPED = "stopped; finished rounds of all runs are kept, and the same command 
 
 
 def _stop(pool: ProcessPoolExecutor, processes: set[BaseProcess], signum: int) -> None:
-    """Let the processes of a pool finish their rounds, and wait for them; another signal ends them at once."""
+    """Let the processes of a pool finish their rounds, and wait for their end; another signal ends them at once."""
     pool.shutdown(wait=False, cancel_futures=True)
     try:
         for process in processes:
             if process.pid is not None and process.is_alive():
                 os.kill(process.pid, signum if os.name != "nt" else signal.SIGTERM)
-        pool.shutdown(wait=True)
+        _wait_for(processes)  # the pool no longer does, after the call above
     except KeyboardInterrupt:
         for process in processes:
             process.kill()
+        _wait_for(processes)
+
+
+def _wait_for(processes: set[BaseProcess]) -> None:
+    """Return when these processes have ended."""
+    for process in processes:
+        process.join()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ of time, memory and accuracy.
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -241,7 +242,9 @@ def _in_a_fresh_process(order: Order) -> Size:
         [sys.executable, "-m", "fedcohort.study.batch_size_process"],
         input=json.dumps(asdict(order)),
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
+        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
         check=False,
     )
     if done.returncode:
