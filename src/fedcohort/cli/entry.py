@@ -18,6 +18,7 @@ from fedcohort.cli.errors import Stopped, Wrong
 from fedcohort.cli.output import drop_output, end_at_closed_pipe, show_all_characters
 from fedcohort.cli.pages import figures, live, profile, report
 from fedcohort.cli.play_runs import compare, run, sweep
+from fedcohort.cli.race import race
 from fedcohort.cli.read_runs import measure, why
 from fedcohort.core.durable_files import is_disk_full
 from fedcohort.core.errors import UsageError, one_line
@@ -102,5 +103,5 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
     print(f"fedcohort: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-for command in (run, compare, sweep, measure, why, report, figures, live, profile, data, strategies):
+for command in (run, compare, sweep, race, measure, why, report, figures, live, profile, data, strategies):
     cli.add_command(command)

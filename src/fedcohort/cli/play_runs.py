@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
     from fedcohort.study.run_results import Result
 
-__all__ = ["compare", "run", "sweep"]
+__all__ = ["compare", "grid_of", "run", "sweep"]
 
 
 @click.command()
@@ -186,7 +186,7 @@ def sweep(
     if over:
         from fedcohort.experiment import Experiment
 
-        grid = {**experiment.sweep, **_grid(over)}
+        grid = {**experiment.sweep, **grid_of(over)}
         experiment = Experiment(**(experiment.to_dict() | {"sweep": grid}))
     if not experiment.sweep:
         raise UsageError(
@@ -195,7 +195,7 @@ def sweep(
     _compare(experiment, runs, data_dir, trust, jobs, quiet, as_json)
 
 
-def _grid(over: Sequence[str]) -> dict[str, Any]:
+def grid_of(over: Sequence[str]) -> dict[str, Any]:
     """The values of ``--over`` by dotted key."""
     from fedcohort.experiment import parse_overrides
 
