@@ -61,7 +61,7 @@ def candidates(
         rows = _all_strategies(experiment, given_rows, tuple(strategies), over or {}, skipped)
     if not 2 <= len(rows) <= MAX_ROWS:
         problem = "a race needs at least 2" if len(rows) < 2 else f"at most {MAX_ROWS} can race"
-        raise UsageError(f"{len(rows)} rows: {problem}; change the variants, the sweep or the strategies")
+        raise UsageError(f"rows = {len(rows)}: {problem}; change the variants, the sweep or the strategies")
     return rows, skipped
 
 

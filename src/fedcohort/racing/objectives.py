@@ -140,10 +140,10 @@ class Objective:
         return f"{formatted_values.signed(_relative(-difference))}%"
 
     def shown_bound(self, difference: float) -> str:
-        """How much better another row can be, in words: ``1.3 points better`` or ``12% less``."""
+        """How much better another row can be, in words: ``1.3 points better`` or ``12% better``."""
         if not self.is_cost:
             return f"{formatted_values.percent(difference)} points better"
-        return f"{formatted_values.percent(-_relative(-difference))}% less"
+        return f"{formatted_values.percent(-_relative(-difference))}% better"
 
     def check(self, label: str, experiment: Experiment) -> None:
         """Refuse an objective that the runs of a row will not have, before anything is run.
