@@ -21,6 +21,7 @@ from tests.docs.pages import PAGES, ROOT, Block, blocks, read
 HOW_TO = (
     "report",
     "compare-strategies",
+    "race",
     "why",
     "heterogeneity",
     "algorithms",
@@ -32,7 +33,10 @@ HOW_TO = (
 RUNNABLE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in HOW_TO)]
 ONE_ROUND = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]
 """Options added to commands that play rounds, so that pages can show experiments of realistic size."""
-SHORT = {"profile": ["--batch-size", "32", "--seconds", "0.2", "--rounds", "0"]}
+SHORT = {
+    "profile": ["--batch-size", "32", "--seconds", "0.2", "--rounds", "0"],
+    "race": ["--set", "rounds=1", "--max-seeds", "2", "--quiet"],
+}
 """Options added to commands that measure."""
 
 
