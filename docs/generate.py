@@ -36,7 +36,8 @@ from fedcohort.training.stopping_rules import RULES
 DOCS = Path(__file__).parent
 SOURCE = Path(schema.__file__).parents[1]
 PAGES = (
-    "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "race.md", "reliability.md",
+    "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "race.md",
+    "reliability.md",
 )  # fmt: skip
 STATUS = {
     "paper": "`paper`: implemented as its source describes it",
@@ -373,23 +374,37 @@ def race() -> str:
         lines.append(
             f"| {row['scores']} | {row['races']:,} | {100 * row['share']:.1f}% | {100 * row['standard_error']:.1f}% |"
         )
-    lines += [
-        "", f"The rows of `experiments/all_strategies_digits.toml` race with at most {found['longest']} seeds, drawn with replacement "
-        f"from {found['real_seeds']} seeds that were played. *Wrong*: the recommended row is worse than the best by more than the margin. "
-        "*As good as the grid*: it is not worse than the best row of the full grid by more than the margin. The full grid has all rows "
-        "with as many seeds as the race:", "",
-        "| objective | margin | races | wrong | best row dropped | as good as the grid | decided | runs | full grid | times fewer |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]  # fmt: skip
+    about_savings = (
+        f"The rows of `experiments/all_strategies_digits.toml` race with at most {found['longest']} seeds, drawn with replacement "
+        f"from {found['real_seeds']} seeds that were played. *Wrong*: the recommended row is worse than the best by more than the "
+        "margin. *As good as the grid*: it is not worse than the best row of the full grid by more than the margin. The full grid has "
+        "all rows with as many seeds as the race:"
+    )
+    heads = (
+        "objective",
+        "margin",
+        "races",
+        "wrong",
+        "best dropped",
+        "as good as the grid",
+        "decided",
+        "runs",
+        "full grid",
+        "times fewer",
+    )
+    lines += ["", about_savings, "", f"| {' | '.join(heads)} |", f"|---{'|--:' * (len(heads) - 1)}|"]
     for row in found["savings"]:
         shares = " | ".join(
             f"{100 * row[name] / row['races']:.1f}%" for name in ("wrong", "best_dropped", "as_good_as_grid", "decided")
         )
         lines.append(
-            f"| `{row['scores']}` | {100 * row['margin']:.1f} | {row['races']:,} | {shares} | {row['runs']:,.0f} | {row['grid_runs']:,.0f} "
-            f"| {row['times_fewer']:.1f} |"
+            f"| `{row['scores']}` | {100 * row['margin']:.1f} | {row['races']:,} | {shares} | {row['runs']:,.0f} "
+            f"| {row['grid_runs']:,.0f} | {row['times_fewer']:.1f} |"
         )
-    lines += ["", f"Written by `python benchmarks/race_error.py`, with FedCohort {found['fedcohort']} and NumPy {found['numpy']}."]
+    lines += [
+        "",
+        f"Written by `python benchmarks/race_error.py`, with FedCohort {found['fedcohort']} and NumPy {found['numpy']}.",
+    ]
     return "\n".join(lines)
 
 

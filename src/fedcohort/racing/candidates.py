@@ -71,17 +71,28 @@ def _all_strategies(
     """One row for each strategy and each combination of values. Unusable strategies are ``skipped``, unless they are ``names``."""
     rows = []
     for name in names or STRATEGIES.builtin:
-        cls = STRATEGIES.find(name, "strategies")
-        own = {key: values for key, values in over.items() if _applies(key, cls)}
         try:
-            for point in itertools.product(*own.values()):
-                rows.append(_row(experiment, given, name, dict(zip(own, point, strict=True))))
-                rows[-1].check()
+            rows += _varied(experiment, given, name, over)
         except UsageError as error:
             if names:
                 raise
-            rows = [row for row in rows if row.experiment.selection.name != name]
             skipped[name] = str(error)
+    return rows
+
+
+def _varied(experiment: Experiment, given: Given, name: str, over: Grid) -> list[PlannedRow]:
+    """The rows of a strategy: one for each combination of the values that apply to it.
+
+    Raises:
+        UsageError: the strategy cannot be used with the experiment.
+    """
+    cls = STRATEGIES.find(name, "strategies")
+    own = {key: values for key, values in over.items() if _applies(key, cls)}
+    rows = [
+        _row(experiment, given, name, dict(zip(own, point, strict=True))) for point in itertools.product(*own.values())
+    ]
+    for row in rows:
+        row.check()
     return rows
 
 
