@@ -42,17 +42,17 @@ def test_pairs_are_compared_over_the_seeds_that_both_have() -> None:
 
 
 def test_the_best_row_is_found_and_the_others_stop_early() -> None:
-    rule = raced(gaussian([0.80, 0.90, 0.86, 0.70, 0.60, 0.50], 60))
+    rule = raced(gaussian([0.80, 0.90, 0.885, 0.70, 0.60, 0.50], 80))
     assert rule.decided
     assert (rule.leader, rule.alive, rule.next_block()) == (1, [1], [])
-    assert all(rule.drops[row].by in (0, 1, 2, 3) for row in rule.drops)
-    assert rule.counts[5] < rule.counts[1] == rule.depth < 60
-    assert rule.drops[5] == Drop(by=1, seeds=int(rule.counts[5]))
+    assert rule.counts[5] < rule.counts[1] == rule.depth < 80
+    assert rule.drops[2] == Drop(by=1, seeds=rule.depth)
+    assert rule.drops[5] in [Drop(by, seeds=int(rule.counts[5])) for by in (0, 1, 2, 3)]
     assert rule.counts.sum() < 0.75 * 6 * rule.depth
 
 
 def test_seeds_go_to_rows_that_can_still_change_the_answer() -> None:
-    rule = raced(gaussian([0.900, 0.899, 0.50, 0.50, 0.50, 0.50, 0.50, 0.50, 0.50, 0.50], 200))
+    rule = raced(gaussian([0.900, 0.899, 0.50, 0.50, 0.50, 0.50, 0.50, 0.50, 0.50, 0.50], 200, sd=0.03))
     assert set(rule.drops) == set(range(2, 10))
     assert (
         10 * rule.counts.max() > 4 * rule.counts.sum()
@@ -89,7 +89,7 @@ def test_rows_with_the_same_scores_are_equal_in_practice() -> None:
 def test_a_resting_row_catches_up_when_the_leader_changes() -> None:
     """Rows 0 and 2 are the same, so 2 rests. Then 0 falls behind 1, and 2 must be compared with 1."""
     seeds = np.arange(40)
-    noise = 0.03 * (-1.0) ** seeds
+    noise = 0.06 * (-1.0) ** seeds
     first = np.where(seeds < 15, 0.9, 0.7)
     rule = RaceRule(3, [POINT])
     scores = np.stack([first, 0.85 + noise, first])[None]
@@ -108,11 +108,11 @@ def test_equal_rows_are_dropped_in_fewer_than_5_percent_of_races(law: str) -> No
     """A small version of benchmarks/race_error.py."""
     errors, generator = 0, rng(0, law)
     spreads = np.linspace(0.2, 5, 12)[:, None] if law == "different spreads" else 1.0
-    for _ in range(200):
+    for _ in range(120):
         heavy = law.startswith("t ")
-        draws = generator.standard_t(3, size=(12, 25)) if heavy else generator.normal(size=(12, 25))
+        draws = generator.standard_t(3, size=(12, 20)) if heavy else generator.normal(size=(12, 20))
         errors += bool(raced((0.02 * spreads * draws)[None]).drops)
-    assert errors <= 10
+    assert errors <= 6
 
 
 def test_a_pareto_front_keeps_rows_that_are_best_in_something() -> None:
@@ -135,9 +135,10 @@ def test_a_row_that_is_cheaper_and_more_accurate_is_the_whole_front() -> None:
     assert rule.alive == [0]
 
 
-def test_rows_that_differ_by_less_than_both_margins_do_not_drop_each_other_both() -> None:
-    """Row 0 is a little more accurate, row 1 a little cheaper: each is better in something and not worse in practice."""
-    accuracy = gaussian([0.903, 0.900], 100, sd=0.0005)[0]
+def test_a_row_that_is_cheaper_and_not_worse_in_practice_drops_the_other() -> None:
+    """Row 0 is more accurate by less than the margin; row 1 is cheaper, also by less than the margin, but this is clear first."""
+    accuracy = gaussian([0.901, 0.900], 100, sd=0.0005)[0]
     cost = np.log(np.broadcast_to(np.array([[1.0], [1.03]]), (2, 100)))
     rule = raced(np.stack([accuracy, cost]), (POINT, 0.05))
-    assert len(rule.alive) == 1
+    assert rule.decided
+    assert rule.alive == [1]

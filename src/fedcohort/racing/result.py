@@ -202,7 +202,7 @@ class Race:
 
         ``label``, ``state``, ``seeds``; for each objective its name, with the mean: a fraction for accuracies, the geometric mean for
         costs, and ``… sd``, the standard deviation of accuracies; ``difference``, ``low``, ``high`` (scores, see :class:`RacedRow`);
-        ``dropped_by``, ``dropped_after``; ``reached``; and the fields of :class:`Cost`, summed over its runs.
+        ``dropped_by``, ``dropped_after``; ``reached``; and ``total_…``: the fields of :class:`Cost`, summed over its runs.
         """
         import pandas as pd
 
@@ -240,7 +240,7 @@ class Race:
                 values[f"{objective.text} sd"] = measures.mean_sd(scores)[1]
         for name in ("difference", "low", "high", "dropped_by", "dropped_after", "reached"):
             values[name] = getattr(row, name)
-        return values | asdict(row.cost)
+        return values | {f"total_{name}": value for name, value in asdict(row.cost).items()}
 
     def _sureness(self) -> str:
         """How sure the recommendation is, in a few words."""

@@ -254,9 +254,8 @@ def plan(
     texts = objective if isinstance(objective, str) else list(objective)
     margins = () if margin is None else [margin] if isinstance(margin, int | float) else list(margin)
     chosen = objectives(texts, margins)
-    rows, skipped = candidates(
-        experiment, given, selector=selector, algorithm=algorithm, strategies=strategies, over=over
-    )
+    names = [strategies] if isinstance(strategies, str) else strategies
+    rows, skipped = candidates(experiment, given, selector=selector, algorithm=algorithm, strategies=names, over=over)
     for row in rows:
         for one in chosen:
             one.check(row.label, row.experiment)
