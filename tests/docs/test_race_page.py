@@ -1,5 +1,6 @@
 """The output on the page about races is that of the commands beside it."""
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -25,7 +26,7 @@ def test_the_outputs_on_the_page_are_those_of_its_commands(tmp_path: Path, monke
     monkeypatch.setenv("COLUMNS", "100")
     page = blocks(ROOT / "docs" / "race.md")
     Path("race.toml").write_text(next(block.text for block in page if block.file == "race.toml"))
-    shown = [(command, output) for command, output in zip(page, page[1:], strict=False) if output.language == "text"]
+    shown = [(command, output) for command, output in itertools.pairwise(page) if output.language == "text"]
     assert len(shown) == 2
     for command, output in shown:
         arguments = shlex.split(command.text.removeprefix("$ "))[1:]

@@ -94,7 +94,7 @@ def test_rows_that_cannot_race_are_refused(values: dict[str, Any], arguments: di
 
 def test_a_race_of_very_many_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedcohort.racing.candidates.MAX_ROWS", 2)
-    with pytest.raises(UsageError, match="^rows = 3: at most 2 can race; change the variants"):
+    with pytest.raises(UsageError, match=r"^rows = 3: at most 2 can race; change the variants"):
         candidates(experiment(), Given())
 
 
