@@ -135,7 +135,7 @@ class Comparison(comparison.Comparison):
 
 
 class Race(result.Race):
-    """The result of a race: ``.recommended``, ``.recommendation``, ``.table`` and more, see :func:`race`."""
+    """The result of a race, see :func:`race`."""
 
     def __str__(self) -> str:
         from fedcohort.report import terminal
@@ -314,31 +314,22 @@ def race(
     jobs: int = 1,
     trust: bool = False,
 ) -> Race:
-    """Find the best row of an experiment with few runs, as ``fedcohort race`` does. The setting ``seeds`` has no effect.
-
-    If the experiment has one row, all strategies that it can use race. Finished runs are not repeated, so that a race resumes.
+    """Find the best row of an experiment with few runs; if it has one row, all strategies that it can use race.
 
     Args:
         objective: such as ``worst_accuracy``, ``accuracy@bytes=5e6`` or ``time@accuracy=0.85``; two give a Pareto front.
         margin: the difference that does not matter, for each objective: 0.005 of an accuracy, and 5% of a cost by default.
-        max_seeds, max_runs, minutes: limits of the race.
+        max_seeds, max_runs, minutes: limits of the race, which resumes with larger ones. The setting ``seeds`` has no effect.
         confidence: probability that no row is dropped although no other row is better.
         strategies: names of the strategies that race, in place of all.
         over: dotted key → values; every row races with each combination.
-
-    The other arguments are those of :func:`compare`.
-
-    Raises:
-        UsageError: an argument, the data or a run directory cannot be used.
-        Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
+        data, model, selector, algorithm, data_dir, public, runs, progress, jobs, trust: as for :func:`compare`, with its errors.
     """
     from fedcohort.racing.run_race import Limits, plan
 
-    given = Given(data=data, model=model, data_dir=data_dir, public=public)
-    limits = Limits(max_seeds, max_runs, minutes, confidence)
     planned = plan(
-        _checked(experiment), given, objective=objective, margin=margin, limits=limits, selector=selector, algorithm=algorithm,
-        strategies=strategies, over=over,
+        _checked(experiment), Given(data=data, model=model, data_dir=data_dir, public=public), objective=objective, margin=margin,
+        limits=Limits(max_seeds, max_runs, minutes, confidence), selector=selector, algorithm=algorithm, strategies=strategies, over=over,
     )  # fmt: skip
     return Race(**vars(planned.run(runs=runs, progress=progress, jobs=jobs, trust=trust)))
 

@@ -14,7 +14,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.racing.candidates import candidates
 from fedcohort.racing.objectives import objectives
-from fedcohort.racing.result import BEST, DROPPED, EQUIVALENT, UNDECIDED, Cost, Race, RacedRow
+from fedcohort.racing.result import BEST, DROPPED, NOT_BETTER, UNDECIDED, Cost, Race, RacedRow
 from fedcohort.racing.run_race import Limits, plan
 from fedcohort.runs.given_objects import Given
 from fedcohort.selection import STRATEGIES, UCB
@@ -142,9 +142,9 @@ def test_a_time_limit_ends_a_race_before_a_block_that_would_take_too_long(folder
 
 
 def test_processes_play_the_same_race(raced: fedcohort.Race, tmp_path: Path) -> None:
-    race = fedcohort.race(experiment(), max_seeds=2, runs=tmp_path, jobs=2)
+    race = fedcohort.race(experiment(), max_seeds=2, max_runs=3, runs=tmp_path, jobs=2)
     digests = {(row.label, seed): run.digest() for row in race.rows for seed, run in row.runs.items()}
-    alone = {(row.label, seed): run.digest() for row in raced.rows for seed, run in row.runs.items() if seed < 2}
+    alone = {(row.label, seed): run.digest() for row in raced.rows for seed, run in row.runs.items() if seed < 1}
     assert digests == alone
 
 
@@ -228,14 +228,14 @@ def race(*rows: RacedRow, ended: str = "best", objective: str = "accuracy") -> R
 def test_the_recommendation_says_how_sure_it_is() -> None:
     first = row("A", BEST, [0.9] * 10)
     worse = row("B", DROPPED, [0.5] * 8, dropped_by="A", dropped_after=8, difference=-0.4, low=-0.5, high=-0.1)
-    near = row("C", EQUIVALENT, [0.899] * 10, difference=-0.001, low=-0.006, high=0.004)
+    near = row("C", NOT_BETTER, [0.899] * 10, difference=-0.001, low=-0.006, high=0.004)
     open_ = row("D", UNDECIDED, [0.89] * 10, difference=-0.01, low=-0.04, high=0.02)
     assert race(first, worse).recommendation == (
         "Recommended: 'A', test accuracy 90.0% over 10 seeds. The other row is clearly worse (95% confidence)."
     )
-    assert race(first, near, worse, ended="equivalent").recommendation == (
-        "Recommended: 'A', test accuracy 90.0% over 10 seeds. 1 row is clearly worse; 'C' is equal to it in practice, at most 0.4 "
-        "points better (95% confidence)."
+    assert race(first, near, worse, ended="settled").recommendation == (
+        "Recommended: 'A', test accuracy 90.0% over 10 seeds. 1 row is clearly worse; 'C' is at most 0.4 points "
+        "better, which does not matter (95% confidence)."
     )
     assert race(first, open_, near, worse, worse, ended="minutes").recommendation == (
         "Recommended: 'A', test accuracy 90.0% over 10 seeds. 2 rows are clearly worse; 'D' and 'C' are at most 2.0 points better "

@@ -42,7 +42,7 @@ def test_pairs_are_compared_over_the_seeds_that_both_have() -> None:
 
 
 def test_the_best_row_is_found_and_the_others_stop_early() -> None:
-    rule = raced(gaussian([0.80, 0.90, 0.885, 0.70, 0.60, 0.50], 80))
+    rule = raced(gaussian([0.80, 0.90, 0.885, 0.70, 0.60, 0.50], 80), [0.0005])
     assert rule.decided
     assert (rule.leader, rule.alive, rule.next_block()) == (1, [1], [])
     assert rule.counts[5] < rule.counts[1] == rule.depth < 80
@@ -74,7 +74,7 @@ def test_the_threshold_falls_with_every_dropped_row() -> None:
     assert rule.log_threshold == pytest.approx(math.log(3 * 3 / 0.05))
 
 
-def test_rows_with_the_same_scores_are_equal_in_practice() -> None:
+def test_rows_with_the_same_scores_rest() -> None:
     scores = np.broadcast_to(rng(0, "same").normal(size=30), (1, 3, 30))
     rule = raced(scores)
     assert rule.decided
@@ -108,11 +108,11 @@ def test_equal_rows_are_dropped_in_fewer_than_5_percent_of_races(law: str) -> No
     """A small version of benchmarks/race_error.py."""
     errors, generator = 0, rng(0, law)
     spreads = np.linspace(0.2, 5, 12)[:, None] if law == "different spreads" else 1.0
-    for _ in range(120):
+    for _ in range(100):
         heavy = law.startswith("t ")
         draws = generator.standard_t(3, size=(12, 20)) if heavy else generator.normal(size=(12, 20))
         errors += bool(raced((0.02 * spreads * draws)[None]).drops)
-    assert errors <= 6
+    assert errors <= 5
 
 
 def test_a_pareto_front_keeps_rows_that_are_best_in_something() -> None:

@@ -18,9 +18,9 @@ from fedcohort.study.run_results import plain
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BEST", "DROPPED", "EQUIVALENT", "FRONT", "UNDECIDED", "Cost", "Race", "RacedRow"]
+__all__ = ["BEST", "DROPPED", "FRONT", "NOT_BETTER", "UNDECIDED", "Cost", "Race", "RacedRow"]
 
-BEST, DROPPED, EQUIVALENT, UNDECIDED, FRONT = "best", "dropped", "equivalent", "undecided", "on the front"
+BEST, DROPPED, NOT_BETTER, UNDECIDED, FRONT = "best", "dropped", "not better", "undecided", "on the front"
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class RacedRow:
         label: its label.
         runs: its runs by seed.
         scores: its scores by objective and seed, float64 [objectives, seeds]; see :meth:`Objective.score`.
-        state: ``best``, ``on the front`` (of two objectives), ``dropped``, ``equivalent`` (at most the margin better than the
-            recommended row), or ``undecided``.
+        state: ``best``, ``on the front`` (of two objectives), ``dropped``, ``not better`` (than the recommended row by more
+            than the margin), or ``undecided``.
         dropped_by, dropped_after: the row that is clearly better, and the number of seeds after which this was clear; empty and 0 for
             rows that are not dropped.
         difference, low, high: mean difference of scores to the recommended row in the first objective, over the seeds that both have,
@@ -113,7 +113,7 @@ class Race:
         name: name of the experiment.
         objectives: one objective, or two for their Pareto front.
         rows: its rows, the recommended one first, then those that are left, then those that were dropped, the last one first.
-        ended: why it ended: ``best``, ``equivalent``, ``front``, or the budget that ended it: ``seeds``, ``runs``, ``minutes``.
+        ended: why it ended: ``best``, ``settled``, ``front``, or the budget that ended it: ``seeds``, ``runs``, ``minutes``.
         confidence: probability that no row was dropped although no other row is better.
         skipped: strategies that cannot be used with the experiment, each with the reason.
     """
@@ -134,7 +134,7 @@ class Race:
     @property
     def decided(self) -> bool:
         """Whether the race ended because more seeds would not change the answer, rather than because a budget ended."""
-        return self.ended in ("best", "equivalent", "front")
+        return self.ended in ("best", "settled", "front")
 
     @property
     def at_most_better(self) -> float:
@@ -162,7 +162,7 @@ class Race:
         """The recommendation, how sure it is, and why the race ended, in sentences."""
         how = {
             "best": "",
-            "equivalent": "",
+            "settled": "",
             "front": "",
             "seeds": " The race ended at its largest number of seeds.",
             "runs": " The race ended at its largest number of runs.",
@@ -245,9 +245,10 @@ class Race:
     def _sureness(self) -> str:
         """How sure the recommendation is, in a few words."""
         if self.decided:
-            return {"best": "all others are clearly worse", "equivalent": "equal to the others in practice"}.get(
-                self.ended, "the Pareto front"
-            )
+            return {
+                "best": "all others are clearly worse",
+                "settled": "no other is better by more than the margin",
+            }.get(self.ended, "the Pareto front")
         return "not decided"
 
     def _best(self) -> str:
@@ -265,8 +266,8 @@ class Race:
         bound = self.at_most_better
         known = bound < (math.log(2) if objective.is_cost else 1.0)
         better = f"at most {objective.shown_bound(bound)}" if known else "not told apart from it"
-        if self.ended == "equivalent":
-            better = f"equal to it in practice, {better}"
+        if self.ended == "settled":
+            better += ", which does not matter"
         verb = "is" if len(left) == 1 else "are"
         return f"{begin} {f'{worse}; ' if worse else ''}{_listed(left)} {verb} {better} ({sure} confidence)."
 

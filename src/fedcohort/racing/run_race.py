@@ -12,7 +12,7 @@ from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.racing.candidates import candidates
 from fedcohort.racing.objectives import Objective, objectives
-from fedcohort.racing.result import BEST, DROPPED, EQUIVALENT, FRONT, UNDECIDED, Cost, Race, RacedRow
+from fedcohort.racing.result import BEST, DROPPED, FRONT, NOT_BETTER, UNDECIDED, Cost, Race, RacedRow
 from fedcohort.racing.rule import RaceRule
 from fedcohort.record import Run
 from fedcohort.runs.given_objects import Given
@@ -139,7 +139,7 @@ class PlannedRace:
         if rule.depth and rule.decided:
             if len(self.objectives) > 1:
                 return "front"
-            return "best" if len(rule.alive) == 1 else "equivalent"
+            return "best" if len(rule.alive) == 1 else "settled"
         block = rule.next_block()
         if max(seed for _, seed in block) >= self.limits.seeds:
             return "seeds"
@@ -225,7 +225,7 @@ class PlannedRace:
             return FRONT if row in rule.resting or len(rule.alive) == 1 else UNDECIDED
         if row == leader:
             return BEST if rule.decided else UNDECIDED
-        return EQUIVALENT if row in rule.resting else UNDECIDED
+        return NOT_BETTER if row in rule.resting else UNDECIDED
 
 
 def _cost(run: Run) -> Cost:

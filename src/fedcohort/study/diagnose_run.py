@@ -1,4 +1,4 @@
-"""Diagnose the decisions of a run: do scores predict what happens, and how much does the strategy explore?"""
+"""Diagnose the decisions of a run: whether scores predict what happens, and how much the strategy explores."""
 
 import math
 from dataclasses import asdict, dataclass
