@@ -329,7 +329,8 @@ def race(
 
     planned = plan(
         _checked(experiment), Given(data=data, model=model, data_dir=data_dir, public=public), objective=objective, margin=margin,
-        limits=Limits(max_seeds, max_runs, minutes, confidence), selector=selector, algorithm=algorithm, strategies=strategies, over=over,
+        limits=Limits(max_seeds, max_runs, minutes, confidence), selector=selector, algorithm=algorithm, strategies=strategies,
+        over=over,
     )  # fmt: skip
     return Race(**vars(planned.run(runs=runs, progress=progress, jobs=jobs, trust=trust)))
 
