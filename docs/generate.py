@@ -366,6 +366,8 @@ def _machines(rows: list[dict[str, Any]]) -> list[str]:
 def race() -> str:
     """The measured errors of races, and the runs that they save."""
     found = json.loads((DOCS.parent / "results" / "race.json").read_text("utf-8"))
+    if not found["errors"]:
+        return "No measurement has been kept yet."
     lines = [
         f"Rows with equal means race, {found['rows']} rows with at most {found['seeds']} seeds. Every dropped row is an error:", "",
         "| scores | races | with an error | standard error |", "|---|--:|--:|--:|",
