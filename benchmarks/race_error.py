@@ -134,10 +134,9 @@ def main() -> None:
     for name, draw in made_up():
         keep("errors", errors(name, draw, arguments.races))
     for text, (values, margin) in scores.items():
-        keep("errors", errors(f"real runs, {text}", bootstrap(values), arguments.races, margin))
-    for text, (values, margin) in scores.items():
         keep("savings", savings(text, values, arguments.saving_races, margin))
         keep("savings", savings(text, values, arguments.saving_races, 4 * margin))
+        keep("errors", errors(f"real runs, {text}", bootstrap(values), arguments.races, margin))
 
 
 if __name__ == "__main__":
