@@ -1,14 +1,15 @@
 """The Python interface: functions that run, compare and open experiments, and the runs and comparisons that they return."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedcohort import record
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Cell, Experiment, quickstart
 from fedcohort.federation.datasets import Dataset
+from fedcohort.racing import result
 from fedcohort.runs.given_objects import Given, GivenMeasures, PublicSamples
 from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study import comparison
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from fedcohort.study.explain_decision import Explanation
     from fedcohort.study.summary import Summary
 
-__all__ = ["Comparison", "Row", "Run", "compare", "open_run", "run", "run_seeds"]
+__all__ = ["Comparison", "Race", "Row", "Run", "compare", "open_run", "race", "run", "run_seeds"]
 
 
 class Run(record.Run):
@@ -131,6 +132,20 @@ class Comparison(comparison.Comparison):
 
         yield terminal.comparison(self, options.max_width)
         yield Text(self.place, overflow="fold")
+
+
+class Race(result.Race):
+    """The result of a race, see :func:`race`."""
+
+    def __str__(self) -> str:
+        from fedcohort.report import terminal
+
+        return terminal.as_text(terminal.race(self, 100), 100)
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
+        from fedcohort.report import terminal
+
+        yield terminal.race(self, options.max_width)
 
 
 def run(
@@ -282,6 +297,49 @@ def compare(
         Row(row.label, row.experiment, {seed: Run(run.path) for seed, run in row.runs.items()}) for row in compared.rows
     )
     return Comparison(compared.name, tuple(rows))
+
+
+def race(
+    experiment: Experiment | None = None,
+    *,
+    objective: str | Sequence[str] = "accuracy",
+    margin: float | Sequence[float] | None = None,
+    max_seeds: int = 30,
+    max_runs: int | None = None,
+    minutes: float | None = None,
+    confidence: float = 0.95,
+    strategies: Sequence[str] = (),
+    over: Mapping[str, Sequence[Any]] | None = None,
+    data: Dataset | None = None,
+    model: "AnyModel | None" = None,
+    selector: "Selector | Mapping[str, Selector] | None" = None,
+    algorithm: "Algorithm | Mapping[str, Algorithm] | None" = None,
+    data_dir: str | Path | None = None,
+    public: "PublicSamples | None" = None,
+    runs: str | Path = "runs",
+    progress: Progress | None = None,
+    jobs: int = 1,
+    trust: bool = False,
+) -> Race:
+    """Find the best row of an experiment with few runs; if it has one row, all strategies that it can use race.
+
+    Args:
+        objective: such as ``worst_accuracy``, ``accuracy@bytes=5e6`` or ``time@accuracy=0.85``; two give a Pareto front.
+        margin: the difference that does not matter, for each objective: 0.005 of an accuracy, and 5% of a cost by default.
+        max_seeds, max_runs, minutes: limits of the race, which resumes with larger ones. The setting ``seeds`` has no effect.
+        confidence: probability that no row is dropped although no other row is better.
+        strategies: names of the strategies that race, in place of all.
+        over: dotted key → values; every row races with each combination.
+        data, model, selector, algorithm, data_dir, public, runs, progress, jobs, trust: as for :func:`compare`, with its errors.
+    """
+    from fedcohort.racing.run_race import Limits, plan
+
+    planned = plan(
+        _checked(experiment), Given(data=data, model=model, data_dir=data_dir, public=public), objective=objective, margin=margin,
+        limits=Limits(max_seeds, max_runs, minutes, confidence), selector=selector, algorithm=algorithm, strategies=strategies,
+        over=over,
+    )  # fmt: skip
+    return Race(**vars(planned.run(runs=runs, progress=progress, jobs=jobs, trust=trust)))
 
 
 def open_run(path: str | Path) -> Run:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
     from fedcohort.study.run_results import Result
 
-__all__ = ["compare", "run", "sweep"]
+__all__ = ["compare", "grid_of", "run", "sweep"]
 
 
 @click.command()
@@ -186,7 +186,7 @@ def sweep(
     """
     experiment = experiment_of(file, settings, trust)
     if over:
-        experiment = experiment.with_overrides({"sweep": _grid(over)})
+        experiment = experiment.with_overrides({"sweep": grid_of(over)})
     if not experiment.sweep:
         raise UsageError(
             "nothing to sweep: give --over 'selection.k=[1, 3, 6]', or a [sweep] table in an experiment file"
@@ -194,7 +194,7 @@ def sweep(
     _compare(experiment, runs, data_dir, trust, jobs, quiet, as_json)
 
 
-def _grid(over: Sequence[str]) -> dict[str, Any]:
+def grid_of(over: Sequence[str]) -> dict[str, Any]:
     """The values of ``--over`` by dotted key."""
     from fedcohort.experiment import parse_overrides
 
