@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
+from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment, Systems
 from fedcohort.federation.datasets import Dataset
@@ -31,7 +32,12 @@ if TYPE_CHECKING:
     from fedcohort.rounds import RunState
     from fedcohort.selection import Census, Selector
 
-__all__ = ["Federated", "federate", "fingerprint_of", "load_data", "look", "model_of", "prepare"]
+__all__ = [
+    "Federated", "check_model", "clock_of", "federate", "fingerprint_of", "give_tools", "load_data", "look", "model_of", "plugins_of",
+    "prepare",
+]  # fmt: skip
+
+AClock = TypeVar("AClock", bound="Clock")
 
 log = logging.getLogger("fedcohort")
 """Reports which plan was chosen for ``engine.plan = "auto"``, and why."""
@@ -122,7 +128,7 @@ def model_of(experiment: Experiment, given: Given) -> "Model":
     return as_model(model)
 
 
-def _check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
+def check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
     """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit."""
     from fedcohort.engines.local_engine import build_module
     from fedcohort.models import check_network
@@ -137,23 +143,28 @@ def _check_model(experiment: Experiment, given: Given, model: "Model", federatio
     check_network(module, samples, federation.num_classes, name)
 
 
-def _clock(
-    experiment: Experiment, systems: Systems, federation: "Federation", algorithm: "Algorithm", model: "ModelState"
-) -> "Clock":
+def clock_of(
+    experiment: Experiment,
+    systems: Systems,
+    num_samples: Indices,
+    algorithm: "Algorithm",
+    model: "ModelState",
+    kind: "type[AClock]",
+) -> "AClock":
     """The clock of a run.
 
     Args:
         experiment: the experiment.
         systems: its systems, or the default if the algorithm pools all data.
-        federation: the clients.
+        num_samples: training samples of each client.
         algorithm: the algorithm, which determines the nominal number of epochs.
         model: the initial model, which determines transfer times.
+        kind: class of the clock.
     """
-    from fedcohort.federation.simulated_clock import Clock
     from fedcohort.rounds.ledger import num_bytes
 
-    return Clock(
-        federation.num_samples,
+    return kind(
+        num_samples,
         experiment.seed,
         systems.latency.build(),
         systems.availability.build(),
@@ -173,6 +184,7 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     """The data of an experiment and facts about each of its clients, without training."""
     from fedcohort.engines.local_engine import build_module
     from fedcohort.federation.describe_federation import survey
+    from fedcohort.federation.simulated_clock import Clock
     from fedcohort.federation.featureshift import Space, in_words
     from fedcohort.training.model_states import DTYPES, state_of
 
@@ -181,7 +193,7 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     algorithm = given.algorithm if given.algorithm is not None else experiment.algorithm.build()
     module = build_module(model_of(experiment, given), federation, seed)
     start = state_of(module.to(dtype=DTYPES[experiment.training.precision]))
-    clock = _clock(experiment, experiment.systems, federation, algorithm, start)
+    clock = clock_of(experiment, experiment.systems, federation.num_samples, algorithm, start, Clock)
     space = Space(federation.sample_shape, np.ones(()), federation.num_clients)
     shift = in_words(experiment.federation.feature_shift.build(), space, seed=seed)
     facts = survey(federated.dataset.train_labels, federated.split, federation, clock, experiment.rounds, shift)
@@ -196,23 +208,24 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
         UsageError: something in the description or the data cannot be used.
     """
     from fedcohort.federation.pooled_federation import pooled
+    from fedcohort.federation.simulated_clock import Clock
     from fedcohort.rounds import RunState
     from fedcohort.selection.all_available import All
 
     seed, federated = experiment.seed, federate(experiment, given, _driver_device(experiment))
     federation = federated.federation
-    selector, algorithm = _plugins(experiment, given)
+    selector, algorithm = plugins_of(experiment, given)
     systems, k = experiment.systems, experiment.selection.k
     if algorithm.pools:
         federation, selector, systems, k = pooled(federation), All(), Systems(), 1
     model = model_of(experiment, given)
-    _check_model(experiment, given, model, federation)
-    _give_tools(algorithm, model, federation, federated.public, seed)
+    check_model(experiment, given, model, federation)
+    give_tools(algorithm, model, federation, federated.public, seed)
     cohort = min(math.ceil(k * systems.overcommit), federation.num_clients)
     engine = _engine(experiment, model, federation, algorithm, cohort)
     try:
         start = engine.initial_model()
-        clock = _clock(experiment, systems, federation, algorithm, start)
+        clock = clock_of(experiment, systems, federation.num_samples, algorithm, start, Clock)
         width = sum(start[name].numel() for name in engine.trainable)
         selector.setup(_census(experiment, selector, algorithm, federation, clock, k, width))
         facts = partial(_portrait, federation, clock, experiment.rounds)
@@ -224,7 +237,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
         engine.close()
 
 
-def _plugins(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm]":
+def plugins_of(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm]":
     """New instances of the strategy and the algorithm.
 
     Raises:
@@ -241,7 +254,7 @@ def _plugins(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm
     return selector, algorithm
 
 
-def _give_tools(
+def give_tools(
     algorithm: "Algorithm", model: "Model", federation: "Federation", public: "PublicSet", seed: int
 ) -> None:
     """Give the server half of the algorithm the data and functions that it works with."""

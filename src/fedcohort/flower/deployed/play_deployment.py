@@ -1,0 +1,56 @@
+"""Play the rounds of an experiment in a Flower ServerApp."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+from flwr.serverapp import Grid
+
+from fedcohort.core.errors import UsageError, shown
+from fedcohort.experiment import Experiment, load
+from fedcohort.flower.deployed.grid_link import GridLink
+from fedcohort.flower.deployed.prepare_deployment import Deployed, Deployment, Time
+from fedcohort.record import Run
+from fedcohort.runs.play_run import Progress, run_cell
+
+__all__ = ["play_deployment"]
+
+
+def play_deployment(
+    grid: Grid,
+    experiment: Experiment | str | Path,
+    *,
+    runs: str | Path = "runs",
+    time_of: Time = "wall",
+    patience: float = 600.0,
+    progress: Progress | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Run:
+    """Play the first seed of an experiment with the sites of a federation as its clients, or resume it after its last checkpoint.
+
+    Args:
+        grid: the Grid of the ServerApp.
+        experiment: an experiment, or the path of its file. ``federation.clients`` is the number of clients to wait for.
+        runs: folder of run directories.
+        time_of: ``wall``: times are seconds, as they are measured. ``simulated``: times and availability are those of the experiment's
+            ``[systems]``, which gives the results of the local run; for rehearsals.
+        patience: seconds to wait for clients and for replies.
+        progress: called after every committed round.
+        clock: seconds.
+
+    Returns:
+        The run.
+
+    Raises:
+        UsageError: the experiment cannot be played with these clients.
+    """
+    if time_of not in get_args(Time):
+        raise UsageError(f"time = {shown(time_of)}: valid are {' and '.join(map(repr, get_args(Time)))}")
+    if not patience > 0:
+        raise UsageError(f"patience = {shown(patience)}: must be a number of seconds above 0")
+    described = experiment if isinstance(experiment, Experiment) else load(experiment)
+    [cell, *_] = described.base.cells()
+    given, link = Deployed(time=time_of), GridLink(grid, patience, clock)
+    deployment = Deployment(cell, given, link, runs)
+    return run_cell(cell, given, runs=runs, progress=progress, preparation=deployment.prepare)
