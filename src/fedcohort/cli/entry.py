@@ -14,6 +14,7 @@ import click
 
 from fedcohort.cli.catalogue import strategies
 from fedcohort.cli.data import data
+from fedcohort.cli.deploy import deploy, site
 from fedcohort.cli.errors import Stopped, Wrong
 from fedcohort.cli.output import drop_output, end_at_closed_pipe, show_all_characters
 from fedcohort.cli.pages import figures, live, profile, report
@@ -102,5 +103,5 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
     print(f"fedcohort: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-for command in (run, compare, sweep, measure, why, report, figures, live, profile, data, strategies):
+for command in (run, compare, sweep, measure, why, report, figures, live, profile, data, strategies, deploy, site):
     cli.add_command(command)

@@ -184,8 +184,8 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     """The data of an experiment and facts about each of its clients, without training."""
     from fedcohort.engines.local_engine import build_module
     from fedcohort.federation.describe_federation import survey
-    from fedcohort.federation.simulated_clock import Clock
     from fedcohort.federation.featureshift import Space, in_words
+    from fedcohort.federation.simulated_clock import Clock
     from fedcohort.training.model_states import DTYPES, state_of
 
     federated, seed = federate(experiment, given), experiment.seed

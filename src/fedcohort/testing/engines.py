@@ -63,8 +63,8 @@ def check_engine(make: MakeEngine, *, memories_elsewhere: bool = False) -> None:
 
     Args:
         make: builds the engine.
-        memories_elsewhere: whether the clients' memories stay with the clients' owners, so that the engine's state has only references to
-            them. The references are then not compared with the local engine's memories; everything that depends on memories is.
+        memories_elsewhere: whether memories stay with the owners of the data, so that the engine's state has only references to them.
+            The references are then not compared with the local engine's memories; everything that depends on memories is.
 
     Raises:
         AssertionError: the contract is broken; the message says where.
@@ -150,7 +150,9 @@ def _scenario(engine: Engine, only_names_of_memories: bool) -> dict[str, object]
     ]
     engine.commit([])
     memories = engine.state_dict()
-    results["memories"] = sorted(memories) if only_names_of_memories else {key: memories[key] for key in sorted(memories)}
+    results["memories"] = (
+        sorted(memories) if only_names_of_memories else {key: memories[key] for key in sorted(memories)}
+    )
     return results
 
 

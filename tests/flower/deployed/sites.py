@@ -3,15 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flwr.app import Context
+from flwr.app import Context, Message
 
 from fedcohort.algorithms import Algorithm
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.state_files import unpack
 from fedcohort.federation.federation import Federation
 from fedcohort.flower.deployed.grid_engine import GridEngine
 from fedcohort.flower.deployed.grid_link import GridLink
 from fedcohort.flower.deployed.site_roster import SiteRoster
 from fedcohort.flower.sites.courier import courier_app
+from fedcohort.flower.sites.envelope import bytes_in
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed
 from fedcohort.flower.sites.site import Plugins, Site, client_data
@@ -55,6 +57,16 @@ def grid_of(sites: Sequence[Site], **settings: Any) -> LoopGrid:
     return LoopGrid(courier_app(call), [{"partition-id": i} for i in range(len(sites))], **settings)
 
 
+def words_of(message: Message) -> dict[str, Any]:
+    """The words in a request or a reply."""
+    return unpack(bytes_in(message) or b"")
+
+
+def is_training(message: Message) -> bool:
+    """Whether a request is about training."""
+    return words_of(message)["kind"] == "train"
+
+
 def met(grid: LoopGrid, federation: Federation, patience: float = 10.0) -> tuple[GridLink, SiteRoster]:
     """The link to a grid, and the roster of its clients."""
     link = GridLink(grid, patience, grid.clock)
@@ -74,7 +86,15 @@ def making(memories: MemoryVersions | None = None, **settings: Any) -> Callable[
         sites = sites_of(federation, workers, lambda _: (model, training, algorithm), memories=shared)
         link, roster = met(grid_of(sites, order=lambda replies: replies[::-1]), federation)
         return GridEngine(
-            federation, model, training, algorithm, seed, 1, link=link, roster=roster, **({"errors": "raise"} | settings)
+            federation,
+            model,
+            training,
+            algorithm,
+            seed,
+            1,
+            link=link,
+            roster=roster,
+            **({"errors": "raise"} | settings),
         )
 
     return make

@@ -35,7 +35,9 @@ def check_experiment(experiment: Experiment, *, wall: bool) -> None:
     }
     for name, is_set in only_simulated.items():
         if wall and is_set:
-            raise UsageError(f"{name}: describes simulated clients; leave it out, or set clock = 'simulated' for a rehearsal")
+            raise UsageError(
+                f"{name}: describes simulated clients; leave it out, or set clock = 'simulated' for a rehearsal"
+            )
     if experiment.measures.clients_every:
         raise UsageError("measures.clients_every: asks all clients for the record; leave it out in a deployment")
     if experiment.engine.device != "cpu" or experiment.engine.plan not in ("threads", "loop"):
@@ -105,4 +107,3 @@ def check_sites(selector: Selector, census: Census, roster: SiteRoster) -> None:
         raise UsageError(
             f"{name} reads the reports {', '.join(missing)}, which no site allows: owners have to add them to allow.reports"
         )
-

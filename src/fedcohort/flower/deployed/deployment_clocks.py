@@ -1,4 +1,4 @@
-"""The clocks of a deployment: wall time, or for a rehearsal the simulated time of the experiment. Both know which clients are connected."""
+"""The clocks of a deployment: wall time, or simulated time for a rehearsal. Both know which clients are connected."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ class WallClock:
         roster: the clients; they are part of the state, so that a run that is resumed knows them.
         epochs: nominal local epochs.
         present: the connected clients.
-        computing: seconds that the site of a client worked on its last training, by client.
+        times: computation and communication of a client's last training in seconds, by client.
         clock: seconds.
     """
 
@@ -36,12 +36,14 @@ class WallClock:
         roster: SiteRoster,
         epochs: int,
         present: Presence,
-        computing: Mapping[int, float],
+        times: Mapping[int, tuple[float, float]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.num_samples, self.epochs, self.now = roster.sizes(), epochs, 0.0
-        self.durations, self.compute_times, self.upload_times = (np.full(len(self.num_samples), np.nan) for _ in range(3))
-        self._roster, self._present, self._computing, self._clock = roster, present, computing, clock
+        self.durations, self.compute_times, self.upload_times = (
+            np.full(len(self.num_samples), np.nan) for _ in range(3)
+        )
+        self._roster, self._present, self._times, self._clock = roster, present, times, clock
         self._before, self._begun = 0.0, clock()
 
     def available(self, t: int) -> Indices:  # noqa: ARG002 - of the contract
@@ -77,9 +79,9 @@ class WallClock:
     ) -> Iterator[Update]:
         """Yield the updates, remember the clients' times, and advance the time to the end of the training."""
         for update in updates:
-            if update.failure is None:
-                computing = min(self._computing.get(update.client, update.duration), update.duration)
-                sending = update.duration - computing
+            if update.failure is None and update.client in self._times:
+                computing, sending = self._times[update.client]
+                update.duration = computing + sending
                 nominal = computing / update.work if update.work > 0 else computing
                 self.durations[update.client] = nominal + sending
                 self.compute_times[update.client], self.upload_times[update.client] = nominal, sending

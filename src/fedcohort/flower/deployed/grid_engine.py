@@ -1,8 +1,8 @@
 """The engine whose clients are at the sites of a Flower federation.
 
 Questions and trainings travel as messages. The server keeps the model, evaluates it, and knows which version of its memory each client
-begins with; the memories themselves stay at the sites. Updates come back in the order of the cohort, so the bits of a run are those of the
-local engine. A client without a usable reply is a failed client, with its cause.
+begins with; the memories themselves stay at the sites. Updates come back in the order of the cohort, so the bits of a run are those of
+the local engine. A client without a usable reply is a failed client, with its cause.
 """
 
 import secrets
@@ -55,7 +55,7 @@ class GridEngine:
     Attributes:
         meanwhile: see :class:`~fedcohort.engines.base.Engine`.
         notes: what went wrong since the notes were last taken, in words.
-        seconds: seconds that the site of a client has worked on its last training, by client.
+        times: seconds that the site worked on the last training of a client, and all other seconds until its reply, by client.
     """
 
     plan = "flower"
@@ -82,7 +82,7 @@ class GridEngine:
         self.meanwhile: Callable[[], bool] = lambda: False
         self.link, self.roster, self.run, self.deadline, self.errors = link, roster, run, deadline, errors
         self.notes: list[str] = []
-        self.seconds: dict[int, float] = {}
+        self.times: dict[int, tuple[float, float]] = {}
         self._versions: dict[int, str] = {}
         self._proposed: dict[int, str] = {}
         self._extra: Layout | None = None
@@ -108,7 +108,7 @@ class GridEngine:
         self._proposed, version = {}, f"{t}-{secrets.token_hex(6)}"
         self._driver.begin_beside()
         expected = Expected(model, self.trainable, self._extra_layout(), cohort.share is not None)
-        words = self._words(TRAIN, model, t) | {"received": algorithm.broadcast(), "version": version}
+        words = self._words(TRAIN, model, t) | {"received": algorithm.broadcast(), "made": version}
         size = max(1, min(WINDOW, AHEAD_BYTES // self._model_bytes))
         for first in range(0, len(cohort), size):
             positions = range(first, min(first + size, len(cohort)))
@@ -127,7 +127,12 @@ class GridEngine:
                 following = next(due, None)
 
     def _trained(
-        self, words: Mapping[str, object], t: int, work: Mapping[int, dict[str, object]], expected: Expected, version: str
+        self,
+        words: Mapping[str, object],
+        t: int,
+        work: Mapping[int, dict[str, object]],
+        expected: Expected,
+        version: str,
     ) -> Iterator[Update]:
         """The updates of some clients, as they arrive."""
         requests, groups = self._requests(words, work)
@@ -138,9 +143,7 @@ class GridEngine:
         for arrival in self.link.exchange(requests, t, timeout=self.deadline, meanwhile=self.meanwhile):
             group = groups[arrival.position]
             for client, row in self._rows(arrival, group, expected.largest(len(group))).items():
-                update = row if isinstance(row, Update) else self._update(client, row, expected, version)
-                update.duration = arrival.seconds
-                yield update
+                yield row if isinstance(row, Update) else self._update(client, row, expected, version)
 
     def _rows(self, arrival: Arrival, group: Sequence[int], largest: int) -> "dict[int, Words | Update]":
         """What a reply says about each client of a group, or why the client has no result."""
@@ -151,7 +154,8 @@ class GridEngine:
             if sorted(said) != sorted(names) or len(reply.parts("clients")) != len(names):
                 raise _Failure(Cause.MALFORMED, "it is not about the clients that were asked")
             if reply.has("seconds"):
-                self.seconds.update(dict.fromkeys(group, reply.number("seconds")))
+                working = min(reply.number("seconds"), arrival.seconds)
+                self.times.update(dict.fromkeys(group, (working, arrival.seconds - working)))
             return {client: said[name] for client, name in zip(group, names, strict=True)}
         except BadMessage as reason:
             failure = Cause.MALFORMED.because(reason)
@@ -266,7 +270,8 @@ class GridEngine:
         requests = []
         for node, group in groups.items():
             clients = [
-                {"name": self.roster.clients[client].name, "memory": self._versions.get(client, "")} | dict(work[client])
+                {"name": self.roster.clients[client].name, "memory": self._versions.get(client, "")}
+                | dict(work[client])
                 for client in group
             ]
             setup = self._setup | {"numbers": self.roster.numbers_at(node)}

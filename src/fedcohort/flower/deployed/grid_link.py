@@ -1,4 +1,4 @@
-"""Send requests to sites over Flower's Grid, and wait for the replies; every request ends with a reply or with the cause of its failure."""
+"""Send requests to sites over Flower's Grid; every request ends with a reply or with the cause of its failure."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
 """Play the rounds of an experiment in a Flower ServerApp."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import get_args
 
 from flwr.serverapp import Grid
@@ -22,10 +22,10 @@ def play_deployment(
     experiment: Experiment | str | Path,
     *,
     runs: str | Path = "runs",
-    time_of: Time = "wall",
+    time: Time = "wall",
     patience: float = 600.0,
     progress: Progress | None = None,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = monotonic,
 ) -> Run:
     """Play the first seed of an experiment with the sites of a federation as its clients, or resume it after its last checkpoint.
 
@@ -33,7 +33,7 @@ def play_deployment(
         grid: the Grid of the ServerApp.
         experiment: an experiment, or the path of its file. ``federation.clients`` is the number of clients to wait for.
         runs: folder of run directories.
-        time_of: ``wall``: times are seconds, as they are measured. ``simulated``: times and availability are those of the experiment's
+        time: ``wall``: times are seconds, as they are measured. ``simulated``: times and availability are those of the experiment's
             ``[systems]``, which gives the results of the local run; for rehearsals.
         patience: seconds to wait for clients and for replies.
         progress: called after every committed round.
@@ -45,12 +45,12 @@ def play_deployment(
     Raises:
         UsageError: the experiment cannot be played with these clients.
     """
-    if time_of not in get_args(Time):
-        raise UsageError(f"time = {shown(time_of)}: valid are {' and '.join(map(repr, get_args(Time)))}")
+    if time not in get_args(Time):
+        raise UsageError(f"time = {shown(time)}: valid are {' and '.join(map(repr, get_args(Time)))}")
     if not patience > 0:
         raise UsageError(f"patience = {shown(patience)}: must be a number of seconds above 0")
     described = experiment if isinstance(experiment, Experiment) else load(experiment)
     [cell, *_] = described.base.cells()
-    given, link = Deployed(time=time_of), GridLink(grid, patience, clock)
+    given, link = Deployed(time=time), GridLink(grid, patience, clock)
     deployment = Deployment(cell, given, link, runs)
     return run_cell(cell, given, runs=runs, progress=progress, preparation=deployment.prepare)

@@ -139,7 +139,7 @@ class Deployment:
         present = partial(_present, self.link, roster, engine.notes)
         if self.given.time == "wall":
             epochs = algorithm.local_training(experiment.training).epochs
-            return WallClock(roster, epochs, present, engine.seconds, self.link.clock)
+            return WallClock(roster, epochs, present, engine.times, self.link.clock)
         model = engine.initial_model()
         clock = clock_of(experiment, experiment.systems, roster.sizes(), algorithm, model, ConnectedClock)
         clock.roster, clock.present = roster, present

@@ -115,7 +115,9 @@ def _report(words: Words) -> dict[str, float]:
     """The numbers that a client reports."""
     names = list(words.values)
     if len(names) > MOST_REPORTS or any(len(name) > LONGEST_NAME for name in names):
-        raise BadMessage(f"its report has {len(names)} names; at most {MOST_REPORTS} of {LONGEST_NAME} letters are read")
+        raise BadMessage(
+            f"its report has {len(names)} names; at most {MOST_REPORTS} of {LONGEST_NAME} letters are read"
+        )
     if reserved := [name for name in names if name.startswith(MEASURED)]:
         raise BadMessage(f"it reports {reserved[0]!r}, which only the server can measure")
     values = Words({"report": list(words.values.values())}, words.where).numbers("report")

@@ -1,7 +1,7 @@
 """Which clients there are, and at which node: sites introduce their clients, and keep their identity while node ids change.
 
-A site is known by its name, or else by the public key of its node, or else by the id of its node. Clients are numbered on first contact, in
-the order of their names (numbers by value, then words); a number is never used for another client.
+A site is known by its name, or else by the public key of its node, or else by the id of its node. Clients are numbered on first
+contact, in the order of their names (numbers by value, then words); a number is never used for another client.
 """
 
 import hashlib

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedcohort.core.state_files import CorruptState, load_state, pack
 from fedcohort.core.durable_files import replace_file
+from fedcohort.core.state_files import CorruptState, load_state, pack
 from fedcohort.flower.sites.protocol import BadMessage
 from fedcohort.training.client_memories import Memory
 

@@ -189,11 +189,13 @@ class Site:
         asked = self._asked(request, names)
         lost = self._load_memories(request, engine, asked)
         able = [client for client in asked if client not in lost]
-        model, version = request.tensors("model"), request.text("version")
+        model, version = request.tensors("model"), request.text("made")
         trained: dict[int, Update | str] = {}
         stub = _Received(request.groups("received"))
         try:
-            trained.update((update.client, update) for update in engine.train(model, t, _cohort(asked, able), stub.algorithm))
+            trained.update(
+                (update.client, update) for update in engine.train(model, t, _cohort(asked, able), stub.algorithm)
+            )
             self._keep_memories(engine, run, version, able, names, asked)
         except ClientError:
             for client in able:
@@ -234,7 +236,9 @@ class Site:
 
     def _load_memories(self, request: Words, engine: LocalEngine, asked: "Mapping[int, _Work]") -> set[int]:
         """Give the engine the versions that the request names; returns the clients whose version is lost."""
-        found = {client: self.memories.get(request.text("run"), work.name, work.memory) for client, work in asked.items()}
+        found = {
+            client: self.memories.get(request.text("run"), work.name, work.memory) for client, work in asked.items()
+        }
         engine.load_state_dict({str(client): memory for client, memory in found.items() if memory})
         return {client for client, memory in found.items() if memory is None}
 
@@ -291,7 +295,9 @@ class Site:
         train = Samples(features, torch.cat([part.labels for part in parts]))
         shape = tuple(setup.counts("shape"))
         if tuple(features.shape[1:]) != shape:
-            raise UsageError(f"the server's samples have the shape {list(shape)}, this site's {list(features.shape[1:])}")
+            raise UsageError(
+                f"the server's samples have the shape {list(shape)}, this site's {list(features.shape[1:])}"
+            )
         standard = setup.tensors("standardization")
         offsets = np.concatenate([[0], np.cumsum(sizes.sum(axis=1))])
         held = sizes[:, 1].copy() if sizes[:, 1].any() else None

@@ -136,7 +136,9 @@ def installed_plugins(setup: Words) -> tuple[Any, Training, Any]:
         UsageError: there is none of this name, or a parameter is not valid.
     """
     sections = setup.part("sections")
-    model, algorithm = (_plugin(sections, name, table) for name, table in (("model", MODELS), ("algorithm", ALGORITHMS)))
+    model, algorithm = (
+        _plugin(sections, name, table) for name, table in (("model", MODELS), ("algorithm", ALGORITHMS))
+    )
     training: Training = make(Training, _plain(sections.part("training")), "training")
     return model, training, algorithm
 
@@ -178,7 +180,9 @@ def _own_client(file: SiteFile, folder: Path) -> dict[str, ClientData]:
             raise UsageError("data.features: has NaN or infinite numbers; remove or replace them")
         features = features.astype(np.float32)
     elif features.dtype != np.uint8 or features.ndim != 4:
-        raise UsageError(f"data.features: {features.dtype} {list(features.shape)}; must be floats, or uint8 images [N, C, H, W]")
+        raise UsageError(
+            f"data.features: {features.dtype} {list(features.shape)}; must be floats, or uint8 images [N, C, H, W]"
+        )
     held = int(split_locally(np.array([len(labels)]), file.data.held_out)[0])
     samples = Samples(torch.from_numpy(features), torch.from_numpy(labels.astype(np.int64)))
     cut = len(labels) - held
