@@ -58,8 +58,8 @@ def new_app(folder: str | Path, *, sites: int = 3, address: str = "127.0.0.1:800
         ".gitignore": "certificates/\nkeys/\nstate-*/\nruns/\n",
         f"{package}/__init__.py": f'"""The Flower app {name}."""\n',
         f"{package}/experiment.toml": _filled("experiment.toml.txt", words),
-        f"{package}/server.py": _text("server.py"),
-        f"{package}/client.py": _text("client.py"),
+        f"{package}/server.py": _text("server.py.txt"),
+        f"{package}/client.py": _text("client.py.txt"),
     }
     for i, site in enumerate(names):
         clients = list(range(PER_SITE * i, PER_SITE * (i + 1)))

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment, Systems
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
 from fedcohort.runs.errors_in_own_code import naming_own_code
 from fedcohort.runs.given_objects import HANDED_OVER, Given
+from fedcohort.runs.run_clock import clock_of
 
 if TYPE_CHECKING:
-    from fedcohort.algorithms import Algorithm, ModelState
+    from fedcohort.algorithms import Algorithm
     from fedcohort.engines.cluster.ray_engine import RayEngine
     from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.federation.describe_federation import Survey
@@ -33,11 +33,9 @@ if TYPE_CHECKING:
     from fedcohort.selection import Census, Selector
 
 __all__ = [
-    "Federated", "check_model", "clock_of", "federate", "fingerprint_of", "give_tools", "load_data", "look", "model_of", "plugins_of",
+    "Federated", "check_model", "federate", "fingerprint_of", "give_tools", "load_data", "look", "model_of", "plugins_of",
     "prepare",
 ]  # fmt: skip
-
-AClock = TypeVar("AClock", bound="Clock")
 
 log = logging.getLogger("fedcohort")
 """Reports which plan was chosen for ``engine.plan = "auto"``, and why."""
@@ -141,42 +139,6 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
     samples = federation.prepare(federation.test[:2].features, dtype)
     name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
     check_network(module, samples, federation.num_classes, name)
-
-
-def clock_of(
-    experiment: Experiment,
-    systems: Systems,
-    num_samples: Indices,
-    algorithm: "Algorithm",
-    model: "ModelState",
-    kind: "type[AClock]",
-) -> "AClock":
-    """The clock of a run.
-
-    Args:
-        experiment: the experiment.
-        systems: its systems, or the default if the algorithm pools all data.
-        num_samples: training samples of each client.
-        algorithm: the algorithm, which determines the nominal number of epochs.
-        model: the initial model, which determines transfer times.
-        kind: class of the clock.
-    """
-    from fedcohort.rounds.ledger import num_bytes
-
-    return kind(
-        num_samples,
-        experiment.seed,
-        systems.latency.build(),
-        systems.availability.build(),
-        systems.network.build(),
-        rounds=experiment.rounds,
-        dropout=systems.dropout,
-        deadline=systems.deadline,
-        overcommit=systems.overcommit,
-        idle_time=systems.idle_time,
-        model_bytes=num_bytes([model]),
-        epochs=algorithm.local_training(experiment.training).epochs,
-    )
 
 
 @naming_own_code()

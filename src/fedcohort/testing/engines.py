@@ -149,11 +149,14 @@ def _scenario(engine: Engine, only_names_of_memories: bool) -> dict[str, object]
         as_plain(update) for update in engine.train(model, 5, stopping_cohort(HEALTHY), algorithm)
     ]
     engine.commit([])
-    memories = engine.state_dict()
-    results["memories"] = (
-        sorted(memories) if only_names_of_memories else {key: memories[key] for key in sorted(memories)}
-    )
+    results["memories"] = _memories(engine, only_names_of_memories)
     return results
+
+
+def _memories(engine: Engine, only_names: bool) -> dict[str, object]:
+    """The memories in the state of an engine, or only the clients that have one."""
+    memories = engine.state_dict()
+    return {key: None if only_names else memories[key] for key in sorted(memories)}
 
 
 def _compare(results: dict[str, object], expected: dict[str, object], where: str) -> None:

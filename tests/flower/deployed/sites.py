@@ -16,7 +16,8 @@ from fedcohort.flower.sites.courier import courier_app
 from fedcohort.flower.sites.envelope import bytes_in
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed
-from fedcohort.flower.sites.site import Plugins, Site, client_data
+from fedcohort.flower.sites.site import Plugins, Site
+from fedcohort.flower.sites.site_work import client_data
 from fedcohort.models import Model
 from fedcohort.selection import QUESTIONS
 from fedcohort.testing import LoopGrid

@@ -26,6 +26,7 @@ from fedcohort.flower.sites.owner_policy import Budget, Refused, Spent
 from fedcohort.flower.sites.protocol import BadMessage, Words, packed
 from fedcohort.flower.sites.serve import check_security, end_group, is_loopback, listening, supernode_command
 from fedcohort.flower.sites.site_file import SiteFile, installed_plugins, open_site, read_site_file
+from tests.docs.pages import ROOT, blocks
 
 HELLO = packed({"kind": "hello", "classes": 3})
 
@@ -267,6 +268,14 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--address = 'here'"):
         new_app(tmp_path / "new", address="here")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_the_site_file_of_the_documentation_is_valid(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "deployment.md"
+    [text] = [block.text for block in blocks(page) if block.language == "toml" and "[budget]" in block.text]
+    (tmp_path / "site.toml").write_text(text)
+    file = read_site_file(tmp_path / "site.toml")
+    assert (file.name, file.budget.bytes, file.allow.questions) == ("clinic", 10**10, ("LocalLoss",))
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None or shutil.which("openssl") is None, reason="no tools for keys")

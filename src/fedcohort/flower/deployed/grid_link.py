@@ -91,27 +91,26 @@ class GridLink:
         """
         limit = self.patience if timeout is None else timeout
         begin, pause = self.clock(), SHORTEST
-        messages = [request_message(node, data, t, limit + EXTRA_SECONDS) for node, data in requests]
-        pushed = [message_id or "" for message_id in self.grid.push_messages(messages)] if messages else []
-        pushed += [""] * (len(messages) - len(pushed))
-        waiting = {message_id: position for position, message_id in enumerate(pushed) if message_id}
-        for position, message_id in enumerate(pushed):
-            if not message_id:
-                yield Arrival(position, None, Cause.UNREACHABLE.because("the message could not be sent"), 0.0)
+        waiting = self._push(requests, t, limit)
+        for position in set(range(len(requests))) - set(waiting.values()):
+            yield Arrival(position, None, Cause.UNREACHABLE.because("the message could not be sent"), 0.0)
         while waiting:
-            by_request = _by_request(self.grid.pull_messages(list(waiting)))
+            replies = _by_request(self.grid.pull_messages(list(waiting)))
             seconds = self.clock() - begin
-            for message_id in [message_id for message_id in waiting if message_id in by_request]:
-                yield _arrival(waiting.pop(message_id), by_request[message_id], seconds)
-            if not waiting:
-                return
-            if self.clock() - begin >= limit:
+            for message_id in replies.keys() & waiting.keys():
+                yield _arrival(waiting.pop(message_id), replies[message_id], seconds)
+            if not waiting or self.clock() - begin >= limit:
                 break
-            busy = meanwhile()
-            time.sleep(SHORTEST if busy else pause)
-            pause = SHORTEST if by_request else min(1.3 * pause, LONGEST)
+            pause = SHORTEST if replies or meanwhile() else min(1.3 * pause, LONGEST)
+            time.sleep(pause)
         for position in waiting.values():
             yield Arrival(position, None, Cause.TIMEOUT.because(f"no reply within {limit:g} s"), limit)
+
+    def _push(self, requests: Sequence[tuple[int, bytes]], t: int, limit: float) -> dict[str, int]:
+        """Push requests; returns the position of each message by its id, without those that could not be sent."""
+        messages = [request_message(node, data, t, limit + EXTRA_SECONDS) for node, data in requests]
+        pushed = list(self.grid.push_messages(messages)) if messages else []
+        return {message_id: position for position, message_id in enumerate(pushed) if message_id}
 
 
 def _by_request(replies: Any) -> Mapping[str, list[Message]]:

@@ -29,13 +29,13 @@ from fedcohort.runs.find_run import find_run
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import (
     check_model,
-    clock_of,
     federate,
     give_tools,
     load_data,
     model_of,
     plugins_of,
 )
+from fedcohort.runs.run_clock import clock_of
 from fedcohort.selection import Census, Selector
 
 __all__ = ["Deployed", "Deployment", "Time"]

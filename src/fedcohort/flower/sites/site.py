@@ -5,53 +5,30 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, one_line
 from fedcohort.core.state_files import pack
 from fedcohort.core.threads import one_thread, single_precision
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
-from fedcohort.federation.federation import Federation, Samples
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed, Budget, Refused, Spent
 from fedcohort.flower.sites.protocol import ASK, HELLO, TRAIN, BadMessage, Words, packed, unpacked
+from fedcohort.flower.sites.site_work import ClientData, ReceivedGroups, Work, cohort_of, federation_of
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memory
 
-__all__ = ["ClientData", "Plugins", "Site", "client_data"]
+__all__ = ["Plugins", "Site"]
 
 log = logging.getLogger("fedcohort")
 
 Plugins = Callable[[Words], tuple[Model, Training, Algorithm]]
 """Builds model, settings of training and algorithm from their description in a request."""
-
-
-@dataclass(frozen=True, eq=False)
-class ClientData:
-    """The data of one client.
-
-    Attributes:
-        training: the samples that it trains on.
-        held_out: the samples that it holds out.
-    """
-
-    training: Samples
-    held_out: Samples
-
-
-def client_data(federation: Federation, client: int) -> ClientData:
-    """The data of one client of a federation, in copies."""
-    parts = federation.client(client), federation.held_out(client)
-    return ClientData(*(Samples(part.features.clone(), part.labels.clone()) for part in parts))
 
 
 class Site:
@@ -158,7 +135,7 @@ class Site:
         t, model, asked = request.count("round"), request.tensors("model"), self._asked(request, names)
         self.spent.answer(len(asked))
         self._load_memories(request, engine, asked)
-        stub = _Received(request.groups("received"))
+        stub = ReceivedGroups(request.groups("received"))
 
         def answers(clients: list[int]) -> list[list[float]]:
             values = engine.answer(model, t, question, np.array(clients, dtype=np.int64), stub.algorithm)
@@ -191,15 +168,15 @@ class Site:
         able = [client for client in asked if client not in lost]
         model, version = request.tensors("model"), request.text("made")
         trained: dict[int, Update | str] = {}
-        stub = _Received(request.groups("received"))
+        stub = ReceivedGroups(request.groups("received"))
         try:
             trained.update(
-                (update.client, update) for update in engine.train(model, t, _cohort(asked, able), stub.algorithm)
+                (update.client, update) for update in engine.train(model, t, cohort_of(asked, able), stub.algorithm)
             )
             self._keep_memories(engine, run, version, able, names, asked)
         except ClientError:
             for client in able:
-                trained[client] = self._train_one(engine, model, t, _cohort(asked, [client]), stub.algorithm)
+                trained[client] = self._train_one(engine, model, t, cohort_of(asked, [client]), stub.algorithm)
                 self._keep_memories(engine, run, version, [client], names, asked)
         rows: list[dict[str, object]] = []
         for client in asked:
@@ -234,7 +211,7 @@ class Site:
             "failure": update.failure,
         }
 
-    def _load_memories(self, request: Words, engine: LocalEngine, asked: "Mapping[int, _Work]") -> set[int]:
+    def _load_memories(self, request: Words, engine: LocalEngine, asked: Mapping[int, Work]) -> set[int]:
         """Give the engine the versions that the request names; returns the clients whose version is lost."""
         found = {
             client: self.memories.get(request.text("run"), work.name, work.memory) for client, work in asked.items()
@@ -249,7 +226,7 @@ class Site:
         version: str,
         clients: Sequence[int],
         names: Mapping[int, str],
-        asked: "Mapping[int, _Work]",
+        asked: Mapping[int, Work],
     ) -> None:
         """Keep the memories that a training has made as a new version."""
         made = [client for client in engine.memories.proposed if client in clients]
@@ -260,10 +237,10 @@ class Site:
 
     # the engine of a run
 
-    def _asked(self, request: Words, names: Mapping[int, str]) -> "dict[int, _Work]":
+    def _asked(self, request: Words, names: Mapping[int, str]) -> dict[int, Work]:
         """The work for each client that the request names, by number."""
         numbers = {name: client for client, name in names.items()}
-        work = [_Work.read(words) for words in request.parts("clients")]
+        work = [Work.read(words) for words in request.parts("clients")]
         if unknown := [each.name for each in work if each.name not in numbers]:
             raise BadMessage(f"this site has no client {unknown[0]!r}")
         return {numbers[each.name]: each for each in work}
@@ -277,102 +254,9 @@ class Site:
         if key not in self._engines:
             self.close()
             model, training, algorithm = self.plugins(setup)
-            federation = self._federation(setup, names)
+            federation = federation_of(setup, names, self.clients)
             self._engines[key] = LocalEngine(federation, model, training, algorithm, setup.count("seed"), self.workers)
         return self._engines[key], names
-
-    def _federation(self, setup: Words, names: Mapping[int, str]) -> Federation:
-        """The clients of this site in a federation in which all others have no samples."""
-        sizes = np.zeros((setup.count("clients"), 2), dtype=np.int64)
-        parts: list[Samples] = []
-        for number in sorted(names):
-            data = self.clients[names[number]]
-            if number >= len(sizes):
-                raise BadMessage(f"client number {number} of {len(sizes)} clients")
-            sizes[number] = len(data.training), len(data.held_out)
-            parts += [data.training, data.held_out]
-        features = torch.cat([part.features for part in parts])
-        train = Samples(features, torch.cat([part.labels for part in parts]))
-        shape = tuple(setup.counts("shape"))
-        if tuple(features.shape[1:]) != shape:
-            raise UsageError(
-                f"the server's samples have the shape {list(shape)}, this site's {list(features.shape[1:])}"
-            )
-        standard = setup.tensors("standardization")
-        offsets = np.concatenate([[0], np.cumsum(sizes.sum(axis=1))])
-        held = sizes[:, 1].copy() if sizes[:, 1].any() else None
-        nothing = train[:0]
-        classes = tuple(setup.names("classes"))
-        return Federation(
-            train, offsets, nothing, nothing, classes, _of(standard, "shift"), _of(standard, "scale"), held
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What one client is to do.
-
-    Attributes:
-        name: the client.
-        memory: version of the memory that it begins with.
-        epochs, share: see :class:`~fedcohort.selection.Cohort`; None for ordinary training.
-        sampling, stop: likewise.
-    """
-
-    name: str
-    memory: str
-    epochs: int | None
-    share: float | None
-    sampling: str
-    stop: Mapping[str, object] | None
-
-    @staticmethod
-    def read(words: Words) -> "_Work":
-        """The work in a request."""
-        return _Work(
-            words.text("name"),
-            words.text("memory"),
-            words.count("epochs") if words.has("epochs") else None,
-            words.number("share") if words.has("share") else None,
-            words.text("sampling") if words.has("sampling") else "shuffled",
-            words.part("stop").values if words.has("stop") else None,
-        )
-
-
-def _cohort(asked: Mapping[int, _Work], clients: Sequence[int]) -> Cohort:
-    """The clients' work as a cohort."""
-    work = [asked[client] for client in clients]
-    epochs = [each.epochs for each in work if each.epochs is not None]
-    share = [each.share for each in work if each.share is not None]
-    return Cohort(
-        np.array(clients, dtype=np.int64),
-        epochs=np.array(epochs, dtype=np.int64) if epochs else None,
-        share=np.array(share, dtype=np.float64) if share else None,
-        sampling=work[0].sampling if work else "shuffled",
-        stop=work[0].stop if work else None,
-    )
-
-
-class _Received:
-    """What the server's half of the algorithm has broadcast; engines read nothing else of it."""
-
-    def __init__(self, groups: dict[str, Tensors]) -> None:
-        self.groups = groups
-
-    def broadcast(self) -> dict[str, Tensors]:
-        """See :class:`fedcohort.algorithms.Algorithm`."""
-        return self.groups
-
-    @property
-    def algorithm(self) -> Algorithm:
-        """This object, for an engine."""
-        return cast(Algorithm, self)
-
-
-def _of(tensors: Tensors, name: str) -> Tensor:
-    if name not in tensors:
-        raise BadMessage(f"the request has no {name}")
-    return tensors[name].double()
 
 
 def _cause(error: ClientError) -> str:

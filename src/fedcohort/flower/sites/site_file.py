@@ -20,7 +20,8 @@ from fedcohort.federation.federation import Samples, split_locally
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed, Budget, Spent
 from fedcohort.flower.sites.protocol import Words
-from fedcohort.flower.sites.site import ClientData, Site, client_data
+from fedcohort.flower.sites.site import Site
+from fedcohort.flower.sites.site_work import ClientData, client_data
 from fedcohort.models import MODELS
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import federate
