@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import fedcohort
 from fedcohort.flower.new_app import new_app
 from fedcohort.flower.sites.serve import end_group
@@ -89,10 +91,15 @@ class RealFederation:
     def end(self, name: str, number: int = signal.SIGTERM) -> None:
         """End a process and its group."""
         process = self.processes.pop(name)
+        started = []
+        with suppress(psutil.NoSuchProcess):
+            started = psutil.Process(process.pid).children(recursive=True)
         if number == signal.SIGKILL:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
         end_group(process)
+        for child in started:  # some lead groups of their own
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
 
     def output(self, name: str) -> str:
         path = self.folder / f"{name}.log"
@@ -150,7 +157,7 @@ class RealFederation:
     def play(self, time_of: str = "simulated", patience: float = 120.0) -> None:
         """Start a run, without waiting for it."""
         self.start(
-            "run", "flwr", "run", ".", "here", "--stream", "--run-config", f"time='{time_of}' patience={patience}"
+            "run", "flwr", "run", ".", "here", "--stream", "--run-config", f"time='{time_of}' patience={patience:.1f}"
         )
 
     def run_of(self, name: str) -> fedcohort.Run | None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Error, Message
+from flwr.app import Error, Message, RecordDict
 
 from fedcohort.algorithms import Update
 from fedcohort.algorithms.fedavg import FedAvg
@@ -127,6 +127,10 @@ BAD_REPLIES: dict[str, tuple[Tamper, str]] = {
         lambda m, _: Message(Error(2, "ValueError: no"), reply_to=m),
         "error: its ClientApp raised",
     ),
+    "no bytes": (
+        lambda m, _: Message(RecordDict(), reply_to=m),
+        "malformed: the reply does not come from a FedCohort site",
+    ),
     "nothing": (lambda m, _: None, "timeout: no reply within 10 s"),
 }
 
@@ -211,6 +215,14 @@ def test_clients_at_nodes_that_are_not_connected_are_unreachable() -> None:
     where.offline.clear()
     assert engine.roster.meet(engine.link) == []
     assert updates(engine)[1].failure is None
+
+
+def test_a_message_that_cannot_be_sent_is_an_unreachable_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_on(grid())
+    push = LoopGrid.push_messages
+    monkeypatch.setattr(LoopGrid, "push_messages", lambda self, messages: [*push(self, list(messages)[:1]), None])
+    failures = [update.failure for update in updates(engine).values()]
+    assert failures == [None, None, *["unreachable: the message could not be sent"] * 2]
 
 
 def test_memories_stay_at_the_sites_and_a_lost_one_is_said_to_be_lost() -> None:

@@ -50,8 +50,14 @@ def check_experiment(experiment: Experiment, *, wall: bool) -> None:
             )
 
 
-def gather_clients(link: GridLink, roster: SiteRoster, expected: int) -> None:
+def gather_clients(link: GridLink, roster: SiteRoster, expected: int, at_least: int) -> None:
     """Wait until ``expected`` clients are connected and have introduced themselves, at most for the patience of the link.
+
+    Args:
+        link: carries messages.
+        roster: gets the clients.
+        expected: number of clients of the run.
+        at_least: number of clients that is enough after the patience.
 
     Raises:
         UsageError: there are fewer or more.
@@ -70,6 +76,8 @@ def gather_clients(link: GridLink, roster: SiteRoster, expected: int) -> None:
         if roster.connected != told:
             told = roster.connected
             log.warning("%d of %d clients are connected; waiting for the others", told, expected)
+        if time.monotonic() >= deadline and roster.connected >= at_least:
+            return
         if time.monotonic() >= deadline:
             why = f" ({'; '.join(notes[:3])})" if notes else ""
             raise UsageError(

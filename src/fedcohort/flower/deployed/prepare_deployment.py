@@ -119,11 +119,11 @@ class Deployment:
             engine.close()
 
     def _roster(self, classes: int, expected: int) -> SiteRoster:
-        """The clients, when all of them are connected; in a run that is resumed, those of the run."""
+        """The clients, when all of them are connected; a run that is resumed goes on with those of its clients that come in time."""
         roster, saved = SiteRoster(classes), self._saved()
         if saved is not None:
             roster.load_state_dict(saved)
-        gather_clients(self.link, roster, expected)
+        gather_clients(self.link, roster, expected, at_least=expected if saved is None else 1)
         if saved is None:
             roster.fix()
         return roster

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.selection import QUESTIONS
+from fedcohort.selection import QUESTIONS, Question
 
 __all__ = ["Allowed", "Budget", "Refused", "Spent"]
 
@@ -46,10 +46,12 @@ class Allowed:
         if not self.training:
             raise Refused("the owner does not allow training")
 
-    def check_question(self, kind: str) -> None:
-        """Raise :class:`Refused` unless this kind of question is answered; questions that train need both permissions."""
-        if kind not in self.questions:
-            raise Refused(f"the owner does not allow {kind}")
+    def check_question(self, question: Question) -> None:
+        """Raise :class:`Refused` unless this question is answered; a question that trains needs both permissions."""
+        if question.kind not in self.questions:
+            raise Refused(f"the owner does not allow {question.kind}")
+        if question.trains:
+            self.check_training()
 
     def reported(self, report: dict[str, float]) -> dict[str, float]:
         """The numbers of a report that may be sent."""

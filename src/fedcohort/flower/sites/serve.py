@@ -37,11 +37,13 @@ def serve_site(path: str | Path, *, insecure: bool = False) -> int:
         insecure: connect without TLS and without a key; only to a server on this machine.
 
     Returns:
-        The exit code of the SuperNode.
+        The exit code of the SuperNode; 0 if this process was asked to end.
 
     Raises:
         UsageError: a setting or the data cannot be used.
     """
+    if not hasattr(socket, "AF_UNIX"):
+        raise UsageError("fedcohort site serve: needs sockets with a path, which Linux and macOS have")
     file, folder = read_site_file(path), Path(path).resolve().parent
     check_security(file, folder, insecure=insecure)
     site = open_site(path)
@@ -50,7 +52,10 @@ def serve_site(path: str | Path, *, insecure: bool = False) -> int:
     with tempfile.TemporaryDirectory(prefix="fedcohort-") as private:  # only this user can open it
         where = Path(private) / "site"
         with listening(site, where):
-            return _run(supernode_command(file, folder, where, insecure=insecure))
+            try:
+                return _run(supernode_command(file, folder, where, insecure=insecure))
+            except KeyboardInterrupt:  # also SIGTERM: the usual end
+                return 0
 
 
 def check_security(file: SiteFile, folder: Path, *, insecure: bool) -> None:

@@ -130,7 +130,7 @@ class Site:
             question = Question.from_json(described)
         except (KeyError, TypeError, ValueError):
             raise BadMessage(f"there is no question {str(described)[:100]}") from None
-        self.allowed.check_question(question.kind)
+        self.allowed.check_question(question)
         engine, names = self._engine(request)
         t, model, asked = request.count("round"), request.tensors("model"), self._asked(request, names)
         self.spent.answer(len(asked))

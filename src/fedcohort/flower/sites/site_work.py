@@ -16,6 +16,9 @@ from fedcohort.selection import Cohort
 
 __all__ = ["ClientData", "ReceivedGroups", "Work", "client_data", "cohort_of", "federation_of"]
 
+MOST_CLIENTS = 10**7
+"""Largest number of clients of a federation, each of which needs 16 bytes at every site."""
+
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
@@ -109,7 +112,9 @@ def federation_of(setup: Words, names: Mapping[int, str], clients: Mapping[str, 
         BadMessage: the setup does not fit together.
         UsageError: the server's samples have another shape.
     """
-    sizes = np.zeros((setup.count("clients"), 2), dtype=np.int64)
+    if (number_of_clients := setup.count("clients")) > MOST_CLIENTS:
+        raise BadMessage(f"{number_of_clients:,} clients; at most {MOST_CLIENTS:,} are possible")
+    sizes = np.zeros((number_of_clients, 2), dtype=np.int64)
     parts: list[Samples] = []
     for number in sorted(names):
         data = clients[names[number]]
