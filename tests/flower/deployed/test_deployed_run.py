@@ -161,6 +161,32 @@ def test_clients_leave_and_come_back_between_rounds(tmp_path: Path) -> None:
     assert (run.rounds["trained"] <= run.rounds["available"]).all()
 
 
+@pytest.mark.parametrize("name", ["powd", "oort"])
+def test_clients_join_between_rounds_if_the_strategy_keeps_nothing_about_them(name: str, tmp_path: Path) -> None:
+    experiment = small(rounds=5, **CASES[name])
+    where = grid(experiment)
+    where.offline = {1}
+
+    def joining(_: Any, row: Any) -> None:
+        where.offline = set()
+
+    run = played(where, experiment, tmp_path, "wall", min_clients=8, progress=joining)
+    late = [1, 4, 7, 10]  # the names of the clients of the second site; the others are numbered first
+    notes = " ".join(run.rounds["note"])
+    assert run.rounds["available"].tolist()[0] == 8
+    if name == "oort":
+        assert set(run.rounds["available"]) == {8}
+        assert "its client '1' was not there when the run began, and Oort keeps numbers about each client" in notes
+        return
+    assert run.rounds["available"].tolist()[-2:] == [12, 12]
+    assert all(f"client '{client}' joined as client {8 + i}" in notes for i, client in enumerate(late))
+    asked = run.decisions.query("round >= 4")["client"]
+    assert asked.max() >= 8  # power-of-choice asks six of twelve
+    sizes = clients_of(experiment).num_samples
+    trained = run.clients[run.clients["client"] >= 8]
+    assert (trained["num_samples"].to_numpy() == sizes[[late[client - 8] for client in trained["client"]]]).all()
+
+
 def test_a_lost_node_costs_one_round_its_clients(tmp_path: Path) -> None:
     experiment = small(rounds=3, selection={"name": "uniform", "k": 12})
     where = grid(experiment)
@@ -251,5 +277,7 @@ def test_settings_are_checked(tmp_path: Path) -> None:
     where = grid(small())
     with pytest.raises(UsageError, match="time = 'lunar': valid are 'wall' and 'simulated'"):
         play_deployment(where, small(), runs=tmp_path, time="lunar")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="min_clients = 0"):
+        play_deployment(where, small(), runs=tmp_path, min_clients=0)
     with pytest.raises(UsageError, match="patience = 0"):
         play_deployment(where, small(), runs=tmp_path, patience=0)

@@ -50,14 +50,15 @@ def check_experiment(experiment: Experiment, *, wall: bool) -> None:
             )
 
 
-def gather_clients(link: GridLink, roster: SiteRoster, expected: int, at_least: int) -> None:
-    """Wait until ``expected`` clients are connected and have introduced themselves, at most for the patience of the link.
+def gather_clients(link: GridLink, roster: SiteRoster, expected: int, enough: int, after_patience: int) -> None:
+    """Wait until enough clients are connected and have introduced themselves, at most for the patience of the link.
 
     Args:
         link: carries messages.
         roster: gets the clients.
         expected: number of clients of the run.
-        at_least: number of clients that is enough after the patience.
+        enough: number of clients to wait for.
+        after_patience: number of clients that is enough after the patience.
 
     Raises:
         UsageError: there are fewer or more.
@@ -66,17 +67,17 @@ def gather_clients(link: GridLink, roster: SiteRoster, expected: int, at_least: 
     told = -1
     while True:
         notes += roster.meet(link)
-        if roster.connected == expected:
-            return
         if roster.connected > expected:
             raise UsageError(
                 f"federation.clients = {expected}: the connected sites have {roster.connected} clients; set federation.clients to "
                 "their number"
             )
+        if roster.connected >= enough:
+            return
         if roster.connected != told:
             told = roster.connected
-            log.warning("%d of %d clients are connected; waiting for the others", told, expected)
-        if time.monotonic() >= deadline and roster.connected >= at_least:
+            log.warning("%d of %d clients are connected; waiting for the others", told, enough)
+        if time.monotonic() >= deadline and roster.connected >= after_patience:
             return
         if time.monotonic() >= deadline:
             why = f" ({'; '.join(notes[:3])})" if notes else ""

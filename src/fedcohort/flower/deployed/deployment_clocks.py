@@ -24,6 +24,7 @@ class WallClock:
     communication. All clients of a site that trained in one request have the same time.
 
     Args:
+        num_samples: training samples of each client, int64 [m]; written to when clients join.
         roster: the clients; they are part of the state, so that a run that is resumed knows them.
         epochs: nominal local epochs.
         present: the connected clients.
@@ -33,13 +34,14 @@ class WallClock:
 
     def __init__(
         self,
+        num_samples: Indices,
         roster: SiteRoster,
         epochs: int,
         present: Presence,
         times: Mapping[int, tuple[float, float]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.num_samples, self.epochs, self.now = roster.sizes(), epochs, 0.0
+        self.num_samples, self.epochs, self.now = num_samples, epochs, 0.0
         self.durations, self.compute_times, self.upload_times = (
             np.full(len(self.num_samples), np.nan) for _ in range(3)
         )
@@ -50,6 +52,7 @@ class WallClock:
         """The connected clients that have samples."""
         self._before, self._begun = self.now, self._clock()
         there = self._present()
+        self.num_samples[:] = self._roster.sizes()  # in place: strategies read the same array
         return there[self.num_samples[there] > 0]
 
     def nominal(self, t: int) -> Values:  # noqa: ARG002 - of the contract

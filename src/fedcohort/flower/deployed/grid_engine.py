@@ -90,7 +90,7 @@ class GridEngine:
         self._model_bytes = max(1, sum(value.nbytes for value in self.initial_model().values()))
         self._setup = {
             "seed": seed,
-            "clients": len(roster.clients),
+            "clients": len(roster.sizes()),
             "shape": list(federation.sample_shape),
             "classes": list(federation.classes),
             "standardization": {"shift": federation.shift.double(), "scale": federation.scale.double()},

@@ -24,6 +24,7 @@ def play_deployment(
     runs: str | Path = "runs",
     time: Time = "wall",
     patience: float = 600.0,
+    min_clients: int | None = None,
     progress: Progress | None = None,
     clock: Callable[[], float] = monotonic,
 ) -> Run:
@@ -36,6 +37,8 @@ def play_deployment(
         time: ``wall``: times are seconds, as they are measured. ``simulated``: times and availability are those of the experiment's
             ``[systems]``, which gives the results of the local run; for rehearsals.
         patience: seconds to wait for clients and for replies.
+        min_clients: number of clients with which the run begins; by default all of them. The others can join between rounds, if the
+            strategy keeps nothing about clients.
         progress: called after every committed round.
         clock: seconds.
 
@@ -49,8 +52,10 @@ def play_deployment(
         raise UsageError(f"time = {shown(time)}: valid are {' and '.join(map(repr, get_args(Time)))}")
     if not patience > 0:
         raise UsageError(f"patience = {shown(patience)}: must be a number of seconds above 0")
+    if min_clients is not None and min_clients < 1:
+        raise UsageError(f"min_clients = {shown(min_clients)}: must be at least 1")
     described = experiment if isinstance(experiment, Experiment) else load(experiment)
     [cell, *_] = described.base.cells()
     given, link = Deployed(time=time), GridLink(grid, patience, clock)
-    deployment = Deployment(cell, given, link, runs)
+    deployment = Deployment(cell, given, link, runs, min_clients)
     return run_cell(cell, given, runs=runs, progress=progress, preparation=deployment.prepare)

@@ -73,12 +73,14 @@ class Deployment:
         given: objects that replace settings, and the clock.
         link: carries messages.
         runs: folder of run directories.
+        min_clients: number of clients with which the run begins; None for ``federation.clients``.
     """
 
     cell: Cell
     given: Deployed
     link: GridLink
     runs: str | Path
+    min_clients: int | None = None
 
     @contextmanager
     def prepare(self, experiment: Experiment, given: Given) -> Iterator[tuple[RunState, str]]:
@@ -107,10 +109,14 @@ class Deployment:
             census = _census(experiment, selector, algorithm, engine)
             check_sites(selector, census, roster)
             selector.setup(census)
-            held_out = np.array([client.held_out for client in roster.clients], dtype=np.int64)
+            if not (closed := self._closed(selector)):
+                roster.ignored.clear()  # what could not join while the run was being prepared is asked again
+            roster.closed = closed
+            held_out = np.zeros(census.num_clients, dtype=np.int64)
+            held_out[: len(roster.clients)] = [client.held_out for client in roster.clients]
             portrait = partial(portrait_of, census, classes=dataset.classes, held_out=held_out)
             run_state = RunState(
-                experiment.seed, experiment.selection.k, self._clock(experiment, engine, algorithm), selector, algorithm, engine,
+                experiment.seed, experiment.selection.k, self._clock(experiment, engine, algorithm, census), selector, algorithm, engine,
                 engine.initial_model(), engine.plan, portrait, notes=engine.take_notes,
                 facts={"clock": self.given.time, "clients": ", ".join(client.name for client in roster.clients)[:1000]},
             )  # fmt: skip
@@ -120,10 +126,11 @@ class Deployment:
 
     def _roster(self, classes: int, expected: int) -> SiteRoster:
         """The clients, when all of them are connected; a run that is resumed goes on with those of its clients that come in time."""
-        roster, saved = SiteRoster(classes), self._saved()
+        roster, saved = SiteRoster(classes, expected), self._saved()
         if saved is not None:
             roster.load_state_dict(saved)
-        gather_clients(self.link, roster, expected, at_least=expected if saved is None else 1)
+        enough = expected if self.min_clients is None else self.min_clients
+        gather_clients(self.link, roster, expected, enough, after_patience=enough if saved is None else 1)
         if saved is None:
             roster.fix()
         return roster
@@ -134,12 +141,18 @@ class Deployment:
         saved = None if record is None else record.checkpoint(quiet=True)
         return None if saved is None else saved[1]["clock"]
 
-    def _clock(self, experiment: Experiment, engine: GridEngine, algorithm: Algorithm) -> RoundClock:
+    def _closed(self, selector: Selector) -> str:
+        """Why no client can join; empty if clients can, because the strategy keeps nothing about them."""
+        if self.given.time == "simulated":
+            return "a rehearsal has the clients of the local run"
+        return f"{type(selector).__name__} keeps numbers about each client" if selector.state_dict() else ""
+
+    def _clock(self, experiment: Experiment, engine: GridEngine, algorithm: Algorithm, census: Census) -> RoundClock:
         roster = engine.roster
         present = partial(_present, self.link, roster, engine.notes)
         if self.given.time == "wall":
             epochs = algorithm.local_training(experiment.training).epochs
-            return WallClock(roster, epochs, present, engine.times, self.link.clock)
+            return WallClock(census.num_samples, roster, epochs, present, engine.times, self.link.clock)
         model = engine.initial_model()
         clock = clock_of(experiment, experiment.systems, roster.sizes(), algorithm, model, ConnectedClock)
         clock.roster, clock.present = roster, present
@@ -179,7 +192,7 @@ def _census(experiment: Experiment, selector: Selector, algorithm: Algorithm, en
     return Census(
         roster.sizes(),
         roster.classes,
-        min(invited, len(roster.clients)),
+        min(invited, len(roster.sizes())),
         roster.histogram() if "histogram" in selector.needs else None,
         training.epochs,
         sum(start[name].numel() for name in engine.trainable),

@@ -5,7 +5,7 @@ contact, in the order of their names (numbers by value, then words); a number is
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -67,14 +67,16 @@ class SiteRoster:
 
     Args:
         classes: number of classes, which sites need to count their samples.
+        seats: largest number of clients; by default those that are there when the run begins.
 
     Attributes:
-        clients: the clients by number; fixed by :meth:`fix`.
+        clients: the clients by number; fixed by :meth:`fix`, and extended by clients that join.
+        closed: why no client can join after :meth:`fix`; empty if clients can join.
         ignored: why a node takes no part, by node.
     """
 
-    def __init__(self, classes: int) -> None:
-        self.classes = classes
+    def __init__(self, classes: int, seats: int | None = None) -> None:
+        self.classes, self.seats, self.closed = classes, seats, "new clients cannot join"
         self.clients: list[KnownClient] = []
         self.ignored: dict[int, str] = {}
         self._met: dict[int, MetSite] = {}  # by node
@@ -111,6 +113,7 @@ class SiteRoster:
         known = {client.name: client for client in self.clients}
         for client in clients:
             self._check(client, known.get(client.name))
+        self._check_seats([client for client in clients if client.name not in known])
         return MetSite(
             site,
             tuple(clients),
@@ -120,10 +123,10 @@ class SiteRoster:
         )
 
     def _check(self, client: KnownClient, known: KnownClient | None) -> None:
-        """Refuse clients that are new after the beginning, or are not those that they claim to be."""
+        """Refuse clients that cannot join, or are not those that they claim to be."""
         if known is None:
-            if self.clients:
-                raise BadMessage(f"its client {client.name!r} was not there when the run began")
+            if self.clients and self.closed:
+                raise BadMessage(f"its client {client.name!r} was not there when the run began, and {self.closed}")
             return
         if client.key != known.key:
             raise BadMessage(f"forged identity: client {client.name!r} belongs to a node with another key")
@@ -132,6 +135,11 @@ class SiteRoster:
                 f"client {client.name!r} had {known.num_samples} + {known.held_out} samples when the run began, and now has "
                 f"{client.num_samples} + {client.held_out}"
             )
+
+    def _check_seats(self, new: Sequence[KnownClient]) -> None:
+        """Refuse clients for which there is no number."""
+        if self.clients and new and self.seats is not None and len(self.clients) + len(new) > self.seats:
+            raise BadMessage(f"its client {new[0].name!r} is one more than federation.clients = {self.seats}")
 
     def _settle(self, introduced: Mapping[int, MetSite]) -> list[str]:
         """Take in nodes; of nodes that claim the same client, none of the new ones takes part."""
@@ -144,9 +152,17 @@ class SiteRoster:
             shared = next((client.name for client in met.clients if len(claims[client.name]) > 1), None)
             if shared is None:
                 self._met[node] = met
+                notes += self._join(met)
             else:
                 notes += self._ignore(node, f"another connected node also has the client {shared!r}; names must differ")
         return notes
+
+    def _join(self, met: MetSite) -> list[str]:
+        """Number the clients of a site that are new after the beginning."""
+        known = self.numbers
+        new = [client for client in met.clients if client.name not in known] if self.clients else []
+        self.clients += sorted(new, key=lambda client: name_order(client.name))
+        return [f"client {client.name!r} joined as client {self.numbers[client.name]}" for client in new]
 
     def _ignore(self, node: int, reason: str, arrival: Arrival | None = None) -> list[str]:
         """Note that a node takes no part. A node that was not reached is asked again in the next round."""
@@ -192,14 +208,19 @@ class SiteRoster:
         return {client.name: numbers[client.name] for client in self._met[node].clients}
 
     def sizes(self) -> Indices:
-        """Number of training samples of each client, int64 [m]."""
-        return np.array([client.num_samples for client in self.clients], dtype=np.int64)
+        """Number of training samples of each client, int64 [m]; 0 for seats without a client."""
+        sizes = np.zeros(max(self.seats or 0, len(self.clients)), dtype=np.int64)
+        sizes[: len(self.clients)] = [client.num_samples for client in self.clients]
+        return sizes
 
     def histogram(self) -> Indices | None:
         """Number of samples of each client and class, int64 [m, K]; None if an owner does not disclose it."""
         counts = [client.histogram for client in self.clients]
         known = [each for each in counts if each is not None]
-        return np.array(known, dtype=np.int64) if len(known) == len(counts) else None
+        if len(known) < len(counts):
+            return None
+        nothing = np.zeros((len(self.sizes()) - len(known), self.classes), dtype=np.int64)
+        return np.concatenate([np.array(known, dtype=np.int64).reshape(-1, self.classes), nothing])
 
     def state_dict(self) -> dict[str, Any]:
         """The clients, for the checkpoint."""
