@@ -125,7 +125,7 @@ class Deployment:
             engine.close()
 
     def _roster(self, classes: int, expected: int) -> SiteRoster:
-        """The clients, when all of them are connected; a run that is resumed goes on with those of its clients that come in time."""
+        """The clients, when enough are connected; a run that is resumed goes on with those of its clients that come in time."""
         roster, saved = SiteRoster(classes, expected), self._saved()
         if saved is not None:
             roster.load_state_dict(saved)
