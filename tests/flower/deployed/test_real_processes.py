@@ -16,7 +16,6 @@ from fedcohort.experiment import load
 from tests.flower.deployed.real_federation import RealFederation, has_tools, waited_for
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(not has_tools(), reason="openssl, ssh-keygen or Flower's programs are missing"),
 ]
@@ -70,6 +69,7 @@ def test_two_rounds_of_two_sites_are_those_of_the_local_run(tmp_path: Path) -> N
         same_as_local(there.finished("powd"), there.experiment, tmp_path / "local")
 
 
+@pytest.mark.slow
 def test_four_strategies_have_the_results_of_the_local_run_over_five_rounds(tmp_path: Path) -> None:
     with RealFederation(tmp_path / "app", described("powd", 5), allow=ALLOW) as there:
         there.start_superlink()
@@ -82,6 +82,7 @@ def test_four_strategies_have_the_results_of_the_local_run_over_five_rounds(tmp_
             same_as_local(there.finished(name), there.experiment, tmp_path / "local")
 
 
+@pytest.mark.slow
 def test_kills_strangers_and_a_wrong_authority(tmp_path: Path) -> None:
     """A killed site costs a round its clients and comes back; a killed SuperLink does not end the run; strangers take no part."""
     selection = 'name = "uniform"\nk = 12'

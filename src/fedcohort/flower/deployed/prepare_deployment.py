@@ -115,9 +115,10 @@ class Deployment:
             held_out = np.zeros(census.num_clients, dtype=np.int64)
             held_out[: len(roster.clients)] = [client.held_out for client in roster.clients]
             portrait = partial(portrait_of, census, classes=dataset.classes, held_out=held_out)
+            clock = self._clock(experiment, engine, algorithm, census)
             run_state = RunState(
-                experiment.seed, experiment.selection.k, self._clock(experiment, engine, algorithm, census), selector, algorithm, engine,
-                engine.initial_model(), engine.plan, portrait, notes=engine.take_notes,
+                experiment.seed, experiment.selection.k, clock, selector, algorithm, engine, engine.initial_model(), engine.plan,
+                portrait, notes=engine.take_notes,
                 facts={"clock": self.given.time, "clients": ", ".join(client.name for client in roster.clients)[:1000]},
             )  # fmt: skip
             yield run_state, public.fingerprint
