@@ -89,9 +89,9 @@ def _run_cell(
         return Run(record.path)
     if record is not None and not trust:
         check_same_files(record, cell.experiment)
-    from fedcohort.core.threads import single_precision
+    from fedcohort.core.threads import usual_settings
 
-    with single_precision(), preparation(cell.experiment, given) as (run_state, fingerprint):
+    with usual_settings(), preparation(cell.experiment, given) as (run_state, fingerprint):
         cell = with_plan(cell, run_state.plan)
         if record is not None:
             check_same_data(record, fingerprint, cell.experiment)

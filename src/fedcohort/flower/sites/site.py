@@ -12,7 +12,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, one_line
 from fedcohort.core.state_files import pack
-from fedcohort.core.threads import one_thread, single_precision
+from fedcohort.core.threads import one_thread, usual_settings
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.flower.sites.memory_versions import MemoryVersions
@@ -66,7 +66,7 @@ class Site:
         """The reply to a request. A request that cannot be used, or is not allowed, gets a reply that says so."""
         with self._lock:
             try:
-                with single_precision(), one_thread():
+                with usual_settings(), one_thread():
                     reply = packed(self._reply(unpacked(request)))
                 self.spent.send(len(reply))
             except Refused as reason:
