@@ -25,7 +25,7 @@ PERMITTED: dict[str, set[str]] = {
     "training": {"core", "algorithms", "measures", "federation", "selection"},
     "engines": {"core", "algorithms", "models", "federation", "selection", "training"},
     "record": {"core", "experiment"},
-    "rounds": {"core", "algorithms", "federation", "selection", "training", "engines", "record"},
+    "rounds": {"core", "algorithms", "selection", "training", "engines", "record"},
     "runs": {"core", "algorithms", "models", "federation", "selection", "experiment", "training", "engines", "record", "rounds"},
     "study": {
         "core", "algorithms", "measures", "models", "federation", "selection", "experiment", "training", "engines", "record", "rounds",
