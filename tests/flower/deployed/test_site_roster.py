@@ -103,6 +103,25 @@ def test_a_site_that_joins_later_takes_no_part() -> None:
     assert len(roster.clients) == 5
 
 
+def test_clients_join_while_there_are_seats() -> None:
+    one, two, three = sites_of(FEDERATION, 3, lambda _: (None, None, None), allowed=EVERYTHING)  # type: ignore[arg-type,return-value]
+    grid = keyed([one, two, three], [b"a", b"b", b"c"])
+    grid.offline = {1, 2}
+    link = GridLink(grid, 5.0, grid.clock)
+    roster = SiteRoster(3, seats=7)
+    roster.meet(link)
+    roster.fix()
+    roster.closed = ""
+    assert [client.name for client in roster.clients] == ["0", "3", "6", "9"]
+    assert roster.sizes().tolist() == [9, 12, 30, 6, 0, 0, 0]
+    grid.offline = set()
+    *joined, refused = roster.meet(link)  # both other sites have three clients, and there are three seats
+    assert joined == [f"client '{name}' joined as client {number}" for name, number in (("1", 4), ("4", 5), ("7", 6))]
+    assert "its client '2' is one more than federation.clients = 7" in refused
+    assert roster.sizes().tolist() == [9, 12, 30, 6, 16, 0, 7]
+    assert roster.present().tolist() == list(range(7))
+
+
 def test_a_client_whose_data_have_changed_is_refused() -> None:
     one, two = sites()
     grid = keyed([one, two], [b"a", b"b"])

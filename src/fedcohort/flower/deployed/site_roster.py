@@ -5,7 +5,7 @@ contact, in the order of their names (numbers by value, then words); a number is
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -113,7 +113,6 @@ class SiteRoster:
         known = {client.name: client for client in self.clients}
         for client in clients:
             self._check(client, known.get(client.name))
-        self._check_seats([client for client in clients if client.name not in known])
         return MetSite(
             site,
             tuple(clients),
@@ -136,10 +135,13 @@ class SiteRoster:
                 f"{client.num_samples} + {client.held_out}"
             )
 
-    def _check_seats(self, new: Sequence[KnownClient]) -> None:
-        """Refuse clients for which there is no number."""
-        if self.clients and new and self.seats is not None and len(self.clients) + len(new) > self.seats:
-            raise BadMessage(f"its client {new[0].name!r} is one more than federation.clients = {self.seats}")
+    def _no_seat(self, met: MetSite) -> str:
+        """Why the clients of a site cannot join for lack of numbers; empty if they can."""
+        known = self.numbers
+        new = [client for client in met.clients if client.name not in known] if self.clients else []
+        if self.seats is None or len(self.clients) + len(new) <= self.seats:
+            return ""
+        return f"its client {new[0].name!r} is one more than federation.clients = {self.seats}"
 
     def _settle(self, introduced: Mapping[int, MetSite]) -> list[str]:
         """Take in nodes; of nodes that claim the same client, none of the new ones takes part."""
@@ -150,11 +152,12 @@ class SiteRoster:
         notes = []
         for node, met in introduced.items():
             shared = next((client.name for client in met.clients if len(claims[client.name]) > 1), None)
-            if shared is None:
+            taken = f"another connected node also has the client {shared!r}; names must differ"
+            if reason := taken if shared is not None else self._no_seat(met):
+                notes += self._ignore(node, reason)
+            else:
                 self._met[node] = met
                 notes += self._join(met)
-            else:
-                notes += self._ignore(node, f"another connected node also has the client {shared!r}; names must differ")
         return notes
 
     def _join(self, met: MetSite) -> list[str]:
