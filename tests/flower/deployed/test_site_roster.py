@@ -113,12 +113,12 @@ def test_clients_join_while_there_are_seats() -> None:
     roster.fix()
     roster.closed = ""
     assert [client.name for client in roster.clients] == ["0", "3", "6", "9"]
-    assert roster.sizes().tolist() == [9, 12, 30, 6, 0, 0, 0]
+    assert roster.sizes().tolist() == [9, 23, 30, 6, 0, 0, 0]
     grid.offline = set()
     *joined, refused = roster.meet(link)  # both other sites have three clients, and there are three seats
     assert joined == [f"client '{name}' joined as client {number}" for name, number in (("1", 4), ("4", 5), ("7", 6))]
     assert "its client '2' is one more than federation.clients = 7" in refused
-    assert roster.sizes().tolist() == [9, 12, 30, 6, 16, 0, 7]
+    assert roster.sizes().tolist() == [9, 23, 30, 6, 16, 12, 7]
     assert roster.present().tolist() == list(range(7))
 
 
