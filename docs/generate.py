@@ -30,6 +30,7 @@ from fedcohort.experiment.pairings import NEEDED_FROM_STRATEGY, check
 from fedcohort.federation.load_dataset import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
+from fedcohort.rounds.round_clock import RoundClock
 from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, Progress, Round, Selector, Why
 from fedcohort.training.stopping_rules import RULES
 
@@ -496,6 +497,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "contract of a strategy": lambda: contract(Selector),
     "contract of an algorithm": lambda: contract(Algorithm, Problem),
     "contract of an engine": lambda: contract(Engine),
+    "contract of a clock": lambda: contract(RoundClock),
     "flower questions": flower_questions,
     "flower needs": flower_needs,
     "contracts of the federation": lambda: contract(Rule, Model),

@@ -35,9 +35,12 @@ PERMITTED: dict[str, set[str]] = {
     "report": {"core", "measures", "federation", "experiment", "record", "runs", "study", "racing"},
     "testing": {"core", "algorithms", "models", "federation", "selection", "training", "engines"},
     "chooser": {"core", "rounds", "selection"},
-    "flower": {"core", "algorithms", "selection", "experiment", "record", "rounds", "runs", "chooser"},
+    "flower": {
+        "core", "algorithms", "models", "federation", "selection", "experiment", "training", "engines", "record", "rounds", "runs",
+        "chooser",
+    },
     "api": {"core", "algorithms", "models", "federation", "selection", "experiment", "record", "runs", "study", "racing", "report"},
-    "cli": {"core", "federation", "experiment", "record", "runs", "study", "racing", "report"},
+    "cli": {"core", "federation", "experiment", "record", "runs", "study", "racing", "report", "flower"},
     "__init__": {"core", "federation", "experiment", "chooser", "api"},
     "__main__": {"cli"},
 }  # fmt: skip

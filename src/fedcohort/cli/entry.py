@@ -14,6 +14,7 @@ import click
 
 from fedcohort.cli.catalogue import strategies
 from fedcohort.cli.data import data
+from fedcohort.cli.deploy import deploy, site
 from fedcohort.cli.doctor import doctor
 from fedcohort.cli.errors import Stopped, Wrong
 from fedcohort.cli.output import drop_output, end_at_closed_pipe, show_all_characters
@@ -105,6 +106,6 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 
 
 for command in (
-    run, compare, sweep, race, measure, why, diagnose, report, figures, live, profile, data, strategies, doctor,
+    run, compare, sweep, race, measure, why, diagnose, report, figures, live, profile, data, strategies, doctor, deploy, site,
 ):  # fmt: skip
     cli.add_command(command)

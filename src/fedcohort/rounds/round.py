@@ -184,7 +184,7 @@ class _Playing:
             notes = ["empty round: no client available"]
         elif not tally.having("admitted"):
             notes.append("no update admitted: the model stays as it was")
-        notes.append(tally.note)
+        notes += [tally.note, *self.run_state.notes()]
         return "; ".join(note for note in notes if note)
 
 

@@ -5,6 +5,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,14 +38,23 @@ if TYPE_CHECKING:
     from fedcohort.rounds import RunState
     from fedcohort.selection import LocalAccuracy
 
-__all__ = ["Interrupted", "Progress", "run_cell"]
+__all__ = ["Interrupted", "Preparation", "Progress", "run_cell"]
 
 Progress = Callable[[Cell, RoundRow], None]
 """Called after every committed round, in the thread that plays the run; the next round may be training already."""
 
+Preparation = Callable[[Experiment, Given], AbstractContextManager[tuple["RunState", str]]]
+"""Builds everything that a run needs before its first round; :func:`~fedcohort.runs.prepare_run.prepare` is an example."""
+
 
 def run_cell(
-    cell: Cell, given: Given, *, runs: str | Path = "runs", progress: Progress | None = None, trust: bool = False
+    cell: Cell,
+    given: Given,
+    *,
+    runs: str | Path = "runs",
+    progress: Progress | None = None,
+    trust: bool = False,
+    preparation: Preparation = prepare,
 ) -> Run:
     """Play one cell of an experiment, or resume it after its last checkpoint. A finished run is opened, not repeated.
 
@@ -54,6 +64,7 @@ def run_cell(
         runs: folder of run directories.
         progress: called after every committed round.
         trust: resume a run directory even if its copies of plug-in files are not the files of the experiment.
+        preparation: builds everything that the run needs.
 
     Raises:
         UsageError: something in the description, the data or the run directory cannot be used, the disk is full, or a function of the
@@ -62,13 +73,15 @@ def run_cell(
     """
     try:
         with naming_own_code():
-            return _run_cell(cell, given, runs, progress, trust)
+            return _run_cell(cell, given, runs, progress, trust, preparation)
     except ProgressError as stopped:
         error = stopped.error
     raise error
 
 
-def _run_cell(cell: Cell, given: Given, runs: str | Path, progress: Progress | None, trust: bool) -> Run:
+def _run_cell(
+    cell: Cell, given: Given, runs: str | Path, progress: Progress | None, trust: bool, preparation: "Preparation"
+) -> Run:
     """See :func:`run_cell`."""
     cell = on_data(on_device(cell), given)
     record = find_run(cell, given, runs)
@@ -83,7 +96,7 @@ def _run_cell(cell: Cell, given: Given, runs: str | Path, progress: Progress | N
     from fedcohort.core.threads import usual_settings
 
     measures = own_measures(cell.experiment, given)
-    with usual_settings(), prepare(cell.experiment, given) as (run_state, fingerprint):
+    with usual_settings(), preparation(cell.experiment, given) as (run_state, fingerprint):
         cell = with_plan(cell, run_state.plan)
         if record is not None:
             check_same_data(record, fingerprint, cell.experiment)
@@ -127,6 +140,7 @@ def _begin(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerpr
         "ours": "\n".join(experiment.ours()),
         **({"labels": "numbers"} if label_kind(experiment) == "numbers" else {}),
         **given.classes(),
+        **run_state.facts,
         "data": fingerprint,
         FACTS: json.dumps(plugin_facts(experiment, given.sections())),
         FILES: json.dumps({name: hashlib.sha256(content).hexdigest() for name, content in files.items()}),

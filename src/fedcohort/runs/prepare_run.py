@@ -18,10 +18,11 @@ from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
 from fedcohort.runs.errors_in_own_code import naming_own_code
 from fedcohort.runs.given_objects import Given
+from fedcohort.runs.run_clock import clock_of
 from fedcohort.runs.run_data import load_data, on_data
 
 if TYPE_CHECKING:
-    from fedcohort.algorithms import Algorithm, ModelState
+    from fedcohort.algorithms import Algorithm
     from fedcohort.engines.cluster.ray_engine import RayEngine
     from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.federation.describe_federation import Survey
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from fedcohort.rounds import RunState
     from fedcohort.selection import Census, Selector
 
-__all__ = ["Federated", "federate", "look", "model_of", "prepare"]
+__all__ = ["Federated", "check_model", "federate", "give_tools", "look", "model_of", "plugins_of", "prepare"]
 
 log = logging.getLogger("fedcohort")
 """Reports which plan was chosen for ``engine.plan = "auto"``, and why."""
@@ -97,7 +98,7 @@ def model_of(experiment: Experiment, given: Given) -> "Model":
     return as_model(model)
 
 
-def _check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
+def check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
     """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit."""
     from fedcohort.engines.local_engine import build_module
     from fedcohort.models import check_network
@@ -112,43 +113,13 @@ def _check_model(experiment: Experiment, given: Given, model: "Model", federatio
     check_network(module, samples, federation.num_outputs, name)
 
 
-def _clock(
-    experiment: Experiment, systems: Systems, federation: "Federation", algorithm: "Algorithm", model: "ModelState"
-) -> "Clock":
-    """The clock of a run.
-
-    Args:
-        experiment: the experiment.
-        systems: its systems, or the default if the algorithm pools all data.
-        federation: the clients.
-        algorithm: the algorithm, which determines the nominal number of epochs.
-        model: the initial model, which determines transfer times.
-    """
-    from fedcohort.federation.simulated_clock import Clock
-    from fedcohort.rounds.ledger import num_bytes
-
-    return Clock(
-        federation.num_samples,
-        experiment.seed,
-        systems.latency.build(),
-        systems.availability.build(),
-        systems.network.build(),
-        rounds=experiment.rounds,
-        dropout=systems.dropout,
-        deadline=systems.deadline,
-        overcommit=systems.overcommit,
-        idle_time=systems.idle_time,
-        model_bytes=num_bytes([model]),
-        epochs=algorithm.local_training(experiment.training).epochs,
-    )
-
-
 @naming_own_code()
 def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     """The data of an experiment and facts about each of its clients, without training."""
     from fedcohort.engines.local_engine import build_module
     from fedcohort.federation.describe_federation import survey
     from fedcohort.federation.featureshift import Space, in_words
+    from fedcohort.federation.simulated_clock import Clock
     from fedcohort.training.model_states import DTYPES, state_of
 
     experiment = on_data(Cell("", experiment.seed, experiment), given).experiment
@@ -157,7 +128,7 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     algorithm = given.algorithm if given.algorithm is not None else experiment.algorithm.build()
     module = build_module(model_of(experiment, given), federation, seed)
     start = state_of(module.to(dtype=DTYPES[experiment.training.precision]))
-    clock = _clock(experiment, experiment.systems, federation, algorithm, start)
+    clock = clock_of(experiment, experiment.systems, federation.num_samples, algorithm, start, Clock)
     space = Space(federation.sample_shape, np.ones(()), federation.num_clients)
     shift = in_words(experiment.federation.feature_shift.build(), space, seed=seed)
     facts = survey(federated.dataset.train_labels, federated.split, federation, clock, experiment.rounds, shift)
@@ -172,24 +143,25 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
         UsageError: something in the description or the data cannot be used.
     """
     from fedcohort.federation.pooled_federation import pooled
+    from fedcohort.federation.simulated_clock import Clock
     from fedcohort.rounds import RunState
     from fedcohort.selection.all_available import All
 
     seed, federated = experiment.seed, federate(experiment, given, _driver_device(experiment))
     federation = federated.federation
     check_labels(experiment, numeric=federation.is_numeric, data=federated.dataset.name)
-    selector, algorithm = _plugins(experiment, given)
+    selector, algorithm = plugins_of(experiment, given)
     systems, k = experiment.systems, experiment.selection.k
     if algorithm.pools:
         federation, selector, systems, k = pooled(federation), All(), Systems(), 1
     model = model_of(experiment, given)
-    _check_model(experiment, given, model, federation)
-    _give_tools(algorithm, model, federation, federated.public, seed)
+    check_model(experiment, given, model, federation)
+    give_tools(algorithm, model, federation, federated.public, seed)
     cohort = min(math.ceil(k * systems.overcommit), federation.num_clients)
     engine = _engine(experiment, model, federation, algorithm, cohort)
     try:
         start = engine.initial_model()
-        clock = _clock(experiment, systems, federation, algorithm, start)
+        clock = clock_of(experiment, systems, federation.num_samples, algorithm, start, Clock)
         width = sum(start[name].numel() for name in engine.trainable)
         selector.setup(_census(experiment, selector, algorithm, federation, clock, k, width))
         facts = partial(_portrait, federation, clock, experiment.rounds)
@@ -212,7 +184,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
         engine.close()
 
 
-def _plugins(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm]":
+def plugins_of(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm]":
     """New instances of the strategy and the algorithm.
 
     Raises:
@@ -230,7 +202,7 @@ def _plugins(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm
     return selector, algorithm
 
 
-def _give_tools(
+def give_tools(
     algorithm: "Algorithm", model: "Model", federation: "Federation", public: "PublicSet", seed: int
 ) -> None:
     """Give the server half of the algorithm the data and functions that it works with."""
