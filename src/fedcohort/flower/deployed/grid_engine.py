@@ -229,9 +229,9 @@ class GridEngine:
         """See :class:`~fedcohort.engines.base.Engine`."""
         return self._driver.evaluate(model, split)
 
-    def evaluate_beside(self, model: ModelState, split: str) -> Later:
+    def evaluate_beside(self, model: ModelState, split: str, *, predictions: bool = False) -> Later:
         """See :class:`~fedcohort.engines.base.Engine`."""
-        return self._driver.evaluate_beside(model, split)
+        return self._driver.evaluate_beside(model, split, predictions=predictions)
 
     def take_notes(self) -> list[str]:
         """The notes so far; clears them."""

@@ -181,7 +181,7 @@ class Site:
         rows: list[dict[str, object]] = []
         for client in asked:
             result = trained.get(client, "")
-            row = {"error": result} if isinstance(result, str) else self._update(result)
+            row: dict[str, object] = {"error": result} if isinstance(result, str) else self._update(result)
             row["memory"] = client in trained and bool(engine.memories.get(client))
             rows.append({"name": names[client]} | ({"lost": True} if client in lost else row))
         return {"clients": rows, "seconds": time.monotonic() - begin}

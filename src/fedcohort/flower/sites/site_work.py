@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -79,7 +79,7 @@ def cohort_of(asked: Mapping[int, Work], clients: Sequence[int]) -> Cohort:
         np.array(clients, dtype=np.int64),
         epochs=np.array(epochs, dtype=np.int64) if epochs else None,
         share=np.array(share, dtype=np.float64) if share else None,
-        sampling=work[0].sampling if work else "shuffled",
+        sampling=cast(Any, work[0].sampling) if work else "shuffled",  # checked by Cohort
         stop=work[0].stop if work else None,
     )
 
