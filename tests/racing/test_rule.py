@@ -44,7 +44,7 @@ def test_pairs_are_compared_over_the_seeds_that_both_have() -> None:
 
 
 def test_the_best_row_is_found_and_the_others_stop_early() -> None:
-    rule = raced(gaussian([0.80, 0.90, 0.885, 0.70, 0.60, 0.50], 80), [0.0005])
+    rule = raced(gaussian([0.80, 0.90, 0.885, 0.70, 0.60, 0.50], 80), [1e-6])
     assert rule.decided
     assert (rule.leader, rule.alive, rule.next_block()) == (1, [1], [])
     assert rule.counts[5] < rule.counts[1] == rule.depth < 80
