@@ -123,7 +123,7 @@ def _begin(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerpr
         "algorithm": run_state.algorithm.title(experiment.training),
         "plan": run_state.plan,
         "ours": "\n".join(experiment.ours()),
-        **({"labels": "numbers"} if label_kind(experiment) == "numbers" else {}),
+        **({"labels": "numbers"} if label_kind(experiment.training) == "numbers" else {}),
         **given.classes(),
         "data": fingerprint,
         FACTS: json.dumps(plugin_facts(experiment, given.sections())),

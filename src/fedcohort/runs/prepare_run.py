@@ -202,7 +202,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
 
     seed, federated = experiment.seed, federate(experiment, given, _driver_device(experiment))
     federation = federated.federation
-    check_labels(experiment, numeric=federation.is_numeric, data=federated.dataset.name)
+    check_labels(experiment.training, numeric=federation.is_numeric, data=federated.dataset.name)
     selector, algorithm = _plugins(experiment, given)
     systems, k = experiment.systems, experiment.selection.k
     if algorithm.pools:
@@ -240,7 +240,7 @@ def _plugins(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm
         provided = {"public"} if given.public is not None else set()
         experiment.check_needs(plugin.needs - provided, type(plugin).__name__)
     check(selector, algorithm)
-    check_task(experiment, selector, algorithm)
+    check_task(experiment.training, experiment.federation.label_noise.name, selector, algorithm)
     return selector, algorithm
 
 
