@@ -37,7 +37,8 @@ def check_task(training: Training, label_noise: str, selector: Selector, algorit
             )
     if kind == "numbers" and label_noise != "none":
         raise UsageError(
-            f"federation.label_noise.name = {label_noise!r}: exchanges classes, but training.loss = {loss!r} is for numbers; use 'none'"
+            f"federation.label_noise.name = {label_noise!r}: exchanges classes, but training.loss = {loss!r} is for numbers; "
+            "use 'none'"
         )
 
 
