@@ -229,7 +229,10 @@ def test_a_killed_regression_resumes(tmp_path: Path) -> None:
 
 # --- strategies and algorithms -----------------------------------------------------------------------------------------------
 
-NUMERIC = {"flash": {"context_loss": "ce"}, "conformal": {"score": "absolute", "rule": "rank", "max_epochs": 2}}
+NUMERIC: dict[str, dict[str, Any]] = {
+    "flash": {"context_loss": "ce"},
+    "conformal": {"score": "absolute", "rule": "rank", "max_epochs": 2},
+}
 """Parameters with which strategies take numeric labels."""
 
 
