@@ -97,7 +97,7 @@ class Experiment(Section):
         selector, algorithm = self.selection.build(), self.algorithm.build()
         self.check_needs(selector.needs, repr(self.selection.name))
         self.check_needs(algorithm.needs, repr(self.algorithm.name))
-        check_task(self, selector, algorithm)
+        check_task(self.training, self.federation.label_noise.name, selector, algorithm)
         self._check_number_of_rows()
         for key, choices in self.sweep.items():
             check_sweep(key, choices)

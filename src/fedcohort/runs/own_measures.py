@@ -25,7 +25,7 @@ def own_measures(experiment: Experiment, given: Given) -> dict[str, OwnMeasure]:
         UsageError: two have the same name, or a function is missing.
     """
     named, handed = by_name(experiment.measures.extra), given.own_measures
-    of_task = {"mae": mean_absolute_error} if label_kind(experiment) == "numbers" else {}
+    of_task = {"mae": mean_absolute_error} if label_kind(experiment.training) == "numbers" else {}
     for name in (*named, *handed):
         if name in of_task:
             raise UsageError(f"measures: {name!r} is measured in every run with numeric labels; rename the function")

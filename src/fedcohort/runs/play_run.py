@@ -138,7 +138,7 @@ def _begin(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerpr
         "plan": run_state.plan,
         **({} if run_state.test_clients is None else {"client data": "test samples"}),
         "ours": "\n".join(experiment.ours()),
-        **({"labels": "numbers"} if label_kind(experiment) == "numbers" else {}),
+        **({"labels": "numbers"} if label_kind(experiment.training) == "numbers" else {}),
         **given.classes(),
         **run_state.facts,
         "data": fingerprint,

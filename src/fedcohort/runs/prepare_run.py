@@ -149,7 +149,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
 
     seed, federated = experiment.seed, federate(experiment, given, _driver_device(experiment))
     federation = federated.federation
-    check_labels(experiment, numeric=federation.is_numeric, data=federated.dataset.name)
+    check_labels(experiment.training, numeric=federation.is_numeric, data=federated.dataset.name)
     selector, algorithm = plugins_of(experiment, given)
     systems, k = experiment.systems, experiment.selection.k
     if algorithm.pools:
@@ -198,7 +198,7 @@ def plugins_of(experiment: Experiment, given: Given) -> "tuple[Selector, Algorit
         provided = {"public"} if given.public is not None else set()
         experiment.check_needs(plugin.needs - provided, type(plugin).__name__)
     check(selector, algorithm)
-    check_task(experiment, selector, algorithm)
+    check_task(experiment.training, experiment.federation.label_noise.name, selector, algorithm)
     return selector, algorithm
 
 

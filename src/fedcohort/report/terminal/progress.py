@@ -92,7 +92,7 @@ def _style(cell: "Cell") -> ScoreStyle:
     """How the score of a run is named and written."""
     from fedcohort.experiment.tasks import label_kind
 
-    return score_style([label_kind(cell.experiment)])
+    return score_style([label_kind(cell.experiment.training)])
 
 
 class _Bar:
