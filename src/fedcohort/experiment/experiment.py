@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,7 +91,7 @@ class Experiment(Section):
             super().__init__(**completed(values))
         except ValidationError as error:
             raise explain(error, "", type(self)) from None
-        self.__dict__["unnamed"] = unnamed_settings(values)
+        self.__dict__["_unnamed"] = unnamed_settings(values)
         self._cap_k(values.get("selection"))
         selector, algorithm = self.selection.build(), self.algorithm.build()
         self.check_needs(selector.needs, repr(self.selection.name))
@@ -137,7 +136,7 @@ class Experiment(Section):
         if isinstance(given, Selection) or (isinstance(given, Mapping) and "k" in given):
             raise UsageError(f"selection.k = {k}: more than federation.clients = {m}; use 1 to {m}")
         object.__setattr__(self, "selection", self.selection.model_copy(update={"k": m}))
-        self.__dict__["unnamed"] -= {"selection.k"}  # variants keep the number
+        self.__dict__["_unnamed"] -= {"selection.k"}  # variants keep the number
 
     @classmethod
     def recorded(cls, values: Mapping[str, Any]) -> "Experiment":
@@ -218,11 +217,12 @@ class Experiment(Section):
         check_values(overrides)
         return Experiment(**merge(without_unnamed(self.to_dict(), self.unnamed), overrides, where=""))
 
-    @cached_property
+    @property
     def unnamed(self) -> frozenset[str]:
         """The settings that were not given and that data may decide, see :mod:`~fedcohort.experiment.unnamed_settings`; none in a
         record."""
-        return frozenset()
+        unnamed: frozenset[str] = self.__dict__.get("_unnamed", frozenset())
+        return unnamed
 
     def settled(self, settings: Mapping[str, Any]) -> "Experiment":
         """This experiment with ``settings`` by dotted key, and with no setting left open for the data to decide."""
