@@ -57,7 +57,7 @@ def locked(path: str | Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise being_written(directory) from None
-    except (OSError, NotImplementedError) as error:  # the second one on file systems without locks
+    except (OSError, NotImplementedError) as error:  # perhaps a file system without locks
         raise _cannot_create(directory, error) from None
     try:
         yield
@@ -323,15 +323,11 @@ class Writer:
         sync_directory(self.path / "checkpoint")
 
     def _clear(self) -> None:
-        """Delete the files of checkpoints that the database does not name.
-
-        Windows keeps a file that this process resumed from as long as a part of its state is in use; a later call deletes it.
-        """
+        """Delete the files of checkpoints that the database does not name; a file in use on Windows is deleted later."""
         named = {file for (file,) in self._connection.execute("SELECT file FROM checkpoints")}
-        for file in (self.path / "checkpoint").glob("round-*.safetensors"):
-            if file.name not in named:
-                with suppress(PermissionError):
-                    file.unlink(missing_ok=True)
+        for file in {*self.path.glob("checkpoint/round-*.safetensors")} - {self.path / "checkpoint" / n for n in named}:
+            with suppress(PermissionError):
+                file.unlink(missing_ok=True)
 
     def _seal(self, round_: int, tables: Mapping[str, list[SqlRow]]) -> None:
         """Record the hash of the round's rows, chained to the hash of the round before."""
