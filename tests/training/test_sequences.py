@@ -13,8 +13,8 @@ from torch.nn import functional
 
 import fedcohort
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.losses import CrossEntropy, Robust
-from fedcohort.algorithms.sample_losses import cross_entropies, hits, sample_losses, total_cross_entropy
+from fedcohort.algorithms.losses import CrossEntropy, Robust, local_losses
+from fedcohort.algorithms.sample_measures import sample_losses, sample_scores, total_loss, total_score
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.random_streams import rng
 from fedcohort.core.token_shape import TokenShape
@@ -124,15 +124,16 @@ def test_losses_of_sequences_are_means_over_their_tokens() -> None:
     outputs = torch.randn(5, LENGTH, TOKENS, generator=generator).softmax(-1)
     for loss in (CrossEntropy(), Robust()):
         each = [loss.samples(logits[i], labels[i], outputs[i]).mean() for i in range(5)]
-        assert torch.allclose(sample_losses(loss, logits, labels, outputs), torch.stack(each))
+        assert torch.allclose(local_losses(loss, logits, labels, outputs), torch.stack(each))
         assert torch.equal(
-            sample_losses(loss, logits[:, 0], labels[:, 0], outputs[:, 0]),
+            local_losses(loss, logits[:, 0], labels[:, 0], outputs[:, 0]),
             loss.samples(logits[:, 0], labels[:, 0], outputs[:, 0]),
         )
-    assert torch.allclose(cross_entropies(logits, labels), sample_losses(CrossEntropy(), logits, labels))
-    assert torch.allclose(total_cross_entropy(logits, labels), cross_entropies(logits, labels).sum())
-    assert hits(logits, labels).tolist() == (logits.argmax(-1) == labels).double().mean(1).tolist()
-    assert hits(logits[:, 0], labels[:, 0]).tolist() == (logits[:, 0].argmax(-1) == labels[:, 0]).tolist()
+    assert torch.allclose(sample_losses(logits, labels), local_losses(CrossEntropy(), logits, labels))
+    assert torch.allclose(total_loss(logits, labels), sample_losses(logits, labels).sum())
+    assert sample_scores(logits, labels).tolist() == (logits.argmax(-1) == labels).double().mean(1).tolist()
+    assert sample_scores(logits[:, 0], labels[:, 0]).tolist() == (logits[:, 0].argmax(-1) == labels[:, 0]).tolist()
+    assert int(total_score(logits, labels)) == int((logits.argmax(-1) == labels).sum())
 
 
 @pytest.mark.parametrize("each_position", [True, False])

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcohort.algorithms.sample_losses import cross_entropies, hits
+from fedcohort.algorithms.sample_measures import sample_losses, sample_scores
 from fedcohort.core.random_streams import integer, rng, torch_seeded
 
 __all__ = ["ServerTools"]
@@ -55,12 +55,12 @@ class ServerTools:
         return outputs
 
     def accuracy(self, module: nn.Module) -> float:
-        """Accuracy of the network on the validation set, in evaluation mode; NaN without a validation set."""
-        return self._mean(module, hits)
+        """Accuracy (1 − squared error of numeric labels) on the validation set, in evaluation mode; NaN without the set."""
+        return self._mean(module, sample_scores)
 
     def loss(self, module: nn.Module) -> float:
-        """Mean cross-entropy on the validation set, in evaluation mode; NaN without a validation set."""
-        return self._mean(module, cross_entropies)
+        """Mean cross-entropy (squared error of numeric labels) on the validation set, in evaluation mode; NaN without the set."""
+        return self._mean(module, sample_losses)
 
     def _mean(self, module: nn.Module, measure: Callable[[Tensor, Tensor], Tensor]) -> float:
         """The mean of ``measure(logits, labels)`` over the validation set."""

@@ -170,7 +170,8 @@ class Data(Section):
     """The data set."""
 
     name: str = "digits"
-    """A built-in name, a Hub id (owner/name), a folder, or a text file ``….txt`` with lines ``ROLE: text``."""
+    """A built-in name, a Hub id (owner/name), a folder, a table (.csv, .parquet, .npz), a text ``….txt`` with lines ``ROLE: text``, or
+    your own function (path/to/file.py:function)."""
     share: Annotated[float, Gt(0), Le(1), NotInKey((1.0,))] = 1.0
     """Share of the training samples to use, equal for every class. A small share makes a trial run fast. The samples are
     always the same."""
@@ -179,7 +180,16 @@ class Data(Section):
     image_column: str | None = None
     """Column with the image, if the data set has several columns of images."""
     label_column: str | None = None
-    """Column with the label, if the data set has several columns of labels."""
+    """Column with the label, if the data set has several columns of labels. In a table: the column with the label, ``label`` by
+    default."""
+    client_column: Annotated[str | None, NotInKey((None,))] = None
+    """Column of a table with the id of the client that a sample comes from; by default ``client``, if there is such a column."""
+    feature_columns: Annotated[list[str] | None, NotInKey((None,))] = None
+    """Columns of a table with features; by default all but those with label, client and split."""
+    standardise: Annotated[bool | None, NotInKey((None,))] = None
+    """Whether features enter the model with mean 0 and standard deviation 1 over the training samples of all clients, per channel of
+    images and per column of tables. By default, built-in data sets and images in folders and on the Hub do; tables, your own functions
+    and arrays from Python do not."""
     window: Annotated[int, Ge(1), Le(100_000), NotInKey((32,))] = 32
     """Number of characters of a sample, for texts (``dialogue``, ``dialogue_roles``, a file ``….txt``)."""
 
@@ -316,13 +326,17 @@ class Measures(Section):
     """Number of rounds between evaluations on the test set; the last round is always evaluated."""
     clients_every: Annotated[int, Ge(0), NotInKey((0,))] = 0
     """Number of rounds between evaluations of the global model on each client's own data; the last round is always evaluated, and 0
-    means never. Each client uses its held-out data if there are any, otherwise its training data. Strategies do not see the results,
+    means never. Each client uses its held-out data if there are any, otherwise its training data. If the data set says
+    which test samples are a client's, these are used instead, in every evaluation on the test set. Strategies do not see the results,
     and the record counts no cost."""
     personal_epochs: Annotated[int, Ge(0), NotInKey((0,))] = 0
     """Local epochs after which the global model is measured on each client's own data, as its personal model: on its held-out samples,
     or on a fifth of its samples, without which it is then fine-tuned. 0 means never. Nothing else in the run changes."""
     personal_every: Annotated[int, Ge(0), NotInKey((0,))] = 0
     """Rounds between measurements of personal models; the last round is always measured, and 0 means only that one."""
+    extra: Annotated[list[str], NotInKey(([],))] = Field(default_factory=list)
+    """Own measures: functions in files, such as ``["my.py:f1"]``. After each evaluation on the test set, each is called with the
+    predictions, float64 [samples, classes], and the labels [samples], and returns one number. Strategies do not see the results."""
     target_accuracy: Annotated[Annotated[float, Gt(0), Le(1)] | None, NotInKey()] = None
     """Target test accuracy, to which rounds, time and bytes are counted; by default a level that every row of a comparison reaches on
     average."""
@@ -333,6 +347,12 @@ class Measures(Section):
     durable_seconds: Annotated[float, Ge(0), NotInKey()] = 5.0
     """Least number of seconds between durable checkpoints; after a power loss, a run resumes after the last of them. 0 makes every
     checkpoint durable; any other number limits the cost to 2% of the time."""
+
+    def check_personal(self) -> None:
+        """Refuse rounds between measurements of personal models that are never measured."""
+        if self.personal_every and not self.personal_epochs:
+            given = f"measures.personal_every = {self.personal_every}"
+            raise UsageError(f"{given}: measures nothing without measures.personal_epochs; set it to 1 or more")
 
 
 class Variant(Section):

@@ -8,7 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.federation.array_checks import brief, check_class_names, check_classes, check_labels, check_writers
+from fedcohort.federation.array_checks import (
+    brief,
+    check_class_names,
+    check_classes,
+    check_clients,
+    check_labels,
+    numbered,
+)
 from fedcohort.federation.datasets import MAX_NAME, Dataset, fingerprint_of_content
 
 __all__ = ["TokenDataset", "from_tokens"]
@@ -29,9 +36,15 @@ class TokenDataset(Dataset):
     """Number of different tokens."""
     tokens: tuple[str, ...] = ()
     """The names of the tokens."""
+    standardise: bool = False
+    """Always False: tokens are not standardized."""
 
     def __post_init__(self) -> None:
         where = brief(self.name)
+        if self.standardise:
+            raise UsageError(
+                f"data.standardise = True: {where} has sequences of tokens, which are no numbers; leave it out"
+            )
         for split, tokens, labels in self._splits():
             for part, array in (("tokens", tokens), ("labels", labels)):
                 if not isinstance(array, np.ndarray) or array.dtype != np.int64 or array.ndim not in (1, 2):
@@ -112,7 +125,7 @@ def from_tokens(
     for split, tokens, labels in (("train", train_tokens, train_labels), ("test", test_tokens, test_labels)):
         _check_pair(tokens, labels, len(names), f"{where}: {split}")
     kept = names if each_position else check_classes(classes, train_labels.ravel(), test_labels.ravel(), where)
-    ids = None if clients is None else check_writers(clients, where)
+    ids = None if clients is None else numbered(check_clients(clients, where, "clients"))
     fingerprint = fingerprint_of_content((*kept, f"{len(names)} tokens"), *arrays, ids)
     return TokenDataset(
         brief(name, MAX_NAME), train_tokens, train_labels, test_tokens, test_labels, kept, fingerprint, ids,

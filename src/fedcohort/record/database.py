@@ -25,6 +25,7 @@ __all__ = [
     "file_hash",
     "first_seal",
     "numbers_of",
+    "own_measures",
     "personal_accuracies",
     "seal_of",
     "sealed_rows",
@@ -59,6 +60,8 @@ CREATE TABLE ledger (
 CREATE TABLE wall (round INTEGER PRIMARY KEY, selection REAL, training REAL, aggregation REAL, evaluation REAL, recording REAL,
   total REAL);
 CREATE TABLE client_accuracy (round INTEGER PRIMARY KEY, accuracies BLOB NOT NULL);
+CREATE TABLE own_measures (round INTEGER, position INTEGER, name TEXT NOT NULL, value REAL, PRIMARY KEY (round, position))
+  WITHOUT ROWID;
 CREATE TABLE personal_accuracy (round INTEGER PRIMARY KEY, accuracies BLOB NOT NULL);
 CREATE TABLE portrait (name TEXT PRIMARY KEY, type TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL);
 CREATE TABLE seals (round INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
@@ -70,7 +73,7 @@ on each client's data, little-endian float64 [m], and ``personal_accuracy`` the 
 own check does not detect a flipped bit in a number."""
 
 
-SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy", "personal_accuracy")
+SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy", "own_measures", "personal_accuracy")
 """The tables with rows of rounds; databases of earlier versions lack some of the last ones."""
 
 
@@ -129,7 +132,7 @@ def sealed_tables(connection: sqlite3.Connection) -> list[str]:
 
 def seal_of(tables: Mapping[str, list[SqlRow]], before: str) -> str:
     """A hash of a round's rows and of all rounds before."""
-    rows = "".join(repr(row) for table in SEALED for row in tables[table])
+    rows = "".join(repr(row) for table in SEALED for row in tables.get(table, ()))
     return hashlib.sha256((before + rows).encode()).hexdigest()
 
 
@@ -144,6 +147,7 @@ def as_rows(row: RoundRow) -> dict[str, list[SqlRow]]:
         "ledger": sorted(_exchange(t, exchange) for exchange in row.ledger),
         "wall": [(t, *(_real(row.wall.get(part, 0.0)) for part in _WALL))],
         "client_accuracy": [],
+        "own_measures": [(t, i, name, _real(value)) for i, (name, value) in enumerate(row.own_measures.items())],
         "personal_accuracy": [],
     }
     if row.client_accuracy is not None:
@@ -179,6 +183,13 @@ def _exchange(t: int, e: LedgerRow) -> SqlRow:
 def client_accuracies(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
     """The measured rounds, and the accuracies of the clients as bytes."""
     return connection.execute("SELECT round, accuracies FROM client_accuracy ORDER BY round").fetchall()
+
+
+def own_measures(connection: sqlite3.Connection) -> list[SqlRow]:
+    """Round, name and value of the own measures, in the order of rounds and of the experiment."""
+    if "own_measures" not in sealed_tables(connection):
+        return []
+    return connection.execute("SELECT round, name, value FROM own_measures ORDER BY round, position").fetchall()
 
 
 def personal_accuracies(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:

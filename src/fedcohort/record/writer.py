@@ -57,7 +57,7 @@ def locked(path: str | Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise being_written(directory) from None
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:  # perhaps a file system without locks
         raise _cannot_create(directory, error) from None
     try:
         yield
@@ -323,10 +323,10 @@ class Writer:
         sync_directory(self.path / "checkpoint")
 
     def _clear(self) -> None:
-        """Delete the files of checkpoints that the database does not name."""
+        """Delete the files of checkpoints that the database does not name; a file in use on Windows is deleted later."""
         named = {file for (file,) in self._connection.execute("SELECT file FROM checkpoints")}
-        for file in (self.path / "checkpoint").glob("round-*.safetensors"):
-            if file.name not in named:
+        for file in {*self.path.glob("checkpoint/round-*.safetensors")} - {self.path / "checkpoint" / n for n in named}:
+            with suppress(PermissionError):
                 file.unlink(missing_ok=True)
 
     def _seal(self, round_: int, tables: Mapping[str, list[SqlRow]]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
+from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.report_data import Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST, LEVEL
@@ -22,17 +23,18 @@ def headline(story: Story) -> list[str]:
         return ["No round has been played yet. This page shows results as soon as a round is finished."]
     if len(compared.rows) == 1:
         rounds = max(reading.num_rounds for reading in story.everything)
-        return [_single(compared.table.iloc[0].to_dict(), rounds)]
+        return [_single(compared.table.iloc[0].to_dict(), rounds, compared.score)]
     return _best_two(compared)
 
 
-def _single(row: Mapping[Any, Any], rounds: int) -> str:
+def _single(row: Mapping[Any, Any], rounds: int, score: ScoreStyle) -> str:
     seeds = f" (mean over {row['seeds']} seeds)" if row["seeds"] > 1 else ""
     if math.isnan(row["accuracy"]):
-        return f"{row['label']} was not tested in any of its {formatted_values.count(rounds)} rounds, so there is no test accuracy."
+        number = formatted_values.count(rounds)
+        return f"{row['label']} was not tested in any of its {number} rounds, so there is no test {score.name}."
     return (
-        f"{row['label']} reached a test accuracy of {formatted_values.spread(row['accuracy'], row['accuracy_sd'])}% in round "
-        f"{formatted_values.count(rounds)}{seeds}. Its best round reached {formatted_values.percent(row['best_accuracy'])}%."
+        f"{row['label']} reached a test {score.name} of {score.spread(row['accuracy'], row['accuracy_sd'])}{score.unit} in round "
+        f"{formatted_values.count(rounds)}{seeds}. Its best round reached {score.value(row['best_accuracy'])}{score.unit}."
     )
 
 
@@ -41,10 +43,11 @@ def _best_two(compared: Comparison) -> list[str]:
     first, second = np.argsort(-accuracy, kind="stable")[:2].tolist()  # NaN comes last
     if np.isnan(accuracy[second]):
         known = "No row has" if np.isnan(accuracy[first]) else f"Only {compared.rows[first].label} has"
-        return [f"{known} a test accuracy, so the rows cannot be ranked."]
+        return [f"{known} a test {compared.score.name}, so the rows cannot be ranked."]
     best, next_best = compared.rows[first].label, compared.rows[second].label
+    score = compared.score
     highest = (
-        f"{best} has the highest test accuracy after the last round: {formatted_values.percent(accuracy[first])}%."
+        f"{best} has the highest test {score.name} after the last round: {score.value(accuracy[first])}{score.unit}."
     )
     return [highest, _lead(compared, best, next_best)]
 
@@ -56,19 +59,19 @@ def _lead(compared: Comparison, best: str, second: str) -> str:
     if not paired:
         return f"It shares no seed with the second, {second}. Therefore it is not known whether the difference is due to chance."
     values, others = [own[seed] for seed in paired], [other[seed] for seed in paired]
-    mean, low, high = measures.paired_interval(values, others, limits=measures.ACCURACY_DIFFERENCES)
-    lead = formatted_values.signed(mean)
+    mean, low, high = measures.paired_interval(values, others, limits=compared.score.differences)
+    lead = compared.score.signed(mean)
     verb, points = ("leads", lead.lstrip("+")) if mean >= 0 or math.isnan(mean) else ("differs from", lead)
     if len(paired) < FEWEST:
         seeds = "one seed" if len(paired) == 1 else f"{len(paired)} seeds"
         return (
-            f"It {verb} {second} by {points} percentage points. They share only {seeds}: it is not known whether the difference is "
-            f"due to chance. Run {FEWEST} seeds or more."
+            f"It {verb} {second} by {points}{compared.score.points}. They share only {seeds}: it is not known whether the difference "
+            f"is due to chance. Run {FEWEST} seeds or more."
         )
     clear = "clear" if _is_clear(compared, best, second, measures.paired_p_value(values, others)) else "not clear"
     return (
-        f"It {verb} {second} by {points} percentage points (95% interval {formatted_values.signed(low)} to "
-        f"{formatted_values.signed(high)}, {len(paired)} paired seeds). The difference is {clear} with these seeds."
+        f"It {verb} {second} by {points}{compared.score.points} (95% interval {compared.score.signed(low)} to "
+        f"{compared.score.signed(high)}, {len(paired)} paired seeds). The difference is {clear} with these seeds."
     )
 
 

@@ -5,7 +5,6 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
-from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.figure import Figure, columns, spec
 from fedcohort.report.headline import headline
@@ -36,6 +35,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
     by_section = parts(story)
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]
     target = story.comparison.target if story.comparison else None
+    score = story.score
     values = {
         "story": story,
         "title": story.name,
@@ -47,9 +47,11 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "payload": payload(drawn),
         "results": result_rows(story),
         "target": target,
+        "own_measures": story.comparison.own_measures if story.comparison else [],
         "about_times": story.comparison.about_times if story.comparison else "",
         "about_verdicts": story.comparison.about_verdicts if story.comparison else "",
-        "goal": formatted_values.target(target.accuracy) if target else "",
+        "goal": score.target(target.accuracy) if target else "",
+        "score": score,
         "ledger": ledger_rows(story),
         "fairness": fairness_rows(story),
         "how": how(story),

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.record import Portrait, Run
 from fedcohort.report.chart_style import short
 from fedcohort.study.compare_existing_runs import side_by_side
@@ -220,6 +221,11 @@ class Story:
         return Comparison(self.name, tuple(rows)) if rows else None
 
     @cached_property
+    def score(self) -> ScoreStyle:
+        """How the score is named and written: the accuracy, or R² for numeric labels."""
+        return score_style(reading.run.labels for reading in self.everything)
+
+    @cached_property
     def first(self) -> list[Reading]:
         """The run of the first seed of each row that has a finished round: charts of single clients show these runs."""
         return [readings[0] for _, readings in self.played]
@@ -307,7 +313,8 @@ def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> l
     from fedcohort.runs.find_run import find_run
     from fedcohort.runs.given_objects import Given
 
-    runs = [run for cell in load(path, settings).cells() if (run := find_run(cell, Given(), folder)) is not None]
+    given = Given()
+    runs = [run for cell in load(path, settings).cells() if (run := find_run(cell, given, folder)) is not None]
     if not runs:
         raise UsageError(
             f"{path}: none of its runs is in {folder}; create them with `fedcohort compare {path}`, or give --runs"

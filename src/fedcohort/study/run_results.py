@@ -1,7 +1,7 @@
 """The results of one run, as a comparison shows them."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,12 @@ class Result:
         wall_seconds: wall time of the simulator for all rounds.
         updates: number of selected clients, summed over rounds.
         diverged: number of them with an update that had NaN or infinite entries and was dropped.
+        client_accuracy: mean over all clients of the last model's accuracy on their own data, see
+            :attr:`fedcohort.Run.client_accuracy`.
+        worst_client_accuracy: mean over the 10% of the clients with the lowest accuracy.
+        client_accuracy_sd: standard deviation of the accuracy over clients.
+        own_measures: the measures of ``measures.extra`` in the last evaluated round, by name.
+        labels: ``classes``, or ``numbers`` for a regression: all accuracies are then R².
         personal_accuracy: mean over clients of the accuracy on their held-out data after ``measures.personal_epochs`` local epochs.
         worst_personal_accuracy: mean over the 10% of the clients with the lowest.
         personal_gain: mean over clients of the difference to the global model on the same samples.
@@ -54,6 +60,11 @@ class Result:
     wall_seconds: float
     updates: int
     diverged: int
+    client_accuracy: float
+    worst_client_accuracy: float
+    client_accuracy_sd: float
+    own_measures: dict[str, float] = field(default_factory=dict)
+    labels: str = "classes"
     personal_accuracy: float = math.nan
     worst_personal_accuracy: float = math.nan
     personal_gain: float = math.nan
@@ -86,6 +97,11 @@ def result(run: Run) -> Result:
         wall_seconds=measured.wall_seconds["total"],
         updates=len(measured.clients),
         diverged=int((measured.clients["status"] == "diverged").sum()),
+        client_accuracy=measured.over_clients.mean,
+        worst_client_accuracy=measured.over_clients.worst,
+        client_accuracy_sd=measured.over_clients.sd,
+        own_measures=measured.own_measures,
+        labels=run.labels,
         personal_accuracy=measured.personal.accuracy,
         worst_personal_accuracy=measured.personal.worst,
         personal_gain=measured.personal.gain,
@@ -98,4 +114,6 @@ def plain(value: object) -> object:
         value = value.item()
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,7 +1,7 @@
 """A summary of one run: all measures of its record, and what uniform selection would give."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,10 @@ class Summary:
         best_accuracy: the highest test accuracy of all rounds.
         early_stop_accuracy, early_stop_round: test accuracy in the round with the best validation accuracy, and that round.
         local_accuracy: mean training accuracy of the last round's clients, each with its own model.
-        client_accuracy: mean over all clients of the last model's accuracy on their own data; NaN without ``measures.clients_every``.
+        client_accuracy: mean over all clients of the last model's accuracy on their own data, see
+            :attr:`fedcohort.Run.client_accuracy`; NaN if it was not measured.
         worst_client_accuracy: mean over the 10% of the clients with the lowest accuracy.
+        client_accuracy_sd: standard deviation of the accuracy over clients.
         personal_accuracy, worst_personal_accuracy, personal_gain: of the clients' personal models after the last round, see
             :class:`~fedcohort.study.run_results.Result`; NaN without ``measures.personal_epochs``.
         target: the target test accuracy.
@@ -43,6 +45,8 @@ class Summary:
         tail_sd: standard deviation of the test accuracy over the last fifth of the rounds.
         largest_drop: largest drop of the test accuracy from one round to the next.
         forgetting: mean over classes of the difference between their best accuracy and their last.
+        own_measures: the measures of ``measures.extra`` in the last evaluated round, by name.
+        labels: ``classes``, or ``numbers`` for a regression: all accuracies are then R², and those of clients are their scores.
     """
 
     rounds: int
@@ -55,6 +59,7 @@ class Summary:
     local_accuracy: float
     client_accuracy: float
     worst_client_accuracy: float
+    client_accuracy_sd: float
     personal_accuracy: float
     worst_personal_accuracy: float
     personal_gain: float
@@ -75,6 +80,8 @@ class Summary:
     largest_drop: float
     forgetting: float
     clock: str
+    own_measures: dict[str, float] = field(default_factory=dict)
+    labels: str = "classes"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; NaN and inf stay floats."""
@@ -96,9 +103,6 @@ def summary(run: Run, target: float | None = None) -> Summary:
         target = level_below(measured.best_accuracy) if given is None else given
     by_class = _by_class(measured.rounds["class_accuracy"].tolist())
     final, tested, stop = by_class[-1:].ravel(), measured.series("test_accuracy"), measured.early_stop
-    by_client = run.client_accuracy
-    last = by_client.iloc[-1].to_numpy(np.float64) if len(by_client) else np.full(1, np.nan)
-    known = bool(np.isfinite(last).any())
     cost = measured.cost_of(target)
     return Summary(
         rounds=measured.num_rounds,
@@ -109,8 +113,9 @@ def summary(run: Run, target: float | None = None) -> Summary:
         early_stop_accuracy=measured.early_stop_accuracy,
         early_stop_round=stop.round if stop is not None else math.nan,
         local_accuracy=measured.local_accuracy,
-        client_accuracy=float(np.nanmean(last)) if known else math.nan,
-        worst_client_accuracy=measures.worst_accuracy(last) if known else math.nan,
+        client_accuracy=measured.over_clients.mean,
+        worst_client_accuracy=measured.over_clients.worst,
+        client_accuracy_sd=measured.over_clients.sd,
         personal_accuracy=measured.personal.accuracy,
         worst_personal_accuracy=measured.personal.worst,
         personal_gain=measured.personal.gain,
@@ -131,6 +136,8 @@ def summary(run: Run, target: float | None = None) -> Summary:
         largest_drop=measures.largest_drop(tested) if measured.tested else math.nan,
         forgetting=float(measures.forgetting(by_class)[-1]) if len(by_class) else math.nan,
         clock=run.clock,
+        own_measures=measured.own_measures,
+        labels=run.labels,
     )
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
-from fedcohort.algorithms.losses import CrossEntropy
-from fedcohort.algorithms.sample_losses import cross_entropies, sample_losses
+from fedcohort.algorithms.losses import CrossEntropy, SquaredError, local_losses
+from fedcohort.algorithms.sample_measures import sample_losses, total_score
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import integer, rng, torch_seeded
 from fedcohort.federation.federation import Samples
@@ -62,7 +62,7 @@ class ClientProblem:
         self.forwards = 0
         self._importance: Tensor | None = None  # the weight of every training sample's loss in a batch
         self._setup = setup
-        self._reports_objective = isinstance(setup.loss, CrossEntropy)
+        self._reports_objective = isinstance(setup.loss, CrossEntropy | SquaredError)
         self._model = model
         self.client = client
         self._data = data = setup.federation.client(client)
@@ -123,8 +123,11 @@ class ClientProblem:
         if not self.num_samples:
             return np.arange(0)
         shares, labels = self.trained_probabilities()
-        losses = -np.log(np.maximum(shares[np.arange(len(labels)), labels], 1e-12))
-        losses = losses.reshape(self.num_samples, -1).mean(axis=1)  # of each sample, from those of its positions
+        if self._setup.federation.is_numeric:
+            losses = np.square(shares[:, 0] - labels)
+        else:
+            losses = -np.log(np.maximum(shares[np.arange(len(labels)), labels], 1e-12))
+            losses = losses.reshape(self.num_samples, -1).mean(axis=1)  # of each sample, from those of its positions
         total, n = losses.sum(), self.num_samples
         chance = losses / total if 0 < total < np.inf else np.full(n, 1 / n)
         if reweighted:
@@ -204,8 +207,8 @@ class ClientProblem:
         else:
             ((objective * weights).sum() / len(self.batch)).backward()
         scores = logits.detach()
-        losses = objective.detach() if self._reports_objective else cross_entropies(scores, labels)
-        return losses, (scores.argmax(-1) == labels).sum()
+        losses = objective.detach() if self._reports_objective else sample_losses(scores, labels)
+        return losses, total_score(scores, labels)
 
     def _features(self, index: Tensor) -> Tensor:
         """The training samples at these positions, standardized and augmented."""
@@ -250,7 +253,7 @@ class ClientProblem:
             chunks = zip(features.split(CHUNK), labels.split(CHUNK), strict=True)
             for number, (raw, targets) in enumerate(chunks):
                 inputs = self._setup.federation.prepare(raw, self._setup.dtype)
-                losses = cross_entropies(self._outputs_of(model, inputs, number), targets)
+                losses = sample_losses(self._outputs_of(model, inputs, number), targets)
                 yield losses.detach(), losses.sum() / len(labels)
 
         return self._summed(self.parameters, parts)[1]
@@ -314,7 +317,7 @@ class ClientProblem:
 
     def _objective(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
         outputs = None if self._outputs is None else self._outputs[index]
-        return sample_losses(self._setup.loss, logits, labels, outputs)
+        return local_losses(self._setup.loss, logits, labels, outputs)
 
     def _received_outputs(self) -> Tensor:
         """See :func:`received_outputs`; one forward pass."""

@@ -97,6 +97,7 @@ def clients_of(federation: Federation) -> dict[str, Any]:
         "scale": federation.scale.cpu().numpy(),
         "classes": federation.classes,
         "vocabulary": federation.vocabulary,
+        "integers": federation.integers,
     }
 
 
@@ -121,6 +122,7 @@ def federation_of(clients: Mapping[str, Any], where: str) -> Federation:
         classes=clients["classes"],
         shift=torch.from_numpy(clients["shift"]),
         scale=torch.from_numpy(clients["scale"]),
-        vocabulary=clients["vocabulary"],
         held=clients["held"],
+        integers=clients["integers"],
+        vocabulary=clients["vocabulary"],
     ).to(where)

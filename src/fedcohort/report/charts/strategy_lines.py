@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
+from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import color, dash, hideable, number_tooltip, sized, text_tooltip
 from fedcohort.report.charts.means_and_bands import has_band
@@ -103,7 +103,7 @@ class _Lines:
     def level(self, target: float) -> list[Drawing]:
         """A horizontal line at the target accuracy, with its name."""
         soft, size = self.look.soft, self.look.size - 1
-        values = [{"level": target, "name": f"target {formatted_values.target(target)}"}]
+        values = [{"level": target, "name": f"target {(ACCURACY if self.axes.percent else R_SQUARED).target(target)}"}]
         level = alt.Chart(alt.InlineData(values=values))
         name = level.mark_text(align="left", baseline="bottom", dx=3, dy=-2, color=soft, fontSize=size)
         return [
