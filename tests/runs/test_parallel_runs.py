@@ -15,8 +15,8 @@ import pytest
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell
-from fedcohort.federation.load_dataset import load
 from fedcohort.runs import parallel_runs
+from fedcohort.runs.given_objects import Given
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 
@@ -26,8 +26,9 @@ class Here:
 
     sizes: list[int] = []  # noqa: RUF012 - what the tests look at
 
-    def __init__(self, jobs: int, **_: Any) -> None:
+    def __init__(self, jobs: int, *, initargs: tuple[Any, ...], **_: Any) -> None:
         Here.sizes.append(jobs)
+        parallel_runs._receive(*initargs)
 
     def __enter__(self) -> "Here":
         return self
@@ -93,13 +94,8 @@ def ends_its_process(cell: Cell, *_: Any) -> None:
 def test_the_other_processes_end_with_a_killed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_runs, "_play", ends_its_process)
     with pytest.raises(UsageError, match="a process was killed"):
-        parallel_runs.run_cells(small(rounds=2, seeds=2).cells(), None, tmp_path, 2)
+        parallel_runs.run_cells([(cell, Given()) for cell in small(rounds=2, seeds=2).cells()], tmp_path, 2)
     assert not multiprocessing.active_children()
-
-
-def test_objects_stay_in_their_process(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="jobs = 2: objects from Python stay in their process"):
-        fedcohort.compare(small(), data=load("digits"), runs=tmp_path, jobs=2)
 
 
 @pytest.mark.slow

@@ -1,11 +1,12 @@
 """The schema of an experiment file: its sections, with their settings, limits and defaults."""
 
 import copy
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from fedcohort.algorithms import ALGORITHMS, LOSSES
 from fedcohort.core.errors import UsageError
@@ -279,6 +280,13 @@ class Systems(Section):
     """Simulated time that passes in a round without available clients."""
 
 
+def _device(name: str) -> str:
+    """The name of a device; whether this machine has it is checked when a run begins."""
+    if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?|mps|auto", name):
+        raise ValueError("should be 'cpu', 'cuda', 'cuda:N' with the number of a GPU, 'mps' or 'auto'")
+    return name
+
+
 class Engine(Section):
     """Where and how training runs. Only the plans ``stacked`` and ``means``, the device and the arithmetic change results, through
     rounding."""
@@ -299,9 +307,10 @@ class Engine(Section):
     """Address of the Ray cluster, such as ``10.0.0.5:6379``; empty means a private cluster on this machine. Only for ``ray``."""
     patience: Annotated[float, Gt(0), NotInKey()] = 600.0
     """Seconds that a run waits for a host when none is left. Only for ``ray``."""
-    device: Literal["cpu", "cuda", "auto"] = "cpu"
-    """Where tensors are stored: cpu; cuda: a GPU; auto: a GPU if the machine has one, which the record then states. On a cluster, cuda
-    means one GPU for each host."""
+    device: Annotated[str, AfterValidator(_device)] = "cpu"
+    """Where tensors are stored: cpu; cuda: a GPU; cuda:N: the GPU with number N, from 0; mps: the GPU of a Mac; auto: a GPU if torch
+    sees one through CUDA, which the record then states. With several GPUs, cuda divides the runs of ``--jobs`` among them. On a
+    cluster, cuda means one GPU for each host. A run on cuda:1 is the same run as one on cuda."""
     arithmetic: Annotated[Literal["exact", "tf32", "bf16"], NotInKey(("exact",))] = "exact"
     """How products are rounded. exact: to the experiment's precision; tf32: GPU products with 10-bit inputs; bf16: networks run in
     bfloat16. The last two are faster on GPUs that support them, and change results."""

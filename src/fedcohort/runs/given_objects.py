@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.identity import identity
 from fedcohort.core.parameters import make
 from fedcohort.core.paths import as_path
 from fedcohort.federation.datasets import Dataset
-from fedcohort.runs.identity import identity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,6 +39,7 @@ class Given:
         algorithm: an algorithm, or its class; each run gets a copy.
         data_dir: a local mirror in the layout of the Hugging Face Hub.
         public: the server's public samples: a Dataset (the training part is used), or only samples [N, ...]; see ``[public]``.
+        known_key: the identity of the objects, if another process has found it out; see :meth:`key`.
 
     Raises:
         UsageError: an object has another type.
@@ -50,6 +51,7 @@ class Given:
     algorithm: "Algorithm | None" = None
     data_dir: str | Path | None = None
     public: "PublicSamples | None" = None
+    known_key: str | None = None
 
     def __post_init__(self) -> None:
         _check_data(self.data)
@@ -74,6 +76,8 @@ class Given:
 
     def key(self) -> str:
         """The identity of all objects that determine the results, for the hash of the run."""
+        if self.known_key is not None:
+            return self.known_key
         parts = []
         if self.data is not None:
             parts.append(self.data.fingerprint)

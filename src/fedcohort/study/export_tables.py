@@ -34,7 +34,7 @@ def escaped(text: str) -> str:
 
 
 def latex_table(
-    name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], target: float, note: str = ""
+    name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], target: float, chosen: str, note: str = ""
 ) -> str:
     """A comparison as a ``table`` environment.
 
@@ -43,16 +43,19 @@ def latex_table(
         rows: the rows of :attr:`fedcohort.Comparison.table`.
         seeds: the seeds of all rows.
         target: the target accuracy.
+        chosen: how it was chosen, in words.
         note: another sentence for the caption.
     """
-    columns = _columns(rows, formatted_values.target(target))
+    goal = formatted_values.target(target)
+    about_target = "" if math.isnan(target) else f"Target accuracy {goal}: {chosen}."
+    columns = _columns(rows, goal)
     lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
     return "\n".join(
         [
             r"% \usepackage{booktabs}",
             r"\begin{table}",
             r"  \centering",
-            rf"  \caption{{{_caption(name, rows, seeds, note)}}}",
+            rf"  \caption{{{_caption(name, rows, seeds, [about_target, note])}}}",
             rf"  \label{{tab:{_key(name)}}}",
             rf"  \begin{{tabular}}{{{''.join(align for _, align, _ in columns)}}}",
             r"    \toprule",
@@ -103,7 +106,7 @@ def _difference(row: Mapping[str, Any]) -> str:
     return f"{formatted_values.signed(row['difference'])} {formatted_values.interval(row['difference_low'], row['difference_high'])}"
 
 
-def _caption(name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], note: str) -> str:
+def _caption(name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], notes: Sequence[str]) -> str:
     """What the table shows, and how its intervals and p-values are made."""
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and standard deviation over {len(seeds)} seeds"
     sentences = [f"{name}: test accuracy after the last round, {over}."]
@@ -118,7 +121,7 @@ def _caption(name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int],
         sentences.append(
             f"Verdict: two-sided permutation test of the paired differences, p corrected by Holm for {comparisons}."
         )
-    return escaped(" ".join([*sentences, note] if note else sentences))
+    return escaped(" ".join([*sentences, *(note for note in notes if note)]))
 
 
 def _key(name: str) -> str:

@@ -1,0 +1,95 @@
+"""Classes and objects that stand in Python where an experiment file names a plug-in; each gets a name that its content determines.
+
+``Experiment(selection=Mine)`` keeps the name ``python:Mine-3f2a…``. The hash at its end is that of :func:`identity`, so that changed
+code is another run, and the same code, in another session, the same run. The record of a run holds the name, never the object.
+"""
+
+import copy
+import hashlib
+import re
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+from fedcohort.core.errors import UsageError
+from fedcohort.core.identity import identity
+
+__all__ = ["handed_over", "is_handed_over", "keep", "kept", "name_of_class", "put"]
+
+_PREFIX = "python:"
+_NAME = re.compile(rf"{_PREFIX}(?P<class>\w+)-[0-9a-f]{{12}}")
+
+_kept: dict[str, object] = {}
+"""The classes and objects of this process, by the name that :func:`keep` gave them."""
+
+
+def keep(given: object, stored: object) -> str:
+    """Keep a class or an object for this process, and return its name. Of an object, a copy is kept.
+
+    Args:
+        given: the class or object; it determines the name.
+        stored: what is kept: ``given``, or what stands for it.
+
+    Raises:
+        UsageError: the object cannot be copied.
+    """
+    cls = given if isinstance(given, type | FunctionType) else type(given)
+    words = re.sub(r"\W", "", cls.__name__) or "function"
+    name = f"{_PREFIX}{words}-{hashlib.sha256(identity(given).encode()).hexdigest()[:12]}"
+    put(name, stored)
+    return name
+
+
+def put(name: str, given: object) -> None:
+    """Keep a class or an object under a name from :func:`keep`, also one of another process.
+
+    Raises:
+        UsageError: the object cannot be copied.
+    """
+    try:
+        _kept[name] = given if isinstance(given, type | FunctionType) else copy.deepcopy(given)
+    except Exception as error:  # of the user's object
+        raise UsageError(
+            f"{type(given).__name__}: each run gets a copy of an object, and this one cannot be copied ({error}); give its class, or "
+            "an object without open files, locks or threads"
+        ) from error
+    _class_of_copies.cache_clear()
+
+
+def is_handed_over(name: str) -> bool:
+    """Whether a name was made by :func:`keep`, in this process or in another one."""
+    return name.startswith(_PREFIX) and _NAME.fullmatch(name) is not None
+
+
+def name_of_class(name: str) -> str:
+    """The class or function that a name from :func:`keep` stands for, as tables show it."""
+    return name[len(_PREFIX) :].rpartition("-")[0]
+
+
+def kept(name: str) -> object:
+    """The class or object that a name stands for."""
+    return _kept[name]
+
+
+def handed_over(name: str, where: str) -> Any:
+    """The class or function that a name stands for; for an object, a class that gives copies of it.
+
+    Raises:
+        UsageError: the object was handed over in another process.
+    """
+    if name not in _kept:
+        raise UsageError(
+            f"{where} = {name!r}: {name_of_class(name)} was handed over in another Python session; hand it over again, or write it "
+            "to a file and name it 'path/to/file.py:Class'"
+        )
+    given = _kept[name]
+    return given if isinstance(given, type | FunctionType) else _class_of_copies(name)
+
+
+@cache
+def _class_of_copies(name: str) -> type:
+    """A class without parameters: calling it gives a copy of the object."""
+    given = _kept[name]
+    cls = type(given)
+    body = {"__new__": lambda _: copy.deepcopy(given), "__pydantic_fields__": {}, "__module__": cls.__module__}
+    return type(cls.__name__, (cls,), body)

@@ -1,0 +1,122 @@
+"""Send objects from Python to the processes of ``jobs``: classes of a notebook, modules, data sets.
+
+This is the only file that uses cloudpickle. What it makes goes through a pipe to processes of this machine that this process has
+started, and never into a file or a record.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import cloudpickle
+
+from fedcohort.core.errors import UsageError
+from fedcohort.core.handed_over import is_handed_over, kept, name_of_class, put
+from fedcohort.experiment import Experiment
+from fedcohort.experiment.completion import plug_in_sections
+from fedcohort.runs.given_objects import Given
+
+__all__ = ["Parcel", "packed", "unpacked"]
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """The objects that runs in other processes need.
+
+    Attributes:
+        plugins: pickled classes and objects, by the name that stands for them in experiments.
+        objects: other pickled objects; each is sent once, also if several rows have it.
+        givens: for each :class:`Given` the places of its objects in ``objects`` by field, and its identity, which the other process
+            could not find out where it has no source.
+        words: what each object is, in messages.
+    """
+
+    plugins: Mapping[str, bytes]
+    objects: Sequence[bytes]
+    givens: Sequence[tuple[Mapping[str, int], str]]
+    words: Sequence[str]
+
+
+def packed(givens: Sequence[Given], experiments: Iterable[Experiment], jobs: int) -> Parcel:
+    """The objects of ``givens``, and those that ``experiments`` name.
+
+    Args:
+        givens: objects that replace settings.
+        experiments: the experiments of all runs.
+        jobs: the number of processes, for messages.
+
+    Raises:
+        UsageError: an object cannot be sent.
+    """
+    names = dict.fromkeys(name for experiment in experiments for name in _handed_over(experiment))
+    plugins = {name: _pickled(kept(name), f"jobs = {jobs}: {name_of_class(name)}") for name in names}
+    places: dict[int, int] = {}
+    objects: list[bytes] = []
+    words: list[str] = []
+    sent = []
+    for given in givens:
+        parts = {}
+        for field in fields(given):
+            part = getattr(given, field.name)
+            if part is None or field.name == "known_key":
+                continue
+            if id(part) not in places:
+                what = f"jobs = {jobs}: {field.name} = {getattr(part, '__name__', type(part).__name__)}"
+                places[id(part)] = len(objects)
+                objects.append(_pickled(part, what))
+                words.append(what)
+            parts[field.name] = places[id(part)]
+        sent.append((parts, given.key()))
+    return Parcel(plugins, objects, sent, words)
+
+
+def unpacked(parcel: Parcel) -> list[Given]:
+    """In another process: keep the plug-ins of a parcel, and return its givens.
+
+    Raises:
+        UsageError: an object cannot be read here.
+    """
+    for name, content in parcel.plugins.items():
+        put(name, _read(content, name_of_class(name)))
+    objects = [_read(content, what) for content, what in zip(parcel.objects, parcel.words, strict=True)]
+    return [
+        replace(Given(**{field: objects[place] for field, place in parts.items()}), known_key=key)
+        for parts, key in parcel.givens
+    ]
+
+
+def _handed_over(experiment: Experiment) -> list[str]:
+    """The names of classes and objects from Python in an experiment."""
+    names = [section.name for section in plug_in_sections(experiment).values()]
+    return [name for name in [*names, str(experiment.training.loss.get("name"))] if is_handed_over(name)]
+
+
+def _pickled(given: object, where: str) -> bytes:
+    """An object as bytes.
+
+    Raises:
+        UsageError: it cannot be sent; the message says why.
+    """
+    try:
+        content: bytes = cloudpickle.dumps(given)
+    except Exception as error:  # objects raise what they like
+        raise UsageError(
+            f"{where} cannot be sent to another process ({error}); use jobs = 1, or name it in the experiment as "
+            "'path/to/file.py:Name'"
+        ) from error
+    return content
+
+
+def _read(content: bytes, where: str) -> Any:
+    """An object from :func:`_pickled`.
+
+    Raises:
+        UsageError: it cannot be made here, as if its module can be imported in the other process only.
+    """
+    try:
+        return cloudpickle.loads(content)
+    except Exception as error:
+        raise UsageError(
+            f"{where} was sent to another process, but cannot be read there ({type(error).__name__}: {error}); use jobs = 1, or "
+            "name it in the experiment as 'path/to/file.py:Name'"
+        ) from error
