@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort import record
-from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.replaced_settings import with_objects
 from fedcohort.federation.datasets import Dataset
@@ -131,7 +130,28 @@ class Comparison(comparison.Comparison):
         """The report page, as ``fedcohort report`` writes it: a notebook displays it, and ``str()`` gives its HTML."""
         from fedcohort.report.notebook import report
 
-        return report([row.runs[seed] for row in self.rows for seed in sorted(row.runs)], self.name)
+        return report(self._all_runs(), self.name)
+
+    def _all_runs(self) -> list[Run]:
+        return [row.runs[seed] for row in self.rows for seed in sorted(row.runs)]
+
+    def figures(
+        self, folder: str | Path = "figures", *, suffix: str = "pdf", columns: int = 1, only: Sequence[str] = ()
+    ) -> list[Path]:
+        """Write the charts of the report as files for a paper, as ``fedcohort figures`` does, and return the files.
+
+        Args:
+            folder: where the files are written.
+            suffix: ``pdf``, ``svg`` or ``png``.
+            columns: number of columns of the paper that a figure is wide, 1 or 2.
+            only: keys of charts, such as ``accuracy``; by default, all are written.
+
+        Raises:
+            UsageError: an argument is not valid, or the folder cannot be written.
+        """
+        from fedcohort.report.notebook import export_figures
+
+        return export_figures(self._all_runs(), self.name, Path(folder), suffix, columns, only)
 
     def _repr_mimebundle_(self, **_: object) -> "Bundle":
         """What a notebook displays: the table, and the chart of the accuracy."""
@@ -192,7 +212,7 @@ def run(
         UsageError: a setting, the data or the run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
-    experiment = with_objects(_checked(experiment), partition=partition, latency=latency, loss=loss)
+    experiment = with_objects(experiment, partition=partition, latency=latency, loss=loss)
     given = Given(data, model, selector, algorithm, data_dir, public)
     seeds = [experiment.seed if seed is None else seed]
     return _run(experiment, seeds, given, runs, progress, trust)[0]
@@ -225,26 +245,9 @@ def run_seeds(
         UsageError: a setting, the data or a run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
-    experiment = with_objects(_checked(experiment), partition=partition, latency=latency, loss=loss)
+    experiment = with_objects(experiment, partition=partition, latency=latency, loss=loss)
     given = Given(data, model, selector, algorithm, data_dir, public)
     return _run(experiment, experiment.all_seeds, given, runs, progress, trust)
-
-
-def _checked(experiment: object) -> Experiment:
-    """The experiment, or the quickstart for None.
-
-    Raises:
-        UsageError: it is another object, such as the path of a file.
-    """
-    if experiment is None:
-        return Experiment()
-    if isinstance(experiment, Experiment):
-        return experiment
-    if isinstance(experiment, str | Path):
-        hint = "read a file with fedcohort.load_experiment(path)"
-    else:
-        hint = "create one with fedcohort.Experiment(rounds=…, …)"
-    raise UsageError(f"experiment = {shown(experiment)}: should be a fedcohort.Experiment; {hint}")
 
 
 def _run(
@@ -311,7 +314,7 @@ def compare(
     """
     from fedcohort.report.progress_bar import shown_progress
 
-    experiment = with_objects(_checked(experiment), partition=partition, latency=latency, loss=loss)
+    experiment = with_objects(experiment, partition=partition, latency=latency, loss=loss)
     given = Given(data=data, model=model, data_dir=data_dir, public=public)
     with shown_progress(progress) as (called, watch):
         compared = comparing.compare(

@@ -119,6 +119,19 @@ def test_a_chart_that_is_too_large_is_left_out(compared: fedcohort.Comparison, m
     assert size_of_png(content["image/png"])[1] > 100  # the picture of the table
 
 
+def test_a_comparison_writes_its_figures(compared: fedcohort.Comparison, tmp_path: Path) -> None:
+    files = compared.figures(tmp_path, only=["accuracy"])
+    assert [file.name for file in files] == ["accuracy-rounds.pdf", "accuracy-time.pdf", "accuracy-bytes.pdf"]
+    assert all(file.read_bytes()[:5] == b"%PDF-" for file in files)
+    for values, message in (
+        ({"suffix": "gif"}, r"^suffix = 'gif': valid: pdf, png, svg"),
+        ({"columns": 3}, r"^columns = 3: use 1 or 2"),
+        ({"only": ["acuracy"]}, r"^only = 'acuracy': these runs have no such figure; did you mean 'accuracy'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            compared.figures(tmp_path, **values)
+
+
 # --- progress ---------------------------------------------------------------------------------------------------------------
 
 

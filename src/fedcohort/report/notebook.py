@@ -2,9 +2,11 @@
 
 from base64 import b64encode
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort.core import formatted_values
+from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.record import Run
 from fedcohort.report.page import framed, page
@@ -13,7 +15,7 @@ from fedcohort.report.report_data import gather
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
 
-__all__ = ["Page", "comparison_in_notebook", "report", "run_in_notebook"]
+__all__ = ["Page", "comparison_in_notebook", "export_figures", "report", "run_in_notebook"]
 
 _PIXELS = 2
 """Pixels of a chart per point."""
@@ -34,6 +36,26 @@ class Page(str):
 def report(runs: Sequence[Run], name: str | None = None) -> Page:
     """The report page of runs."""
     return Page(page(gather(runs, name)))
+
+
+def export_figures(
+    runs: Sequence[Run], name: str, folder: Path, suffix: str, columns: int, only: Sequence[str]
+) -> list[Path]:
+    """Write charts of the report as files; see :meth:`fedcohort.Comparison.figures`."""
+    from fedcohort.report.chart_style import WIDTHS, paper
+    from fedcohort.report.page_sections import figures
+    from fedcohort.report.paper_figures import FORMATS, export
+
+    if suffix not in FORMATS:
+        raise UsageError(f"suffix = {shown(suffix)}: {nearest(str(suffix), FORMATS)}")
+    if columns not in WIDTHS:
+        raise UsageError(f"columns = {shown(columns)}: use 1 or 2")
+    charts = list(figures(gather(runs, name), paper(columns)))
+    keys = [figure.key for figure in charts]
+    for key in only:
+        if key not in keys:
+            raise UsageError(f"only = {shown(key)}: these runs have no such figure; {nearest(key, keys)}")
+    return export((figure for figure in charts if not only or figure.key in only), folder, suffix, paper(columns))
 
 
 def comparison_in_notebook(compared: "Comparison") -> Bundle:
