@@ -82,6 +82,14 @@ def test_devices_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [device.pick_device(name) for name in names] == names
 
 
+def test_a_mac_has_no_float64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    with pytest.raises(
+        UsageError, match=r"^training\.precision = 'float64': not on engine\.device = 'mps', which has none"
+    ):
+        fedcohort.run(small(engine={"device": "mps"}, training={"precision": "float64"}), runs=tmp_path)
+
+
 def test_a_cluster_has_no_numbered_devices(tmp_path: Path) -> None:
     for name in ("cuda:1", "mps", "auto"):
         with pytest.raises(UsageError, match=rf"^engine\.device = '{name}': not with engine\.name = 'ray'"):

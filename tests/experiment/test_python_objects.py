@@ -123,7 +123,7 @@ def test_an_object_that_no_file_can_hold_is_kept_as_it_is() -> None:
     clients = np.arange(8)
     experiment = small(selection=Listed(clients))
     clients[:] = 0  # the experiment has a copy
-    built = [experiment.selection.build() for _ in range(2)]
+    built: list[Any] = [experiment.selection.build() for _ in range(2)]
     assert [one.clients.tolist() for one in built] == [list(range(8))] * 2
     assert built[0] is not built[1]
     assert small(selection=Listed(np.arange(8))).key() == experiment.key()

@@ -76,10 +76,10 @@ def run_cells(
         ):  # the process that watches over semaphores blocks SIGHUP then, which would end it too early
             resource_tracker.ensure_running()
     context = multiprocessing.get_context("spawn")
-    process = _Process(parcel, context.Value("i", 0))
+    sent = _Process(parcel, context.Value("i", 0))
     with (
         handled(raise_signalled),
-        ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process, initargs=(process,)) as pool,
+        ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process, initargs=(sent,)) as pool,
     ):
         try:
             with _signals_wait(), _without_main():

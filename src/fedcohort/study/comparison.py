@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -197,7 +197,9 @@ class Comparison:
             UsageError: the file cannot be written.
         """
         records = [{str(key): value for key, value in record.items()} for record in self.table.to_dict("records")]
-        return written(latex_table(self.name, records, self.seeds, *astuple(self.target), self.note), file)
+        return written(
+            latex_table(self.name, records, self.seeds, self.target.accuracy, self.target.chosen, self.note), file
+        )
 
     def _summary(self, row: Row, verdict: Verdict) -> dict[str, Any]:
         """A row of the table."""

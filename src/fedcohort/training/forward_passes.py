@@ -17,6 +17,7 @@ from torch.nn import functional
 from fedcohort.algorithms.losses import CrossEntropy, Loss, Robust
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
+from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.selection import Context, GradientNorm, LocalAccuracy, LocalLoss, Question
 from fedcohort.training.reused_memory import ALIGNMENT
@@ -68,8 +69,8 @@ def evaluate_block(module: nn.Module, federation: Federation, dtype: torch.dtype
     classes = federation.num_classes
     right = block.labels[logits.argmax(1) == block.labels]
     return Evaluation(
-        loss=float(losses.double().sum()),
-        losses=losses.double().cpu().numpy(),
+        loss=float(for_sums(losses).sum()),
+        losses=losses.cpu().double().numpy(),
         right=torch.bincount(right, minlength=classes).cpu().numpy(),
         total=torch.bincount(block.labels, minlength=classes).cpu().numpy(),
     )
@@ -90,7 +91,7 @@ def probabilities(module: nn.Module, federation: Federation, dtype: torch.dtype,
     parts = [np.zeros((0, federation.num_classes))]
     for block in blocks(samples):
         with torch.no_grad():
-            parts.append(module(federation.prepare(block.features, dtype)).double().softmax(1).cpu().numpy())
+            parts.append(for_sums(module(federation.prepare(block.features, dtype))).softmax(1).cpu().double().numpy())
     return np.concatenate(parts)
 
 
@@ -161,7 +162,7 @@ def _losses_together(
         features = federation.prepare(federation.train.pick(positions), dtype)
         logits = torch.cat([module(features[a:b]) for edges in own for a, b in itertools.pairwise(edges)])
         labels = federation.train.labels.index_select(0, positions)
-        losses = functional.cross_entropy(logits, labels, reduction="none").double()
+        losses = for_sums(functional.cross_entropy(logits, labels, reduction="none"))
     sums = [sum(float(losses[a:b].sum()) for a, b in itertools.pairwise(edges)) for edges in own]
     return [np.array([total / (stop - start)]) for total, (start, stop) in zip(sums, ranges, strict=True)]
 
@@ -171,7 +172,7 @@ def _local_loss(question: LocalLoss, asked: _Asked) -> Values:
     if question.batch:
         index = rng(asked.seed, "question", asked.t, asked.client).permutation(len(data))[: question.batch]
         data = data[torch.from_numpy(index).to(data.labels.device)]
-    total = sum(float(asked.losses(block)[0].double().sum()) for block in blocks(data))
+    total = sum(float(for_sums(asked.losses(block)[0]).sum()) for block in blocks(data))
     return np.array([total / len(data)])
 
 
@@ -199,14 +200,14 @@ def _mean_loss(asked: _Asked, loss: Loss, data: Samples) -> float:
     total = 0.0
     for block in blocks(data):
         _, logits = asked.losses(block)
-        total += float(loss.samples(logits, block.labels, logits.softmax(dim=1)).double().sum())
+        total += float(for_sums(loss.samples(logits, block.labels, logits.softmax(dim=1))).sum())
     return total / len(data)
 
 
 def _gradient_norm(_: GradientNorm, asked: _Asked) -> Values:
     data = asked.federation.client(asked.client)
     points = [p for p in asked.module.parameters() if p.requires_grad]
-    total = [torch.zeros_like(p, dtype=torch.float64) for p in points]
+    total = [torch.zeros_like(p, dtype=sum_type(p.device)) for p in points]
     for block in blocks(data):
         logits = asked.module(asked.federation.prepare(block.features, asked.dtype))
         loss = functional.cross_entropy(logits, block.labels, reduction="sum")
