@@ -46,7 +46,7 @@ def test_objects_arrive_with_their_identity(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(parcel.objects) == 4  # the data are sent once
     monkeypatch.setattr(handed_over, "_kept", {})
     monkeypatch.setattr("fedcohort.runs.given_objects.identity", None)
-    arrived = unpacked(parcel)
+    arrived: list[Any] = unpacked(parcel)
     assert [given.key() for given in arrived] == keys
     assert torch.equal(arrived[0].model.weight, module.weight)
     assert arrived[0].data.train_features.tolist() == data.train_features.tolist()
@@ -90,13 +90,8 @@ def test_objects_reach_the_runs_of_other_processes(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(parallel_runs, "ProcessPoolExecutor", Here)
     threads = torch.get_num_threads()
     experiment = small(rounds=1, **IID)
-    compared = fedcohort.compare(
-        experiment,
-        data=blobs(),
-        selector={"low": Lowest(), "class": Lowest},
-        runs=tmp_path,
-        jobs=2,  # type: ignore[dict-item]
-    )
+    strategies: dict[str, Any] = {"low": Lowest(), "class": Lowest}
+    compared = fedcohort.compare(experiment, data=blobs(), selector=strategies, runs=tmp_path, jobs=2)
     torch.set_num_threads(threads)
     assert compared.table["selection"].tolist() == ["uniform", "Lowest", "Lowest"]
     assert compared.rows[1].runs[0].meta["given"] == "data, selector"

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.sums import WITHOUT_FLOAT64
 
-__all__ = ["Arithmetic", "arithmetic", "in_bfloat16", "moved", "of_process", "pick_device"]
+__all__ = ["Arithmetic", "arithmetic", "check_precision", "in_bfloat16", "moved", "of_process", "pick_device"]
 
 Arithmetic = Literal["exact", "tf32", "bf16"]
 
@@ -34,6 +35,18 @@ def pick_device(name: str) -> str:
     if name.startswith("cuda"):
         _check_gpu(name)
     return name
+
+
+def check_precision(device: str, precision: str) -> None:
+    """Refuse a precision that a device does not have.
+
+    Raises:
+        UsageError: it is float64, on the GPU of a Mac.
+    """
+    if device in WITHOUT_FLOAT64 and precision == "float64":
+        raise UsageError(
+            f"training.precision = 'float64': not on engine.device = {device!r}, which has none; use 'float32'"
+        )
 
 
 def _check_gpu(name: str) -> None:

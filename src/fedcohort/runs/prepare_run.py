@@ -262,22 +262,11 @@ def _give_tools(
 
 
 def _driver_device(experiment: Experiment) -> str:
-    """The device of the tensors in this process: the experiment's, or the CPU if clients are trained on a cluster.
+    """The device of the tensors in this process: the experiment's, or the CPU if clients are trained on a cluster."""
+    from fedcohort.engines.device import check_precision, pick_device
 
-    Raises:
-        UsageError: this machine has no such device, or the device does not have the precision of the training.
-    """
-    from fedcohort.core.sums import WITHOUT_FLOAT64
-    from fedcohort.engines.device import pick_device
-
-    if experiment.engine.name == "ray":
-        return "cpu"
-    device = pick_device(experiment.engine.device)
-    if device in WITHOUT_FLOAT64 and experiment.training.precision == "float64":
-        raise UsageError(
-            f"training.precision = 'float64': not on engine.device = {device!r}, which has none; use 'float32'"
-        )
-    return device
+    check_precision(experiment.engine.device, experiment.training.precision)
+    return "cpu" if experiment.engine.name == "ray" else pick_device(experiment.engine.device)
 
 
 def _engine(
