@@ -15,6 +15,7 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
+from fedcohort.core.random_streams import torch_seeded
 from fedcohort.engines import device
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import CnnA, Mlp
@@ -88,6 +89,15 @@ def test_a_mac_has_no_float64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         UsageError, match=r"^training\.precision = 'float64': not on engine\.device = 'mps', which has none"
     ):
         fedcohort.run(small(engine={"device": "mps"}, training={"precision": "float64"}), runs=tmp_path)
+
+
+def test_random_layers_on_a_mac_are_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = torch.Generator().manual_seed(7)
+    before = own.get_state()
+    monkeypatch.setattr(torch.mps, "_get_default_mps_generator", lambda: own)
+    with torch_seeded(5, torch.device("mps")) as generators:
+        assert [generator.initial_seed() for generator in generators] == [5, 5]
+    assert torch.equal(own.get_state(), before)
 
 
 def test_a_cluster_has_no_numbered_devices(tmp_path: Path) -> None:

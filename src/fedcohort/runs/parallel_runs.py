@@ -66,9 +66,21 @@ def run_cells(
         raise UsageError(f"jobs = {jobs}: a cluster plays one run after another, each on all hosts; use jobs = 1")
     jobs = min(jobs, len(missing))
     givens = list({id(given): given for _, given in missing}.values())
-    parcel = packed(givens, (cell.experiment for cell, _ in missing), jobs)
     number = {id(given): n for n, given in enumerate(givens)}
+    parcel = packed(givens, (cell.experiment for cell, _ in missing), jobs)
     threads = max(1, len(os.sched_getaffinity(0)) // jobs)
+    tasks = [(cell, number[id(given)], runs, threads, trust) for cell, given in missing]
+    _play_all(tasks, parcel, jobs, runs, (lambda _: None) if finished is None else finished)
+
+
+_Task = tuple[Cell, int, str | Path, int, bool]
+"""The arguments of :func:`_play`."""
+
+
+def _play_all(
+    tasks: Sequence[_Task], parcel: Parcel, jobs: int, runs: str | Path, finished: Callable[[Cell], None]
+) -> None:
+    """Play runs in a pool of processes; see :func:`run_cells`."""
     others = set(multiprocessing.active_children())
     if os.name == "posix":
         with (
@@ -83,14 +95,11 @@ def run_cells(
     ):
         try:
             with _signals_wait(), _without_main():
-                begun = {
-                    pool.submit(_play, cell, number[id(given)], runs, threads, trust): cell for cell, given in missing
-                }
+                begun = {pool.submit(_play, *task): task[0] for task in tasks}
             for done in as_completed(begun):
                 done.result()
                 log.info("%s, seed %d: finished", begun[done].label, begun[done].seed)
-                if finished is not None:
-                    finished(begun[done])
+                finished(begun[done])
         except BrokenProcessPool:
             for process in set(multiprocessing.active_children()) - others:  # an idle one would wait for work for ever
                 process.kill()
