@@ -250,6 +250,22 @@ def test_a_class_of_a_cell_is_known_by_its_code_and_its_values(cell: Any, edit: 
     assert (small(selection=first).key() == small(selection=other).key()) is same
 
 
+def test_an_experiment_from_before_a_change_is_refused(cell: Any, tmp_path: Path) -> None:
+    """A class reads a value of the notebook when it selects; the name of its run was made before the value changed."""
+    mine = cell(CELL.replace("first = 0", "").replace("self.first", "FIRST").replace("class", "FIRST = 0\n\nclass"))
+    experiment = small(rounds=1, selection=mine, variants=[{"label": "other", "selection": "all"}])
+    fedcohort.run(experiment, runs=tmp_path)
+    mine.select.__globals__["FIRST"] = 1
+    for play in (fedcohort.run, fedcohort.compare):
+        with pytest.raises(
+            UsageError, match=r"^Mine: the class, or a value that it reads, has changed since the experiment was made"
+        ):
+            play(experiment, runs=tmp_path)
+    again = fedcohort.run(small(rounds=1, selection=mine), runs=tmp_path)
+    assert again.clients["client"].tolist() == [1, 2, 3]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 class Holder:
     """Holds a value; its text has an address."""
 

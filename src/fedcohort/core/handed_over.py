@@ -14,13 +14,16 @@ from typing import Any
 from fedcohort.core.errors import UsageError
 from fedcohort.core.identity import identity
 
-__all__ = ["handed_over", "is_handed_over", "keep", "kept", "name_of_class", "put"]
+__all__ = ["check_unchanged", "handed_over", "is_handed_over", "keep", "kept", "name_of_class", "put"]
 
 _PREFIX = "python:"
 _NAME = re.compile(rf"{_PREFIX}(?P<class>\w+)-[0-9a-f]{{12}}")
 
 _kept: dict[str, object] = {}
 """The classes and objects of this process, by the name that :func:`keep` gave them."""
+
+_origins: dict[str, object] = {}
+"""What determined each name, unless the name comes from another process."""
 
 
 def keep(given: object, stored: object) -> str:
@@ -35,9 +38,29 @@ def keep(given: object, stored: object) -> str:
     """
     cls = given if isinstance(given, type | FunctionType) else type(given)
     words = re.sub(r"\W", "", cls.__name__) or "function"
-    name = f"{_PREFIX}{words}-{hashlib.sha256(identity(given).encode()).hexdigest()[:12]}"
+    name = f"{_PREFIX}{words}-{_digest(given)}"
     put(name, stored)
+    _origins[name] = _kept[name] if stored is given else copy.deepcopy(given)
     return name
+
+
+def _digest(given: object) -> str:
+    """The hash at the end of a name."""
+    return hashlib.sha256(identity(given).encode()).hexdigest()[:12]
+
+
+def check_unchanged(name: str) -> None:
+    """Refuse a class or an object whose code, or what its code reads, has changed since it got its name, as in a notebook.
+
+    Raises:
+        UsageError: it has changed, so that the name stands for something else.
+    """
+    origin = _origins.get(name)
+    if origin is not None and not name.endswith(_digest(origin)):
+        raise UsageError(
+            f"{name_of_class(name)}: the class, or a value that it reads, has changed since the experiment was made; make the "
+            "experiment again with Experiment(…)"
+        )
 
 
 def put(name: str, given: object) -> None:

@@ -1,20 +1,21 @@
 """An experiment as a short list of names and values, as notebooks display it."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcohort.core.formatted_values import by_dotted_key
 from fedcohort.core.plugins import short_name
 from fedcohort.experiment.sections import Choice
 
-if TYPE_CHECKING:
-    from fedcohort.experiment.experiment import Experiment
-
 __all__ = ["overview"]
 
 
-def overview(experiment: "Experiment") -> list[list[str]]:
-    """The settings that tables name, then one line for each variant and each entry of the sweep."""
+def overview(experiment: Any) -> list[list[str]]:
+    """The settings that tables name, then one line for each variant and each entry of the sweep.
+
+    Args:
+        experiment: an :class:`~fedcohort.experiment.Experiment`, whose module imports this one.
+    """
     federation, training = experiment.federation, experiment.training
     rows = [
         ["data", experiment.data.name],

@@ -9,10 +9,10 @@ from typing import Any
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.handed_over import is_handed_over, keep, name_of_class
-from fedcohort.experiment.completion import choices
+from fedcohort.experiment.completion import choices, plug_in_sections
 from fedcohort.experiment.sections import Choice, Variant
 
-__all__ = ["in_label", "with_names"]
+__all__ = ["in_label", "names_in", "with_names"]
 
 
 def with_names(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,6 +162,12 @@ def _below(parts: tuple[str, ...], point: Any) -> Any:
     for part in parts:
         whole = whole[part]
     return whole
+
+
+def names_in(experiment: Any) -> list[str]:
+    """The names of classes and objects from Python in the base of an :class:`~fedcohort.experiment.Experiment`."""
+    names = [section.name for section in plug_in_sections(experiment).values()]
+    return [name for name in [*names, str(experiment.training.loss.get("name"))] if is_handed_over(name)]
 
 
 def in_label(value: object) -> object:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedcohort.core.handed_over import check_unchanged
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.plugin_facts import plugin_facts
+from fedcohort.experiment.python_objects import names_in
 from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, locked
 from fedcohort.record.recorded_plugins import FACTS, FILES
 from fedcohort.runs.errors_in_own_code import ProgressError, naming_own_code, passed_on
@@ -66,6 +68,8 @@ def run_cell(
 
 def _run_cell(cell: Cell, given: Given, runs: str | Path, progress: Progress | None, trust: bool) -> Run:
     """See :func:`run_cell`."""
+    for name in names_in(cell.experiment):
+        check_unchanged(name)
     cell = on_device(cell)
     record = find_run(cell, given, runs)
     if record is not None:

@@ -11,9 +11,9 @@ from typing import Any
 import cloudpickle
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.handed_over import is_handed_over, kept, name_of_class, put
+from fedcohort.core.handed_over import kept, name_of_class, put
 from fedcohort.experiment import Experiment
-from fedcohort.experiment.completion import plug_in_sections
+from fedcohort.experiment.python_objects import names_in
 from fedcohort.runs.given_objects import Given
 
 __all__ = ["Parcel", "packed", "unpacked"]
@@ -48,7 +48,7 @@ def packed(givens: Sequence[Given], experiments: Iterable[Experiment], jobs: int
     Raises:
         UsageError: an object cannot be sent.
     """
-    names = dict.fromkeys(name for experiment in experiments for name in _handed_over(experiment))
+    names = dict.fromkeys(name for experiment in experiments for name in names_in(experiment))
     plugins = {name: _pickled(kept(name), f"jobs = {jobs}: {name_of_class(name)}") for name in names}
     places: dict[int, int] = {}
     objects: list[bytes] = []
@@ -83,12 +83,6 @@ def unpacked(parcel: Parcel) -> list[Given]:
         replace(Given(**{field: objects[place] for field, place in parts.items()}), known_key=key)
         for parts, key in parcel.givens
     ]
-
-
-def _handed_over(experiment: Experiment) -> list[str]:
-    """The names of classes and objects from Python in an experiment."""
-    names = [section.name for section in plug_in_sections(experiment).values()]
-    return [name for name in [*names, str(experiment.training.loss.get("name"))] if is_handed_over(name)]
 
 
 def _pickled(given: object, where: str) -> bytes:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.handed_over import check_unchanged
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.pairings import check_row
+from fedcohort.experiment.python_objects import names_in
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study.comparison import Comparison, Row
@@ -86,7 +88,9 @@ class _PlannedRow:
         return [Cell(self.label, seed, self.experiment.single(seed)) for seed in seeds]
 
     def check(self) -> None:
-        """Refuse a strategy and an algorithm that cannot be combined, before anything is run."""
+        """Refuse a strategy and an algorithm that cannot be combined, and classes that have changed, before anything is run."""
+        for name in names_in(self.experiment):
+            check_unchanged(name)
         selector, algorithm = self.given.selector, self.given.algorithm
         check_row(
             self.label,
