@@ -57,7 +57,7 @@ def test_a_run_has_its_results_and_a_chart(compared: fedcohort.Comparison) -> No
     run = compared.rows[0].runs[0]
     content = run._repr_mimebundle_()
     accuracy = 100 * run.rounds["test_accuracy"].iloc[-1]
-    assert f"<td>{accuracy:.1f} %</td>" in content["text/html"]
+    assert f"<td>{accuracy:.1f}%</td>" in content["text/html"]
     assert str(run.path) in content["text/html"]
     assert size_in_file(content) <= LARGEST
     assert size_of_png(content["image/png"])[0] > 900

@@ -115,8 +115,8 @@ def run_in_notebook(run: Run) -> Bundle:
 
     results = result(run)
     rows[1:1] = [
-        ["test accuracy after the last round", f"{formatted_values.percent(results.accuracy)} %"],
-        ["best test accuracy", f"{formatted_values.percent(results.best_accuracy)} %"],
+        ["test accuracy after the last round", f"{formatted_values.percent(results.accuracy)}%"],
+        ["best test accuracy", f"{formatted_values.percent(results.best_accuracy)}%"],
         ["bytes", formatted_values.size(results.bytes)],
         ["Jain's index of selections", formatted_values.index(results.jain)],
     ]

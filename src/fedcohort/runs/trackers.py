@@ -183,7 +183,7 @@ class WandB:
         """Finish the W&B run, and wait until its files are written."""
         if self._run is not None:
             self._run.finish()
-        self._run = None
+        self._run = self._key = None
 
 
 TRACKERS: Mapping[str, Callable[[str], TensorBoard | MLflow | WandB]] = {
