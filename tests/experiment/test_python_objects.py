@@ -250,6 +250,28 @@ def test_a_class_of_a_cell_is_known_by_its_code_and_its_values(cell: Any, edit: 
     assert (small(selection=first).key() == small(selection=other).key()) is same
 
 
+def test_two_classes_of_one_name_are_different_runs() -> None:
+    """Python finds the source of one of them for both."""
+
+    def made(tail: bool) -> type[Selector]:
+        if tail:
+
+            class Pick(Selector):
+                def select(self, round: Round) -> Cohort:
+                    return Cohort(round.available[-round.k :])
+        else:
+
+            class Pick(Selector):  # type: ignore[no-redef]
+                def select(self, round: Round) -> Cohort:
+                    return Cohort(round.available[: round.k])
+
+        return Pick
+
+    keys = [small(selection=given).key() for tail in (True, False, True) for given in (made(tail), made(tail)())]
+    assert keys[0] == keys[1] == keys[4] == keys[5]
+    assert keys[2] == keys[3] != keys[0]
+
+
 def test_an_experiment_from_before_a_change_is_refused(cell: Any, tmp_path: Path) -> None:
     """A class reads a value of the notebook when it selects; the name of its run was made before the value changed."""
     mine = cell(CELL.replace("first = 0", "").replace("self.first", "FIRST").replace("class", "FIRST = 0\n\nclass"))

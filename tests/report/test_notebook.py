@@ -65,10 +65,10 @@ def test_a_run_has_its_results_and_a_chart(compared: fedcohort.Comparison) -> No
 
 def test_the_whole_page_is_one_call_away(compared: fedcohort.Comparison) -> None:
     page = compared.report()
-    assert page.startswith("<!doctype html>")
+    assert "<!doctype html>" in page[:1000]
     assert page._repr_html_().startswith("<iframe srcdoc=")
     assert "k = 2" in page
-    assert compared.rows[0].runs[0].report().startswith("<!doctype html>")
+    assert "<!doctype html>" in compared.rows[0].runs[0].report()[:1000]
 
 
 def test_data_and_experiments_have_tables_and_pictures_of_them() -> None:
@@ -122,7 +122,7 @@ def test_a_chart_that_is_too_large_is_left_out(compared: fedcohort.Comparison, m
 
 def test_a_comparison_writes_its_figures(compared: fedcohort.Comparison, tmp_path: Path) -> None:
     files = compared.figures(tmp_path, only=["accuracy"])
-    assert [file.name for file in files] == ["accuracy-rounds.pdf", "accuracy-time.pdf", "accuracy-bytes.pdf"]
+    assert [file.name for file in files] == ["accuracy-rounds.pdf", "accuracy-simulated-time.pdf", "accuracy-bytes.pdf"]
     assert all(file.read_bytes()[:5] == b"%PDF-" for file in files)
     for values, message in (
         ({"suffix": "gif"}, r"^suffix = 'gif': valid: pdf, png, svg"),

@@ -67,7 +67,7 @@ def test_what_cannot_be_sent_says_why_in_one_line(tmp_path: Path) -> None:
         fedcohort.compare(small(seeds=2), model=with_lock(), runs=tmp_path, jobs=2)
     assert "\n" not in str(error.value)
     variants = [{"label": "locked", "model": with_lock()}]
-    with pytest.raises(UsageError, match=r"^jobs = 2: function cannot be sent to another process"):
+    with pytest.raises(UsageError, match=r"^jobs = 2: lambda cannot be sent to another process"):
         fedcohort.compare(small(variants=variants), runs=tmp_path, jobs=2)
     assert not list(tmp_path.iterdir())
 

@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.identity import identity
+from fedcohort.core.identity import code_identity, identity
 
 __all__ = ["check_unchanged", "handed_over", "is_handed_over", "keep", "kept", "name_of_class", "put"]
 
@@ -46,7 +46,8 @@ def keep(given: object, stored: object) -> str:
 
 def _digest(given: object) -> str:
     """The hash at the end of a name."""
-    return hashlib.sha256(identity(given).encode()).hexdigest()[:12]
+    code = code_identity(given if isinstance(given, type) else type(given))
+    return hashlib.sha256(f"{identity(given)}{code}".encode()).hexdigest()[:12]
 
 
 def check_unchanged(name: str) -> None:

@@ -17,7 +17,7 @@ from fedcohort.core.own_code import is_of_user
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["identity"]
+__all__ = ["code_identity", "identity"]
 
 _VALUES = (bool, int, float, complex, str, bytes)
 """Types of variables that count. Other objects change while they are used, or have no text that tells them apart."""
@@ -31,6 +31,18 @@ def identity(given: object) -> str:
     used = _Used()
     text = _identity(given, used)
     return f"{text}:{used.others}" if used.others else text
+
+
+def code_identity(cls: type) -> str:
+    """Hashes of the compiled methods and of the plain values of a class and its base classes, except for those of installed packages.
+
+    The source that Python finds is that of another class of the same name, if a file or a notebook defines the name twice.
+    """
+    return "".join(
+        f"{_digest_of_code([*_methods(base)])}{_digest_of_values(base)}"
+        for base in cls.__mro__
+        if _written_by_user(base)
+    )
 
 
 class _Used:
@@ -101,7 +113,7 @@ def _state(given: object, used: _Used) -> str:
     held = getattr(given, "__dict__", {})
     if type(given).__repr__ is not object.__repr__ and all(map(_is_plain, held.values())):
         return repr(given)
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(code_identity(type(given)).encode())
     for part in _pieces(held or _ADDRESS.sub("", repr(given)), used, frozenset({id(given)})):
         digest.update(part)
     return digest.hexdigest()[:16]
