@@ -133,7 +133,8 @@ class Comparison(comparison.Comparison):
         return report(self._all_runs(), self.name)
 
     def _all_runs(self) -> list[Run]:
-        return [row.runs[seed] for row in self.rows for seed in sorted(row.runs)]
+        """Every run once; rows with the same settings share runs."""
+        return list({row.runs[seed].path: row.runs[seed] for row in self.rows for seed in sorted(row.runs)}.values())
 
     def figures(
         self, folder: str | Path = "figures", *, suffix: str = "pdf", columns: int = 1, only: Sequence[str] = ()

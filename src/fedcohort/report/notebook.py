@@ -95,8 +95,8 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         f"Target accuracy {goal}: {compared.target.chosen}.",
         compared.place,
     ]
-    runs = [row.runs[seed] for row in compared.rows for seed in sorted(row.runs)]
-    return _with_chart(bundle(repr(compared), compared.name, heads, rows, notes), runs, compared.name)
+    runs = {row.runs[seed].path: row.runs[seed] for row in compared.rows for seed in sorted(row.runs)}
+    return _with_chart(bundle(repr(compared), compared.name, heads, rows, notes), list(runs.values()), compared.name)
 
 
 def run_in_notebook(run: Run) -> Bundle:
@@ -134,11 +134,14 @@ def _with_chart(content: Bundle, runs: Sequence[Run], name: str | None) -> Bundl
 
 
 def _chart(runs: Sequence[Run], name: str | None) -> bytes:
-    """The chart of the test accuracy over rounds as PNG; empty if the runs have no test accuracy."""
+    """The chart of the test accuracy over rounds as PNG; empty if the runs have no test accuracy, or cannot be drawn together."""
     from fedcohort.report.chart_style import paper
     from fedcohort.report.charts.accuracy import accuracy
     from fedcohort.report.paper_figures import composed, draw
 
     look = paper(2)
-    figure = accuracy(gather(runs, name), look)
+    try:
+        figure = accuracy(gather(runs, name), look)
+    except UsageError:  # the table of a comparison of different experiments is displayed all the same
+        return b""
     return b"" if figure is None else draw(composed(figure, figure.views[0], look), "png", _PIXELS)
