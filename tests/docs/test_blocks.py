@@ -22,6 +22,7 @@ HOW_TO = (
     "report",
     "notebooks",
     "compare-strategies",
+    "own-data",
     "why",
     "heterogeneity",
     "algorithms",

@@ -25,9 +25,8 @@ def experiment_of(file: str | None, settings: Sequence[str], trust: bool) -> "Ex
 
 def row_of(experiment: "Experiment", variant: str | None) -> "tuple[str, Experiment]":
     """The label and the experiment of the base, or of the row called ``variant``, with all seeds."""
-    from fedcohort.experiment import Experiment
 
-    plain = Experiment(**(experiment.to_dict() | {"sweep": {}}))
+    plain = experiment.model_copy(update={"sweep": {}})
     rows = dict(experiment.rows()) | dict(plain.rows())
     label = plain.label if variant is None else variant
     if label not in rows:

@@ -184,10 +184,7 @@ def sweep(
     """
     experiment = experiment_of(file, settings, trust)
     if over:
-        from fedcohort.experiment import Experiment
-
-        grid = {**experiment.sweep, **_grid(over)}
-        experiment = Experiment(**(experiment.to_dict() | {"sweep": grid}))
+        experiment = experiment.with_overrides({"sweep": _grid(over)})
     if not experiment.sweep:
         raise UsageError(
             "nothing to sweep: give --over 'selection.k=[1, 3, 6]', or a [sweep] table in an experiment file"

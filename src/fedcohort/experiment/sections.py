@@ -1,7 +1,6 @@
 """The schema of an experiment file: its sections, with their settings, limits and defaults."""
 
 import copy
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -12,6 +11,7 @@ from fedcohort.algorithms import ALGORITHMS, LOSSES
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey
 from fedcohort.core.plugins import Table, is_file_name
+from fedcohort.experiment.device_names import device_name
 from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.models import MODELS
 from fedcohort.selection import STRATEGIES
@@ -171,7 +171,8 @@ class Data(Section):
     """The data set."""
 
     name: str = "digits"
-    """A built-in name, a Hub id (owner/name), or a folder."""
+    """A built-in name, a Hub id (owner/name), a folder, a table (.csv, .parquet, .npz), or your own function
+    (path/to/file.py:function)."""
     share: Annotated[float, Gt(0), Le(1), NotInKey((1.0,))] = 1.0
     """Share of the training samples to use, equal for every class. A small share makes a trial run fast. The samples are
     always the same."""
@@ -180,7 +181,16 @@ class Data(Section):
     image_column: str | None = None
     """Column with the image, if the data set has several columns of images."""
     label_column: str | None = None
-    """Column with the label, if the data set has several columns of labels."""
+    """Column with the label, if the data set has several columns of labels. In a table: the column with the label, ``label`` by
+    default."""
+    client_column: Annotated[str | None, NotInKey((None,))] = None
+    """Column of a table with the id of the client that a sample comes from; by default ``client``, if there is such a column."""
+    feature_columns: Annotated[list[str] | None, NotInKey((None,))] = None
+    """Columns of a table with features; by default all but those with label, client and split."""
+    standardise: Annotated[bool | None, NotInKey((None,))] = None
+    """Whether features enter the model with mean 0 and standard deviation 1 over the training samples of all clients, per channel of
+    images and per column of tables. By default, built-in data sets and images in folders and on the Hub do; tables, your own functions
+    and arrays from Python do not."""
 
 
 class Public(Section):
@@ -280,13 +290,6 @@ class Systems(Section):
     """Simulated time that passes in a round without available clients."""
 
 
-def _device(name: str) -> str:
-    """The name of a device; whether this machine has it is checked when a run begins."""
-    if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?|mps|auto", name):
-        raise ValueError("should be 'cpu', 'cuda', 'cuda:N' with the number of a GPU, 'mps' or 'auto'")
-    return name
-
-
 class Engine(Section):
     """Where and how training runs. Only the plans ``stacked`` and ``means``, the device and the arithmetic change results, through
     rounding."""
@@ -307,7 +310,7 @@ class Engine(Section):
     """Address of the Ray cluster, such as ``10.0.0.5:6379``; empty means a private cluster on this machine. Only for ``ray``."""
     patience: Annotated[float, Gt(0), NotInKey()] = 600.0
     """Seconds that a run waits for a host when none is left. Only for ``ray``."""
-    device: Annotated[str, AfterValidator(_device)] = "cpu"
+    device: Annotated[str, AfterValidator(device_name)] = "cpu"
     """Where tensors are stored: cpu; cuda: a GPU; cuda:N: the GPU with number N, from 0; mps: the GPU of a Mac; auto: a GPU if torch
     sees one through CUDA, which the record then states. With several GPUs, cuda divides the runs of ``--jobs`` among them. On a
     cluster, cuda means one GPU for each host. A run on cuda:1 is the same run as one on cuda."""
@@ -323,7 +326,8 @@ class Measures(Section):
     """Number of rounds between evaluations on the test set; the last round is always evaluated."""
     clients_every: Annotated[int, Ge(0), NotInKey((0,))] = 0
     """Number of rounds between evaluations of the global model on each client's own data; the last round is always evaluated, and 0
-    means never. Each client uses its held-out data if there are any, otherwise its training data. Strategies do not see the results,
+    means never. Each client uses its held-out data if there are any, otherwise its training data. If the data set says
+    which test samples are a client's, these are used instead, in every evaluation on the test set. Strategies do not see the results,
     and the record counts no cost."""
     target_accuracy: Annotated[Annotated[float, Gt(0), Le(1)] | None, NotInKey()] = None
     """Target test accuracy, to which rounds, time and bytes are counted; by default a level that every row of a comparison reaches on

@@ -15,16 +15,17 @@ from fedcohort.core.random_streams import rng
 from fedcohort.federation.array_checks import (
     brief,
     check_classes,
+    check_clients,
     check_features,
     check_finite,
     check_labels,
-    check_writers,
+    numbered,
 )
 
-__all__ = ["MAX_NAME", "Dataset", "fingerprint_of_content", "from_arrays", "held_out", "part"]
+__all__ = ["MAX_NAME", "Dataset", "fingerprint_of_content", "from_arrays", "held_out", "part", "standardised"]
 
 
-FEATURE_TYPES = ("uint8", "float32", "float64")
+FEATURE_TYPES = ("uint8", "int64", "float32", "float64")
 """The types that features can have."""
 MAX_NAME = 1000
 """Maximum number of characters of a data set's name."""
@@ -40,7 +41,7 @@ class Dataset:
 
     name: str
     train_features: NDArray[Any]
-    """Images: uint8 [N, C, H, W], or float32 from :func:`from_arrays`. Tables: float32 or float64 [N, d]."""
+    """Images: uint8 [N, C, H, W], or float32 from :func:`from_arrays`. Tables: float32, float64 or int64 [N, d]."""
     train_labels: NDArray[np.int64]
     """[N], 0..K-1."""
     test_features: NDArray[Any]
@@ -48,9 +49,17 @@ class Dataset:
     classes: tuple[str, ...]
     """The names of the K classes."""
     fingerprint: str
-    """sha256 of the content: arrays, types, shapes and class names. It does not depend on the source of the samples."""
+    """sha256 of the content (arrays, types, shapes and class names) and of ``standardise``. It does not depend on the source of the
+    samples."""
     writers: NDArray[np.int64] | None = None
-    """[N], 0..W-1: the writer of each training sample, for partitions with one client per writer; None if unknown."""
+    """[N], 0..W-1: the client (in data sets of handwriting, the writer) that each training sample comes from, for partitions with
+    natural clients; None if unknown."""
+    test_clients: NDArray[np.int64] | None = None
+    """[number of test samples]: the client of each test sample, numbered as in ``writers``; −1 for a client without training samples.
+    None if unknown."""
+    standardise: bool = True
+    """Whether features enter the model with mean 0 and standard deviation 1 over the training samples, per channel of images and per
+    column of tables. Otherwise, the model sees them as they are."""
 
     def __post_init__(self) -> None:
         where = brief(self.name)
@@ -64,7 +73,14 @@ class Dataset:
         _check_same_samples(self.train_features, self.test_features, where)
         check_classes(self.classes, self.train_labels, self.test_labels, where)
         if self.writers is not None and len(self.writers) != self.num_train:
-            raise UsageError(f"{where}: {self.num_train} training samples but {len(self.writers)} writers")
+            raise UsageError(f"{where}: {self.num_train} training samples but {len(self.writers)} ids of clients")
+        if self.test_clients is not None:
+            if self.writers is None:
+                raise UsageError(f"{where}: test_clients without clients; give the client of each training sample, too")
+            if len(self.test_clients) != len(self.test_labels):
+                raise UsageError(
+                    f"{where}: {len(self.test_labels)} test samples but {len(self.test_clients)} test_clients"
+                )
 
     def _splits(self) -> "list[tuple[str, NDArray[Any], NDArray[np.int64]]]":
         """The name, features and labels of both splits."""
@@ -104,6 +120,11 @@ class Dataset:
     def is_image(self) -> bool:
         return self.train_features.ndim == 4
 
+    @property
+    def num_writers(self) -> int:
+        """Number of clients that the training samples come from; 0 if they are unknown."""
+        return 0 if self.writers is None else int(self.writers.max()) + 1
+
 
 def from_arrays(
     train: tuple[Any, Any],
@@ -111,20 +132,32 @@ def from_arrays(
     *,
     classes: Sequence[str] | None = None,
     name: str = "arrays",
+    clients: Any = None,
+    test_clients: Any = None,
+    standardise: bool = False,
     writers: Any = None,
 ) -> Dataset:
     """Make a data set from your own arrays: numpy arrays, torch tensors or nested lists.
 
+    The model sees the features as they are, unless ``standardise`` is set.
+
     Args:
         train, test: (features, labels). Labels are integers 0..K-1 [N]. Features are
 
-            * tables [N, d]: float32 and float64 keep their type, and all other numbers become float32;
+            * tables [N, d]: float32 and float64 keep their type, integers become int64 (built-in models read them as floats, your
+              own model reads them as they are, such as tokens for ``nn.Embedding``), and all other numbers become float32;
             * images of integers 0..255, [N, H, W], [N, C, H, W] or [N, H, W, C] with C 1 or 3 (if both fit: the former):
               become uint8 [N, C, H, W]; likewise images of booleans, as 0 and 255;
             * images of floats, [N, H, W] or [N, C, H, W]: become float32 [N, C, H, W].
         classes: names of the K classes; default: ``"0"`` up to the highest label.
         name: name of the data set in messages and tables.
-        writers: the writer of each training sample [N], integers or strings; numbered 0..W-1 in sorted order.
+        clients: the client that each training sample comes from [N], integers or strings; numbered 0..W-1 in sorted order. Unless the
+            experiment names a partition, each of them becomes a client.
+        test_clients: the client that each test sample comes from, with the same ids; the accuracy of every client on its own test
+            samples is then recorded, too.
+        standardise: give features mean 0 and standard deviation 1 over the training samples (of all clients), per channel of
+            images and per column of tables.
+        writers: another name of ``clients``.
 
     Arrays that already have the right type are not copied; do not change them afterwards.
 
@@ -143,10 +176,53 @@ def from_arrays(
             raise UsageError(f"{where}: {split} has {len(features)} samples but {len(labels)} labels")
     _check_same_samples(train_features, test_features, where)
     classes = check_classes(classes, train_labels, test_labels, where)
-    writers = None if writers is None else check_writers(writers, where)
+    train_ids, test_ids = _numbers_of_clients(clients, test_clients, writers, where)
     arrays = (train_features, train_labels, test_features, test_labels)
-    fingerprint = fingerprint_of_content(classes, *arrays, writers)
-    return Dataset(brief(name, MAX_NAME), *arrays, classes, fingerprint, writers)
+    content = fingerprint_of_content(classes, *arrays, train_ids, *([] if test_ids is None else [test_ids]))
+    made = Dataset(brief(name, MAX_NAME), *arrays, classes, content, train_ids, test_ids)
+    return standardised(made, standardise)
+
+
+def _numbers_of_clients(
+    clients: Any, test_clients: Any, writers: Any, where: str
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    """The numbers of the clients of the training samples and of the test samples; None if they are unknown."""
+    if clients is not None and writers is not None:
+        raise UsageError(f"{where}: clients and writers are two names of one argument; give only one of them")
+    argument = "clients" if writers is None else "writers"
+    given = clients if writers is None else writers
+    if given is None:
+        if test_clients is not None:
+            raise UsageError(f"{where}: test_clients without clients; give the client of each training sample, too")
+        return None, None
+    ids = check_clients(given, where, argument)
+    if test_clients is None:
+        return numbered(ids), None
+    tested = check_clients(test_clients, where, "test_clients")
+    if (ids.dtype.kind == "U") != (tested.dtype.kind == "U"):
+        kinds = ["strings" if part.dtype.kind == "U" else "integers" for part in (ids, tested)]
+        raise UsageError(f"{where}: {argument} are {kinds[0]}, test_clients are {kinds[1]}; give both as the same type")
+    return numbered(ids), numbered(tested, known=ids)
+
+
+def standardised(dataset: Dataset, standardise: bool) -> Dataset:
+    """The data set with features that are standardized, or seen by the model as they are; the fingerprint says which.
+
+    >>> labels = np.array([0, 1])
+    >>> raw = from_arrays((np.eye(2), labels), (np.eye(2), labels))
+    >>> standardised(standardised(raw, True), False).fingerprint == raw.fingerprint != standardised(raw, True).fingerprint
+    True
+    """
+    if dataset.standardise == standardise:
+        return dataset
+    content = dataset.fingerprint
+    if standardise:
+        extra = [] if dataset.test_clients is None else [dataset.test_clients]
+        arrays = (dataset.train_features, dataset.train_labels, dataset.test_features, dataset.test_labels)
+        content = fingerprint_of_content(dataset.classes, *arrays, dataset.writers, *extra)
+    else:
+        content = hashlib.sha256(f"{content} as given".encode()).hexdigest()
+    return replace(dataset, standardise=standardise, fingerprint=content)
 
 
 def fingerprint_of_content(classes: Sequence[str], *arrays: NDArray[Any] | None) -> str:
@@ -199,7 +275,10 @@ def part(dataset: Dataset, share: float) -> Dataset:
         dataset,
         train_features=dataset.train_features[kept],
         train_labels=dataset.train_labels[kept],
-        writers=None if dataset.writers is None else np.unique(dataset.writers[kept], return_inverse=True)[1],
+        writers=None if dataset.writers is None else numbered(dataset.writers[kept]),
+        test_clients=None
+        if dataset.writers is None or dataset.test_clients is None
+        else numbered(dataset.test_clients, known=dataset.writers[kept]),
         fingerprint=f"{dataset.fingerprint}:{share:g}",
     )
 

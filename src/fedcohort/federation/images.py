@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.array_checks import brief, check_classes, check_labels, check_writers
+from fedcohort.federation.array_checks import brief, check_classes, check_clients, check_labels, numbered
 from fedcohort.federation.cache_entries import SPLITS, save
 from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out
 from fedcohort.federation.folder_checks import broken_parquet, check_folder, check_room, described
@@ -136,14 +136,12 @@ def _decode(splits: Any, out: Path, name: str, image_column: str | None, label_c
     has_writers = WRITER_COLUMN in train.features
     train_labels = check_labels(train[label][:], f"{name}: train")
     if test is None:
-        in_test = (
-            held_out(check_writers(train[WRITER_COLUMN][:], name), 0.1) if has_writers else held_out(train_labels, 0.2)
-        )
+        in_test = held_out(numbered(_writers(train, name)), 0.1) if has_writers else held_out(train_labels, 0.2)
         train, test = train.select(np.flatnonzero(~in_test)), train.select(np.flatnonzero(in_test))
         train_labels = train_labels[~in_test]
     test_labels = check_labels(test[label][:], f"{name}: test")
     classes = check_classes(getattr(train.features[label], "names", None), train_labels, test_labels, name)
-    writers = check_writers(train[WRITER_COLUMN][:], name) if has_writers else None
+    writers = _writers(train, name) if has_writers else None
     cells = [rows.select_columns(image).cast_column(image, Image(decode=False)) for rows in (train, test)]
     first = _decode_image(cells[0][0][image], f"{name}: train image 0")
     features = [
@@ -151,8 +149,18 @@ def _decode(splits: Any, out: Path, name: str, image_column: str | None, label_c
         for split, rows in zip(SPLITS, cells, strict=True)
     ]
     return from_arrays(
-        (features[0], train_labels), (features[1], test_labels), classes=classes, name=name, writers=writers
+        (features[0], train_labels),
+        (features[1], test_labels),
+        classes=classes,
+        name=name,
+        writers=writers,
+        standardise=True,
     )
+
+
+def _writers(rows: Any, name: str) -> NDArray[Any]:
+    """The writer of each sample."""
+    return check_clients(rows[WRITER_COLUMN][:], name, "writers")
 
 
 def _column(features: Any, column_type: type, parameter: str, requested: str | None, where: str) -> str:

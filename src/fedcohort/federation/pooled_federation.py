@@ -11,7 +11,11 @@ __all__ = ["pooled"]
 
 
 def pooled(federation: Federation) -> Federation:
-    """One client with the data of all clients, wrong labels included: all training parts in client order, then all held-out parts."""
+    """One client with the data of all clients, wrong labels included: all training parts in client order, then all held-out parts.
+
+    Clients have no test samples of their own then.
+    """
+    federation = dataclasses.replace(federation, test_clients=None)
     ends = np.array([0, federation.offsets[-1]])
     noise = federation.noise
     if noise is not None:

@@ -171,7 +171,9 @@ class Run:
     def client_accuracy(self) -> "pd.DataFrame":
         """Accuracy of the new model on each client's own data: one row per measured round, one column per client.
 
-        Empty without ``measures.clients_every``; NaN for clients without data.
+        The data are the client's test samples if the data set says which they are (``meta["client data"]`` is ``"test samples"``);
+        they are measured whenever the test set is. Otherwise they are those of ``measures.clients_every``, without which the table
+        is empty. NaN for clients without data.
         """
         import pandas as pd
 

@@ -161,6 +161,8 @@ class _Playing:
             row.add_validation(results.validation.accuracy, results.validation.loss)
         if results.test is not None:
             row.add_test(results.test.accuracy, results.test.loss, results.test.class_accuracy.tolist())
+            by_client = self.run_state.accuracy_by_client(results.test)
+            row.client_accuracy = row.client_accuracy if by_client is None else by_client
         return row
 
     def _bill_histograms(self) -> None:

@@ -9,10 +9,13 @@ import torch
 from numpy.typing import ArrayLike
 
 from fedcohort.algorithms import Algorithm, Members, ModelState
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.engines.base import Engine
+from fedcohort.federation.client_test_parts import accuracy_by_client
 from fedcohort.federation.simulated_clock import Clock
 from fedcohort.record import Portrait
 from fedcohort.selection import Cohort, Selector
+from fedcohort.training.forward_passes import Evaluation
 
 __all__ = ["RunState", "members"]
 
@@ -31,6 +34,7 @@ class RunState:
         model: the global model.
         plan: how the engine trains clients, for the record: ``loop``, ``threads`` or ``stacked``.
         portrait: gives the facts about the clients for the record; called once, when a run begins.
+        test_clients: the client of each sample of the server's test set, int64 [n], −1 for none; None if clients have no test samples.
     """
 
     seed: int
@@ -42,6 +46,7 @@ class RunState:
     model: ModelState
     plan: str = "loop"
     portrait: Callable[[], Portrait] = Portrait
+    test_clients: Indices | None = None
 
     @property
     def validates(self) -> bool:
@@ -52,6 +57,12 @@ class RunState:
     def device(self) -> torch.device:
         """The device that holds the model."""
         return next(iter(self.model.values())).device
+
+    def accuracy_by_client(self, tested: Evaluation) -> Values | None:
+        """Accuracy on each client's own test samples, float64 [m], from an evaluation on the test set; None if they have none."""
+        if self.test_clients is None:
+            return None
+        return accuracy_by_client(tested.hits, self.test_clients, len(self.clock.num_samples))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next round depends on, for the checkpoint."""

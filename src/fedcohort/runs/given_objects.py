@@ -1,6 +1,6 @@
 """Objects from Python that replace settings of an experiment, and their part in the hash of a run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -40,6 +40,8 @@ class Given:
         data_dir: a local mirror in the layout of the Hugging Face Hub.
         public: the server's public samples: a Dataset (the training part is used), or only samples [N, ...]; see ``[public]``.
         known_key: the identity of the objects, if another process has found it out; see :meth:`key`.
+        loaded: data sets of users' own files that were loaded for this call, by name and columns.
+        said: choices that were reported in this call.
 
     Raises:
         UsageError: an object has another type.
@@ -52,6 +54,8 @@ class Given:
     data_dir: str | Path | None = None
     public: "PublicSamples | None" = None
     known_key: str | None = None
+    loaded: dict[tuple[str, str], Dataset] = field(default_factory=dict, repr=False, compare=False)
+    said: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check_data(self.data)

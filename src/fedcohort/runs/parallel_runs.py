@@ -28,6 +28,7 @@ from fedcohort.runs.find_run import find_run, on_device
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Interrupted, run_cell
 from fedcohort.runs.process_objects import Parcel, packed, unpacked
+from fedcohort.runs.run_data import on_data
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
@@ -58,8 +59,7 @@ def run_cells(
         UsageError: a setting cannot be used, an object cannot be sent, or a process was killed.
         Interrupted: Ctrl-C, SIGTERM or SIGHUP. The processes finish their rounds first; a second signal ends them at once.
     """
-    records = [(cell, given, find_run(cell, given, runs)) for cell, given in planned]
-    missing = [(cell, given) for cell, given, run in records if run is None or not run.finished]
+    missing = _missing(planned, runs)
     if not missing:
         return
     if any(cell.experiment.engine.name == "ray" for cell, _ in missing):
@@ -113,6 +113,12 @@ def _play_all(
             raise Interrupted(_STOPPED.format(folder=runs), signum) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _missing(planned: Sequence[tuple[Cell, Given]], runs: str | Path) -> list[tuple[Cell, Given]]:
+    """The runs that are not finished, with the settings that their data decide."""
+    records = [(cell, given, find_run(cell, given, runs)) for cell, given in ((on_data(c, g), g) for c, g in planned)]
+    return [(cell, given) for cell, given, run in records if run is None or not run.finished]
 
 
 _STOPPED = "stopped; finished rounds of all runs are kept, and the same command resumes them ({folder})"

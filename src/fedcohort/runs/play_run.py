@@ -27,7 +27,8 @@ from fedcohort.runs.find_run import (
     with_plan,
 )
 from fedcohort.runs.given_objects import Given
-from fedcohort.runs.prepare_run import fingerprint_of, prepare
+from fedcohort.runs.prepare_run import prepare
+from fedcohort.runs.run_data import fingerprint_of, key_of, on_data
 from fedcohort.runs.stop_after_round import Interrupted, Stop, finish_the_round
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _run_cell(cell: Cell, given: Given, runs: str | Path, progress: Progress | N
     """See :func:`run_cell`."""
     for name in names_in(cell.experiment):
         check_unchanged(name)
-    cell = on_device(cell)
+    cell = on_data(on_device(cell), given)
     record = find_run(cell, given, runs)
     if record is not None:
         check_intact(record)
@@ -114,12 +115,13 @@ def _begin(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerpr
         "name": experiment.name,
         "label": cell.label,
         "seed": str(cell.seed),
-        "key": experiment.key(given.key()),
-        "row": experiment.single(0).key(given.key()),
+        "key": key_of(experiment, given),
+        "row": key_of(experiment.single(0), given),
         "public": public,
         "given": given.names(),
         "algorithm": run_state.algorithm.title(experiment.training),
         "plan": run_state.plan,
+        **({} if run_state.test_clients is None else {"client data": "test samples"}),
         "ours": "\n".join(experiment.ours()),
         **given.classes(),
         "data": fingerprint,
@@ -153,12 +155,14 @@ class _PlayedRound:
         row: its record.
         validation, test: evaluations in progress; None if there is none.
         saved: its checkpoint, if it has one.
+        run_state: the run.
     """
 
     row: RoundRow
     validation: "Later | None"
     test: "Later | None"
     saved: Saved | None
+    run_state: "RunState"
 
     @property
     def ready(self) -> bool:
@@ -174,6 +178,8 @@ class _PlayedRound:
         if self.test is not None:
             result = self.test()
             self.row.add_test(result.accuracy, result.loss, result.class_accuracy.tolist())
+            by_client = self.run_state.accuracy_by_client(result)
+            self.row.client_accuracy = self.row.client_accuracy if by_client is None else by_client
         waited = time.perf_counter() - begin
         self.row.wall["evaluation"] = self.row.wall.get("evaluation", 0.0) + waited
         self.row.wall["total"] += waited
@@ -270,18 +276,21 @@ class _Rounds:
         tested = last or t % experiment.measures.evaluate_every == 0
         validation = None if run_state.validates else run_state.engine.evaluate_beside(run_state.model, "validation")
         test = run_state.engine.evaluate_beside(run_state.model, "test") if tested else None
-        self.submit(_PlayedRound(row, validation, test, saved))
+        self.submit(_PlayedRound(row, validation, test, saved, run_state))
         if last or stopping:
             self.settle(wait=True)
         return stopping
 
     def _question(self, t: int) -> "LocalAccuracy | None":
-        """The question to all clients about the new model, for the record; see ``measures.clients_every``."""
+        """The question to all clients about the new model, for the record; see ``measures.clients_every``.
+
+        Clients with test samples of their own are not asked: the evaluation on the test set gives their accuracies.
+        """
         from fedcohort.selection import LocalAccuracy
 
         experiment = self.cell.experiment
         every = experiment.measures.clients_every
-        if not every or (t < experiment.rounds and t % every):
+        if not every or self.run_state.test_clients is not None or (t < experiment.rounds and t % every):
             return None
         return LocalAccuracy(held_out=experiment.federation.holdout > 0)
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from fedcohort.core.errors import UsageError
-from fedcohort.experiment import Experiment, Systems
+from fedcohort.experiment import Cell, Experiment, Systems
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
 from fedcohort.runs.errors_in_own_code import naming_own_code
-from fedcohort.runs.given_objects import HANDED_OVER, Given
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.run_data import load_data, on_data
 
 if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm, ModelState
@@ -31,39 +32,10 @@ if TYPE_CHECKING:
     from fedcohort.rounds import RunState
     from fedcohort.selection import Census, Selector
 
-__all__ = ["Federated", "federate", "fingerprint_of", "load_data", "look", "model_of", "prepare"]
+__all__ = ["Federated", "federate", "look", "model_of", "prepare"]
 
 log = logging.getLogger("fedcohort")
 """Reports which plan was chosen for ``engine.plan = "auto"``, and why."""
-
-
-def fingerprint_of(experiment: Experiment, given: Given) -> str:
-    """Fingerprint of the data of the experiment, as the record stores it."""
-    return load_data(experiment, given)[1].fingerprint
-
-
-def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet]":
-    """The data set of an experiment, and its public part."""
-    from fedcohort.federation import datasets, load_dataset
-    from fedcohort.federation.public_samples import choose_public
-
-    data, public = experiment.data, experiment.public
-    dataset = given.data or load_dataset.load(
-        data.name, data_dir=given.data_dir, image_column=data.image_column, label_column=data.label_column
-    )
-
-    def proxy(name: str) -> Dataset:
-        if given.public_data is not None:
-            return given.public_data
-        if name == HANDED_OVER:
-            raise UsageError(
-                f"public.name = {HANDED_OVER!r}: no samples were given; use fedcohort.run(…, public=…), 'holdout' or a data set"
-            )
-        return load_dataset.load(name, data_dir=given.data_dir)
-
-    dataset = datasets.part(dataset, data.share)
-    name = public.name if given.public is None else HANDED_OVER
-    return dataset, choose_public(name, public.share, dataset, experiment.seed, load=proxy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +83,8 @@ def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Feder
         feature_shift=experiment.federation.feature_shift.build(),
         device=device,
     )
+    if dataset.train_features.dtype == np.int64 and not dataset.standardise:
+        federation = replace(federation, integers=model_of(experiment, given).reads_integers)
     return Federated(dataset, split, federation, public)
 
 
@@ -176,6 +150,7 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     from fedcohort.federation.featureshift import Space, in_words
     from fedcohort.training.model_states import DTYPES, state_of
 
+    experiment = on_data(Cell("", experiment.seed, experiment), given).experiment
     federated, seed = federate(experiment, given), experiment.seed
     federation = federated.federation
     algorithm = given.algorithm if given.algorithm is not None else experiment.algorithm.build()
@@ -217,7 +192,18 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
         selector.setup(_census(experiment, selector, algorithm, federation, clock, k, width))
         facts = partial(_portrait, federation, clock, experiment.rounds)
         yield (
-            RunState(seed, k, clock, selector, algorithm, engine, start, engine.plan, facts),
+            RunState(
+                seed,
+                k,
+                clock,
+                selector,
+                algorithm,
+                engine,
+                start,
+                engine.plan,
+                facts,
+                test_clients=federation.test_clients,
+            ),
             federated.public.fingerprint,
         )
     finally:

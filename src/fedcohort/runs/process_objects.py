@@ -5,7 +5,7 @@ started, and never into a file or a record.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import cloudpickle
@@ -14,6 +14,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.handed_over import kept, name_of_class, put
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.python_objects import names_in
+from fedcohort.federation.own_data import Stored, shared, stored
 from fedcohort.runs.given_objects import Given
 
 __all__ = ["Parcel", "packed", "unpacked"]
@@ -29,12 +30,16 @@ class Parcel:
         givens: for each :class:`Given` the places of its objects in ``objects`` by field, and its identity, which the other process
             could not find out where it has no source.
         words: what each object is, in messages.
+        loaded: places in the cache of users' own data that this process has loaded, which the other process maps.
+        said: choices that this process has reported.
     """
 
     plugins: Mapping[str, bytes]
     objects: Sequence[bytes]
     givens: Sequence[tuple[Mapping[str, int], str]]
     words: Sequence[str]
+    loaded: Mapping[tuple[str, str], Stored]
+    said: set[str]
 
 
 def packed(givens: Sequence[Given], experiments: Iterable[Experiment], jobs: int) -> Parcel:
@@ -58,7 +63,7 @@ def packed(givens: Sequence[Given], experiments: Iterable[Experiment], jobs: int
         parts = {}
         for field in fields(given):
             part = getattr(given, field.name)
-            if part is None or field.name == "known_key":
+            if part is None or field.name in ("known_key", "loaded", "said"):
                 continue
             if id(part) not in places:
                 what = f"jobs = {jobs}: {field.name} = {getattr(part, '__name__', type(part).__name__)}"
@@ -67,7 +72,8 @@ def packed(givens: Sequence[Given], experiments: Iterable[Experiment], jobs: int
                 words.append(what)
             parts[field.name] = places[id(part)]
         sent.append((parts, given.key()))
-    return Parcel(plugins, objects, sent, words)
+    loaded = {key: stored(dataset) for given in givens for key, dataset in given.loaded.items()}
+    return Parcel(plugins, objects, sent, words, loaded, {message for given in givens for message in given.said})
 
 
 def unpacked(parcel: Parcel) -> list[Given]:
@@ -79,8 +85,12 @@ def unpacked(parcel: Parcel) -> list[Given]:
     for name, content in parcel.plugins.items():
         put(name, _read(content, name_of_class(name)))
     objects = [_read(content, what) for content, what in zip(parcel.objects, parcel.words, strict=True)]
+    mapped = {key: shared(place) for key, place in parcel.loaded.items()}
+    loaded = {key: dataset for key, dataset in mapped.items() if dataset is not None}  # others are loaded again
     return [
-        replace(Given(**{field: objects[place] for field, place in parts.items()}), known_key=key)
+        Given(
+            **{field: objects[place] for field, place in parts.items()}, known_key=key, loaded=loaded, said=parcel.said
+        )
         for parts, key in parcel.givens
     ]
 

@@ -18,7 +18,9 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
-from fedcohort.experiment import Experiment
+from fedcohort.experiment import Cell, Experiment
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.run_data import on_data
 
 __all__ = ["Order", "Profile", "Recommendation", "Size", "profile", "recommend"]
 
@@ -168,11 +170,13 @@ def profile(
         raise UsageError(f"seconds = {seconds:g}: give a number above 0, such as 20")
     if not 0 < precision < 1:
         raise UsageError(f"precision = {precision:g}: give a number between 0 and 1, such as 0.05")
+    single = Cell(experiment.label, experiment.seed, experiment.single(experiment.seed))
+    single = on_data(single, Given(data_dir=data_dir))
     measured = []
     for size in sorted(sizes):
         if progress is not None:
             progress(size)
-        toml, folder = experiment.single(experiment.seed).to_toml(), None if data_dir is None else str(data_dir)
+        toml, folder = single.experiment.to_toml(), None if data_dir is None else str(data_dir)
         measured.append(_in_a_fresh_process(Order(toml, size, rounds, seconds, precision, folder)))
     return Profile(experiment.name, rounds, measured, recommend(measured))
 

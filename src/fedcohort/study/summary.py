@@ -26,8 +26,10 @@ class Summary:
         best_accuracy: the highest test accuracy of all rounds.
         early_stop_accuracy, early_stop_round: test accuracy in the round with the best validation accuracy, and that round.
         local_accuracy: mean training accuracy of the last round's clients, each with its own model.
-        client_accuracy: mean over all clients of the last model's accuracy on their own data; NaN without ``measures.clients_every``.
+        client_accuracy: mean over all clients of the last model's accuracy on their own data, see
+            :attr:`fedcohort.Run.client_accuracy`; NaN if it was not measured.
         worst_client_accuracy: mean over the 10% of the clients with the lowest accuracy.
+        client_accuracy_sd: standard deviation of the accuracy over clients.
         target: the target test accuracy.
         target_chosen: where the target comes from: ``argument``, ``measures.target_accuracy``, or ``results`` (the best accuracy of
             the run, rounded down to two decimals).
@@ -53,6 +55,7 @@ class Summary:
     local_accuracy: float
     client_accuracy: float
     worst_client_accuracy: float
+    client_accuracy_sd: float
     target: float
     target_chosen: str
     rounds_to_target: float
@@ -91,9 +94,6 @@ def summary(run: Run, target: float | None = None) -> Summary:
         target = level_below(measured.best_accuracy) if given is None else given
     by_class = _by_class(measured.rounds["class_accuracy"].tolist())
     final, tested, stop = by_class[-1:].ravel(), measured.series("test_accuracy"), measured.early_stop
-    by_client = run.client_accuracy
-    last = by_client.iloc[-1].to_numpy(np.float64) if len(by_client) else np.full(1, np.nan)
-    known = bool(np.isfinite(last).any())
     cost = measured.cost_of(target)
     return Summary(
         rounds=measured.num_rounds,
@@ -104,8 +104,9 @@ def summary(run: Run, target: float | None = None) -> Summary:
         early_stop_accuracy=measured.early_stop_accuracy,
         early_stop_round=stop.round if stop is not None else math.nan,
         local_accuracy=measured.local_accuracy,
-        client_accuracy=float(np.nanmean(last)) if known else math.nan,
-        worst_client_accuracy=measures.worst_accuracy(last) if known else math.nan,
+        client_accuracy=measured.over_clients.mean,
+        worst_client_accuracy=measured.over_clients.worst,
+        client_accuracy_sd=measured.over_clients.sd,
         target=target,
         target_chosen=chosen,
         rounds_to_target=cost.rounds,

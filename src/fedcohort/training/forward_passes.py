@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -39,12 +40,14 @@ class Evaluation:
         right: number of correct predictions per class, int64 [K]; a tie goes to the lowest class.
         total: number of samples per class, int64 [K].
         losses: cross-entropy of each sample, in order, float64 [n].
+        hits: whether the prediction for each sample is correct, in order, bool [n].
     """
 
     loss: float
     right: Indices
     total: Indices
     losses: Values = field(default_factory=lambda: np.zeros(0))
+    hits: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     @property
     def accuracy(self) -> float:
@@ -67,8 +70,10 @@ def evaluate_block(module: nn.Module, federation: Federation, dtype: torch.dtype
     """Evaluate the model on one block; :func:`sum_up` combines blocks. The ``loss`` of the result is a sum."""
     losses, logits = _losses(module, federation, dtype, block)
     classes = federation.num_classes
-    right = block.labels[logits.argmax(1) == block.labels]
+    hits = logits.argmax(1) == block.labels
+    right = block.labels[hits]
     return Evaluation(
+        hits=hits.cpu().numpy(),
         loss=float(for_sums(losses).sum()),
         losses=losses.cpu().double().numpy(),
         right=torch.bincount(right, minlength=classes).cpu().numpy(),
@@ -83,7 +88,8 @@ def sum_up(parts: Sequence[Evaluation], num_classes: int) -> Evaluation:
     for part in parts:
         loss, right, total = loss + part.loss, right + part.right, total + part.total
     losses = np.concatenate([np.zeros(0), *(part.losses for part in parts)])
-    return Evaluation(loss / int(total.sum()) if total.sum() else float("nan"), right, total, losses)
+    hits = np.concatenate([np.zeros(0, dtype=bool), *(part.hits for part in parts)])
+    return Evaluation(loss / int(total.sum()) if total.sum() else float("nan"), right, total, losses, hits)
 
 
 def probabilities(module: nn.Module, federation: Federation, dtype: torch.dtype, samples: Samples) -> Values:

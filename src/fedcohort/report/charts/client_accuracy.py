@@ -58,7 +58,9 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
         chart, own = lines(f"clients_{key}", frame, labels, look, axes)
         views.append(View(name, [Panel(chart)]))
         data |= own
-    note = f"Accuracy of the global model on each client's own data. {seeds_note(story, band=banded)}"
+    tested = all(reading.run.meta.get("client data") == "test samples" for _, readings in rows for reading in readings)
+    samples = "test samples" if tested else "data"
+    note = f"Accuracy of the global model on each client's own {samples}. {seeds_note(story, band=banded)}"
     over_rounds = Figure("client-accuracy", "Accuracy on clients' data over rounds", note, views, data)
     return [over_rounds, _distribution(rows, labels, look)]
 

@@ -40,6 +40,7 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
             if rows[1:]
             else []
         ),
+        *_of_clients(rows),
         Column("best", [percent(row["best_accuracy"]) for row in rows], 5),
         Column("early\nstop", [percent(row["early_stop_accuracy"]) for row in rows], 4),
         Column(f"rounds\nto {goal}", [_rounds_to_target(row) for row in rows], 9),
@@ -53,6 +54,7 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     notes = [
         compared.note,
         _about_accuracy(compared, rows[0]["label"]),
+        _about_clients(compared, rows),
         compared.about_verdicts,
         _about_target(compared, rows),
         f"{compared.about_times} {_about_chance(rows)}",
@@ -61,6 +63,32 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
         about_hidden(hidden),
     ]
     return Group(Text(compared.name, style="bold"), "", table, "", *dimmed(*notes))
+
+
+def _of_clients(rows: Sequence[Mapping[str, Any]]) -> Iterator[Column]:
+    """Columns for the accuracy on clients' own data, if it was measured: mean and standard deviation over clients, worst tenth."""
+    if any(math.isfinite(row["client_accuracy"]) for row in rows):
+        means = [spread(row["client_accuracy"], row["client_accuracy_sd"]) for row in rows]
+        yield Column("over\nclients", means, 10)
+        yield Column("worst\ntenth", [percent(row["worst_client_accuracy"]) for row in rows], 10)
+
+
+def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the accuracy over clients is measured on."""
+    if not any(math.isfinite(row["client_accuracy"]) for row in rows):
+        return ""
+    tested = {run.meta.get("client data") == "test samples" for row in compared.rows for run in row.runs.values()}
+    own = (
+        "test samples"
+        if tested == {True}
+        else "data"
+        if False in tested and len(tested) > 1
+        else "held-out or training data"
+    )
+    return (
+        f"Over clients: accuracy on each client's own {own}, mean ± standard deviation over clients; worst tenth: mean of the 10% of "
+        "the clients with the lowest accuracy."
+    )
 
 
 def _about_accuracy(compared: "Comparison", first: str) -> str:
@@ -181,6 +209,7 @@ def summaries(
         ("local accuracy of the last round's clients", lambda run: percent(run.local_accuracy)),
         ("accuracy of all clients", lambda run: percent(run.client_accuracy)),
         ("  of the worst-served tenth", lambda run: percent(run.worst_client_accuracy)),
+        ("  standard deviation over clients", lambda run: percent(run.client_accuracy_sd)),
         ("target accuracy", lambda run: percent(run.target)),
         ("  rounds to it", lambda run: formatted_values.rounds(run.rounds_to_target)),
         (f"  {time_name} to it", lambda run: time_on(run.clock, run.time_to_target)),

@@ -252,7 +252,7 @@ def known_data(known: Sequence[Mapping[str, str]]) -> Group:
         "",
         *dimmed(
             "You can also use any image classification data set of the Hub by its id, owner/name; a folder train/<class>/*.png; "
-            "and arrays from Python (fedcohort.from_arrays).",
+            "a table (.csv, .parquet, .npz); a function, my.py:load; and arrays from Python (fedcohort.from_arrays).",
             "FedCohort first looks for data in a local mirror in the layout of the Hub: --data-dir, or the environment variable "
             "FEDCOHORT_DATA.",
         ),
