@@ -148,7 +148,7 @@ class WandB:
         """Log one round."""
         key = (cell.experiment.name, cell.label, cell.seed)
         if key != self._key:
-            self.close()
+            self._finish()
             self._run, self._key = self._begin(cell), key
         self._run.log(numbers(row), step=row.round)
 
@@ -179,11 +179,18 @@ class WandB:
             return cast(Literal["online", "offline", "disabled"], mode)
         return "online" if wandb.login(prompt=False) else "offline"
 
-    def close(self) -> None:
-        """Finish the W&B run, and wait until its files are written."""
+    def _finish(self) -> None:
+        """Finish the W&B run, if there is one."""
         if self._run is not None:
             self._run.finish()
         self._run = self._key = None
+
+    def close(self) -> None:
+        """Finish the W&B run, and wait until its process has written the files, which goes on after the run is finished."""
+        import wandb
+
+        self._finish()
+        wandb.teardown()
 
 
 TRACKERS: Mapping[str, Callable[[str], TensorBoard | MLflow | WandB]] = {
