@@ -55,25 +55,40 @@ def packed(givens: Sequence[Given], experiments: Iterable[Experiment], jobs: int
     """
     names = dict.fromkeys(name for experiment in experiments for name in names_in(experiment))
     plugins = {name: _pickled(kept(name), f"jobs = {jobs}: {name_of_class(name)}") for name in names}
-    places: dict[int, int] = {}
-    objects: list[bytes] = []
-    words: list[str] = []
-    sent = []
-    for given in givens:
-        parts = {}
-        for field in fields(given):
-            part = getattr(given, field.name)
-            if part is None or field.name in ("known_key", "loaded", "said"):
-                continue
-            if id(part) not in places:
-                what = f"jobs = {jobs}: {field.name} = {getattr(part, '__name__', type(part).__name__)}"
-                places[id(part)] = len(objects)
-                objects.append(_pickled(part, what))
-                words.append(what)
-            parts[field.name] = places[id(part)]
-        sent.append((parts, given.key()))
+    objects = _Objects(jobs)
+    sent = [(objects.places_of(given), given.key()) for given in givens]
     loaded = {key: stored(dataset) for given in givens for key, dataset in given.loaded.items()}
-    return Parcel(plugins, objects, sent, words, loaded, {message for given in givens for message in given.said})
+    said = {message for given in givens for message in given.said}
+    return Parcel(plugins, objects.contents, sent, objects.words, loaded, said)
+
+
+class _Objects:
+    """Objects that are sent, each once.
+
+    Attributes:
+        contents: the pickled objects.
+        words: what each object is, in messages.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self.contents: list[bytes] = []
+        self.words: list[str] = []
+        self._jobs = jobs
+        self._places: dict[int, int] = {}
+
+    def places_of(self, given: Given) -> dict[str, int]:
+        """The place of each object of ``given`` in ``contents``, by field."""
+        names = [field.name for field in fields(given) if field.name not in ("known_key", "loaded", "said")]
+        return {name: self._place(name, getattr(given, name)) for name in names if getattr(given, name) is not None}
+
+    def _place(self, name: str, part: object) -> int:
+        """The place of an object, which is pickled when it comes first."""
+        if id(part) not in self._places:
+            what = f"jobs = {self._jobs}: {name} = {getattr(part, '__name__', type(part).__name__)}"
+            self.contents.append(_pickled(part, what))
+            self.words.append(what)
+            self._places[id(part)] = len(self.contents) - 1
+        return self._places[id(part)]
 
 
 def unpacked(parcel: Parcel) -> list[Given]:
