@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcohort import record
-from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Cell, Experiment, quickstart
+from fedcohort.experiment.replaced_settings import with_objects
 from fedcohort.federation.datasets import Dataset
 from fedcohort.racing import result
 from fedcohort.runs.given_objects import Given, GivenMeasures, PublicSamples
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
     from fedcohort.algorithms import Algorithm
+    from fedcohort.core.notebook_display import Bundle
     from fedcohort.models import AnyModel
+    from fedcohort.report.notebook import Page
     from fedcohort.selection import Selector
     from fedcohort.study.explain_decision import Explanation
     from fedcohort.study.summary import Summary
@@ -31,7 +33,7 @@ __all__ = ["Comparison", "Race", "Row", "Run", "compare", "open_run", "race", "r
 
 
 class Run(record.Run):
-    """A run directory, open for reading. A notebook displays it as a report.
+    """A run directory, open for reading. A notebook displays its results and a chart; :meth:`report` gives the whole page.
 
     Attributes:
         path: the directory.
@@ -86,12 +88,17 @@ class Run(record.Run):
 
         return participants(self)
 
-    def _repr_html_(self) -> str:
-        """The report, in a notebook."""
-        from fedcohort.report.page import framed, page
-        from fedcohort.report.report_data import gather
+    def report(self) -> "Page":
+        """The report page, as ``fedcohort report`` writes it: a notebook displays it, and ``str()`` gives its HTML."""
+        from fedcohort.report.notebook import report
 
-        return framed(page(gather([self])))
+        return report([self])
+
+    def _repr_mimebundle_(self, **_: object) -> "Bundle":
+        """What a notebook displays: a small table, and the chart of the accuracy."""
+        from fedcohort.report.notebook import run_in_notebook
+
+        return run_in_notebook(self)
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,8 @@ class Row(comparison.Row):
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(comparison.Comparison):
     """Finished runs of several strategies, side by side. Printing it shows the table; ``.table`` and ``.rounds`` are DataFrames.
+
+    A notebook displays the table and a chart; :meth:`report` gives the whole page.
 
     Attributes:
         name: name of the experiment.
@@ -118,12 +127,39 @@ class Comparison(comparison.Comparison):
 
         return f"{terminal.as_text(terminal.comparison(self, 100), 100)}\n{self.place}"
 
-    def _repr_html_(self) -> str:
-        from fedcohort.report.page import framed, page
-        from fedcohort.report.report_data import gather
+    def report(self) -> "Page":
+        """The report page, as ``fedcohort report`` writes it: a notebook displays it, and ``str()`` gives its HTML."""
+        from fedcohort.report.notebook import report
 
-        runs = [row.runs[seed] for row in self.rows for seed in sorted(row.runs)]
-        return framed(page(gather(runs, self.name)))
+        return report(self._all_runs(), self.name)
+
+    def _all_runs(self) -> list[Run]:
+        """Every run once; rows with the same settings share runs."""
+        return list({row.runs[seed].path: row.runs[seed] for row in self.rows for seed in sorted(row.runs)}.values())
+
+    def figures(
+        self, folder: str | Path = "figures", *, suffix: str = "pdf", columns: int = 1, only: Sequence[str] = ()
+    ) -> list[Path]:
+        """Write the charts of the report as files for a paper, as ``fedcohort figures`` does, and return the files.
+
+        Args:
+            folder: where the files are written.
+            suffix: ``pdf``, ``svg`` or ``png``.
+            columns: number of columns of the paper that a figure is wide, 1 or 2.
+            only: keys of charts, such as ``accuracy``; by default, all are written.
+
+        Raises:
+            UsageError: an argument is not valid, or the folder cannot be written.
+        """
+        from fedcohort.report.notebook import export_figures
+
+        return export_figures(self._all_runs(), self.name, Path(folder), suffix, columns, only)
+
+    def _repr_mimebundle_(self, **_: object) -> "Bundle":
+        """What a notebook displays: the table, and the chart of the accuracy."""
+        from fedcohort.report.notebook import comparison_in_notebook
+
+        return comparison_in_notebook(self)
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
         from rich.text import Text
@@ -156,11 +192,14 @@ def run(
     model: "AnyModel | None" = None,
     selector: "Selector | None" = None,
     algorithm: "Algorithm | None" = None,
+    partition: object = None,
+    latency: object = None,
+    loss: object = None,
     data_dir: str | Path | None = None,
     public: "PublicSamples | None" = None,
     measures: "GivenMeasures | None" = None,
     runs: str | Path = "runs",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     trust: bool = False,
 ) -> Run:
     """Run the base of an experiment (without its variants and its sweep) under one seed.
@@ -175,12 +214,14 @@ def run(
         model: a model in place of ``experiment.model``: a ``torch.nn.Module``, or a function that builds one.
         selector: a strategy in place of ``experiment.selection``. The run gets a copy; ``experiment.selection.k`` still applies.
         algorithm: an algorithm in place of ``experiment.algorithm``. The run gets a copy.
+        partition, latency, loss: a class or an object in place of ``federation.partition``, ``systems.latency`` or ``training.loss``.
         data_dir: a local mirror of data sets in the layout of the Hugging Face Hub.
         public: the server's public samples: a data set (the training part is used), or only samples [N, ...]; see ``[public]``.
         measures: own measures besides those of ``measures.extra``: functions of the predictions on the test set, float64
             [samples, classes], and the labels [samples], that return one number; as a list, or by name.
         runs: folder of run directories.
-        progress: called after every round with the cell of the experiment and the row of the record.
+        progress: called after every round with the cell of the experiment and the row of the record. By default, a notebook shows a
+            bar; True shows one everywhere, and False none.
         trust: resume a run directory even if its copies of plug-in files are not the files of the experiment.
 
     Returns:
@@ -190,9 +231,10 @@ def run(
         UsageError: a setting, the data or the run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
-    experiment = _checked(experiment)
+    experiment = with_objects(experiment, partition=partition, latency=latency, loss=loss)
     given = Given(data, model, selector, algorithm, data_dir, public, measures)
-    return _run(experiment, experiment.seed if seed is None else seed, given, runs, progress, trust)
+    seeds = [experiment.seed if seed is None else seed]
+    return _run(experiment, seeds, given, runs, progress, trust)[0]
 
 
 def run_seeds(
@@ -202,11 +244,14 @@ def run_seeds(
     model: "AnyModel | None" = None,
     selector: "Selector | None" = None,
     algorithm: "Algorithm | None" = None,
+    partition: object = None,
+    latency: object = None,
+    loss: object = None,
     data_dir: str | Path | None = None,
     public: "PublicSamples | None" = None,
     measures: "GivenMeasures | None" = None,
     runs: str | Path = "runs",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     trust: bool = False,
 ) -> list[Run]:
     """Run the base of an experiment (without its variants and its sweep) under all its seeds, as ``fedcohort run`` does.
@@ -220,34 +265,31 @@ def run_seeds(
         UsageError: a setting, the data or a run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
-    experiment = _checked(experiment)
+    experiment = with_objects(experiment, partition=partition, latency=latency, loss=loss)
     given = Given(data, model, selector, algorithm, data_dir, public, measures)
-    return [_run(experiment, seed, given, runs, progress, trust) for seed in experiment.all_seeds]
-
-
-def _checked(experiment: object) -> Experiment:
-    """The experiment, or the quickstart for None.
-
-    Raises:
-        UsageError: it is another object, such as the path of a file.
-    """
-    if experiment is None:
-        return Experiment()
-    if isinstance(experiment, Experiment):
-        return experiment
-    if isinstance(experiment, str | Path):
-        hint = "read a file with fedcohort.load_experiment(path)"
-    else:
-        hint = "create one with fedcohort.Experiment(rounds=…, …)"
-    raise UsageError(f"experiment = {shown(experiment)}: should be a fedcohort.Experiment; {hint}")
+    return _run(experiment, experiment.all_seeds, given, runs, progress, trust)
 
 
 def _run(
-    experiment: Experiment, seed: int, given: Given, runs: str | Path, progress: Progress | None, trust: bool
-) -> Run:
+    experiment: Experiment,
+    seeds: Sequence[int],
+    given: Given,
+    runs: str | Path,
+    progress: Progress | bool | None,
+    trust: bool,
+) -> list[Run]:
+    """The runs of the base under some seeds."""
+    from fedcohort.report.progress_bar import shown_progress
+
     label = experiment.label if given.selector is None else type(given.selector).__name__
-    cell = Cell(label, seed, experiment.single(seed))
-    return Run(run_cell(cell, given, runs=runs, progress=progress, trust=trust).path)
+    cells = [Cell(label, seed, experiment.single(seed)) for seed in seeds]
+    played = []
+    with shown_progress(progress) as (called, watch):
+        watch.begin(len(cells))
+        for cell in cells:
+            played.append(Run(run_cell(cell, given, runs=runs, progress=called, trust=trust).path))
+            watch.finished(cell)
+    return played
 
 
 def compare(
@@ -257,11 +299,14 @@ def compare(
     model: "AnyModel | None" = None,
     selector: "Selector | Mapping[str, Selector] | None" = None,
     algorithm: "Algorithm | Mapping[str, Algorithm] | None" = None,
+    partition: object = None,
+    latency: object = None,
+    loss: object = None,
     data_dir: str | Path | None = None,
     public: "PublicSamples | None" = None,
     measures: "GivenMeasures | None" = None,
     runs: str | Path = "runs",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     jobs: int = 1,
     trust: bool = False,
 ) -> Comparison:
@@ -275,24 +320,31 @@ def compare(
         selector: a strategy for the base row and all variants that do not set ``selection``; or strategies by label, each of which
             adds a row: the base with this strategy.
         algorithm: an algorithm, or algorithms by label, in the same way.
+        partition, latency, loss: a class or an object in place of ``federation.partition``, ``systems.latency`` or ``training.loss``,
+            for all rows that do not set their own; or several by label, each of which adds a variant.
         data_dir: a local mirror of data sets in the layout of the Hugging Face Hub.
         public: the server's public samples, for all rows; see :func:`run`.
         measures: own measures besides those of ``measures.extra``, for all rows; see :func:`run`.
         runs: folder of run directories.
-        progress: called after every round; not available with several jobs.
-        jobs: number of runs at the same time, each in a process of its own with its share of the cores; must be 1 if objects
-            from Python replace settings.
+        progress: as for :func:`run`; with several jobs, no function is called, and the bar counts runs.
+        jobs: number of runs at the same time, each in a process of its own with its share of the cores. Objects from Python are sent
+            to these processes.
         trust: resume run directories even if their copies of plug-in files are not the files of the experiment.
 
     Raises:
         UsageError: a setting, the data or a run directory cannot be used.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
-    experiment = quickstart() if experiment is None else _checked(experiment)
+    from fedcohort.report.progress_bar import shown_progress
+
+    chosen = quickstart() if experiment is None else experiment
+    experiment = with_objects(chosen, partition=partition, latency=latency, loss=loss)
     given = Given(data=data, model=model, data_dir=data_dir, public=public, measures=measures)
-    compared = comparing.compare(
-        experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs, trust=trust
-    )
+    with shown_progress(progress) as (called, watch):
+        compared = comparing.compare(
+            experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=called, jobs=jobs, trust=trust,
+            watch=watch,
+        )  # fmt: skip
     rows = (
         Row(row.label, row.experiment, {seed: Run(run.path) for seed, run in row.runs.items()}) for row in compared.rows
     )

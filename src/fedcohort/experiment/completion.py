@@ -28,7 +28,7 @@ from fedcohort.experiment.sections import (
 )
 from fedcohort.federation.own_names import is_own, is_table
 
-__all__ = ["NOT_IN_ROWS", "completed", "plug_in_sections"]
+__all__ = ["NOT_IN_ROWS", "choices", "completed", "plug_in_sections"]
 
 _PLUGIN_SECTIONS: dict[tuple[str, ...], type[Choice]] = {
     ("federation", "partition"): Partition,
@@ -46,6 +46,11 @@ _PLUGIN_SECTIONS: dict[tuple[str, ...], type[Choice]] = {
 
 NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep", "public")
 """Settings that are the same for all rows of a comparison."""
+
+
+def choices() -> dict[tuple[str, ...], type[Choice]]:
+    """The schema of every section that chooses a plug-in, by its path; with that of the loss, which is a part of ``[training]``."""
+    return {**_PLUGIN_SECTIONS, ("training", "loss"): Loss}
 
 
 def plug_in_sections(experiment: object) -> dict[str, Choice]:
