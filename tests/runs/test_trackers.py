@@ -88,7 +88,7 @@ def wandb_records(file: Path) -> list[Any]:
         length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
         begun, at = begun + content[at + 7 : at + 7 + length], at + 7 + length
         if kind in (1, 4):  # a whole record, or the last piece of one
-            record = wandb_internal_pb2.Record()
+            record = wandb_internal_pb2.Record()  # type: ignore[attr-defined,unused-ignore]
             record.ParseFromString(begun)
             found.append(record)
             begun = b""

@@ -13,8 +13,6 @@ from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study import run_comparison as comparing
 
 if TYPE_CHECKING:
-
-
     from fedcohort.algorithms import Algorithm
     from fedcohort.models import AnyModel
     from fedcohort.selection import Selector

@@ -76,17 +76,25 @@ def completed(values: Mapping[str, Any], *, recorded: bool = False) -> dict[str,
                 continue  # the schema reports it
             section = complete[path[0]] = dict(inner)
         section[path[-1]] = _choice(choice, section.get(path[-1], {}), ".".join(path), recorded)
-    for named in ("data", "public"):
-        if isinstance(complete.get(named), Mapping) and not recorded:
-            complete[named] = _with_own_data(complete[named], f"{named}.name")
+    if not recorded:
+        complete |= _own_files(complete)
     if isinstance(complete.get("training"), Mapping):
         complete["training"] = make(Training, _with_loss(complete["training"], recorded), "training")
-    measures = complete.get("measures")
-    if not recorded and isinstance(measures, Mapping) and isinstance(measures.get("extra"), list | tuple):
-        complete["measures"] = {**measures, "extra": complete_names(measures["extra"])}
     if isinstance(complete.get("variants"), list | tuple):
         complete["variants"] = tuple(_variant(row, i) for i, row in enumerate(complete["variants"]))
     return complete
+
+
+def _own_files(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections that name data or measures in users' own files, with complete names."""
+    changed: dict[str, Any] = {}
+    for named in ("data", "public"):
+        if isinstance(values.get(named), Mapping):
+            changed[named] = _with_own_data(values[named], f"{named}.name")
+    measures = values.get("measures")
+    if isinstance(measures, Mapping) and isinstance(measures.get("extra"), list | tuple):
+        changed["measures"] = {**measures, "extra": complete_names(measures["extra"])}
+    return changed
 
 
 def _with_own_data(section: Mapping[str, Any], where: str) -> Mapping[str, Any]:
