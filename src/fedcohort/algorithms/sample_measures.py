@@ -12,6 +12,8 @@ explains.
 from torch import Tensor
 from torch.nn import functional
 
+from fedcohort.core.sums import for_sums
+
 __all__ = ["sample_losses", "sample_scores", "total_loss", "total_score"]
 
 
@@ -42,13 +44,13 @@ def sample_scores(outputs: Tensor, labels: Tensor) -> Tensor:
     """Score of each sample [B]; arguments as for :func:`sample_losses`.
 
     Returns:
-        whether the prediction is correct, bool; with a label for each position, the share of correct ones, float64; for numbers,
-        1 − e², float64.
+        whether the prediction is correct, bool; with a label for each position, the share of correct ones, and for numbers 1 − e²,
+        in the format of sums (float64).
     """
     if labels.is_floating_point():
-        return 1 - sample_losses(outputs, labels).double()
+        return 1 - for_sums(sample_losses(outputs, labels))
     right = outputs.argmax(-1) == labels
-    return right if labels.dim() == 1 else right.double().mean(1)
+    return right if labels.dim() == 1 else for_sums(right).mean(1)
 
 
 def total_score(outputs: Tensor, labels: Tensor) -> Tensor:

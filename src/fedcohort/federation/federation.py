@@ -20,6 +20,7 @@ from torch import Tensor
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
+from fedcohort.core.sums import moved_to
 from fedcohort.core.token_shape import TokenShape
 from fedcohort.federation.client_test_parts import clients_of_test_samples
 from fedcohort.federation.datasets import Dataset
@@ -76,7 +77,7 @@ class Samples:
         """The same samples on a device; they are packed if the device changes."""
         if self.labels.device == device:
             return self
-        return Samples(self.features.to(device), self.labels.to(device))
+        return Samples(moved_to(device, self.features), self.labels.to(device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +139,8 @@ class Federation:
             train=self.train.to(device),
             validation=self.validation.to(device),
             test=self.test.to(device),
-            shift=self.shift.to(device),
-            scale=self.scale.to(device),
+            shift=moved_to(device, self.shift),
+            scale=moved_to(device, self.scale),
         )
 
     @property

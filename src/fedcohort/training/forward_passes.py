@@ -19,6 +19,7 @@ from fedcohort.algorithms.losses import CrossEntropy, Loss, Robust, SquaredError
 from fedcohort.algorithms.sample_measures import sample_losses, total_loss
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
+from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.selection import Context, GradientNorm, LocalAccuracy, LocalLoss, Question
 from fedcohort.training.reused_memory import ALIGNMENT
@@ -93,11 +94,11 @@ def evaluate_block(
     positions = block.labels[0].numel() if len(block) else 1  # labels of a sample
     return Evaluation(
         hits=hits.cpu().numpy() if hits.dim() == 1 else np.zeros(0, dtype=bool),
-        loss=float(losses.double().sum()) * positions,
-        losses=losses.double().cpu().numpy(),
+        loss=float(for_sums(losses).sum()) * positions,
+        losses=losses.cpu().double().numpy(),
         right=torch.bincount(right, minlength=classes).cpu().numpy(),
         total=torch.bincount(labels, minlength=classes).cpu().numpy(),
-        predictions=logits.double().softmax(-1).flatten(0, -2).cpu().numpy() if predictions else None,
+        predictions=for_sums(logits).softmax(-1).flatten(0, -2).cpu().double().numpy() if predictions else None,
         labels=labels.cpu().numpy() if predictions else None,
     )
 
@@ -162,9 +163,9 @@ def probabilities(module: nn.Module, federation: Federation, dtype: torch.dtype,
     parts = [np.zeros((0, federation.num_outputs))]
     for block in blocks(samples):
         with torch.no_grad():
-            outputs = module(federation.prepare(block.features, dtype)).double()
+            outputs = for_sums(module(federation.prepare(block.features, dtype)))
             shares = outputs if federation.is_numeric else outputs.softmax(-1)
-            parts.append(shares.flatten(0, -2).cpu().numpy())
+            parts.append(shares.flatten(0, -2).cpu().double().numpy())
     return np.concatenate(parts)
 
 
@@ -235,7 +236,7 @@ def _losses_together(
         features = federation.prepare(federation.train.pick(positions), dtype)
         logits = torch.cat([module(features[a:b]) for edges in own for a, b in itertools.pairwise(edges)])
         labels = federation.train.labels.index_select(0, positions)
-        losses = sample_losses(logits, labels).double()
+        losses = for_sums(sample_losses(logits, labels))
     sums = [sum(float(losses[a:b].sum()) for a, b in itertools.pairwise(edges)) for edges in own]
     return [np.array([total / (stop - start)]) for total, (start, stop) in zip(sums, ranges, strict=True)]
 
@@ -245,7 +246,7 @@ def _local_loss(question: LocalLoss, asked: _Asked) -> Values:
     if question.batch:
         index = rng(asked.seed, "question", asked.t, asked.client).permutation(len(data))[: question.batch]
         data = data[torch.from_numpy(index).to(data.labels.device)]
-    total = sum(float(asked.losses(block)[0].double().sum()) for block in blocks(data))
+    total = sum(float(for_sums(asked.losses(block)[0]).sum()) for block in blocks(data))
     return np.array([total / len(data)])
 
 
@@ -272,14 +273,14 @@ def _mean_loss(asked: _Asked, loss: Loss, data: Samples) -> float:
     total = 0.0
     for block in blocks(data):
         _, logits = asked.losses(block)
-        total += float(local_losses(loss, logits, block.labels, logits.softmax(dim=-1)).double().sum())
+        total += float(for_sums(local_losses(loss, logits, block.labels, logits.softmax(dim=-1))).sum())
     return total / len(data)
 
 
 def _gradient_norm(_: GradientNorm, asked: _Asked) -> Values:
     data = asked.federation.client(asked.client)
     points = [p for p in asked.module.parameters() if p.requires_grad]
-    total = [torch.zeros_like(p, dtype=torch.float64) for p in points]
+    total = [torch.zeros_like(p, dtype=sum_type(p.device)) for p in points]
     for block in blocks(data):
         logits = asked.module(asked.federation.prepare(block.features, asked.dtype))
         loss = total_loss(logits, block.labels)
