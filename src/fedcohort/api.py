@@ -106,8 +106,10 @@ class Comparison(comparison.Comparison):
 
     Attributes:
         name: name of the experiment.
-        rows: one row for each strategy, in the order of the experiment; differences are those from the first row.
+        rows: one row for each strategy, in the order of the experiment; differences are those from the reference row.
         note: a sentence about runs that are compared before they are finished; empty for finished runs.
+        reference: label of the reference row; by default the first row with uniform selection, or else the first row. In a sweep,
+            each row is compared with the reference at the same point of the grid.
     """
 
     rows: tuple[Row, ...]
@@ -122,7 +124,7 @@ class Comparison(comparison.Comparison):
         from fedcohort.report.report_data import gather
 
         runs = [row.runs[seed] for row in self.rows for seed in sorted(row.runs)]
-        return framed(page(gather(runs, self.name)))
+        return framed(page(gather(runs, self.name, self.reference)))
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
         from rich.text import Text
@@ -244,6 +246,7 @@ def compare(
     progress: Progress | None = None,
     jobs: int = 1,
     trust: bool = False,
+    reference: str = "",
 ) -> Comparison:
     """Run every row of an experiment under every seed, and compare the rows. Finished runs are not repeated.
 
@@ -261,20 +264,23 @@ def compare(
         jobs: number of runs at the same time, each in a process of its own with its share of the cores; must be 1 if objects
             from Python replace settings.
         trust: resume run directories even if their copies of plug-in files are not the files of the experiment.
+        reference: label of the row that the others are compared with; by default the first row with uniform selection, or else the
+            first row.
 
     Raises:
-        UsageError: a setting, the data or a run directory cannot be used.
+        UsageError: a setting, the data or a run directory cannot be used, or no row has the label ``reference``.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
     experiment = _checked(experiment)
     given = Given(data=data, model=model, data_dir=data_dir, public=public)
     compared = comparing.compare(
-        experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs, trust=trust
-    )
+        experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs, trust=trust,
+        reference=reference,
+    )  # fmt: skip
     rows = (
         Row(row.label, row.experiment, {seed: Run(run.path) for seed, run in row.runs.items()}) for row in compared.rows
     )
-    return Comparison(compared.name, tuple(rows))
+    return Comparison(compared.name, tuple(rows), reference=reference)
 
 
 def open_run(path: str | Path) -> Run:

@@ -1,7 +1,7 @@
 """Arrange the figures of a report: which figures belong to which section, and in which order."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -79,6 +79,7 @@ def parts(story: Story, look: Look = PAGE) -> dict[str, list[Part]]:
 
 
 def _parts(story: Story, look: Look) -> dict[str, list[Part]]:
+    look = replace(look, rows=story.row_looks)
     return {
         "result": _untitled(
             accuracy.accuracy(story, look),

@@ -11,7 +11,7 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Portrait, Run
-from fedcohort.report.chart_style import short
+from fedcohort.report.chart_style import RowLooks, short
 from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.comparison import Comparison, Row
 
@@ -20,10 +20,24 @@ if TYPE_CHECKING:
 
     from fedcohort.experiment import Experiment
 
-__all__ = ["PANELS", "POINTS", "CachedRun", "Reading", "Story", "begun", "blocks", "find_runs", "gather"]
+__all__ = [
+    "PANELS",
+    "POINTS",
+    "SWEEP_PANELS",
+    "CachedRun",
+    "Reading",
+    "Story",
+    "begun",
+    "blocks",
+    "find_runs",
+    "gather",
+]
 
 PANELS = 12
 """Largest number of panels in charts that have one panel for each strategy."""
+
+SWEEP_PANELS = 36
+"""Largest number of such panels for all points of a sweep together; the page shows those of one point at a time."""
 
 POINTS = 300
 """Largest number of points of a line; with more rounds, a point is the mean of a block of rounds."""
@@ -191,12 +205,14 @@ class Story:
         rows: strategies with their runs by seed, in order.
         labels: labels of the rows, shortened for charts and distinct.
         readings: the runs of each row, in the order of the seeds.
+        reference: label of the row that the others are compared with; see :class:`~fedcohort.study.comparison.Comparison`.
     """
 
     name: str
     rows: tuple[Row, ...]
     labels: list[str]
     readings: list[list[Reading]]
+    reference: str = ""
 
     @property
     def everything(self) -> list[Reading]:
@@ -211,7 +227,7 @@ class Story:
             played = {reading.seed: reading.run for reading in readings if reading.num_rounds}
             if played:
                 rows.append(Row(row.label, row.experiment, played))
-        return Comparison(self.name, tuple(rows)) if rows else None
+        return Comparison(self.name, tuple(rows), reference=self.reference) if rows else None
 
     @cached_property
     def first(self) -> list[Reading]:
@@ -227,10 +243,29 @@ class Story:
         ]
         return [(label, readings) for label, readings in rows if readings]
 
-    @property
+    @cached_property
+    def row_looks(self) -> RowLooks:
+        """How charts tell rows apart: at each point of a sweep, a strategy has the same color, and its name without the settings."""
+        if self.comparison is None or len(self.comparison.groups) < 2:
+            return RowLooks()
+        labels = [label for label, _ in self.played]
+        names = self.comparison.names_without_settings
+        order = list(dict.fromkeys(names))
+        return RowLooks(
+            {label: order.index(name) for label, name in zip(labels, names, strict=True)},
+            dict(zip(labels, (short([name])[0] for name in names), strict=True)),
+            tuple(tuple(labels[i] for i in group.rows) for group in self.comparison.groups),
+        )
+
+    @cached_property
     def panels(self) -> list[tuple[str, Reading]]:
-        """Label and first run of the rows that get a panel."""
-        return [(label, readings[0]) for label, readings in self.played][:PANELS]
+        """Label and first run of the rows that get a panel: the first ones of each point of a sweep."""
+        rows = [(label, readings[0]) for label, readings in self.played]
+        if not self.row_looks.groups:
+            return rows[:PANELS]
+        each = max(1, min(PANELS, SWEEP_PANELS // len(self.row_looks.groups)))
+        kept = {label for group in self.row_looks.groups[:SWEEP_PANELS] for label in group[:each]}
+        return [(label, reading) for label, reading in rows if label in kept]
 
     @property
     def unfinished(self) -> list[Reading]:
@@ -238,15 +273,21 @@ class Story:
         return [reading for reading in self.everything if not reading.finished]
 
 
-def gather(runs: Sequence[Run], name: str | None = None) -> Story:
-    """Read runs, finished or not. Runs that differ only in their seed become one row."""
+def gather(runs: Sequence[Run], name: str | None = None, reference: str = "") -> Story:
+    """Read runs, finished or not. Runs that differ only in their seed become one row.
+
+    Args:
+        runs: the runs.
+        name: title of the page; by default the names of the experiments.
+        reference: label of the row that the others are compared with.
+    """
     name = name or ", ".join(dict.fromkeys(run.meta["name"] for run in runs)) or "runs"
     rows = side_by_side(map(CachedRun, runs))
     labels = short([row.label for row in rows], 28 if len(rows) <= 8 else 40)
     readings = [
         [Reading(row.runs[seed], label) for seed in sorted(row.runs)] for label, row in zip(labels, rows, strict=True)
     ]
-    return Story(name, rows, labels, readings)
+    return Story(name, rows, labels, readings, reference)
 
 
 # --- where the runs are -----------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
         ("Accuracy (%)", "r", [formatted_values.spread(row["accuracy"], row["accuracy_sd"]) for row in rows])
     )
     if rows[1:]:
-        columns.append(("Difference [95% CI]", "r", ["–", *(_difference(row) for row in rows[1:])]))
+        columns.append(("Difference [95% CI]", "r", [_difference(row) for row in rows]))
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
     columns += [
         (
@@ -100,6 +100,8 @@ def _with_p(heading: str) -> str:
 
 
 def _difference(row: Mapping[str, Any]) -> str:
+    if row["reference"] == row["label"]:
+        return "–"
     return f"{formatted_values.signed(row['difference'])} {formatted_values.interval(row['difference_low'], row['difference_high'])}"
 
 
@@ -108,7 +110,8 @@ def _caption(name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int],
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and standard deviation over {len(seeds)} seeds"
     sentences = [f"{name}: test accuracy after the last round, {over}."]
     if rows[1:]:
-        first = rows[0]["label"]
+        references = list(dict.fromkeys(row["reference"] for row in rows))
+        first = references[0] if len(references) == 1 else "the reference with the same settings"
         sentences.append(
             f"Difference to {first}: percentage points, paired over seeds, with a 95% interval (Student's t)."
         )

@@ -14,6 +14,7 @@ from fedcohort.experiment.pairings import check_row
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.references import check_reference
 
 if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm
@@ -32,11 +33,13 @@ def compare(
     progress: Progress | None = None,
     jobs: int = 1,
     trust: bool = False,
+    reference: str = "",
 ) -> Comparison:
     """Run every row of an experiment under every seed, and compare the rows; see :func:`fedcohort.compare`."""
     rows = _rows(experiment, given, selector, algorithm)
     for row in rows:
         row.check()
+    check_reference([row.label for row in rows], reference)
     if not isinstance(jobs, int) or jobs < 1:
         raise UsageError(f"jobs = {shown(jobs)}: should be a whole number of at least 1")
     if jobs > 1:
@@ -46,7 +49,7 @@ def compare(
         cells = [Cell(row.label, seed, row.experiment.single(seed)) for seed in experiment.all_seeds]
         played = {cell.seed: run_cell(cell, row.given, runs=runs, progress=progress, trust=trust) for cell in cells}
         compared.append(Row(row.label, row.experiment, played))
-    return Comparison(experiment.name, tuple(compared))
+    return Comparison(experiment.name, tuple(compared), reference=reference)
 
 
 @dataclass(frozen=True)

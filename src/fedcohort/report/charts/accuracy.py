@@ -10,7 +10,15 @@ from numpy.typing import ArrayLike
 from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
-from fedcohort.report.charts.axes_and_legends import color, hideable, sized, strategy_axis, text_tooltip, with_texts
+from fedcohort.report.charts.axes_and_legends import (
+    color,
+    hideable,
+    rows_height,
+    sized,
+    strategy_axis,
+    text_tooltip,
+    with_texts,
+)
 from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, on_grid
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -68,7 +76,7 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     }
     values = [frame[column] for frame, _, _ in frames.values() for column in ("mean", "low", "high")]
     span = domain(*values, floor=0.0, ceiling=1.0)
-    target = story.comparison.target.accuracy if story.comparison else None
+    target = story.comparison.target if story.comparison else None
     labels = [label for label, _ in rows]
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
@@ -107,12 +115,14 @@ def loss(story: Story, look: Look) -> Figure | None:
 
 
 def differences(story: Story, look: Look) -> Figure | None:
-    """The paired difference of every row to the first, with its interval and each seed."""
+    """The paired difference of every row to its reference, with its interval and each seed."""
     compared = story.comparison
     if compared is None or len(compared.rows) < 2:
         return None
     labels = [label for label, _ in story.played]
     intervals, dots = _paired_differences(compared, labels)
+    names = {compared.names_without_settings[group.reference] for group in compared.groups if len(group.rows) > 1}
+    title = f"Difference to {names.pop()}" if len(names) == 1 else "Difference to the reference"
     if intervals.empty:
         return None
     formats = dict.fromkeys(("mean", "low", "high"), _points)
@@ -120,11 +130,12 @@ def differences(story: Story, look: Look) -> Figure | None:
         "differences": with_texts(intervals, formats),
         "seed_differences": with_texts(dots, {"difference": _points}),
     }
-    height = 34 * len(intervals)
-    chart = sized(_difference_chart(data, labels, look), look, height, 18 * len(intervals))
+    chart = sized(
+        _difference_chart(data, labels, look), look, rows_height(34, intervals["strategy"], look), 18 * len(intervals)
+    )
     if (intervals["seeds"] == 1).all():
         note = (
-            "Each row shares one seed with the first. One seed gives no interval, so it is not known whether differences are "
+            "Each row shares one seed with its reference. One seed gives no interval, so it is not known whether differences are "
             "due to chance. Run more seeds."
         )
     else:
@@ -134,7 +145,7 @@ def differences(story: Story, look: Look) -> Figure | None:
         )
         if len(intervals) > 1:
             note += " The intervals are not corrected for multiple comparisons; the verdicts in the table are."
-    return Figure("differences", f"Difference to {labels[0]}", note, [View("difference", [Panel(chart)])], data)
+    return Figure("differences", title, note, [View("difference", [Panel(chart)])], data)
 
 
 def _points(difference: float) -> str:
@@ -143,22 +154,20 @@ def _points(difference: float) -> str:
 
 
 def _paired_differences(compared: Comparison, labels: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Differences to the first row in percentage points: one row for each strategy with its interval, and one for each seed."""
-    accuracies = [_by_seed(compared, row.label) for row in compared.rows]
-    first = accuracies[0]
+    """Differences to the reference in percentage points: one row for each strategy with its interval, and one for each seed."""
     intervals, dots = [], []
-    for label, own in list(zip(labels, accuracies, strict=True))[1:]:
+    for i, reference in enumerate(compared.references):
+        own, first = _by_seed(compared, compared.rows[i].label), _by_seed(compared, compared.rows[reference].label)
         paired = {seed: value for seed, value in own.items() if seed in first}
-        if not paired:
+        if i == reference or not paired:
             continue
-        reference = [first[seed] for seed in paired]
         mean, low, high = measures.paired_interval(
-            list(paired.values()), reference, limits=measures.ACCURACY_DIFFERENCES
+            list(paired.values()), [first[seed] for seed in paired], limits=measures.ACCURACY_DIFFERENCES
         )
         interval = {"mean": 100 * mean, "low": 100 * low, "high": 100 * high, "seeds": len(paired)}
-        intervals.append({"strategy": label, **interval})
+        intervals.append({"strategy": labels[i], **interval})
         dots += [
-            {"strategy": label, "difference": 100 * (value - first[seed]), "seed": seed}
+            {"strategy": labels[i], "difference": 100 * (value - first[seed]), "seed": seed}
             for seed, value in paired.items()
         ]
     return pd.DataFrame(intervals), pd.DataFrame(dots)

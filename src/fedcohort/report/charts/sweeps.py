@@ -36,10 +36,12 @@ class Swept:
     Attributes:
         keys: the settings, such as ``selection.k``.
         frame: a row for each row of the comparison: ``strategy``, a column for each key, ``accuracy``, ``sd``, ``seeds``.
+        labels: the strategies, the reference first.
     """
 
     keys: list[str]
     frame: pd.DataFrame
+    labels: list[str]
 
 
 def swept(story: Story) -> Swept | None:
@@ -54,13 +56,15 @@ def swept(story: Story) -> Swept | None:
         return None
     names = _without_settings(labels, {_last(key) for key in keys})
     distinct = list(dict.fromkeys(names))
+    reference = names[compared.groups[0].reference]
+    distinct.sort(key=lambda name: name != reference)  # differences are taken to the first
     cut = dict(zip(distinct, short(distinct), strict=True))
     table = compared.table
     frame = pd.DataFrame({"strategy": [cut[name] for name in names]})
     for key in keys:
         frame[key] = [values[key] for values in settings]
     frame["accuracy"], frame["sd"], frame["seeds"] = table["accuracy"], table["accuracy_sd"], table["seeds"]
-    return Swept(keys, frame)
+    return Swept(keys, frame, [cut[name] for name in distinct])
 
 
 def _swept_keys(settings: Sequence[Mapping[str, float]], labels: Sequence[str]) -> list[str]:
@@ -109,7 +113,7 @@ def _curves(sweep: Swept, look: Look) -> Figure:
     frame = frame.sort_values(["strategy", "x"], kind="stable")
     low, high = (frame["mean"] - frame["sd"]).clip(lower=0), (frame["mean"] + frame["sd"]).clip(upper=1)
     frame = frame.assign(low=low, high=high)
-    labels = list(dict.fromkeys(sweep.frame["strategy"]))
+    labels = sweep.labels
     span = domain(frame["mean"], frame["low"], frame["high"], floor=0.0, ceiling=1.0)
     points = sorted(set(frame["x"].tolist()))
     ticks = alt.Axis(values=points, format="~g") if len(points) <= 8 else alt.Axis(tickCount=6)
@@ -145,7 +149,7 @@ def _heat(sweep: Swept, across: str, up: str, look: Look) -> Figure:
     means = sweep.frame.groupby(["strategy", across, up], sort=False)["accuracy"].mean().reset_index()
     frame = means.rename(columns={across: "x", up: "y"})
     frame["text"] = [formatted_values.percent(value) for value in frame["accuracy"]]
-    labels = list(dict.fromkeys(frame["strategy"]))
+    labels = sweep.labels
     shade = _Shade("accuracy", float(frame["accuracy"].min()), float(frame["accuracy"].max()))
     cells = [Panel(_cells("heat", label, shade, across, up, look), label) for label in labels]
     views, data = [View("accuracy", cells)], {"heat": frame}
@@ -166,7 +170,7 @@ def _heat(sweep: Swept, across: str, up: str, look: Look) -> Figure:
 
 
 def _differences(frame: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
-    """Accuracies minus those of the first strategy with the same settings."""
+    """Accuracies minus those of the reference with the same settings."""
     wide = frame.pivot(index=["x", "y"], columns="strategy", values="accuracy")
     parts = [
         (wide[label] - wide[labels[0]]).rename("accuracy").reset_index().assign(strategy=label) for label in labels[1:]

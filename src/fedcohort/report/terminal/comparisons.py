@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import count, duration, index, interval, percent, signed, size, spread, time_on
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
+from fedcohort.study.question_costs import TWO_DOWNLOADS, asks_about_the_model
+from fedcohort.study.verdicts import BASELINE
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -18,19 +20,22 @@ if TYPE_CHECKING:
     from fedcohort.study.run_results import Result
     from fedcohort.study.summary import Summary
 
-__all__ = ["comparison", "results", "summaries"]
+__all__ = ["about_references", "comparison", "results", "summaries"]
 
 
 def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     """The table of a comparison, and notes on how to read it."""
-    rows = [{str(key): value for key, value in row.items()} for row in compared.table.to_dict("records")]
+    table = [{str(key): value for key, value in row.items()} for row in compared.table.to_dict("records")]
+    rows = [table[i] for group in compared.groups for i in group.rows]
+    last = {group.rows[-1] for group in compared.groups[:-1]}
+    ends = [i for i, position in enumerate(j for group in compared.groups for j in group.rows) if position in last]
     goal = formatted_values.target(compared.target.accuracy)
     several = len({row["algorithm"] for row in rows}) > 1
     columns = [
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
         *([Column("algorithm", [row["algorithm"] for row in rows], 3, left=True)] if several else []),
         Column("test\naccuracy", [spread(row["accuracy"], row["accuracy_sd"]) for row in rows]),
-        Column("difference\n[95% interval]", [_difference(row, i == 0) for i, row in enumerate(rows)]),
+        Column("difference\n[95% interval]", [_difference(row) for row in rows]),
         *(
             [
                 Column(
@@ -49,28 +54,55 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
         Column("client\npasses", [count(row["client_passes"]) for row in rows], 1),
         Column("wall\ntime", [duration(row["wall_seconds"]) for row in rows], 2),
     ]
-    table, hidden = fitting_table(columns, width)
+    printed, hidden = fitting_table(columns, width, ends)
     notes = [
         compared.note,
-        _about_accuracy(compared, rows[0]["label"]),
+        _about_accuracy(compared),
         compared.about_verdicts,
         _about_target(compared, rows),
         f"{compared.about_times} {_about_chance(rows)}",
         *_about_algorithms(compared),
-        *_about_diverged(compared),
+        _about_two_downloads(compared),
         about_hidden(hidden),
     ]
-    return Group(Text(compared.name, style="bold"), "", table, "", *dimmed(*notes))
+    return Group(Text(compared.name, style="bold"), "", printed, "", *_health(compared), *dimmed(*notes))
 
 
-def _about_accuracy(compared: "Comparison", first: str) -> str:
+def _health(compared: "Comparison") -> list[RenderableType]:
+    """What is wrong with the runs, each with what to try."""
+    lines: list[RenderableType] = []
+    for finding in compared.health:
+        text = f"{finding.about}{finding.text}. Try: {finding.advice}."
+        lines.append(Text(f"! {text}", style="yellow"))
+    return [*lines, ""] if lines else []
+
+
+def _about_two_downloads(compared: "Comparison") -> str:
+    """A note on how a question about the model is billed, if a row asked one."""
+    return TWO_DOWNLOADS if any(asks_about_the_model(run) for row in compared.rows for run in row.runs.values()) else ""
+
+
+def _about_accuracy(compared: "Comparison") -> str:
     seeds = compared.seeds
     if len(seeds) == 1:
         return f"Test accuracy after the last round in %, seed {seeds[0]}. One seed gives no standard deviation and no interval."
     return (
         f"Test accuracy after the last round in %: mean ± standard deviation over {len(seeds)} seeds ({_listed(seeds)}). "
-        f"Difference to {first!r} in percentage points, paired over seeds."
+        f"{about_references(compared)}"
     )
+
+
+def about_references(compared: "Comparison") -> str:
+    """What differences are taken to, in a sentence; empty if no rows are compared."""
+    several = [group for group in compared.groups if len(group.rows) > 1]
+    if not several:
+        return (
+            "No two rows are about the same clients and data, so there are no differences." if compared.rows[1:] else ""
+        )
+    names = list(dict.fromkeys(compared.names_without_settings[group.reference] for group in several))
+    references = " or ".join(map(repr, names[:3]))
+    where = " with the same settings" if len(compared.groups) > 1 else ""
+    return f"Difference to {references}{where} in percentage points, paired over seeds."
 
 
 def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
@@ -109,16 +141,8 @@ def _about_algorithms(compared: "Comparison") -> Iterator[str]:
         yield f"{algorithm}: {', '.join(labels)}. The algorithm's source has no such local optimizer."
 
 
-def _about_diverged(compared: "Comparison") -> Iterator[str]:
-    for label, runs in compared.results.items():
-        dropped = sum(run.diverged for run in runs)
-        if dropped:
-            updates = sum(run.updates for run in runs)
-            yield f"{label!r}: {count(dropped)} of {count(updates)} updates had NaN or infinite entries and were dropped."
-
-
-def _difference(row: Mapping[str, Any], first: bool) -> Text:
-    if first or not math.isfinite(row["difference"]):
+def _difference(row: Mapping[str, Any]) -> Text:
+    if row["verdict"] == BASELINE or not math.isfinite(row["difference"]):
         return Text("–")
     low, high = row["difference_low"], row["difference_high"]
     style = "green" if low > 0 else "red" if high < 0 else ""

@@ -1,0 +1,207 @@
+"""The health of a comparison: runs in which training failed, and results that say little, each with what to try."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcohort.core import formatted_values
+from fedcohort.study.run_measures import Measured
+from fedcohort.study.targets import Target
+from fedcohort.study.verdicts import FEWEST
+
+__all__ = ["Checked", "Finding", "findings"]
+
+HALF = 0.5
+"""From this share of its rounds without an admitted update on, a run is reported."""
+
+SHOWN = 4
+"""Largest number of rows that a finding names."""
+
+CHANCE = 0.25
+"""A mean accuracy over K classes of at most 1/K + CHANCE/K · (1 − 1/K) is not better than chance."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A row with its runs, and the number of them that reached the target."""
+
+    label: str
+    runs: Sequence[Measured]
+    reached: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a reader must know before the numbers.
+
+    Attributes:
+        kind: ``no update``, ``diverged``, ``one class``, ``chance``, ``target`` or ``few seeds``.
+        rows: labels of the rows that it is about.
+        text: what is wrong, in a sentence.
+        advice: what to try, in a sentence.
+    """
+
+    kind: str
+    rows: tuple[str, ...]
+    text: str
+    advice: str
+
+    @property
+    def about(self) -> str:
+        """The rows in words, with a colon; empty if it is about all rows."""
+        shown = ", ".join(map(repr, self.rows[:SHOWN]))
+        more = f" and {len(self.rows) - SHOWN} more rows" if len(self.rows) > SHOWN else ""
+        return f"{shown}{more}: " if self.rows else ""
+
+
+def findings(rows: Sequence[Checked], target: Target) -> list[Finding]:
+    """What is wrong with the rows, the most serious first. A row at chance is not reported again for missing the target."""
+    found = [finding for check in (_no_update, _diverged, _one_class, _chance) for finding in _of_rows(check, rows)]
+    failing = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
+    found = [finding for finding in found if finding.kind != "chance" or not _told_before(finding, found)]
+    missed = tuple(row.label for row in rows if not row.reached and row.label not in failing)
+    if missed and not math.isnan(target.accuracy):
+        found.append(_target_missed(missed, target))
+    few = min(len(row.runs) for row in rows)
+    if few < FEWEST:
+        found.append(_few_seeds(few, tuple(row.label for row in rows if len(row.runs) < FEWEST), len(rows)))
+    return found
+
+
+def _told_before(chance: Finding, found: Sequence[Finding]) -> bool:
+    """Whether a more serious finding is about the same rows as one about chance."""
+    return any(other.kind in ("no update", "one class") and set(chance.rows) <= set(other.rows) for other in found)
+
+
+def _of_rows(check: Callable[[Checked], Finding | None], rows: Sequence[Checked]) -> Iterator[Finding]:
+    """The findings of a check; rows with the same sentence and advice are one finding."""
+    same: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        finding = check(row)
+        if finding is not None:
+            same.setdefault((finding.kind, finding.text, finding.advice), []).extend(finding.rows)
+    for (kind, text, advice), labels in same.items():
+        yield Finding(kind, tuple(labels), text, advice)
+
+
+def _no_update(row: Checked) -> Finding | None:
+    """Runs in which no update entered the model, in at least half of the rounds in which clients were selected."""
+    empty = [int(((run.rounds["selected"] > 0) & (run.rounds["admitted"] == 0)).sum()) for run in row.runs]
+    played = [int((run.rounds["selected"] > 0).sum()) for run in row.runs]
+    if not any(p and e >= HALF * p for e, p in zip(empty, played, strict=True)):
+        return None
+    rounds, without = sum(played), sum(empty)
+    text = (
+        f"no update entered the model in any of its {_counted(rounds, 'round')}: the model is the initial one"
+        if without == rounds
+        else f"no update entered the model in {without} of its {_counted(rounds, 'round')}, which repeat the round before"
+    )
+    return Finding("no update", (row.label,), text, _advice_on_updates(row))
+
+
+def _advice_on_updates(row: Checked) -> str:
+    """What to change, by the most frequent reason for which updates did not enter the model."""
+    statuses = [status for run in row.runs for status in run.clients["status"].tolist() if status != "admitted"]
+    reason = max(sorted(set(statuses)), key=statuses.count, default="")
+    experiment = row.runs[0].experiment
+    if reason == "declined" and experiment.selection.name == "conformal":
+        return conformal_advice(row.runs)
+    return {
+        "declined": "loosen the rule by which the strategy admits updates",
+        "late": "raise systems.deadline, or train fewer epochs",
+        "failed": "lower systems.dropout, or select more clients",
+        "diverged": "lower training.lr",
+    }.get(reason, "look at the statuses of the clients with `fedcohort why`")
+
+
+def conformal_advice(runs: Sequence[Measured]) -> str:
+    """What to change if conformal participation admits no client: it depends on whether any quantile was finite."""
+    clients, experiment = runs[0].clients, runs[0].experiment
+    values = clients["q_hat"].to_numpy(np.float64) if "q_hat" in clients else np.zeros(0)
+    finite = values[np.isfinite(values)]
+    settings = {name: formatted_values.setting(value) for name, value in experiment.to_dict()["selection"].items()}
+    alpha, theta = settings.get("alpha_cp", "0.1"), settings.get("theta", "0.25")
+    if not len(finite):
+        needed = math.ceil(1 / float(alpha)) - 1
+        return (
+            f"raise selection.alpha_cp (at {alpha}, a client needs {needed} held-out samples), or give clients more data: a larger "
+            "federation.holdout, or fewer clients"
+        )
+    return (
+        f"the smallest quantile was {formatted_values.number(float(finite.min()), 3)}, and selection.theta = {theta}; take more steps "
+        f"(a smaller training.batch_size, now {experiment.training.batch_size}, or more selection.max_epochs, now "
+        f"{settings.get('max_epochs', '40')}), raise selection.alpha_cp (now {alpha}) or theta, or give clients more data"
+    )
+
+
+def _diverged(row: Checked) -> Finding | None:
+    """Updates with NaN or infinite entries."""
+    statuses = [run.clients["status"] for run in row.runs]
+    dropped, updates = sum(int((one == "diverged").sum()) for one in statuses), sum(map(len, statuses))
+    if not dropped:
+        return None
+    text = f"{formatted_values.count(dropped)} of {_counted(updates, 'update')} had NaN or infinite entries and were dropped"
+    return Finding("diverged", (row.label,), text, "lower training.lr, or limit gradients with training.clip_norm")
+
+
+def _classes(run: Measured) -> np.ndarray:
+    """Accuracy of each class in the last round with a test, float64 [K]; empty if it was not recorded."""
+    rows = [row for row in run.rounds["class_accuracy"].tolist() if row]
+    return np.array(rows[-1] if rows else [], dtype=np.float64)
+
+
+def _one_class(row: Checked) -> Finding | None:
+    """Models that recognize one class only."""
+    last = [_classes(run) for run in row.runs]
+    only = [classes for classes in last if len(classes) > 1 and (np.nan_to_num(classes) > 0).sum() == 1]
+    if not only:
+        return None
+    where = (
+        "the last model"
+        if len(row.runs) == 1
+        else f"the last model of {len(only)} of {_counted(len(row.runs), 'seed')}"
+    )
+    text = f"{where} predicts one class for every sample"
+    return Finding("one class", (row.label,), text, "select more clients (selection.k), train longer or with another training.lr, or "
+                   "use a federation in which clients hold more classes")  # fmt: skip
+
+
+def _chance(row: Checked) -> Finding | None:
+    """Models whose mean accuracy over classes is that of guessing."""
+    last = [classes for classes in map(_classes, row.runs) if len(classes) > 1]
+    if not last:
+        return None
+    number = len(last[0])
+    mean = float(np.mean([np.nan_to_num(classes).mean() for classes in last]))
+    if mean > 1 / number + CHANCE / number * (1 - 1 / number):
+        return None
+    text = f"test accuracy is at chance, {formatted_values.share(1 / number)} with {number} classes"
+    return Finding(
+        "chance",
+        (row.label,),
+        text,
+        "train longer (rounds, training.epochs), change training.lr, or select more clients",
+    )
+
+
+def _target_missed(labels: tuple[str, ...], target: Target) -> Finding:
+    goal = formatted_values.target(target.accuracy)
+    text = f"no seed reached the target accuracy, {goal}"
+    set_it = (
+        "choose a lower target with measures.target_accuracy"
+        if target.from_results
+        else "lower measures.target_accuracy"
+    )
+    return Finding("target", labels, text, f"play more rounds, or {set_it}")
+
+
+def _few_seeds(few: int, labels: tuple[str, ...], rows: int) -> Finding:
+    cannot = "cannot tell a difference from chance" if rows > 1 else "cannot tell how much the result varies"
+    text = f"{_counted(few, 'seed')} {cannot}"
+    return Finding("few seeds", labels if len(labels) < rows else (), text, f"set seeds = {FEWEST} or more")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{formatted_values.count(number)} {thing}{'s' * (number != 1)}"

@@ -1,0 +1,57 @@
+"""The target accuracy of a comparison: one level for all rows or runs, which failing ones do not lower."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedcohort.study.run_measures import level_below
+
+__all__ = ["FAILING", "Target", "common_target"]
+
+FAILING = 0.75
+"""Rows with less than this share of the best accuracy of their group do not lower the target."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The target test accuracy, and how it was chosen, in words."""
+
+    accuracy: float
+    chosen: str
+
+    @property
+    def from_results(self) -> bool:
+        """Whether the target was taken from the results, not set before."""
+        return self.chosen.startswith("taken from these results")
+
+
+def common_target(
+    accuracies: Sequence[float], names: Sequence[str], diverged: Sequence[bool], groups: Sequence[Sequence[int]]
+) -> Target:
+    """The lowest accuracy of the rows that work, rounded down to two decimals.
+
+    Args:
+        accuracies: the best test accuracy of each row; NaN is unknown.
+        names: labels of the rows, for the words.
+        diverged: whether an update of the row diverged; such rows count only if there are no others.
+        groups: the rows that are compared with each other. A row with less than :data:`FAILING` of the best accuracy of its group does
+            not count.
+    """
+    known = [i for i, accuracy in enumerate(accuracies) if not math.isnan(accuracy)]
+    if not known:
+        return Target(math.nan, "none, because no row has a test accuracy")
+    whole = [i for i in known if not diverged[i]] or known
+    working = []
+    for group in groups:
+        rows = [i for i in group if i in whole]
+        highest = max((accuracies[i] for i in rows), default=math.nan)
+        working += [i for i in rows if accuracies[i] >= FAILING * highest]
+    low = [names[i] for i in whole if i not in working]
+    left_out = ["rows with diverged updates"] if len(whole) < len(known) else []
+    if low:
+        left_out.append(
+            "rows far below the best: " + ", ".join(map(repr, low[:3])) + (" and others" if low[3:] else "")
+        )
+    without = f" (without {'; '.join(left_out)})" if left_out else ""
+    level = level_below(min(accuracies[i] for i in working))
+    return Target(level, f"taken from these results, a level that every row reaches on average{without}")
