@@ -55,7 +55,7 @@ def _of_group(story: Story, compared: Comparison, group: Group) -> list[tuple[st
         return [("Result", (_single(compared.table.iloc[position].to_dict(), rounds),))]
     accuracy = compared.table["accuracy"].to_numpy(np.float64)[list(group.rows)]
     best, second = (group.rows[i] for i in np.argsort(-accuracy, kind="stable")[:2].tolist())  # NaN comes last
-    labels = [row.label for row in compared.rows]
+    labels = _names(compared, group)
     if math.isnan(compared.table["accuracy"][second]):
         known = "No row has" if math.isnan(compared.table["accuracy"][best]) else f"Only {labels[best]} has"
         return [("Which strategy?", (f"{known} a test accuracy, so the rows cannot be ranked.",))]
@@ -64,6 +64,11 @@ def _of_group(story: Story, compared: Comparison, group: Group) -> list[tuple[st
         ("How sure?", tuple(_how_sure(compared, group, best, second))),
         ("At what cost?", tuple(_cost(story, compared, group, best))),
     ]
+
+
+def _names(compared: Comparison, group: Group) -> list[str]:
+    """What rows are called: at a point of a sweep without the settings, which the point names."""
+    return compared.names_without_settings if group.point else [row.label for row in compared.rows]
 
 
 def _single(row: Mapping[Any, Any], rounds: int) -> str:
@@ -78,12 +83,13 @@ def _single(row: Mapping[Any, Any], rounds: int) -> str:
 
 def _highest(compared: Comparison, group: Group, best: int) -> str:
     """The best row, beside the reference."""
-    row, label = compared.table.iloc[best], compared.rows[best].label
-    text = f"{label} has the highest test accuracy after the last round: {formatted_values.percent(row['accuracy'])}%"
+    row, names = compared.table.iloc[best], _names(compared, group)
+    where = f"At {group.point}, " if group.point else ""
+    text = f"{where}{names[best]} has the highest test accuracy after the last round: {formatted_values.percent(row['accuracy'])}%"
     if best == group.reference:
         return f"{text}. It is the row that the others are compared with."
     reference = compared.table.iloc[group.reference]
-    other = f"{reference['label']}, which the others are compared with, has {formatted_values.percent(reference['accuracy'])}%"
+    other = f"{names[group.reference]}, which the others are compared with, has {formatted_values.percent(reference['accuracy'])}%"
     return f"{text}. The reference, {other}."
 
 
@@ -112,7 +118,8 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         comparisons: the number of comparisons that the p-value is corrected for.
         corrected: whether the interval is corrected, too, because the two rows were chosen by their results.
     """
-    first, second = compared.rows[best].label, compared.rows[other].label
+    names = _names(compared, _group_of(compared, best))
+    first, second = names[best], names[other]
     own, others = compared.paired(best, other)
     if not own:
         return (
@@ -157,8 +164,8 @@ def _more_seeds(differences: Sequence[float], comparisons: int) -> str:
         return "The two are so close that even 1,000 seeds would not be likely to tell them apart."
     needed = max(needed, len(differences) + 1)
     return (
-        f"About {formatted_values.count(needed)} seeds ({formatted_values.count(needed - len(differences))} more) would make it clear, "
-        "if the difference and its spread stay as they are."
+        f"About {formatted_values.count(needed)} seeds ({formatted_values.count(needed - len(differences))} more) would make it "
+        "clear, if the difference and its spread stay as they are."
     )
 
 
@@ -182,12 +189,15 @@ def _cost(story: Story, compared: Comparison, group: Group, best: int) -> list[s
             reference["simulated_time"],
         ),
     ]
-    label = own["label"]
+    names = _names(compared, group)
+    label = names[best]
     if best == group.reference:
-        known = ", ".join(f"{text} {name}" if name != "bytes" else text for name, text, _, _ in parts)
-        return [f"{label} took {known} in the whole run."]
+        (_, sent, _, _), (_, passes, _, _), (_, spent, _, _) = parts
+        return [
+            f"{label} sent and received {sent} in the whole run, and took {passes} client passes and a {time} of {spent}."
+        ]
     words = ", ".join(f"{_ratio(value, other)} {name} ({text})" for name, text, value, other in parts)
-    sentences = [f"Beside {reference['label']}, {label} took {words}."]
+    sentences = [f"Beside {names[group.reference]}, {label} took {words}."]
     more = _disclosed(story, best) - _disclosed(story, group.reference)
     if more:
         sentences.append(f"Its clients also disclose: {'; '.join(sorted(more))}.")

@@ -67,7 +67,7 @@ def strategies(story: Story) -> list[dict[str, Any]]:
         {
             "label": label,
             "name": row.label,
-            "shown": story.row_looks.names.get(label, label),
+            "shown": story.row_looks.names.get(label, row.label),
             "color": colors[i],
             "dash": " ".join(map(str, dashes[i])) if dashes[i][1] else "none",
             "point": points[i],
@@ -137,6 +137,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
             {
                 "label": strategy["label"],
                 "name": own["label"],
+                "point": own["point"],
                 "strategy": strategy,
                 "verdict": own["verdict"],
                 "p_holm": Cell(formatted_values.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),

@@ -121,7 +121,8 @@ def differences(story: Story, look: Look) -> Figure | None:
         return None
     labels = [label for label, _ in story.played]
     intervals, dots = _paired_differences(compared, labels)
-    names = {compared.names_without_settings[group.reference] for group in compared.groups if len(group.rows) > 1}
+    called = [look.rows.names.get(label, label) for label in labels]
+    names = {called[group.reference] for group in compared.groups if len(group.rows) > 1}
     title = f"Difference to {names.pop()}" if len(names) == 1 else "Difference to the reference"
     if intervals.empty:
         return None

@@ -1,5 +1,6 @@
 """Provide what many charts share: axes, colors, dashes, legends, sizes and tooltips."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -69,7 +70,9 @@ def round_axis(rounds: int, field: str = "x:Q", **more: Any) -> alt.X:
 
 def strategy_axis(labels: Sequence[str], look: Look) -> alt.Y:
     """The y axis of bars with one bar for each strategy."""
-    axis = alt.Axis(labelColor=look.ink, labelLimit=150)
+    names = json.dumps(dict(look.rows.names))
+    shown = {"labelExpr": f"{names}[datum.label] || datum.label"} if look.page and look.rows.names else {}
+    axis = alt.Axis(labelColor=look.ink, labelLimit=150, **shown)
     return alt.Y("strategy:N", sort=list(labels), title=None, axis=axis)
 
 

@@ -87,7 +87,7 @@ def lines(
         tip = {
             "table": name,
             "x": axes.x,
-            "format": formatted_values.D3_FORMATS["percent" if axes.percent else "number"],
+            "kind": "percent" if axes.percent else "number",
         }
         whole = whole.properties(usermeta={"tip": tip})
     return sized(whole, look, look.height, look.height), data

@@ -74,12 +74,21 @@ function atOnce(key, value) {
   const rows = [...last.values()].filter(known => known.row && known.end >= at * (1 - 1e-9)).map(known => known.row);
   rows.sort((a, b) => b.mean - a.mean);
   if (!rows.length) return "";
-  const swatch = name => { const found = all(".strategies input").find(box => box.value === name); return found ? found.parentElement.querySelector(".swatch").outerHTML : ""; };
-  const number = x => vega.format(tip.format)(x).replace("-", "−");
+  const label = name => { const box = all(".strategies input").find(box => box.value === name); return box && box.parentElement; };
+  const swatch = name => label(name) ? label(name).querySelector(".swatch").outerHTML : "";
+  const shown = name => label(name) ? label(name).querySelector("span").textContent : name;
+  const number = x => written(x, tip.kind);
   const spread = row => row.low === null || row.low === undefined ? "" : ` (${number(row.low)} to ${number(row.high)})`;
-  const lines = rows.map(row => `<tr><td class="key">${swatch(row.strategy)}${words(row.strategy)}</td><td class="number">${number(row.mean)}${spread(row)}</td></tr>`);
+  const lines = rows.map(row => `<tr><td class="key">${swatch(row.strategy)}${words(shown(row.strategy))}</td><td class="number">${number(row.mean)}${spread(row)}</td></tr>`);
   const here = state.data[tip.table].find(row => row.x === at && row.x_text);
-  return `<p class="at">${words(tip.x)} ${words(here ? here.x_text : vega.format(",.0f")(at))}</p><table><tbody>${lines.join("")}</tbody></table>`;
+  return `<p class="at">${words(tip.x)} ${words(here ? here.x_text : written(at, "number"))}</p><table><tbody>${lines.join("")}</tbody></table>`;
+}
+
+/* A number as Python writes it: a share in percent, or four significant digits. */
+function written(x, kind) {
+  const text = kind === "percent" ? `${(100 * x).toFixed(1)}%`
+    : Math.abs(x) >= 1000 ? Math.round(x).toLocaleString("en-US") : String(Number(x.toPrecision(4)));
+  return text.replace("-", "−");
 }
 
 function table(value, toHtml) {
@@ -117,7 +126,7 @@ function switchView(input) {
   return drawAll(figure);
 }
 
-/* The point of a sweep that is shown, as text; "all" without a switch. */
+/* The point of a sweep that is shown, as text; "all" for pages without a sweep. */
 function point() {
   const chosen = document.querySelector(".points input:checked");
   return chosen ? chosen.value : "all";

@@ -99,7 +99,8 @@ def about_references(compared: "Comparison") -> str:
         return (
             "No two rows are about the same clients and data, so there are no differences." if compared.rows[1:] else ""
         )
-    names = list(dict.fromkeys(compared.names_without_settings[group.reference] for group in several))
+    labels = compared.names_without_settings if len(compared.groups) > 1 else [row.label for row in compared.rows]
+    names = list(dict.fromkeys(labels[group.reference] for group in several))
     references = " or ".join(map(repr, names[:3]))
     where = " with the same settings" if len(compared.groups) > 1 else ""
     return f"Difference to {references}{where} in percentage points, paired over seeds."
@@ -124,7 +125,9 @@ def _about_chance(rows: Sequence[Mapping[str, Any]]) -> str:
         labels_by_chance.setdefault(index(row["jain_random"]), []).append(row["label"])
     usual = max(labels_by_chance, key=lambda chance: len(labels_by_chance[chance]))
     others = [
-        f"{' and '.join(map(repr, labels))} {chance}" for chance, labels in labels_by_chance.items() if chance != usual
+        f"{' and '.join(map(repr, labels)) if len(labels) <= 3 else f'{len(labels)} other rows'} {chance}"
+        for chance, labels in labels_by_chance.items()
+        if chance != usual
     ]
     all_chances = f"{usual} ({', '.join(others)})" if others else usual
     return f"Jain's index: 1 is even; uniform chance gives {all_chances} on average."
