@@ -27,7 +27,6 @@ __all__ = [
     "different_federations",
     "fairness_rows",
     "how",
-    "in_groups",
     "ledger_rows",
     "result_rows",
     "strategies",
@@ -74,11 +73,6 @@ def strategies(story: Story) -> list[dict[str, Any]]:
         }
         for i, (label, row) in enumerate(zip(labels, story.comparison.rows, strict=True))
     ]
-
-
-def in_groups(story: Story) -> list[int]:
-    """The positions of the rows in the order of tables: the rows at each point of a sweep together."""
-    return [i for group in story.comparison.groups for i in group.rows] if story.comparison else []
 
 
 def unfinished(story: Story) -> list[dict[str, Any]]:
@@ -129,7 +123,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
         return []
     rows = []
     table, styles = compared.table.to_dict("records"), strategies(story)
-    for i in in_groups(story):
+    for i in compared.in_groups:
         own, strategy = table[i], styles[i]
         meta = story.played[i][1][0].meta
         rounds = formatted_values.rounds(own["rounds_to_target"], own["reached"], own["seeds"])

@@ -80,6 +80,11 @@ class Comparison:
         """The rows that are compared with each other, and their reference; several groups for the points of a sweep."""
         return grouped(self._entries, self.reference)
 
+    @property
+    def in_groups(self) -> list[int]:
+        """The positions of all rows in the order of tables: the rows of each group together."""
+        return [i for group in self.groups for i in group.rows]
+
     @cached_property
     def _entries(self) -> list[Entry]:
         return [
@@ -104,7 +109,7 @@ class Comparison:
         """The target accuracy of all rows: ``measures.target_accuracy``, or else a level taken from the results.
 
         That level is the lowest of the rows' mean best test accuracies, rounded down to two decimals. Rows that fail do not count:
-        rows in which an update diverged, and rows with less than three quarters of the best accuracy in their group. A run below the
+        rows in which an update diverged, and rows with less than half of the best accuracy in their group. A run below the
         mean of its row may miss the target: ``reached`` in the table counts those that reach it.
         """
         given = self.rows[self.groups[0].reference].experiment.measures.target_accuracy
@@ -233,7 +238,7 @@ class Comparison:
             UsageError: the file cannot be written.
         """
         table = [{str(key): value for key, value in record.items()} for record in self.table.to_dict("records")]
-        records = [table[i] for group in self.groups for i in group.rows]
+        records = [table[i] for i in self.in_groups]
         return written(latex_table(self.name, records, self.seeds, self.target.accuracy, self.note), file)
 
     def _summary(self, position: int, verdict: Verdict) -> dict[str, Any]:

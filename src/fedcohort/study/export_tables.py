@@ -83,7 +83,12 @@ def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
     if rows[1:]:
         columns.append(("Difference [95% CI]", "r", [_difference(row) for row in rows]))
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
-    columns += [
+    columns += _costs(rows, goal)
+    return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
+
+
+def _costs(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
+    return [
         (
             f"Rounds to {goal}",
             "r",
@@ -92,7 +97,6 @@ def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
         ("Jain", "r", [formatted_values.index(row["jain"]) for row in rows]),
         ("Bytes", "r", [formatted_values.size(row["bytes"]) for row in rows]),
     ]
-    return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
 
 
 def _with_p(heading: str) -> str:

@@ -59,15 +59,9 @@ class Finding:
 def findings(rows: Sequence[Checked], target: Target) -> list[Finding]:
     """What is wrong with the rows, the most serious first. A row at chance is not reported again for missing the target."""
     found = [finding for check in (_no_update, _diverged, _one_class, _chance) for finding in _of_rows(check, rows)]
-    failing = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
     found = [finding for finding in found if finding.kind != "chance" or not _told_before(finding, found)]
-    missed = tuple(row.label for row in rows if not row.reached and row.label not in failing)
-    if missed and not math.isnan(target.accuracy):
-        found.append(_target_missed(missed, target))
-    few = min(len(row.runs) for row in rows)
-    if few < FEWEST:
-        found.append(_few_seeds(few, tuple(row.label for row in rows if len(row.runs) < FEWEST), len(rows)))
-    return found
+    failing = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
+    return [*found, *_target_missed([row.label for row in rows if not row.reached], failing, target), *_few_seeds(rows)]
 
 
 def _told_before(chance: Finding, found: Sequence[Finding]) -> bool:
@@ -186,21 +180,23 @@ def _chance(row: Checked) -> Finding | None:
     )
 
 
-def _target_missed(labels: tuple[str, ...], target: Target) -> Finding:
-    goal = formatted_values.target(target.accuracy)
-    text = f"no seed reached the target accuracy, {goal}"
-    set_it = (
-        "choose a lower target with measures.target_accuracy"
-        if target.from_results
-        else "lower measures.target_accuracy"
-    )
-    return Finding("target", labels, text, f"play more rounds, or {set_it}")
+def _target_missed(labels: Sequence[str], failing: set[str], target: Target) -> Iterator[Finding]:
+    """Rows that did not reach the target under any seed, except those that fail for another reason."""
+    missed = tuple(label for label in labels if label not in failing)
+    if missed and not math.isnan(target.accuracy):
+        text = f"no seed reached the target accuracy, {formatted_values.target(target.accuracy)}"
+        lower = "choose a lower target with" if target.from_results else "lower"
+        yield Finding("target", missed, text, f"play more rounds, or {lower} measures.target_accuracy")
 
 
-def _few_seeds(few: int, labels: tuple[str, ...], rows: int) -> Finding:
-    cannot = "cannot tell a difference from chance" if rows > 1 else "cannot tell how much the result varies"
-    text = f"{_counted(few, 'seed')} {cannot}"
-    return Finding("few seeds", labels if len(labels) < rows else (), text, f"set seeds = {FEWEST} or more")
+def _few_seeds(rows: Sequence[Checked]) -> Iterator[Finding]:
+    """Rows with fewer seeds than a verdict needs."""
+    few = min(len(row.runs) for row in rows)
+    if few < FEWEST:
+        labels = tuple(row.label for row in rows if len(row.runs) < FEWEST)
+        cannot = "cannot tell a difference from chance" if len(rows) > 1 else "cannot tell how much the result varies"
+        about = labels if len(labels) < len(rows) else ()
+        yield Finding("few seeds", about, f"{_counted(few, 'seed')} {cannot}", f"set seeds = {FEWEST} or more")
 
 
 def _counted(number: int, thing: str) -> str:

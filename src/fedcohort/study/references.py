@@ -98,19 +98,24 @@ def swept_settings(entries: Sequence[Entry]) -> list[dict[str, str]]:
     A setting counts if the labels of all rows of its experiment name it, and its values differ. A setting of clients or data also
     counts if only some labels name it; the others then have the value of their experiment.
     """
-    found = [_settings(entry) for entry in entries]
+    settings: list[dict[str, str]] = [{} for _ in entries]
     for rows in _by_experiment(entries).values():
-        named = dict.fromkeys(name for i in rows for name in found[i])
-        everywhere = {name for name in named if all(name in found[i] for i in rows)}
-        of_federation = _about_federation([entries[i] for i in rows], named)
-        for i in rows:
-            own = {name: found[i].get(name) or _value(entries[i], of_federation.get(name, "")) for name in named}
-            found[i] = {name: value for name, value in own.items() if name in everywhere or name in of_federation}
-        for name in named:
-            if len({found[i].get(name) for i in rows}) < 2:
-                for i in rows:
-                    found[i].pop(name, None)
-    return found
+        for i, own in zip(rows, _of_experiment([entries[i] for i in rows]), strict=True):
+            settings[i] = own
+    return settings
+
+
+def _of_experiment(entries: Sequence[Entry]) -> list[dict[str, str]]:
+    """The same for the rows of one experiment."""
+    found = [_settings(entry) for entry in entries]
+    named = dict.fromkeys(name for own in found for name in own)
+    keys = _about_federation(entries, named)
+    columns: dict[str, list[str]] = {}
+    for name in named:
+        values = [own.get(name) or _value(entry, keys.get(name, "")) for own, entry in zip(found, entries, strict=True)]
+        if (name in keys or all(name in own for own in found)) and len(set(values)) > 1:
+            columns[name] = values
+    return [{name: values[i] for name, values in columns.items()} for i in range(len(entries))]
 
 
 def _by_experiment(entries: Sequence[Entry]) -> dict[str, list[int]]:

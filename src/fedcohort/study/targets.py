@@ -8,7 +8,7 @@ from fedcohort.study.run_measures import level_below
 
 __all__ = ["FAILING", "Target", "common_target"]
 
-FAILING = 0.75
+FAILING = 0.5
 """Rows with less than this share of the best accuracy of their group do not lower the target."""
 
 
@@ -41,11 +41,7 @@ def common_target(
     if not known:
         return Target(math.nan, "none, because no row has a test accuracy")
     whole = [i for i in known if not diverged[i]] or known
-    working = []
-    for group in groups:
-        rows = [i for i in group if i in whole]
-        highest = max((accuracies[i] for i in rows), default=math.nan)
-        working += [i for i in rows if accuracies[i] >= FAILING * highest]
+    working = [i for group in groups for i in _working(accuracies, [i for i in group if i in whole])]
     low = [names[i] for i in whole if i not in working]
     left_out = ["rows with diverged updates"] if len(whole) < len(known) else []
     if low:
@@ -55,3 +51,9 @@ def common_target(
     without = f" (without {'; '.join(left_out)})" if left_out else ""
     level = level_below(min(accuracies[i] for i in working))
     return Target(level, f"taken from these results, a level that every row reaches on average{without}")
+
+
+def _working(accuracies: Sequence[float], rows: Sequence[int]) -> list[int]:
+    """The rows of a group that are not far below its best."""
+    highest = max((accuracies[i] for i in rows), default=math.nan)
+    return [i for i in rows if accuracies[i] >= FAILING * highest]

@@ -1,7 +1,7 @@
 """Print to the terminal: tables that hide columns if the terminal is narrow, and the progress of runs."""
 
 from fedcohort.report.terminal.batch_sizes import profile
-from fedcohort.report.terminal.catalogue import plug_ins
+from fedcohort.report.terminal.catalogue import plug_in_list, plug_ins
 from fedcohort.report.terminal.comparisons import comparison, results, summaries
 from fedcohort.report.terminal.decisions import explanation
 from fedcohort.report.terminal.federations import cache_table, federation_facts, known_data, partition, quantiles
@@ -9,6 +9,6 @@ from fedcohort.report.terminal.layout import as_text, screen
 from fedcohort.report.terminal.progress import watching
 
 __all__ = [
-    "as_text", "cache_table", "comparison", "explanation", "federation_facts", "known_data", "partition", "plug_ins", "profile",
+    "as_text", "cache_table", "comparison", "explanation", "federation_facts", "known_data", "partition", "plug_in_list", "plug_ins", "profile",
     "quantiles", "results", "screen", "summaries", "watching",
 ]  # fmt: skip

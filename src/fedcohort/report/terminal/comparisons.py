@@ -1,5 +1,6 @@
 """Print comparisons, the seeds of a run, and all measures of runs."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,12 +27,31 @@ __all__ = ["about_references", "comparison", "results", "summaries"]
 def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     """The table of a comparison, and notes on how to read it."""
     table = [{str(key): value for key, value in row.items()} for row in compared.table.to_dict("records")]
-    rows = [table[i] for group in compared.groups for i in group.rows]
-    last = {group.rows[-1] for group in compared.groups[:-1]}
-    ends = [i for i, position in enumerate(j for group in compared.groups for j in group.rows) if position in last]
+    rows, ends = [table[i] for i in compared.in_groups], _ends(compared)
+    printed, hidden = fitting_table(_columns(compared, rows, width), width, ends)
+    notes = [
+        compared.note,
+        _about_accuracy(compared),
+        compared.about_verdicts,
+        _about_target(compared, rows),
+        f"{compared.about_times} {_about_chance(rows)}",
+        *_about_algorithms(compared),
+        _about_two_downloads(compared),
+        about_hidden(hidden),
+    ]
+    return Group(Text(compared.name, style="bold"), "", printed, "", *_health(compared), *dimmed(*notes))
+
+
+def _ends(compared: "Comparison") -> list[int]:
+    """The lines of the table after which another point of a sweep begins."""
+    sizes = [len(group.rows) for group in compared.groups[:-1]]
+    return [end - 1 for end in itertools.accumulate(sizes)]
+
+
+def _columns(compared: "Comparison", rows: Sequence[Mapping[str, Any]], width: int) -> list[Column]:
     goal = formatted_values.target(compared.target.accuracy)
     several = len({row["algorithm"] for row in rows}) > 1
-    columns = [
+    return [
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
         *([Column("algorithm", [row["algorithm"] for row in rows], 3, left=True)] if several else []),
         Column("test\naccuracy", [spread(row["accuracy"], row["accuracy_sd"]) for row in rows]),
@@ -54,18 +74,6 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
         Column("client\npasses", [count(row["client_passes"]) for row in rows], 1),
         Column("wall\ntime", [duration(row["wall_seconds"]) for row in rows], 2),
     ]
-    printed, hidden = fitting_table(columns, width, ends)
-    notes = [
-        compared.note,
-        _about_accuracy(compared),
-        compared.about_verdicts,
-        _about_target(compared, rows),
-        f"{compared.about_times} {_about_chance(rows)}",
-        *_about_algorithms(compared),
-        _about_two_downloads(compared),
-        about_hidden(hidden),
-    ]
-    return Group(Text(compared.name, style="bold"), "", printed, "", *_health(compared), *dimmed(*notes))
 
 
 def _health(compared: "Comparison") -> list[RenderableType]:
@@ -256,8 +264,8 @@ def summaries(
             ""
             if any(math.isfinite(run.client_accuracy) for run in runs)
             else "The accuracy of all clients was not measured. To measure it after every round, set measures.clients_every = 1.",
-            "Target accuracy: taken from these results, the best accuracy of each run, rounded down. To choose it, use --target or "
-            "measures.target_accuracy."
+            f"Target accuracy: taken from these results, {'a level that the runs reach' if runs[1:] else 'the best accuracy'}, rounded "
+            "down. To choose it, use --target or measures.target_accuracy."
             if any(run.target_chosen == "results" and not math.isnan(run.target) for run in runs)
             else "",
             "∞: the run did not reach the target accuracy."
