@@ -42,10 +42,9 @@ def strategies(name: str | None, details: bool, as_json: bool) -> None:
         raise UsageError(f"{name}: no plug-in has this name; {nearest(str(name), known)}")
     if as_json:
         echo(formatted_values.as_json(sections))
-    elif name is None and not details:
-        terminal.screen().print(terminal.plug_in_list(sections))
-    else:
-        terminal.screen().print(terminal.plug_ins(sections))
+        return
+    show = terminal.plug_ins if details or name is not None else terminal.plug_in_list
+    terminal.screen().print(show(sections))
 
 
 def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:

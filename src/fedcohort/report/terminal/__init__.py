@@ -9,6 +9,6 @@ from fedcohort.report.terminal.layout import as_text, screen
 from fedcohort.report.terminal.progress import watching
 
 __all__ = [
-    "as_text", "cache_table", "comparison", "explanation", "federation_facts", "known_data", "partition", "plug_in_list", "plug_ins", "profile",
-    "quantiles", "results", "screen", "summaries", "watching",
+    "as_text", "cache_table", "comparison", "explanation", "federation_facts", "known_data", "partition", "plug_in_list",
+    "plug_ins", "profile", "quantiles", "results", "screen", "summaries", "watching",
 ]  # fmt: skip

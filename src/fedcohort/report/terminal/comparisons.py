@@ -264,8 +264,8 @@ def summaries(
             ""
             if any(math.isfinite(run.client_accuracy) for run in runs)
             else "The accuracy of all clients was not measured. To measure it after every round, set measures.clients_every = 1.",
-            f"Target accuracy: taken from these results, {'a level that the runs reach' if runs[1:] else 'the best accuracy'}, rounded "
-            "down. To choose it, use --target or measures.target_accuracy."
+            f"Target accuracy: taken from these results, {'a level that the runs reach' if runs[1:] else 'the best accuracy'}, "
+            "rounded down. To choose it, use --target or measures.target_accuracy."
             if any(run.target_chosen == "results" and not math.isnan(run.target) for run in runs)
             else "",
             "∞: the run did not reach the target accuracy."
