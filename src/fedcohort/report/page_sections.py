@@ -8,6 +8,7 @@ import numpy as np
 from fedcohort.report.chart_style import PAGE, Look
 from fedcohort.report.charts import (
     accuracy,
+    accuracy_and_cost,
     client_accuracy,
     cost,
     participation,
@@ -84,6 +85,7 @@ def _parts(story: Story, look: Look) -> dict[str, list[Part]]:
         "result": _untitled(
             accuracy.accuracy(story, look),
             accuracy.differences(story, look),
+            accuracy_and_cost.accuracy_and_cost(story, look),
             accuracy.loss(story, look),
             *sweeps.studies(story, look),
         ),
