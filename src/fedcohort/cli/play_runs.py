@@ -111,7 +111,7 @@ def _note(before: "Run | None") -> str:
 @click.argument("paths", nargs=-1, required=True, metavar="FILE | RUN…")
 @with_options(
     set_option, runs_option, data_dir_option, trust_option, jobs_option, partial_option, live_option, track_option, quiet_option,
-    latex_option, csv_option, json_option,
+    reference_option, latex_option, csv_option, json_option,
 )  # fmt: skip
 def compare(
     paths: tuple[str, ...],

@@ -19,7 +19,7 @@ from fedcohort.study.health import Checked, Finding, findings
 from fedcohort.study.references import Entry, Group, grouped, swept_settings, without_settings
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.run_results import Result, plain, result
-from fedcohort.study.targets import Target, common_target
+from fedcohort.study.targets import Target, chance_level, common_target
 from fedcohort.study.verdicts import Verdict, about_verdicts, verdicts
 
 if TYPE_CHECKING:
@@ -109,17 +109,22 @@ class Comparison:
         """The target accuracy of all rows: ``measures.target_accuracy``, or else a level taken from the results.
 
         That level is the lowest of the rows' mean best test accuracies, rounded down to two decimals. Rows that fail do not count:
-        rows in which an update diverged, and rows with less than half of the best accuracy in their group. A run below the
-        mean of its row may miss the target: ``reached`` in the table counts those that reach it.
+        rows in which an update diverged, rows at chance, and rows with less than a third of the best accuracy in their group. A run
+        below the mean of its row may miss the target: ``reached`` in the table counts those that reach it.
         """
         given = self.rows[self.groups[0].reference].experiment.measures.target_accuracy
         if given is not None:
             return Target(given, "measures.target_accuracy")
         results = [self.results[row.label] for row in self.rows]
+        accuracies = [float(np.mean([run.best_accuracy for run in runs])) for runs in results]
+        failing = [
+            any(run.diverged for run in runs) or accuracy <= chance_level(runs[0].classes)
+            for accuracy, runs in zip(accuracies, results, strict=True)
+        ]
         return common_target(
-            [float(np.mean([run.best_accuracy for run in runs])) for runs in results],
+            accuracies,
             [row.label for row in self.rows],
-            [any(run.diverged for run in runs) for runs in results],
+            failing,
             [group.rows for group in self.groups],
         )
 
@@ -295,5 +300,7 @@ def _named(row: Row, part: str) -> str:
     return next(iter(row.runs.values())).meta.get(f"given {part}", "")
 
 
-_AVERAGED = tuple(field.name for field in fields(Result) if field.name not in ("seed", "path", "rounds", "accuracy"))
+_AVERAGED = tuple(
+    field.name for field in fields(Result) if field.name not in ("seed", "path", "rounds", "accuracy", "classes")
+)
 """Columns of the table that are means of results."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedcohort.core import formatted_values
 from fedcohort.study.run_measures import Measured
-from fedcohort.study.targets import Target
+from fedcohort.study.targets import Target, chance_level
 from fedcohort.study.verdicts import FEWEST
 
 __all__ = ["Checked", "Finding", "findings"]
@@ -18,9 +18,6 @@ HALF = 0.5
 
 SHOWN = 4
 """Largest number of rows that a finding names."""
-
-CHANCE = 0.25
-"""A mean accuracy over K classes of at most 1/K + CHANCE/K · (1 − 1/K) is not better than chance."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +55,11 @@ class Finding:
 
 def findings(rows: Sequence[Checked], target: Target) -> list[Finding]:
     """What is wrong with the rows, the most serious first. A row at chance is not reported again for missing the target."""
-    found = [finding for check in (_no_update, _diverged, _one_class, _chance) for finding in _of_rows(check, rows)]
-    found = [finding for finding in found if finding.kind != "chance" or not _told_before(finding, found)]
+    found = [finding for check in (_no_update, _diverged, _one_class) for finding in _of_rows(check, rows)]
+    told = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
+    found += _of_rows(_chance, [row for row in rows if row.label not in told])
     failing = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
     return [*found, *_target_missed([row.label for row in rows if not row.reached], failing, target), *_few_seeds(rows)]
-
-
-def _told_before(chance: Finding, found: Sequence[Finding]) -> bool:
-    """Whether a more serious finding is about the same rows as one about chance."""
-    return any(other.kind in ("no update", "one class") and set(chance.rows) <= set(other.rows) for other in found)
 
 
 def _of_rows(check: Callable[[Checked], Finding | None], rows: Sequence[Checked]) -> Iterator[Finding]:
@@ -140,15 +133,9 @@ def _diverged(row: Checked) -> Finding | None:
     return Finding("diverged", (row.label,), text, "lower training.lr, or limit gradients with training.clip_norm")
 
 
-def _classes(run: Measured) -> np.ndarray:
-    """Accuracy of each class in the last round with a test, float64 [K]; empty if it was not recorded."""
-    rows = [row for row in run.rounds["class_accuracy"].tolist() if row]
-    return np.array(rows[-1] if rows else [], dtype=np.float64)
-
-
 def _one_class(row: Checked) -> Finding | None:
     """Models that recognize one class only."""
-    last = [_classes(run) for run in row.runs]
+    last = [run.class_accuracy for run in row.runs]
     only = [classes for classes in last if len(classes) > 1 and (np.nan_to_num(classes) > 0).sum() == 1]
     if not only:
         return None
@@ -164,12 +151,12 @@ def _one_class(row: Checked) -> Finding | None:
 
 def _chance(row: Checked) -> Finding | None:
     """Models whose mean accuracy over classes is that of guessing."""
-    last = [classes for classes in map(_classes, row.runs) if len(classes) > 1]
+    last = [run.class_accuracy for run in row.runs if len(run.class_accuracy) > 1]
     if not last:
         return None
     number = len(last[0])
     mean = float(np.mean([np.nan_to_num(classes).mean() for classes in last]))
-    if mean > 1 / number + CHANCE / number * (1 - 1 / number):
+    if mean > chance_level(number):
         return None
     text = f"test accuracy is at chance, {formatted_values.share(1 / number)} with {number} classes"
     return Finding(

@@ -34,6 +34,7 @@ class Result:
         wall_seconds: wall time of the simulator for all rounds.
         updates: number of selected clients, summed over rounds.
         diverged: number of them with an update that had NaN or infinite entries and was dropped.
+        classes: number of classes; 0 if the accuracy of classes was not recorded.
     """
 
     seed: int
@@ -51,6 +52,7 @@ class Result:
     wall_seconds: float
     updates: int
     diverged: int
+    classes: int
 
     def to_json(self) -> dict[str, object]:
         """Plain values; unknown values are None."""
@@ -80,6 +82,7 @@ def result(run: Run) -> Result:
         wall_seconds=measured.wall_seconds["total"],
         updates=len(measured.clients),
         diverged=int((measured.clients["status"] == "diverged").sum()),
+        classes=len(measured.class_accuracy),
     )
 
 

@@ -13,7 +13,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.measures import JainReference, Participation
 from fedcohort.record import Run
 from fedcohort.study.run_measures import Measured, level_below
-from fedcohort.study.targets import common_target
+from fedcohort.study.targets import chance_level, common_target
 
 __all__ = ["Summary", "summaries", "summary"]
 
@@ -99,10 +99,16 @@ def summaries(runs: Sequence[Run], target: float | None = None) -> list[Summary]
     chosen = next((level for level in given if level is not None), None)
     if chosen is not None:
         return [_summary(one, chosen, "measures.target_accuracy") for one in measured]
-    diverged = [bool((one.clients["status"] == "diverged").any()) for one in measured]
+    failing = [_fails(one) for one in measured]
     names = [str(run.path) for run in runs]
-    level = common_target([one.best_accuracy for one in measured], names, diverged, [range(len(runs))])
+    level = common_target([one.best_accuracy for one in measured], names, failing, [range(len(runs))])
     return [_summary(one, level.accuracy, "results") for one in measured]
+
+
+def _fails(measured: Measured) -> bool:
+    """Whether an update of the run diverged, or its model is never better than chance."""
+    diverged = bool((measured.clients["status"] == "diverged").any())
+    return diverged or measured.best_accuracy <= chance_level(len(measured.class_accuracy))
 
 
 def summary(run: Run, target: float | None = None) -> Summary:

@@ -6,10 +6,19 @@ from dataclasses import dataclass
 
 from fedcohort.study.run_measures import level_below
 
-__all__ = ["FAILING", "Target", "common_target"]
+__all__ = ["FAILING", "Target", "chance_level", "common_target"]
 
-FAILING = 0.5
+FAILING = 1 / 3
 """Rows with less than this share of the best accuracy of their group do not lower the target."""
+
+
+ABOVE_CHANCE = 0.25
+"""Above chance begins at 1/K + ABOVE_CHANCE/K · (1 − 1/K)."""
+
+
+def chance_level(classes: int) -> float:
+    """The accuracy over K classes up to which a model is not better than chance; −inf for an unknown number of classes."""
+    return 1 / classes + ABOVE_CHANCE / classes * (1 - 1 / classes) if classes > 1 else -math.inf
 
 
 @dataclass(frozen=True)
@@ -26,24 +35,24 @@ class Target:
 
 
 def common_target(
-    accuracies: Sequence[float], names: Sequence[str], diverged: Sequence[bool], groups: Sequence[Sequence[int]]
+    accuracies: Sequence[float], names: Sequence[str], failing: Sequence[bool], groups: Sequence[Sequence[int]]
 ) -> Target:
     """The lowest accuracy of the rows that work, rounded down to two decimals.
 
     Args:
         accuracies: the best test accuracy of each row; NaN is unknown.
         names: labels of the rows, for the words.
-        diverged: whether an update of the row diverged; such rows count only if there are no others.
+        failing: whether an update of the row diverged, or its accuracy is at chance; such rows count only if there are no others.
         groups: the rows that are compared with each other. A row with less than :data:`FAILING` of the best accuracy of its group does
             not count.
     """
     known = [i for i, accuracy in enumerate(accuracies) if not math.isnan(accuracy)]
     if not known:
         return Target(math.nan, "none, because no row has a test accuracy")
-    whole = [i for i in known if not diverged[i]] or known
+    whole = [i for i in known if not failing[i]] or known
     working = [i for group in groups for i in _working(accuracies, [i for i in group if i in whole])]
     low = [names[i] for i in whole if i not in working]
-    left_out = ["rows with diverged updates"] if len(whole) < len(known) else []
+    left_out = ["rows with diverged updates or at chance"] if len(whole) < len(known) else []
     if low:
         left_out.append(
             "rows far below the best: " + ", ".join(map(repr, low[:3])) + (" and others" if low[3:] else "")

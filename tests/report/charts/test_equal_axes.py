@@ -71,7 +71,9 @@ def test_titles_name_the_seed_that_they_are_about(tmp_path: Path) -> None:
     assert one is not None
     assert two is not None
     assert [panel.title for panel in one.views[0].panels] == ["turns · Jain's index 0.750", "same · Jain's index 0.250"]
-    assert two.views[0].panels[0].title == "turns · Jain's index of seed 0 0.750"
+    assert one.title == "How often each client was selected"
+    assert two.title == "How often each client was selected, seed 0"
+    assert "Bars and indices are those of seed 0; tables show means over seeds." in two.note
 
 
 def test_ticks_of_three_rounds_are_one_two_three(tmp_path: Path) -> None:

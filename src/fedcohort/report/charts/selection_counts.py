@@ -35,15 +35,17 @@ def selections(story: Story, look: Look) -> Figure | None:
         frames.append(_histogram(label, counts) if many else _per_client(label, reading))
         chances.append(_chance_histogram(label, reading) if many else _chance_interval(label, reading))
         chart = _histogram_chart(label, axes, color, look) if many else _client_chart(label, reading, axes, color, look)
-        of_seed = f" of seed {reading.seed}" if len(story.comparison.seeds if story.comparison else []) > 1 else ""
-        title = f"{label} · Jain's index{of_seed} {formatted_values.index(measures.jain(counts))}"
+        title = f"{label} · Jain's index {formatted_values.index(measures.jain(counts))}"
         panels.append(Panel(sized(chart, look, HEIGHT), title, strategy=label))
     data = {
         "selections": pd.concat(frames, ignore_index=True),
         "selections_chance": pd.concat(chances, ignore_index=True),
     }
-    note = f"{_legend(data['selections'], many)} Seed {story.first[0].seed}. {_chance_note(story)}"
-    return Figure("selections", "How often each client was selected", note, [View("selections", panels)], data)
+    note, title = f"{_legend(data['selections'], many)} {_chance_note(story)}", "How often each client was selected"
+    if len({reading.seed for reading in story.everything}) > 1:
+        title += f", seed {story.first[0].seed}"
+        note += f" Bars and indices are those of seed {story.first[0].seed}; tables show means over seeds."
+    return Figure("selections", title, note, [View("selections", panels)], data)
 
 
 def _legend(frame: pd.DataFrame, many: bool) -> str:

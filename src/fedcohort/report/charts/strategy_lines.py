@@ -101,16 +101,15 @@ class _Lines:
         ends = [float(frame["x"].min()), float(frame["x"].max())] if len(frame) else [0, 1]
         self.x_scale = alt.Scale(nice=False, zero=False, domain=ends)
         self.y_scale = alt.Scale(domain=list(axes.span), nice=False, zero=False)
-        whole_numbers = {"tickMinStep": 1} if axes.x_format == ",.0f" else {}
-        axis = alt.Axis(**tick(axes.x_format), tickCount=6, **whole_numbers)
+        axis = _whole_axis(6, ends) if axes.x_format == ",.0f" else alt.Axis(**tick(axes.x_format), tickCount=6)
         self.x = alt.X("x:Q", title=axes.x, scale=self.x_scale, axis=axis)
         self.color = color(labels, look)
         self.base = hideable(alt.Chart(alt.NamedData(name=name)), look)
 
     def y(self, field: str) -> alt.Y:
         """The y axis, of one column of the table."""
-        whole_numbers = {"tickMinStep": 1} if self.axes.whole else {}
-        axis = alt.Axis(**tick("~%" if self.axes.percent else "~g"), tickCount=5, **whole_numbers)
+        ticks = tick("~%" if self.axes.percent else "~g")
+        axis = _whole_axis(5, self.axes.span) if self.axes.whole else alt.Axis(**ticks, tickCount=5)
         return alt.Y(f"{field}:Q", title=self.axes.y, scale=self.y_scale, axis=axis)
 
     def reference(self) -> list[Drawing]:
@@ -179,6 +178,13 @@ class _Lines:
             opacity=alt.OpacityValue(alt.ExprRef("named ? 1 : 0")),
         )
         return chart
+
+
+def _whole_axis(most: int, span: Sequence[float]) -> alt.Axis:
+    """An axis of whole numbers: at most about ``most`` ticks, and no labels between whole numbers when readers zoom in."""
+    whole = "abs(datum.value - round(datum.value)) < 1e-6"
+    count = max(1, min(most, int(span[1] - span[0])))
+    return alt.Axis(tickCount=count, labelExpr=f"{whole} ? format(datum.value, ',.0f') : ''")
 
 
 def _zoom() -> alt.Parameter:

@@ -11,7 +11,6 @@ import pandas as pd
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look, short, tick
 from fedcohort.report.charts.axes_and_legends import (
-    dash,
     hideable,
     legend_columns,
     of_strategy,
@@ -121,12 +120,12 @@ def _curves(sweep: Swept, look: Look) -> Figure:
     y_axis = alt.Axis(**tick(".0%"), tickCount=5)
     y = alt.Y("mean:Q", title="test accuracy", scale=alt.Scale(domain=span, nice=False), axis=y_axis)
     tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("x:Q", title=key), *mean_and_deviation()]
-    colors, shapes = _legend_encodings(labels, look)
+    colors, shapes, dashes = _legend_encodings(labels, look)
     base = hideable(alt.Chart(alt.NamedData(name="levels")), look)
     errors = base.mark_rule(opacity=0.7).encode(
         x, alt.Y("low:Q", scale=alt.Scale(domain=span)), colors, y2=alt.Y2("high:Q")
     )
-    line = base.mark_line().encode(x, y, colors, dash(labels, look))
+    line = base.mark_line().encode(x, y, colors, dashes)
     dots = base.mark_point(opacity=1, size=50 if look.page else 24).encode(x, y, colors, shapes, tooltip=tooltip)
     chart = sized(alt.layer(errors, line, dots), look, look.height, look.height)
     note = f"Test accuracy after the last round for each value of {key}: mean over seeds ± one standard deviation."
@@ -134,14 +133,15 @@ def _curves(sweep: Swept, look: Look) -> Figure:
     return Figure("levels", f"Test accuracy over {key}", note, [View("levels", [Panel(chart)])], data)
 
 
-def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Shape]:
-    """Color and symbol of each strategy, with a legend on the page, too: sweeps have rows that the page's list does not name."""
+def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Shape, alt.StrokeDash]:
+    """Color, symbol and dash of each strategy, with a legend on the page, too: sweeps have rows that the page's list does not name."""
     small: dict[str, Any] = {"title": None, "symbolSize": 50, "symbolStrokeWidth": 1}
     place: dict[str, Any] = {"orient": "top"} if look.page else {"columns": legend_columns(labels, look)}
     legend, number = alt.Legend(**small, **place), len(labels)
     return (
         alt.Color("strategy:N", scale=alt.Scale(domain=labels, range=look.colors(number)), legend=legend),
         alt.Shape("strategy:N", scale=alt.Scale(domain=labels, range=look.symbols(number)), legend=legend),
+        alt.StrokeDash("strategy:N", scale=alt.Scale(domain=labels, range=look.dashes(number)), legend=legend),
     )
 
 
