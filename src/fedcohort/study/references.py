@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError, nearest
@@ -36,6 +37,11 @@ class Entry:
     label: str
     strategy: str
     experiment: Experiment
+
+    @cached_property
+    def settings(self) -> dict[str, object]:
+        """The settings of the experiment by their whole keys."""
+        return formatted_values.by_dotted_key(self.experiment.to_dict())
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ def _by_experiment(entries: Sequence[Entry]) -> dict[str, list[int]]:
 
 def _value(entry: Entry, key: str) -> str:
     """The value of a setting of a row as labels have it."""
-    return _plain(str(formatted_values.by_dotted_key(entry.experiment.to_dict()).get(key, "")))
+    return _plain(str(entry.settings.get(key, "")))
 
 
 def _plain(value: str) -> str:
@@ -148,7 +154,7 @@ def without_settings(label: str, settings: Mapping[str, str]) -> str:
 
 def _settings(entry: Entry) -> dict[str, str]:
     """What the label says about settings that the experiment has."""
-    parts = {part for key in formatted_values.by_dotted_key(entry.experiment.to_dict()) for part in key.split(".")}
+    parts = {part for key in entry.settings for part in key.split(".")}
     found = SETTING.findall(NUMBERED.sub("", entry.label))
     return {name: _plain(value) for name, value in found if name in parts}
 
@@ -174,7 +180,7 @@ def _about_federation(entries: Sequence[Entry], names: Iterable[str]) -> dict[st
     """The names of swept settings that change clients or data, each with its whole key."""
     values: dict[str, set[str]] = {}
     for entry in entries:
-        for key, value in formatted_values.by_dotted_key(entry.experiment.to_dict()).items():
+        for key, value in entry.settings.items():
             if key.startswith(FEDERATION):
                 values.setdefault(key, set()).add(repr(value))
     varied = [key for key, different in values.items() if len(different) > 1]
@@ -187,9 +193,12 @@ def _families(entries: Sequence[Entry]) -> list[str]:
     federations: dict[str, str] = {}
     for entry in entries:
         if entry.experiment.name not in federations:
-            values = entry.experiment.to_dict()
-            description = [values["data"], values["federation"], values["systems"]]
-            federations[entry.experiment.name] = json.dumps(description, sort_keys=True, default=str)
+            values = {
+                key: value
+                for key, value in entry.settings.items()
+                if key.startswith(("data.", "federation.", "systems."))
+            }
+            federations[entry.experiment.name] = json.dumps(values, sort_keys=True, default=str)
     names: dict[str, list[str]] = {}
     for name, description in federations.items():
         names.setdefault(description, []).append(name)
