@@ -55,6 +55,15 @@ def test_the_number_format_that_a_program_set_for_torch_does_not_change_a_run(tm
         torch.set_default_dtype(torch.float32)
 
 
+def test_inference_mode_of_the_calling_program_does_not_end_a_run(tmp_path: Path) -> None:
+    import torch
+
+    expected = record(fedcohort.run(small(rounds=2), runs=tmp_path / "a"))
+    with torch.inference_mode():
+        assert record(fedcohort.run(small(rounds=2), runs=tmp_path / "b")) == expected
+        assert torch.is_inference_mode_enabled()
+
+
 def test_another_seed_gives_another_run(tmp_path: Path) -> None:
     first = fedcohort.run(small(), runs=tmp_path)
     second = fedcohort.run(small(seed=1), runs=tmp_path)

@@ -1,9 +1,13 @@
 """Absolute paths of the machine do not get into the live page."""
 
 import html
+import json
+from collections.abc import Callable
 from pathlib import Path
 
+import markupsafe
 import pytest
+from jinja2.utils import htmlsafe_json_dumps
 
 import fedcohort
 from fedcohort.experiment import Cell
@@ -38,6 +42,14 @@ home = "~/secret/data"
 )  # fmt: skip
 def test_the_last_part_stays(text: str, expected: str) -> None:
     assert without_paths(text, [DESCRIPTION], [Path("/srv/all runs"), Path("/")]) == expected
+
+
+@pytest.mark.parametrize("name", ["<!--x", "<script>hurt()", "'b&c>", "\N{SNOWMAN}<b>"])
+@pytest.mark.parametrize("written", [html.escape, markupsafe.escape, htmlsafe_json_dumps, json.dumps])
+def test_a_name_that_is_markup_stays_escaped(name: str, written: Callable[[str], object]) -> None:
+    """A name that begins like a path of Windows counts as one, and its last part is shown."""
+    path = f"C:\\data\\{name}"
+    assert without_paths(f"reads {written(path)}", [f'"{path}"']) == f"reads {written(f'…/{name}')}"
 
 
 def test_the_live_page_has_no_absolute_path(tmp_path: Path) -> None:

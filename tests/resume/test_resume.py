@@ -223,6 +223,42 @@ def test_a_single_flipped_bit_in_a_row_of_the_database_is_reported(seed: int, tm
     assert contents_of(path) == before
 
 
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE checkpoints SET file = NULL, sha256 = NULL",
+        "UPDATE checkpoints SET round = 0, file = NULL, sha256 = NULL",  # what is left of a row in a page whose end was cut off
+        "UPDATE checkpoints SET file = '../experiment.toml'",
+    ],
+)
+def test_a_damaged_row_of_a_checkpoint_is_reported(change: str, finished: bool, tmp_path: Path) -> None:
+    path = fedcohort.run(small(), runs=tmp_path).path if finished else interrupted_run(tmp_path)
+    with sqlite3.connect(path / "run.sqlite") as db:
+        db.execute(change)
+    for use in (lambda: fedcohort.run(small(), runs=tmp_path), lambda: fedcohort.open_run(path)):
+        with pytest.raises(UsageError, match=r"run\.sqlite: the run's database is damaged.*row of the checkpoint"):
+            use()
+
+
+@pytest.mark.parametrize(
+    "change", ["DELETE FROM checkpoints", "UPDATE checkpoints SET sha256 = replace(sha256, '1', '2')"]
+)
+def test_the_rows_of_checkpoints_of_a_finished_run_are_sealed(change: str, tmp_path: Path) -> None:
+    path = fedcohort.run(small(), runs=tmp_path).path
+    with sqlite3.connect(path / "run.sqlite") as db:
+        db.execute(change)
+    with pytest.raises(UsageError, match=r"run\.sqlite: the run's database is damaged.*the rows of its checkpoints"):
+        fedcohort.open_run(path)
+
+
+def test_finished_runs_of_versions_that_did_not_seal_checkpoints_are_read(tmp_path: Path) -> None:
+    path = fedcohort.run(small(), runs=tmp_path).path
+    with sqlite3.connect(path / "run.sqlite") as db:
+        db.execute("DELETE FROM meta WHERE key = 'checkpoints'")
+    assert fedcohort.open_run(path).finished
+
+
 @pytest.mark.parametrize("mark", [b"validation_accuracy REAL", b"status TEXT", b"CREATE TABLE rounds"])
 @pytest.mark.parametrize("bit", [1, 32, 128])
 def test_a_flipped_bit_in_the_schema_of_the_database_is_reported(mark: bytes, bit: int, tmp_path: Path) -> None:

@@ -264,3 +264,15 @@ def test_nobody_available(tmp_path: Path) -> None:
     assert as_text(explanation(found))
     with pytest.raises(UsageError, match="was not available in round 1; no client was"):
         explain(run, 1, 0)
+
+
+def test_control_characters_in_names_are_not_printed() -> None:
+    from rich.text import Text
+
+    from fedcohort.report.terminal.layout import Column, as_text, fitting_table
+
+    steering = "\x1b[31mred\x1b[0m \x07\u202eexe"
+    table, _ = fitting_table([Column(steering, [steering]), Column("b", [Text(steering)])], 80)
+    printed = as_text(table)
+    assert not set("\x1b\x07\u202e") & set(printed)
+    assert printed.count("[31mred[0m exe") == 3

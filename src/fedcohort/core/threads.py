@@ -1,4 +1,4 @@
-"""Settings of torch on which bits depend: threads with one intra-op thread each, and the default number format."""
+"""Settings of torch on which bits depend: threads with one intra-op thread each, number format, gradients."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from functools import cache
 from threading import Barrier
 from typing import TypeVar
 
-__all__ = ["in_background", "one_thread", "one_thread_each", "single_precision"]
+__all__ = ["in_background", "one_thread", "one_thread_each", "usual_settings"]
 
 T = TypeVar("T")
 
@@ -27,14 +27,18 @@ def one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def single_precision() -> Iterator[None]:
-    """Run the block with float32 as torch's default number format, which a caller's program may have changed; restores its setting."""
+def usual_settings() -> Iterator[None]:
+    """Run the block as torch is by default: with float32 as number format, with gradients, outside of inference mode.
+
+    The caller's program may have changed these settings; they are restored afterwards.
+    """
     import torch
 
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
-        yield
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
     finally:
         torch.set_default_dtype(before)
 

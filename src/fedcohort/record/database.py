@@ -19,6 +19,7 @@ __all__ = [
     "TABLES",
     "SqlRow",
     "as_rows",
+    "checkpoints_hash",
     "client_accuracies",
     "damaged",
     "file_hash",
@@ -93,10 +94,16 @@ def first_seal(connection: sqlite3.Connection) -> str:
     """The hash that the chain of seals starts from; it covers everything that is fixed when a run is created."""
     fixed = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
     fixed += connection.execute(
-        "SELECT key, value FROM meta WHERE key NOT IN ('status', 'model') ORDER BY key"
+        "SELECT key, value FROM meta WHERE key NOT IN ('status', 'model', 'checkpoints') ORDER BY key"
     ).fetchall()
     fixed += connection.execute("SELECT * FROM portrait ORDER BY name").fetchall()
     return hashlib.sha256(repr(fixed).encode()).hexdigest()
+
+
+def checkpoints_hash(connection: sqlite3.Connection) -> str:
+    """The hash of the names and hashes of all checkpoints, which the end of a run records."""
+    rows = connection.execute("SELECT round, file, sha256 FROM checkpoints ORDER BY round").fetchall()
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
 def sealed_rows(connection: sqlite3.Connection, round_: int) -> dict[str, list[SqlRow]]:

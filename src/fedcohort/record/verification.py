@@ -1,11 +1,12 @@
 """Compare a run directory with the hashes in its record."""
 
+import re
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
-from fedcohort.record.database import damaged, file_hash, first_seal, seal_of, sealed_rows
+from fedcohort.record.database import checkpoints_hash, damaged, file_hash, first_seal, seal_of, sealed_rows
 from fedcohort.record.recorded_plugins import copied_files
 
 __all__ = ["verify_files", "verify_rounds"]
@@ -31,6 +32,17 @@ def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
         seal = seal_of(sealed_rows(connection, t), seal)
         if seal != expected:
             raise damaged(database, f"round {t} or the description differs from what was recorded")
+    _verify_checkpoint_rows(connection, database)
+
+
+def _verify_checkpoint_rows(connection: sqlite3.Connection, database: Path) -> None:
+    """Check the form of the rows that name checkpoints and, at the end of a run, their hash. Runs of earlier versions have none."""
+    for round_, file, sha256 in connection.execute("SELECT round, file, sha256 FROM checkpoints"):
+        if file != f"round-{round_:06d}.safetensors" or not re.fullmatch("[0-9a-f]{64}", sha256 or ""):
+            raise damaged(database, f"the row of the checkpoint of round {round_}")
+    expected = connection.execute("SELECT value FROM meta WHERE key = 'checkpoints'").fetchone()
+    if expected is not None and expected[0] != checkpoints_hash(connection):
+        raise damaged(database, "the rows of its checkpoints differ from what was recorded")
 
 
 _NEEDED = ("experiment", "name", "label", "row", "seed", "data", "given")

@@ -16,7 +16,18 @@ import numpy as np
 from fedcohort.core.durable_files import is_disk_full, sync_directory, sync_file, write_file
 from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import save_state
-from fedcohort.record.database import FORMAT, SEALED, TABLES, SqlRow, as_rows, damaged, file_hash, first_seal, seal_of
+from fedcohort.record.database import (
+    FORMAT,
+    SEALED,
+    TABLES,
+    SqlRow,
+    as_rows,
+    checkpoints_hash,
+    damaged,
+    file_hash,
+    first_seal,
+    seal_of,
+)  # fmt: skip
 from fedcohort.record.round_rows import Portrait, RoundRow, Saved
 from fedcohort.record.run import Run
 from fedcohort.record.untouched_copy import check_database_exists
@@ -264,6 +275,7 @@ class Writer:
             self.make_durable()
             with self._transaction(durable=True) as db:
                 db.execute("INSERT OR REPLACE INTO meta VALUES ('model', ?)", (file_hash(file),))
+                db.execute("INSERT OR REPLACE INTO meta VALUES ('checkpoints', ?)", (checkpoints_hash(db),))
                 db.execute("UPDATE meta SET value = 'finished' WHERE key = 'status'")
 
     def close(self) -> None:

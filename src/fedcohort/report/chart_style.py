@@ -235,8 +235,12 @@ RESERVED = frozenset(
 
 
 def drawable(name: str) -> str:
-    """The name as charts can draw it: a reserved name gets a character without width at its end."""
-    return f"{name}\u200b" if name in RESERVED else name
+    """The name as charts can draw it: in one line, and a reserved name gets a character without width at its end.
+
+    Vega cannot read a text with a line separator (U+2028).
+    """
+    line = " ".join(name.split())
+    return f"{line}\u200b" if line in RESERVED else line
 
 
 def short(names: Sequence[str], limit: int = 28) -> list[str]:

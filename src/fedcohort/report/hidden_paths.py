@@ -3,8 +3,11 @@
 import html
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+import markupsafe
+from jinja2.utils import htmlsafe_json_dumps
 
 __all__ = ["without_paths"]
 
@@ -29,7 +32,19 @@ def without_paths(text: str, sources: Iterable[str], folders: Iterable[Path] = (
         last = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
         if not last:
             continue
-        short = f"…/{last}".replace("\\", r"\\")
-        for form in {path, html.escape(path), json.dumps(path)[1:-1]}:
-            text = re.sub(rf"(?<![\w.…/-]){re.escape(form)}", short, text)
+        for form, short in _forms(path, f"…/{last}").items():
+            text = re.sub(rf"(?<![\w.…/-]){re.escape(form)}", short.replace("\\", r"\\"), text)
     return text
+
+
+def _forms(path: str, short: str) -> dict[str, str]:
+    """How a path stands in a page, and what replaces it there: a name in it may be markup, and must stay escaped as it was."""
+    ways: list[Callable[[str], str]] = [
+        str,
+        html.escape,
+        lambda part: str(markupsafe.escape(part)),
+        lambda part: json.dumps(part)[1:-1],
+        lambda part: json.dumps(part, ensure_ascii=False)[1:-1],
+        lambda part: str(htmlsafe_json_dumps(part))[1:-1],
+    ]
+    return {written(path): written(short) for written in reversed(ways)}

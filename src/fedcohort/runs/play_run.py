@@ -76,9 +76,9 @@ def _run_cell(cell: Cell, given: Given, runs: str | Path, progress: Progress | N
         return Run(record.path)
     if record is not None and not trust:
         check_same_files(record, cell.experiment)
-    from fedcohort.core.threads import single_precision
+    from fedcohort.core.threads import usual_settings
 
-    with single_precision(), prepare(cell.experiment, given) as (run_state, fingerprint):
+    with usual_settings(), prepare(cell.experiment, given) as (run_state, fingerprint):
         cell = with_plan(cell, run_state.plan)
         if record is not None:
             check_same_data(record, fingerprint, cell.experiment)

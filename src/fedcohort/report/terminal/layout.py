@@ -2,18 +2,21 @@
 
 import io
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 __all__ = [
     "WIDE",
     "Column",
+    "Screen",
     "about_hidden",
     "as_text",
     "dimmed",
@@ -29,8 +32,18 @@ WIDE = 120
 """Width in characters if the output is not a terminal."""
 
 
-class _Screen(Console):
-    """A console that lets the command end quietly if the program that reads its output has ended."""
+_STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, and those that change the direction of writing. Rich counts them as having no width."""
+
+
+class Screen(Console):
+    """A console for text that others wrote, which lets the command end quietly if the program that reads its output has ended."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """See :class:`rich.console.Console`. Control characters in names and notes, which could steer the terminal, are left out."""
+        for segment in super().render(renderable, options):
+            harmless = segment.control or _STEERING.search(segment.text) is None
+            yield segment if harmless else segment._replace(text=_STEERING.sub("", segment.text))
 
     def on_broken_pipe(self) -> None:
         """See :class:`rich.console.Console`."""
@@ -39,7 +52,7 @@ class _Screen(Console):
 
 def screen() -> Console:
     """Standard output. Names that users gave are printed as they are, never interpreted as markup."""
-    console = _Screen(markup=False, highlight=False, emoji=False)
+    console = Screen(markup=False, highlight=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDE
     return console
@@ -48,7 +61,7 @@ def screen() -> Console:
 def as_text(renderable: RenderableType, width: int = WIDE) -> str:
     """What would be printed, as text without colors."""
     file = io.StringIO()
-    Console(file=file, width=width, color_system=None, legacy_windows=False).print(renderable)
+    Screen(file=file, width=width, color_system=None, legacy_windows=False).print(renderable)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from fedcohort.core.formatted_values import clock, count, share
+from fedcohort.report.terminal.layout import Screen
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Cell
@@ -33,7 +33,7 @@ def watching(cells: "Sequence[Cell]", *, quiet: bool) -> "Iterator[Callback | No
     if quiet or sys.stderr is None:  # None: standard error is closed
         yield None
         return
-    console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+    console = Screen(stderr=True, markup=False, highlight=False, emoji=False)
     if not sys.stderr.isatty() or console.is_dumb_terminal:
         yield _Lines(cells)
         return
