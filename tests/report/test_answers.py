@@ -20,8 +20,6 @@ from tests.experiments import UCB
 from tests.records import exchange, played, written
 from tests.report.pages import Page
 
-ASKED = {"kind": "LocalLoss"}
-
 
 def runs_of(
     folder: Path, label: str, accuracies: Sequence[float], ledger: Sequence[Any] = (), **values: Any

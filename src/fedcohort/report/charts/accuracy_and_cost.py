@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -35,7 +36,8 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
     labels = [label for label, _ in story.played]
     frame = _rows(compared, labels, look)
     span = domain(frame["accuracy"], frame["low"], frame["high"], floor=0.0, ceiling=1.0)
-    views, data = [], {}
+    views: list[View] = []
+    data: dict[str, pd.DataFrame] = {}
     for column, title, number, write in COSTS:
         name = f"tradeoff_{column}"
         own = frame.assign(x=frame[column], front=_fronts(compared, frame, column))
@@ -74,7 +76,7 @@ def _fronts(compared: Comparison, frame: pd.DataFrame, column: str) -> np.ndarra
     on_front = np.zeros(len(frame), dtype=bool)
     for group in compared.groups:
         rows = list(group.rows)
-        on_front[rows] = front(frame["accuracy"].to_numpy()[rows], frame[column].to_numpy()[rows])
+        on_front[rows] = front(frame["accuracy"].iloc[rows].tolist(), frame[column].iloc[rows].tolist())
     return on_front
 
 
@@ -91,7 +93,13 @@ def front(accuracy: Sequence[float], cost: Sequence[float]) -> list[bool]:
 
 
 def _chart(
-    name: str, costs: pd.Series, title: str, number: str, span: Sequence[float], labels: Sequence[str], look: Look
+    name: str,
+    costs: "pd.Series[Any]",
+    title: str,
+    number: str,
+    span: Sequence[float],
+    labels: Sequence[str],
+    look: Look,
 ) -> Drawing:
     low, high = domain(costs, floor=0.0)
     room = 0.25 * (high - low)  # for the names
