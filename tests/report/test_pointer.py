@@ -82,6 +82,10 @@ def test_a_tooltip_over_bytes_says_what_was_reached_by_then(three: Watched) -> N
     assert three.complaints == []
 
 
+PANEL_WIDTHS = """[...document.querySelectorAll('#figure-selections .panel')].filter(panel => panel.offsetParent)
+    .map(panel => Math.abs(panel.querySelector('svg').getAttribute('width') - panel.clientWidth) < 12)"""
+
+
 def visible(page: Any, selector: str) -> list[str]:
     """The texts of the elements that can be seen."""
     return [
@@ -106,6 +110,8 @@ def test_the_page_shows_one_point_of_a_sweep_at_a_time(points: Watched) -> None:
         assert visible(page, "#results tbody th") == [f"uniform {point}", f"mine {point}"]
         assert visible(page, ".strategies label") == ["uniform", "mine"]
         assert len(visible(page, "#figure-selections .panel-title")) == 2
+        page.evaluate("fedcohort.drawAll()")
+        assert page.evaluate(PANEL_WIDTHS) == [True, True], "charts of another point are as wide as their panels"
         assert page.evaluate(names)[-1:] == ["mine"]
     assert points.complaints == []
 

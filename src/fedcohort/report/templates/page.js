@@ -107,11 +107,11 @@ function pause() {
 
 let drawing = Promise.resolve();
 
-/* Draws the visible charts one by one, from the top; charts of hidden views are drawn when their view is shown. */
+/* Draws the visible charts one by one, from the top; charts of hidden views and of other points are drawn when they are shown. */
 function drawAll(root = document) {
   drawing = drawing.then(async () => {
     for (const place of all(".view:not([hidden]) .chart", root)) {
-      if (place.dataset.drawn) continue;
+      if (place.dataset.drawn || place.closest(".away")) continue;
       place.dataset.drawn = "yes";
       try { await draw(place); } catch (error) { state.problems.push(`${place.dataset.chart}: ${error}`); console.error(place.dataset.chart, error); }
       await pause();
@@ -151,6 +151,7 @@ function mark() {
 
 function hide() {
   mark();
+  drawAll();
   for (const view of state.views.values()) { apply(view); view.runAsync(); }
 }
 
@@ -185,7 +186,7 @@ async function together(places) {
 
 async function save(button) {
   const figure = button.closest("figure"), key = figure.dataset.figure;
-  const places = all(".view:not([hidden]) .chart", figure);
+  const places = all(".view:not([hidden]) .chart", figure).filter(place => !place.closest(".away"));
   if (button.dataset.save === "svg") {
     const style = getComputedStyle(document.documentElement);
     const name = places.length === 1 ? places[0].dataset.chart : `${key}.${places[0].closest(".view").dataset.view}`;
