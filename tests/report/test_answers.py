@@ -215,6 +215,6 @@ def test_all_commands_have_the_same_reference(runs: Path, tmp_path: Path) -> Non
 def test_a_reference_that_does_not_exist_is_one_line(runs: Path) -> None:
     for command in ("compare", "report", "figures"):
         paths = [str(run.path) for run in find_runs([runs])]
-        result = CliRunner().invoke(cli, [command, *paths, "--reference", "ucbb"])
+        result = CliRunner().invoke(cli, [command, *paths, "--reference", "unifrom"])
         assert result.exit_code == 2
-        assert "--reference 'ucbb': no row has this label; did you mean 'UCB'?" in result.output
+        assert "--reference 'unifrom': no row has this label; did you mean 'uniform'?" in result.output
