@@ -71,7 +71,9 @@ def round_axis(rounds: int, field: str = "x:Q", **more: Any) -> alt.X:
 def strategy_axis(labels: Sequence[str], look: Look) -> alt.Y:
     """The y axis of bars with one bar for each strategy."""
     names = json.dumps(dict(look.rows.names))
-    shown = {"labelExpr": f"{names}[datum.label] || datum.label"} if look.page and look.rows.names else {}
+    shown: dict[str, Any] = (
+        {"labelExpr": f"{names}[datum.label] || datum.label"} if look.page and look.rows.names else {}
+    )
     axis = alt.Axis(labelColor=look.ink, labelLimit=150, **shown)
     return alt.Y("strategy:N", sort=list(labels), title=None, axis=axis)
 
