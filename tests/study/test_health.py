@@ -33,7 +33,7 @@ def declined(q_hat: float) -> ClientRow:
     return ClientRow(0, "declined", reports={**reports, "set_size": 2.0})
 
 
-CONFORMAL = {
+CONFORMAL: dict[str, Any] = {
     "federation": {"clients": 4, "holdout": 0.2, "partition": "iid"},
     "selection": {"name": "conformal", "alpha_cp": 0.01, "max_epochs": 7},
 }

@@ -36,7 +36,7 @@ def test_points_have_costs_accuracies_and_intervals(tmp_path: Path) -> None:
     assert rows["x"].tolist() == [20, 200, 200]
     assert rows["front"].tolist() == [True, True, False]
     interval = measures.paired_interval(high, [0.0] * 3)
-    assert rows.loc["best", ["accuracy", "low", "high"]].tolist() == pytest.approx(list(interval))
+    assert list(rows.loc["best", ["accuracy", "low", "high"]]) == pytest.approx(list(interval))
     assert rows["low"].isna().tolist() == [False, False, True], "two seeds give no interval"
     assert figure.data["tradeoff_client_passes"]["front"].tolist() == [False, True, False], "equal passes"
     svg = draw(composed(figure, figure.views[0], paper(1)), "svg").decode()
