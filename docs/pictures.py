@@ -34,7 +34,7 @@ def main() -> None:
         file = Path(folder) / "report.html"
         file.write_text(page(story), encoding="utf-8")
         screenshots(file.as_uri())
-    figure_of_accuracy(story)
+        figure_of_accuracy(story)
 
 
 def screenshots(address: str) -> None:
