@@ -49,7 +49,8 @@ def tooltip(page: Any, figure: str, share: float) -> list[str]:
 
 
 def test_a_tooltip_has_all_strategies_at_that_round(three: Watched) -> None:
-    head, *lines = tooltip(three.page, "accuracy", 0.5)
+    head, what, *lines = tooltip(three.page, "accuracy", 0.5)
+    assert what == "test accuracy"
     t = int(head.removeprefix("round "))
     data = three.page.evaluate("fedcohort.data.accuracy_rounds")
     at = sorted((row for row in data if row["x"] == t), key=lambda row: -row["mean"])
@@ -65,7 +66,7 @@ def test_a_tooltip_has_all_strategies_at_that_round(three: Watched) -> None:
 
 def test_a_tooltip_leaves_out_hidden_strategies(three: Watched) -> None:
     three.page.locator('.strategies input[value="UCB"]').uncheck()
-    _, *lines = tooltip(three.page, "jain", 0.4)
+    _, _, *lines = tooltip(three.page, "jain", 0.4)
     assert sorted(line.split(" ")[0] for line in lines) == ["loss", "uniform"]
     three.page.locator('.strategies input[value="UCB"]').check()
     assert three.complaints == []
@@ -74,7 +75,7 @@ def test_a_tooltip_leaves_out_hidden_strategies(three: Watched) -> None:
 def test_a_tooltip_over_bytes_says_what_was_reached_by_then(three: Watched) -> None:
     three.page.locator('#figure-accuracy .switch input[value="2"]').check(force=True)
     three.page.evaluate("fedcohort.drawAll()")
-    head, *lines = tooltip(three.page, "accuracy", 0.3)
+    head, _, *lines = tooltip(three.page, "accuracy", 0.3)
     assert head.startswith("bytes sent and received ")
     assert head.endswith("B")
     assert {line.split(" ")[0] for line in lines} >= {"uniform", "UCB"}

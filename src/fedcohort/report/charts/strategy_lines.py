@@ -87,6 +87,7 @@ def lines(
         tip = {
             "table": name,
             "x": axes.x,
+            "y": axes.y,
             "kind": "percent" if axes.percent else "number",
         }
         whole = whole.properties(usermeta={"tip": tip})

@@ -81,7 +81,7 @@ function atOnce(key, value) {
   const spread = row => row.low === null || row.low === undefined ? "" : ` (${number(row.low)} to ${number(row.high)})`;
   const lines = rows.map(row => `<tr><td class="key">${swatch(row.strategy)}${words(shown(row.strategy))}</td><td class="number">${number(row.mean)}${spread(row)}</td></tr>`);
   const here = state.data[tip.table].find(row => row.x === at && row.x_text);
-  return `<p class="at">${words(tip.x)} ${words(here ? here.x_text : written(at, "number"))}</p><table><tbody>${lines.join("")}</tbody></table>`;
+  return `<p class="at">${words(tip.x)} ${words(here ? here.x_text : written(at, "number"))}</p><p class="what">${words(tip.y)}</p><table><tbody>${lines.join("")}</tbody></table>`;
 }
 
 /* A number as Python writes it: a share in percent, or four significant digits. */
