@@ -7,6 +7,8 @@ SEED ?= 0
 WORKS ?= W1 W1b64 W2 W3 W4
 VENV := .venv
 TORCH := torch==2.13.0
+LOWEST := build/lowest
+LOWEST_TORCH ?= $(TORCH)
 
 # On Windows, the interpreter and the folder of an environment's programs have other names.
 ifeq ($(OS),Windows_NT)
@@ -21,7 +23,7 @@ PIP := -m pip --disable-pip-version-check -q
 TRIAL := build/dist-check/venv/$(SCRIPTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types complexity format docs docs-check pictures hooks check dist clean campaign bench bench-peers bench-ray bench-gpu
+.PHONY: help demo test test-slow lint types complexity format docs docs-check pictures hooks check test-lowest dist clean campaign bench bench-peers bench-ray bench-gpu
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -82,6 +84,9 @@ bench-ray: $(VENV)/.dev ## compare rounds on a private Ray cluster with local ro
 bench-gpu: ## benchmark W1 to W4 on a GPU, without installing anything (GPU_PYTHON=python3.12 WORKS="W2 W4")
 	@PYTHONPATH=src $(GPU_PYTHON) benchmarks/bench.py --device cuda --works $(WORKS) --seconds 200 --limit 120 --out build/bench-gpu.json $(QUICK)
 
+test-lowest: $(LOWEST)/.installed ## run the fast tests with the lowest versions of the direct dependencies, in build/lowest
+	@$(LOWEST)/$(SCRIPTS)/python -m pytest -n auto --dist worksteal -m "not slow" -p no:cacheprovider
+
 check: lint test ## run everything that must pass: lint and test
 
 dist: $(VENV)/.dev ## build and check the sdist and the wheel, and try the wheel in a new environment
@@ -92,9 +97,9 @@ dist: $(VENV)/.dev ## build and check the sdist and the wheel, and try the wheel
 	@$(TRIAL)/python $(PIP) install $(TORCH)
 	@$(TRIAL)/python $(PIP) install -c constraints.txt dist/*.whl
 	@mkdir build/dist-check/empty
-	@cp experiments/quickstart.toml build/dist-check/empty
 	@cd build/dist-check/empty && PYTHONPATH= ../venv/$(SCRIPTS)/fedcohort --version
-	@cd build/dist-check/empty && PYTHONPATH= ../venv/$(SCRIPTS)/fedcohort compare quickstart.toml --quiet
+	@cd build/dist-check/empty && PYTHONPATH= ../venv/$(SCRIPTS)/fedcohort doctor
+	@cd build/dist-check/empty && PYTHONPATH= ../venv/$(SCRIPTS)/fedcohort compare --quiet
 
 # torch is installed first and alone, so that the packages installed later do not install another version
 $(VENV)/.torch:
@@ -104,7 +109,15 @@ $(VENV)/.torch:
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml constraints.txt
-	@$(BIN)/python $(PIP) install -c constraints.txt -e .
+	@$(BIN)/python $(PIP) install -c constraints.txt -e '.[hub]'
+	@touch $@
+
+# the versions that pyproject.toml names as the lowest ones, of everything but torch: LOWEST_TORCH=torch==2.6.0 takes that as well
+$(LOWEST)/.installed: pyproject.toml tests/lowest_versions.py
+	@$(PYTHON) -m venv --clear $(LOWEST)
+	@$(PYTHON) tests/lowest_versions.py > $(LOWEST)/lowest.txt
+	@$(LOWEST)/$(SCRIPTS)/python $(PIP) install 'pip>=25.1' $(LOWEST_TORCH)
+	@$(LOWEST)/$(SCRIPTS)/python $(PIP) install -c $(LOWEST)/lowest.txt -e '.[hub]' --group test
 	@touch $@
 
 # pip supports dependency groups since version 25.1

@@ -98,6 +98,7 @@ def first_samples(name: str, data_dir: str | None) -> fedcohort.Dataset:
         (np.array(whole.train_features[:train]), np.array(whole.train_labels[:train])),
         (np.array(whole.test_features[:test]), np.array(whole.test_labels[:test])),
         name=f"{name}-{train}",
+        standardise=True,
     )
 
 

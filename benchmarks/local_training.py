@@ -39,7 +39,7 @@ def federation(samples: int) -> Federation:
     rng = np.random.default_rng(0)
     features = rng.integers(0, 256, (samples * CLIENTS, 3, 32, 32), dtype=np.uint8)
     labels = np.arange(len(features)) % 10
-    data = from_arrays((features, labels), (features[:100], labels[:100]))
+    data = from_arrays((features, labels), (features[:100], labels[:100]), standardise=True)
     return gather(data, partition(Iid(), data.train_labels, CLIENTS, 0), validation=0.1, seed=0)
 
 

@@ -50,7 +50,7 @@ def data(shape: tuple[int, ...], samples: int, test: int = 1000) -> Any:
     rng = np.random.default_rng(0)
     features = rng.integers(0, 256, (samples, *shape), dtype=np.uint8)
     labels = np.arange(samples) % 10
-    return from_arrays((features, labels), (features[:test], labels[:test]))
+    return from_arrays((features, labels), (features[:test], labels[:test]), standardise=True)
 
 
 def described(name: str, clients: int, k: int, strategy: str = "uniform", **values: Any) -> Any:

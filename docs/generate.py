@@ -30,13 +30,15 @@ from fedcohort.experiment.pairings import NEEDED_FROM_STRATEGY, check
 from fedcohort.federation.load_dataset import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
+from fedcohort.rounds.round_clock import RoundClock
 from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, Progress, Round, Selector, Why
 from fedcohort.training.stopping_rules import RULES
 
 DOCS = Path(__file__).parent
 SOURCE = Path(schema.__file__).parents[1]
 PAGES = (
-    "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "reliability.md",
+    "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "race.md",
+    "reliability.md", "regression.md",
 )  # fmt: skip
 STATUS = {
     "paper": "`paper`: implemented as its source describes it",
@@ -206,6 +208,7 @@ def _card(card: Card) -> str:
         f"* Discloses about a client, beyond its update: {card.discloses}",
         f"* The server must know, besides client ids: {card.knows}",
         f"* Server work per round: {card.cost}",
+        *([f"* The score (accuracy, or R² of numeric labels): {card.score}"] if card.score != Card.score else []),
     ]
     return "\n".join(lines)
 
@@ -252,7 +255,7 @@ def formatted(code: str) -> str:
 
 PACKAGES = (
     "core", "measures", "algorithms", "models", "federation", "selection", "experiment", "training", "engines", "record", "rounds",
-    "runs", "study", "report", "testing", "chooser", "flower", "api", "cli",
+    "runs", "study", "racing", "report", "testing", "chooser", "flower", "api", "cli",
 )  # fmt: skip
 """Packages and modules at the top level of the source, each after those that it imports."""
 
@@ -314,6 +317,28 @@ def refused() -> str:
     return "\n".join(lines)
 
 
+def scores() -> str:
+    """The strategies and algorithms that use a score, and what they assume about it."""
+    lines = ["| name | what it does with the score |", "|---|---|"]
+    for table in (STRATEGIES, ALGORITHMS):
+        for name in table.builtin:
+            card = table.find(name, name).card
+            if card.score != Card.score:
+                lines.append(f"| `{name}` | {card.score} |")
+    return "\n".join(lines)
+
+
+def refused_for_numbers() -> str:
+    """The strategies and algorithms that refuse numeric labels with their default parameters, and why."""
+    lines = ["| name | reason |", "|---|---|"]
+    for table in (STRATEGIES, ALGORITHMS):
+        for name in table.builtin:
+            reason = table.find(name, name)().refuses("numbers")
+            if reason:
+                lines.append(f"| `{name}` | {reason} |")
+    return "\n".join(lines)
+
+
 def _takes(algorithm: str, weights: str) -> bool:
     try:
         ALGORITHMS.find(algorithm, "")(weights=weights)
@@ -357,6 +382,56 @@ def _machines(rows: list[dict[str, Any]]) -> list[str]:
     if len(groups) == 1:
         return [f"All rows: {next(iter(groups))}."]
     return [f"* {', '.join(names)}: {words}" for words, names in groups.items()]
+
+
+# --- races -----------------------------------------------------------------------------------------------------------------------
+
+
+def race() -> str:
+    """The measured errors of races, and the runs that they save."""
+    found = json.loads((DOCS.parent / "results" / "race.json").read_text("utf-8"))
+    if not found["errors"]:
+        return "No measurement has been kept yet."
+    lines = [
+        f"Rows with equal means race, {found['rows']} rows with at most {found['seeds']} seeds. Every dropped row is an error:", "",
+        "| scores | races | with an error | standard error |", "|---|--:|--:|--:|",
+    ]  # fmt: skip
+    for row in found["errors"]:
+        lines.append(
+            f"| {row['scores']} | {row['races']:,} | {100 * row['share']:.1f}% | {100 * row['standard_error']:.1f}% |"
+        )
+    about_savings = (
+        f"The rows of `experiments/all_strategies_digits.toml` race with at most {found['longest']} seeds, drawn with replacement "
+        f"from {found['real_seeds']} seeds that were played. *Wrong*: the recommended row is worse than the best by more than the "
+        "margin. *As good as the grid*: it is not worse than the best row of the full grid by more than the margin. The full grid has "
+        "all rows with as many seeds as the race:"
+    )
+    heads = (
+        "objective",
+        "margin",
+        "races",
+        "wrong",
+        "best dropped",
+        "as good as the grid",
+        "decided",
+        "runs",
+        "full grid",
+        "times fewer",
+    )
+    lines += ["", about_savings, "", f"| {' | '.join(heads)} |", f"|---{'|--:' * (len(heads) - 1)}|"]
+    for row in found["savings"]:
+        shares = " | ".join(
+            f"{100 * row[name] / row['races']:.1f}%" for name in ("wrong", "best_dropped", "as_good_as_grid", "decided")
+        )
+        lines.append(
+            f"| `{row['scores']}` | {100 * row['margin']:.1f} | {row['races']:,} | {shares} | {row['runs']:,.0f} "
+            f"| {row['grid_runs']:,.0f} | {row['times_fewer']:.1f} |"
+        )
+    lines += [
+        "",
+        f"Written by `python benchmarks/race_error.py`, with FedCohort {found['fedcohort']} and NumPy {found['numpy']}.",
+    ]
+    return "\n".join(lines)
 
 
 # --- Flower ----------------------------------------------------------------------------------------------------------------------
@@ -412,13 +487,17 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "stopping rules": lambda: plugs(RULES, "####"),
     "card": lambda: attributes(Card),
     "refused": refused,
+    "scores": scores,
+    "refused for numbers": refused_for_numbers,
     "gives": gives,
     "rooms": rooms,
     "campaign": campaign,
+    "race": race,
     "questions": questions,
     "contract of a strategy": lambda: contract(Selector),
     "contract of an algorithm": lambda: contract(Algorithm, Problem),
     "contract of an engine": lambda: contract(Engine),
+    "contract of a clock": lambda: contract(RoundClock),
     "flower questions": flower_questions,
     "flower needs": flower_needs,
     "contracts of the federation": lambda: contract(Rule, Model),

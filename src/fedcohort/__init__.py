@@ -9,7 +9,7 @@ from fedcohort.core.lazy import lazy_names
 from fedcohort.core.version import __version__
 
 if TYPE_CHECKING:
-    from fedcohort.api import Comparison, Run, compare, open_run, run, run_seeds
+    from fedcohort.api import Comparison, Race, Run, compare, open_run, race, run, run_seeds
     from fedcohort.chooser import Chooser, ClientResult
     from fedcohort.core.errors import UsageError
     from fedcohort.experiment import Experiment
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fedcohort.federation.load_dataset import load as load_dataset
 
 __all__ = [
-    "Chooser", "ClientResult", "Comparison", "Dataset", "Experiment", "Run", "UsageError", "__version__", "compare", "from_arrays",
-    "load_dataset", "load_experiment", "open_run", "run", "run_seeds",
+    "Chooser", "ClientResult", "Comparison", "Dataset", "Experiment", "Race", "Run", "UsageError", "__version__", "compare",
+    "from_arrays", "load_dataset", "load_experiment", "open_run", "race", "run", "run_seeds",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(
@@ -30,6 +30,7 @@ __getattr__, __dir__ = lazy_names(
         "Comparison": "api:Comparison",
         "Dataset": "federation.datasets:Dataset",
         "Experiment": "experiment:Experiment",
+        "Race": "api:Race",
         "Run": "api:Run",
         "UsageError": "core.errors:UsageError",
         "compare": "api:compare",
@@ -37,6 +38,7 @@ __getattr__, __dir__ = lazy_names(
         "load_dataset": "federation.load_dataset:load",
         "load_experiment": "experiment:load",
         "open_run": "api:open_run",
+        "race": "api:race",
         "run": "api:run",
         "run_seeds": "api:run_seeds",
     },

@@ -1,15 +1,16 @@
 """The Python interface: functions that run, compare and open experiments, and the runs and comparisons that they return."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedcohort import record
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment import Cell, Experiment, quickstart
 from fedcohort.federation.datasets import Dataset
-from fedcohort.runs.given_objects import Given, PublicSamples
+from fedcohort.racing import result
+from fedcohort.runs.given_objects import Given, GivenMeasures, PublicSamples
 from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study import comparison
 from fedcohort.study import run_comparison as comparing
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from fedcohort.study.explain_decision import Explanation
     from fedcohort.study.summary import Summary
 
-__all__ = ["Comparison", "Row", "Run", "compare", "open_run", "run", "run_seeds"]
+__all__ = ["Comparison", "Race", "Row", "Run", "compare", "open_run", "race", "run", "run_seeds"]
 
 
 class Run(record.Run):
@@ -135,6 +136,20 @@ class Comparison(comparison.Comparison):
         yield Text(self.place, overflow="fold")
 
 
+class Race(result.Race):
+    """The result of a race, see :func:`race`."""
+
+    def __str__(self) -> str:
+        from fedcohort.report import terminal
+
+        return terminal.as_text(terminal.race(self, 100), 100)
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
+        from fedcohort.report import terminal
+
+        yield terminal.race(self, options.max_width)
+
+
 def run(
     experiment: Experiment | None = None,
     *,
@@ -145,6 +160,7 @@ def run(
     algorithm: "Algorithm | None" = None,
     data_dir: str | Path | None = None,
     public: "PublicSamples | None" = None,
+    measures: "GivenMeasures | None" = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
     trust: bool = False,
@@ -163,6 +179,8 @@ def run(
         algorithm: an algorithm in place of ``experiment.algorithm``. The run gets a copy.
         data_dir: a local mirror of data sets in the layout of the Hugging Face Hub.
         public: the server's public samples: a data set (the training part is used), or only samples [N, ...]; see ``[public]``.
+        measures: own measures besides those of ``measures.extra``: functions of the predictions on the test set, float64
+            [samples, classes], and the labels [samples], that return one number; as a list, or by name.
         runs: folder of run directories.
         progress: called after every round with the cell of the experiment and the row of the record.
         trust: resume a run directory even if its copies of plug-in files are not the files of the experiment.
@@ -175,7 +193,7 @@ def run(
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
     experiment = _checked(experiment)
-    given = Given(data, model, selector, algorithm, data_dir, public)
+    given = Given(data, model, selector, algorithm, data_dir, public, measures)
     return _run(experiment, experiment.seed if seed is None else seed, given, runs, progress, trust)
 
 
@@ -188,6 +206,7 @@ def run_seeds(
     algorithm: "Algorithm | None" = None,
     data_dir: str | Path | None = None,
     public: "PublicSamples | None" = None,
+    measures: "GivenMeasures | None" = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
     trust: bool = False,
@@ -204,7 +223,7 @@ def run_seeds(
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
     experiment = _checked(experiment)
-    given = Given(data, model, selector, algorithm, data_dir, public)
+    given = Given(data, model, selector, algorithm, data_dir, public, measures)
     return [_run(experiment, seed, given, runs, progress, trust) for seed in experiment.all_seeds]
 
 
@@ -234,7 +253,7 @@ def _run(
 
 
 def compare(
-    experiment: Experiment,
+    experiment: Experiment | None = None,
     *,
     data: Dataset | None = None,
     model: "AnyModel | None" = None,
@@ -242,6 +261,7 @@ def compare(
     algorithm: "Algorithm | Mapping[str, Algorithm] | None" = None,
     data_dir: str | Path | None = None,
     public: "PublicSamples | None" = None,
+    measures: "GivenMeasures | None" = None,
     runs: str | Path = "runs",
     progress: Progress | None = None,
     jobs: int = 1,
@@ -251,7 +271,8 @@ def compare(
     """Run every row of an experiment under every seed, and compare the rows. Finished runs are not repeated.
 
     Args:
-        experiment: the base is the first row and the variants are the others, each for every point of the sweep.
+        experiment: the base is the first row and the variants are the others, each for every point of the sweep; by default the
+            quickstart comparison, which has the strategies uniform, UCB, and select-by-loss.
         data: a data set in place of ``experiment.data``, for all rows.
         model: a model in place of ``experiment.model``, for all rows; see :func:`run`.
         selector: a strategy for the base row and all variants that do not set ``selection``; or strategies by label, each of which
@@ -259,6 +280,7 @@ def compare(
         algorithm: an algorithm, or algorithms by label, in the same way.
         data_dir: a local mirror of data sets in the layout of the Hugging Face Hub.
         public: the server's public samples, for all rows; see :func:`run`.
+        measures: own measures besides those of ``measures.extra``, for all rows; see :func:`run`.
         runs: folder of run directories.
         progress: called after every round; not available with several jobs.
         jobs: number of runs at the same time, each in a process of its own with its share of the cores; must be 1 if objects
@@ -271,8 +293,8 @@ def compare(
         UsageError: a setting, the data or a run directory cannot be used, or no row has the label ``reference``.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
-    experiment = _checked(experiment)
-    given = Given(data=data, model=model, data_dir=data_dir, public=public)
+    experiment = quickstart() if experiment is None else _checked(experiment)
+    given = Given(data=data, model=model, data_dir=data_dir, public=public, measures=measures)
     compared = comparing.compare(
         experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=progress, jobs=jobs, trust=trust,
         reference=reference,
@@ -281,6 +303,49 @@ def compare(
         Row(row.label, row.experiment, {seed: Run(run.path) for seed, run in row.runs.items()}) for row in compared.rows
     )
     return Comparison(compared.name, tuple(rows), reference=reference)
+
+
+def race(
+    experiment: Experiment | None = None,
+    *,
+    objective: str | Sequence[str] = "accuracy",
+    margin: float | Sequence[float] | None = None,
+    max_seeds: int = 30,
+    max_runs: int | None = None,
+    minutes: float | None = None,
+    confidence: float = 0.95,
+    strategies: Sequence[str] = (),
+    over: Mapping[str, Sequence[Any]] | None = None,
+    data: Dataset | None = None,
+    model: "AnyModel | None" = None,
+    selector: "Selector | Mapping[str, Selector] | None" = None,
+    algorithm: "Algorithm | Mapping[str, Algorithm] | None" = None,
+    data_dir: str | Path | None = None,
+    public: "PublicSamples | None" = None,
+    runs: str | Path = "runs",
+    progress: Progress | None = None,
+    jobs: int = 1,
+    trust: bool = False,
+) -> Race:
+    """Find the best row of an experiment with few runs; if it has one row, all strategies that it can use race.
+
+    Args:
+        objective: such as ``worst_accuracy``, ``accuracy@bytes=5e6`` or ``time@accuracy=0.85``; two give a Pareto front.
+        margin: the difference that does not matter, for each objective: 0.005 of an accuracy, and 5% of a cost by default.
+        max_seeds, max_runs, minutes: limits of the race, which resumes with larger ones. The setting ``seeds`` has no effect.
+        confidence: probability that no row is dropped although no other row is better.
+        strategies: names of the strategies that race, in place of all.
+        over: dotted key → values; every row races with each combination.
+        data, model, selector, algorithm, data_dir, public, runs, progress, jobs, trust: as for :func:`compare`, with its errors.
+    """
+    from fedcohort.racing.run_race import Limits, plan
+
+    planned = plan(
+        _checked(experiment), Given(data=data, model=model, data_dir=data_dir, public=public), objective=objective, margin=margin,
+        limits=Limits(max_seeds, max_runs, minutes, confidence), selector=selector, algorithm=algorithm, strategies=strategies,
+        over=over,
+    )  # fmt: skip
+    return Race(**vars(planned.run(runs=runs, progress=progress, jobs=jobs, trust=trust)))
 
 
 def open_run(path: str | Path) -> Run:

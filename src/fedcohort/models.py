@@ -37,13 +37,23 @@ __all__ = [
 class Model:
     """Builds a network for a given sample shape. Torch is imported only when the network is built."""
 
+    reads_integers: ClassVar[bool] = True
+    """Whether samples that were handed over as integers enter the network as int64, such as tokens for ``nn.Embedding``. Otherwise,
+    they are converted to floats."""
+
     def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """Return an ``nn.Module`` that maps samples [batch, *shape] to logits [batch, K]."""
         raise NotImplementedError
 
 
+class _OfNumbers(Model):
+    """A model that reads integers as floats."""
+
+    reads_integers = False
+
+
 @parameters
-class Logistic(Model):
+class Logistic(_OfNumbers):
     """Softmax regression: one linear layer."""
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
@@ -54,7 +64,7 @@ class Logistic(Model):
 
 
 @parameters
-class Mlp(Model):
+class Mlp(_OfNumbers):
     """A perceptron with one hidden layer and ReLU."""
 
     hidden: Annotated[int, Ge(1)] = 64
@@ -70,7 +80,7 @@ class Mlp(Model):
 
 
 @parameters
-class CnnStrided(Model):
+class CnnStrided(_OfNumbers):
     """A fast CNN for comparisons of many runs: two convolutions with stride 2 (5×5 of 32, 3×3 of 64), and a hidden layer of 64.
 
     For 3×32×32 images and 10 classes, it has 283,786 parameters and takes a quarter of the time of ``cnn_a``. It is our own design.
@@ -91,7 +101,7 @@ class CnnStrided(Model):
 
 
 @parameters
-class CnnA(Model):
+class CnnA(_OfNumbers):
     """A small CNN for 32×32 images: three 3×3 convolutions (32, 64, 64), two 2×2 max-pools, a hidden layer of 64.
 
     For 3×32×32 images and 10 classes, it has 319,178 parameters. The size of the hidden layer's input depends on the image size.
@@ -113,7 +123,7 @@ class CnnA(Model):
 
 
 @parameters
-class CnnB(Model):
+class CnnB(_OfNumbers):
     """A wider CNN: 3×3 convolutions of 32 and 64, pool, 128, pool, 256, pool, and a hidden layer of 256.
 
     Every convolution is followed by group normalization (8 groups) and ReLU; a pool is a 2×2 max-pool. For 10 classes, it has
@@ -139,7 +149,7 @@ class CnnB(Model):
 
 
 @parameters
-class ResNet18(Model):
+class ResNet18(_OfNumbers):
     """ResNet-18 with the stem for small images: a 3×3 convolution with stride 1, and no max-pool.
 
     For 3×32×32 images and 10 classes, it has 11,173,962 parameters with either normalization. He et al. 2016, arXiv:1512.03385.
@@ -275,8 +285,11 @@ def check_network(module: "nn.Module", samples: "Tensor", num_classes: int, name
         with torch.no_grad():
             outputs: object = module.eval()(samples)
     except Exception as error:
+        integers = (
+            "" if samples.is_floating_point() else "; the samples are int64: convert them in the network (x.float())"
+        )
         raise UsageError(
-            f"model = {name}: cannot process samples of shape {shape}: {type(error).__name__}: {error}{place_of(error)}"
+            f"model = {name}: cannot process samples of shape {shape}: {type(error).__name__}: {error}{place_of(error)}{integers}"
         ) from error
     finally:
         module.train(training)

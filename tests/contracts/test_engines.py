@@ -110,9 +110,10 @@ class LateEvaluation:
     engine: LocalEngine
     model: Callable[[], ModelState]
     split: str
+    predictions: bool
 
     def __call__(self) -> Evaluation:
-        return LocalEngine.evaluate_beside(self.engine, self.model(), self.split)()
+        return LocalEngine.evaluate_beside(self.engine, self.model(), self.split, predictions=self.predictions)()
 
     def done(self) -> bool:
         return False
@@ -121,9 +122,9 @@ class LateEvaluation:
 class EvaluatesTheLatestModel(LocalEngine):
     latest: ModelState
 
-    def evaluate_beside(self, model: ModelState, split: str) -> Later:
+    def evaluate_beside(self, model: ModelState, split: str, *, predictions: bool = False) -> Later:
         self.latest = model
-        return LateEvaluation(self, lambda: self.latest, split)
+        return LateEvaluation(self, lambda: self.latest, split, predictions)
 
 
 class CallsMeanwhileFromAnotherThread(LocalEngine):
@@ -135,8 +136,8 @@ class CallsMeanwhileFromAnotherThread(LocalEngine):
 
 
 class NeverReportsDone(LocalEngine):
-    def evaluate_beside(self, model: ModelState, split: str) -> Later:
-        return LateEvaluation(self, lambda: model, split)
+    def evaluate_beside(self, model: ModelState, split: str, *, predictions: bool = False) -> Later:
+        return LateEvaluation(self, lambda: model, split, predictions)
 
 
 class CannotBeClosedTwice(LocalEngine):

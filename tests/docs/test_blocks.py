@@ -21,6 +21,8 @@ from tests.docs.pages import PAGES, ROOT, Block, blocks, read
 HOW_TO = (
     "report",
     "compare-strategies",
+    "own-data",
+    "race",
     "why",
     "heterogeneity",
     "algorithms",
@@ -28,11 +30,15 @@ HOW_TO = (
     "experiment-file",
     "own-server",
     "flower",
+    "regression",
 )
 RUNNABLE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in HOW_TO)]
 ONE_ROUND = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]
 """Options added to commands that play rounds, so that pages can show experiments of realistic size."""
-SHORT = {"profile": ["--batch-size", "32", "--seconds", "0.2", "--rounds", "0"]}
+SHORT = {
+    "profile": ["--batch-size", "32", "--seconds", "0.2", "--rounds", "0"],
+    "race": ["--set", "rounds=1", "--max-seeds", "2", "--quiet"],
+}
 """Options added to commands that measure."""
 
 

@@ -297,8 +297,8 @@ class ProcessEngine:
     def evaluate(self, model: ModelState, split: str) -> Evaluation:
         return self._server.evaluate(model, split)
 
-    def evaluate_beside(self, model: ModelState, split: str) -> Later:
-        return self._server.evaluate_beside(model, split)
+    def evaluate_beside(self, model: ModelState, split: str, *, predictions: bool = False) -> Later:
+        return self._server.evaluate_beside(model, split, predictions=predictions)
 
     def state_dict(self) -> Mapping[str, Any]:
         memories: dict[str, Any] = {}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 import fedcohort
 from fedcohort.algorithms.fedavg import FedAvg
@@ -168,6 +169,32 @@ def test_the_answer_is_readable(cache: Path, monkeypatch: pytest.MonkeyPatch) ->
     choose()
     (entry,) = cache.iterdir()
     assert json.loads(entry.read_text())["plan"] == "stacked"
+
+
+def test_the_first_of_two_answers_stays_and_a_damaged_one_does_not(cache: Path) -> None:
+    """Also on disks without links to files."""
+    cache.mkdir(parents=True)
+    entry = cache / "entry.json"
+    plans._write(entry, Choice("loop", "the first", {}))
+    plans._write(entry, Choice("threads", "the second", {}))
+    assert json.loads(entry.read_text())["why"] == "the first"
+    entry.write_text("{")
+    plans._write(entry, Choice("threads", "the third", {}))
+    assert json.loads(entry.read_text())["why"] == "the third"
+    assert list(cache.iterdir()) == [entry]
+
+
+@pytest.mark.parametrize("error", [NotImplementedError("no locks"), PermissionError(13, "Permission denied")])
+def test_an_answer_that_cannot_be_kept_is_no_error(
+    error: Exception, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise error
+
+    cache.mkdir(parents=True)
+    monkeypatch.setattr(FileLock, "acquire", refuse)
+    plans._write(cache / "entry.json", Choice("loop", "", {}))
+    assert not list(cache.iterdir())
 
 
 def test_it_is_measured_as_it_will_run(monkeypatch: pytest.MonkeyPatch) -> None:

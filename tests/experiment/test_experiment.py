@@ -10,7 +10,7 @@ import pytest
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import describe
-from fedcohort.experiment import Experiment, load
+from fedcohort.experiment import Experiment, load, quickstart
 
 QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.toml"
 
@@ -19,6 +19,10 @@ def write(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "e.toml"
     path.write_text(text)
     return path
+
+
+def test_the_comparison_without_a_file_is_the_quickstart() -> None:
+    assert quickstart() == load(QUICKSTART)
 
 
 def test_every_default_is_the_quickstarts_value() -> None:

@@ -88,7 +88,7 @@ def test_files_that_ended_in_a_traceback(text: str, words: str, tmp_path: Path) 
     assert words in str(error.value)
 
 
-@pytest.mark.parametrize("key", ["name", "data.image_column", "data.name", "variants.0.label", "measures.note"])
+@pytest.mark.parametrize("key", ["name", "data.image_column", "variants.0.label", "measures.note"])
 def test_text_like_a_plug_in_is_text_where_no_plug_in_can_be(key: str, tmp_path: Path) -> None:
     file = tmp_path / "text.toml"
     lines = {
@@ -104,7 +104,7 @@ def test_text_like_a_plug_in_is_text_where_no_plug_in_can_be(key: str, tmp_path:
 
 
 def test_plug_in_files_are_found_in_the_base_the_variants_and_the_sweep(tmp_path: Path) -> None:
-    for name in "abcde":
+    for name in "abcdefg":
         (tmp_path / f"{name}.py").write_text("")
     values = {
         "name": f"{tmp_path}/a.py:No",
@@ -113,10 +113,12 @@ def test_plug_in_files_are_found_in_the_base_the_variants_and_the_sweep(tmp_path
         "sweep": {
             "federation.partition.name": [f"{tmp_path}/c.py:Yes"],
             "systems": [{"latency": f"{tmp_path}/e.py:Yes"}],
-            "data.name": [f"{tmp_path}/d.py:No"],
+            "data.name": [f"{tmp_path}/d.py:yes"],
+            "data.label_column": [f"{tmp_path}/f.py:no"],
         },
+        "public": {"name": f"{tmp_path}/g.py:yes"},
     }
-    assert [file.name for file in plugin_files(values)] == ["a.py", "b.py", "c.py", "e.py"]
+    assert [file.name for file in plugin_files(values)] == ["a.py", "b.py", "c.py", "d.py", "e.py", "g.py"]
 
 
 def test_paths_of_plug_ins_begin_at_the_file_in_all_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

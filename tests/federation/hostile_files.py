@@ -140,6 +140,7 @@ def _wrong_data(data: Dataset) -> str:
         (data.test_features, data.test_labels),
         classes=data.classes,
         writers=data.writers,
+        standardise=data.standardise,
     )
     return "" if again.fingerprint == data.fingerprint else "another fingerprint than its content"
 
@@ -179,7 +180,7 @@ def _one(files: list[Path], draws: Draws) -> Path:
     return files[int(draws.integers(len(files)))]
 
 
-def _reading(folder: Path, **options: str) -> Reader:
+def _reading(folder: Path, **options: Any) -> Reader:
     return lambda: load(str(folder), **options)
 
 
@@ -559,6 +560,7 @@ def cached_entries(folder: Path, draws: Draws) -> Reader:
         (draws.integers(0, 256, (8, 1, 4, 4)), [0, 1] * 4),
         (draws.integers(0, 256, (2, 1, 4, 4)), [0, 1]),
         writers=range(8),
+        standardise=True,
     )
 
     def again() -> Dataset:

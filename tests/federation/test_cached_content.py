@@ -42,6 +42,7 @@ def made(seed: int = 0) -> Dataset:
         classes="abc",
         writers=np.arange(40) % 7,
         name="made",
+        standardise=True,
     )
 
 

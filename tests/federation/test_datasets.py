@@ -156,12 +156,12 @@ def test_classes_are_numbered_up_to_the_highest_label_of_both_splits():
         (np.float32, np.float32),
         (np.float64, np.float64),
         (np.float16, np.float32),
-        (np.int64, np.float32),
-        (np.uint8, np.float32),
+        (np.int64, np.int64),
+        (np.uint8, np.int64),
         (np.bool_, np.float32),
     ],
 )
-def test_tables_are_floats(given, kept):
+def test_tables_are_floats_or_integers(given, kept):
     features, labels = table(dtype=np.float64)
     features = features.astype(given)
     made = from_arrays((features, labels), (features, labels))
@@ -274,7 +274,7 @@ NAN[1, 1], INF[0, 0] = np.nan, -np.inf
         ((np.full((4, 5, 5), -1), LABELS), {}, r"pixels -1\.\.-1"),
         ((FEATURES[:, :2], LABELS), {}, r"a train sample is float32 \[2\], a test sample float32 \[3\]"),
         ((FEATURES.astype(np.float64), LABELS), {}, r"float64 \[3\], a test sample float32 \[3\]"),
-        ((FEATURES, LABELS), {"writers": [0, 1]}, "4 training samples but 2 writers"),
+        ((FEATURES, LABELS), {"writers": [0, 1]}, "4 training samples but 2 ids of clients"),
         ((FEATURES, LABELS), {"writers": [0.5, 1, 1, 1]}, "writers must be integers or strings"),
     ],
 )
@@ -468,6 +468,9 @@ def test_a_folder_without_images(tmp_path):
 # ---- names and mirrors ----
 
 
+EMNIST = {"emnist_balanced", "emnist_letters", "emnist_digits", "emnist_47_subset"}
+
+
 def test_unknown_names():
     with pytest.raises(
         UsageError, match=r"data set = 'minst': unknown name.*did you mean 'mnist'.*femnist.*owner/name"
@@ -476,7 +479,9 @@ def test_unknown_names():
     for name in ("", "a/b/c", "~~"):
         with pytest.raises(UsageError, match="unknown name"):
             load(name)
-    assert set(NAMES) == {"digits", "breast_cancer", "mnist", "fashion_mnist", "cifar10", "emnist", "femnist"}
+    assert (
+        set(NAMES) == {"digits", "breast_cancer", "diabetes", "mnist", "fashion_mnist", "cifar10", "femnist"} | EMNIST
+    )
 
 
 def test_the_argument_wins_over_the_environment(tmp_path, monkeypatch):
@@ -491,7 +496,7 @@ def test_the_argument_wins_over_the_environment(tmp_path, monkeypatch):
 
 def test_a_partial_copy_of_a_mirror_comes_before_the_hub_name(tmp_path):
     image_folder(tmp_path / "emnist-47-subset", mode="L", per_class=2)
-    assert load("emnist", data_dir=tmp_path).num_train == 4
+    assert load("emnist_47_subset", data_dir=tmp_path).num_train == 4
 
 
 def test_a_mirror_that_is_not_there(tmp_path, monkeypatch):
@@ -527,7 +532,10 @@ def test_the_second_load_reads_only_the_cache(tmp_path, own_cache, monkeypatch):
 def test_a_cached_set_has_the_fingerprint_of_its_arrays(tmp_path):
     made = load(str(image_folder(tmp_path / "pets")))
     again = from_arrays(
-        (made.train_features, made.train_labels), (made.test_features, made.test_labels), classes=made.classes
+        (made.train_features, made.train_labels),
+        (made.test_features, made.test_labels),
+        classes=made.classes,
+        standardise=True,
     )
     assert made.fingerprint == again.fingerprint
 
@@ -823,7 +831,7 @@ def test_fashion_mnist():
 @needs_mirror
 @pytest.mark.slow
 def test_emnist():
-    emnist = check_mirror_set("emnist", 95_495, 7_050, (1, 28, 28), 47)
+    emnist = check_mirror_set("emnist_47_subset", 95_495, 7_050, (1, 28, 28), 47)
     assert np.bincount(emnist.test_labels).tolist() == [150] * 47
     assert np.bincount(emnist.train_labels)[emnist.classes.index("f")] == 776
 

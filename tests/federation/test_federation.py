@@ -170,7 +170,7 @@ def test_images_are_standardised_per_channel(dtype: type) -> None:
     rng = np.random.default_rng(0)
     images: np.ndarray = rng.integers(0, 256, (300, 3, 8, 8)).astype(dtype)
     images[:, 1] = images[:, 1] // 4
-    data = from_arrays((images, np.arange(300) % 2), (images[:20], np.arange(20) % 2))
+    data = from_arrays((images, np.arange(300) % 2), (images[:20], np.arange(20) % 2), standardise=True)
     federation = gather(data, partition(Iid(), data.train_labels, 3, 0), validation=0.0, seed=0)
     ready = federation.prepare(federation.train.features, torch.float64)
     assert torch.allclose(ready.mean((0, 2, 3)), torch.zeros(3, dtype=torch.float64), atol=1e-9)

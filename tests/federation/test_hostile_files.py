@@ -291,7 +291,7 @@ GOOD: dict = {
         ({"test_features": np.full((2, 2), np.nan, dtype=np.float32)}, "test features: 4 values are NaN or infinite"),
         ({"test_features": np.zeros((2, 3), dtype=np.float32)}, r"a train sample is float32 \[2\], a test sample float32 \[3\]"),
         ({"train_features": np.zeros((4, 2), dtype=object)}, r"train features: object \[4, 2\]; must be"),
-        ({"writers": np.arange(3)}, "4 training samples but 3 writers"),
+        ({"writers": np.arange(3)}, "4 training samples but 3 ids of clients"),
         ({"classes": ("a", "b\n")}, "class 1, 'b.*n': the name contains control characters"),
         ({"test_features": np.zeros((0, 2), dtype=np.float32), "test_labels": np.zeros(0, dtype=int)}, "test split: has no samples"),
     ],

@@ -195,7 +195,9 @@ def test_a_rule_that_returns_nonsense_is_named(bad, message):
 
 
 def test_an_infeasible_rule_without_parameters_names_min_size():
-    with pytest.raises(UsageError, match=r"min_size = 5: no draw .* what works: min_size = 3 or fewer clients"):
+    with pytest.raises(
+        UsageError, match=r"min_size = 5: no draw .* what works: min_size = 3, .* or partition = 'iid'$"
+    ):
         partition(EveryOther(min_size=5), np.zeros(20, int), 3, seed=0)
 
 
@@ -398,14 +400,20 @@ def test_an_infeasible_alpha_is_named_and_what_is_proposed_works(rule, num_sampl
     assert message.startswith(
         f"federation.partition.alpha = {rule.alpha:g}: no draw gives each of {num_clients} clients"
     )
-    match = re.search(r"what works: alpha = (\S+)", message)
+    match = re.search(r"what works: alpha = ([^\s,]+)", message)
     assert match is not None
     alpha = float(match[1])
     wider = DirichletClass(alpha=alpha, variant=rule.variant, min_size=rule.min_size)
     assert partition(wider, labels, num_clients, seed=0).sizes.min() >= rule.min_size
-    if other := re.search(r"or min_size = (\d+) or", message):
+    if other := re.search(r", min_size = (\d+),", message):
         fewer = DirichletClass(alpha=rule.alpha, variant=rule.variant, min_size=int(other[1]))
         assert partition(fewer, labels, num_clients, seed=0).sizes.min() >= int(other[1])
+    assert ", min_size = 0 (clients without samples never take part), " in message
+    partition(DirichletClass(alpha=rule.alpha, variant=rule.variant, min_size=0), labels, num_clients, seed=0)
+    if clients := re.search(r", federation\.clients = (\d+) or", message):
+        assert partition(rule, labels, int(clients[1]), seed=0).sizes.min() >= rule.min_size
+    assert message.endswith(" or partition = 'iid'")
+    partition(Iid(), labels, num_clients, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -423,7 +431,7 @@ def test_infeasible_sizes_are_named_and_what_is_proposed_works(rule, name):
         UsageError, match=rf"federation\.partition\.{name} = {getattr(rule, name):g}: no draw"
     ) as caught:
         partition(rule, labels, 50, seed=0)
-    match = re.search(rf"what works: {name} = (\S+)", str(caught.value))
+    match = re.search(rf"what works: {name} = ([^\s,]+)", str(caught.value))
     assert match is not None
     works = float(match[1])
     assert (works < getattr(rule, name)) == name.endswith("sigma")

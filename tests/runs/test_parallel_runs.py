@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -17,6 +18,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell
 from fedcohort.federation.load_dataset import load
 from fedcohort.runs import parallel_runs
+from fedcohort.runs.play_run import Interrupted
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 
@@ -52,7 +54,7 @@ def test_cores_are_shared_and_finished_runs_are_left(tmp_path: Path, monkeypatch
 
     threads = torch.get_num_threads()
     monkeypatch.setattr(parallel_runs, "ProcessPoolExecutor", Here)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(parallel_runs, "cores", lambda: 8)
     Here.sizes = []
     experiment = small(rounds=2, seeds=2)
     fedcohort.compare(experiment, runs=tmp_path, jobs=3)
@@ -95,6 +97,33 @@ def test_the_other_processes_end_with_a_killed_one(tmp_path: Path, monkeypatch: 
     with pytest.raises(UsageError, match="a process was killed"):
         parallel_runs.run_cells(small(rounds=2, seeds=2).cells(), None, tmp_path, 2)
     assert not multiprocessing.active_children()
+
+
+def is_not_interrupted(cell: Cell, data_dir: Any, loaded: Any, runs: Path, *_: Any) -> None:
+    """In place of a run: says that it has begun, and goes on for two seconds after a signal."""
+    (runs / f"{cell.seed}").touch()
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+        time.sleep(0.1)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
+@pytest.mark.timeout(60)
+def test_an_interrupted_comparison_waits_for_its_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that goes on after Interrupted has no processes that still write to the runs."""
+
+    def interrupt() -> None:
+        while not list(tmp_path.iterdir()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(parallel_runs, "_play", is_not_interrupted)
+    watch = threading.Thread(target=interrupt, daemon=True)
+    watch.start()
+    with pytest.raises(Interrupted, match="stopped; finished rounds of all runs are kept"):
+        parallel_runs.run_cells(small(rounds=2, seeds=2).cells(), None, tmp_path, 2)
+    assert not multiprocessing.active_children()
+    watch.join()
 
 
 def test_objects_stay_in_their_process(tmp_path: Path) -> None:

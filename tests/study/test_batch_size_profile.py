@@ -4,7 +4,9 @@ import dataclasses
 import json
 import math
 import mmap
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from fedcohort.report.page import gallery
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.selection import Cohort
 from fedcohort.study.batch_size_process import StepTimer, relative_precision
-from fedcohort.study.batch_size_profile import Profile, Size, profile, recommend
+from fedcohort.study.batch_size_profile import Order, Profile, Size, _in_a_fresh_process, profile, recommend
 from fedcohort.study.peak_memory import PeakMemory
 from tests.experiments import small
 from tests.run_states import a_run_state
@@ -144,6 +146,28 @@ def test_a_client_has_a_peak_of_its_own() -> None:
     assert memory.where == "resident"
     if Path("/proc/self/clear_refs").exists():
         assert memory.peak() < high - 40e6
+
+
+def test_the_peak_on_windows_and_macos(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no module resource, and both have no /proc."""
+
+    def missing(path: Path, **_: Any) -> str:
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    if sys.platform != "win32":
+        assert PeakMemory("cpu").peak() > 20e6
+    process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=1, peak_wset=2))
+    monkeypatch.setitem(sys.modules, "resource", None)
+    monkeypatch.setitem(sys.modules, "psutil", SimpleNamespace(Process=lambda: process))
+    assert PeakMemory("cpu").peak() == 2.0
+
+
+def test_messages_of_the_measuring_process_do_not_depend_on_the_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    toml = small().to_toml().replace("digits", "vérité")
+    with pytest.raises(UsageError, match="vérité"):
+        _in_a_fresh_process(Order(toml, 32, 0, 0.1, 0.1, None))
 
 
 class Cuda:

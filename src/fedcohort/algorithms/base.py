@@ -19,7 +19,7 @@ from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.algorithms.weighted_means import RunningMean, blend
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey, parameters
-from fedcohort.core.plugins import Card
+from fedcohort.core.plugins import Card, LabelKind
 
 __all__ = ["LARGE_WEIGHT_MODES", "Algorithm", "WeightMode", "takes_plain_steps"]
 
@@ -60,6 +60,10 @@ class Algorithm:
     def title(self, training: Training) -> str:
         """The algorithm's name in tables; with settings that its source does not cover, the name says so."""
         return type(self).__name__
+
+    def refuses(self, labels: LabelKind) -> str:
+        """Why the algorithm cannot work if labels are ``"classes"`` or ``"numbers"``; empty, the default, if it can."""
+        return ""
 
     # The client half. It may run in another process, so it can use the parameters and what was broadcast, but not the server's state.
 

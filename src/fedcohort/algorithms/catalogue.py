@@ -38,5 +38,7 @@ LOSSES = Table(
         "sl": "fedcohort.algorithms.losses:SymmetricLearning",
         "sce": "fedcohort.algorithms.losses:SymmetricCrossEntropy",
         "double_softmax": "fedcohort.algorithms.losses:DoubleSoftmax",
+        "mse": "fedcohort.algorithms.losses:SquaredError",
+        "huber": "fedcohort.algorithms.losses:Huber",
     },
 )

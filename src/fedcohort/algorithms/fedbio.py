@@ -34,7 +34,7 @@ from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
-from fedcohort.core.plugins import Card
+from fedcohort.core.plugins import Card, LabelKind
 
 __all__ = ["FedBiO", "reweighed"]
 
@@ -71,6 +71,10 @@ class FedBiO(Algorithm):
         cost="O(kP)",
     )
     needs: ClassVar[frozenset[str]] = frozenset({"holdout"})
+
+    def refuses(self, labels: LabelKind) -> str:
+        """Numeric labels."""
+        return "it weighs samples by their cross-entropy, to find wrong classes" if labels == "numbers" else ""
 
     def __post_init__(self) -> None:
         self.u: Tensors = {}

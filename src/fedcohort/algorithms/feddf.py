@@ -33,7 +33,7 @@ from fedcohort.algorithms.model_ensemble import ClientModel, Ensemble, all_ident
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.updates import Members, ModelState, Update
 from fedcohort.core.parameters import parameters
-from fedcohort.core.plugins import Card
+from fedcohort.core.plugins import Card, LabelKind
 from fedcohort.core.threads import one_thread
 
 __all__ = ["FedDF", "distillation_loss", "targets"]
@@ -101,9 +101,14 @@ class FedDF(Algorithm):
         source="Lin et al. 2020, arXiv:2006.07242; epfml/federated-learning-public-code",
         status="code",
         cost="O((k + 3)·max_batches) forward passes",
+        score="compares accuracies on the validation set with each other and with chance, 1/K; classes only",
     )
     needs: ClassVar[frozenset[str]] = frozenset({"public"})
     keeps_models: ClassVar[bool] = True
+
+    def refuses(self, labels: LabelKind) -> str:
+        """Numeric labels."""
+        return "it distills class probabilities" if labels == "numbers" else ""
 
     def __post_init__(self) -> None:
         check_weights(self.weights, "FedDF")

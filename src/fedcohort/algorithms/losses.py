@@ -8,6 +8,11 @@ With p the softmax of the logits and y the label:
     sce             α·CE + β·RCE (the general form of sl)
     double_softmax  cross-entropy with softmax outputs in place of logits; reproduces the mistake of applying the softmax twice
 
+With numeric labels, scaled to standard deviation 1, ŷ the output of the model and e = ŷ − y:
+
+    mse             e²
+    huber           e²/2 where |e| ≤ δ, otherwise δ·(|e| − δ/2)
+
 For one-hot labels, the reverse cross-entropy is RCE = −A·(1 − p_y), where A replaces log 0.
 """
 
@@ -15,13 +20,23 @@ import math
 from typing import Annotated, ClassVar
 
 import torch
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 from torch.nn import functional
 
+from fedcohort.algorithms.sample_measures import sample_losses
 from fedcohort.core.parameters import parameters
 
-__all__ = ["CrossEntropy", "DoubleSoftmax", "Loss", "Robust", "SymmetricCrossEntropy", "SymmetricLearning"]
+__all__ = [
+    "CrossEntropy",
+    "DoubleSoftmax",
+    "Huber",
+    "Loss",
+    "Robust",
+    "SquaredError",
+    "SymmetricCrossEntropy",
+    "SymmetricLearning",
+]
 
 
 class Loss:
@@ -29,13 +44,15 @@ class Loss:
 
     needs_outputs: ClassVar[bool] = False
     """True for losses that use the received model's outputs on the batch."""
+    numeric: ClassVar[bool] = False
+    """True for losses of numeric labels (regression); all others are for classes."""
 
     def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
         """Loss of each sample, [B].
 
         Args:
             logits: outputs of the model in training, [B, K].
-            labels: int64 [B].
+            labels: int64 [B]; for :attr:`numeric` losses, numbers that are scaled to standard deviation 1.
             outputs: softmax outputs of the received model, without gradient, [B, K]; only if :attr:`needs_outputs`.
         """
         raise NotImplementedError
@@ -105,6 +122,31 @@ class DoubleSoftmax(Loss):
     def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
         """See :class:`Loss`."""
         return functional.cross_entropy(functional.softmax(logits, dim=-1), labels, reduction="none")
+
+
+@parameters
+class SquaredError(Loss):
+    """Squared error of numeric labels (regression), in units of their variance."""
+
+    numeric: ClassVar[bool] = True
+
+    def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+        """See :class:`Loss`."""
+        return sample_losses(logits, labels)
+
+
+@parameters
+class Huber(Loss):
+    """Huber loss of numeric labels (regression): less weight for large errors than the squared error gives them."""
+
+    delta: Annotated[float, Gt(0)] = 1.0
+    """Error from which on the loss grows linearly, in standard deviations of the labels (δ)."""
+
+    numeric: ClassVar[bool] = True
+
+    def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+        """See :class:`Loss`."""
+        return functional.huber_loss(logits.squeeze(1), labels.to(logits.dtype), reduction="none", delta=self.delta)
 
 
 def reverse_cross_entropy(ce: Tensor, log_zero: float) -> Tensor:

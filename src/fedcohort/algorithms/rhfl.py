@@ -38,7 +38,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
-from fedcohort.core.plugins import Card
+from fedcohort.core.plugins import Card, LabelKind
 from fedcohort.core.threads import one_thread
 
 __all__ = ["RHFL", "alignment_gradient", "confidence"]
@@ -98,6 +98,10 @@ class RHFL(Algorithm):
     needs: ClassVar[frozenset[str]] = frozenset({"public"})
     keeps_models: ClassVar[bool] = True
     stacks: ClassVar[bool] = True
+
+    def refuses(self, labels: LabelKind) -> str:
+        """Numeric labels."""
+        return "it aligns class probabilities" if labels == "numbers" else ""
 
     def __post_init__(self) -> None:
         check_weights(self.weights, "RHFL")

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from fedcohort.algorithms.sample_measures import sample_losses
 from fedcohort.core.random_streams import integer, rng, torch_seeded
 
 __all__ = ["ServerTools"]
@@ -59,8 +59,8 @@ class ServerTools:
         return self._mean(module, lambda logits, labels: logits.argmax(1) == labels)
 
     def loss(self, module: nn.Module) -> float:
-        """Mean cross-entropy on the validation set, in evaluation mode; NaN without a validation set."""
-        return self._mean(module, lambda logits, labels: functional.cross_entropy(logits, labels, reduction="none"))
+        """Mean cross-entropy (squared error of numeric labels) on the validation set, in evaluation mode; NaN without the set."""
+        return self._mean(module, sample_losses)
 
     def _mean(self, module: nn.Module, measure: Callable[[Tensor, Tensor], Tensor]) -> float:
         """The mean of ``measure(logits, labels)`` over the validation set."""

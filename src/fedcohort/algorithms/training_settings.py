@@ -48,7 +48,7 @@ class Training:
     clip_norm: Annotated[float, Ge(0)] = 0.0
     """Largest norm of a gradient; longer gradients are scaled down to it. 0 means no clipping."""
     loss: dict[str, Any] = field(default_factory=lambda: {"name": "ce"})
-    """Local loss: ce, robust, sl, sce or double_softmax, with its parameters."""
+    """Local loss: ce, robust, sl, sce or double_softmax for classes, mse or huber for numeric labels, with its parameters."""
 
     def __post_init__(self) -> None:
         if self.nesterov and self.momentum == 0:

@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 __all__ = ["experiment_of", "row_of"]
 
 
-def experiment_of(file: str | None, settings: Sequence[str], trust: bool) -> "Experiment":
+def experiment_of(file: str | None, settings: Sequence[str], trust: bool, *, variants: bool = False) -> "Experiment":
     """The experiment of a file, or the quickstart, with settings from ``--set``.
 
-    ``trust`` permits the file to be the description in a run directory that names plug-in files.
+    ``trust`` permits the file to be the description in a run directory that names plug-in files. With ``variants``, the quickstart
+    has the variants of the quickstart comparison.
     """
-    from fedcohort.experiment import Experiment, load, parse_overrides
+    from fedcohort.experiment import Experiment, load, parse_overrides, quickstart
 
     if file is not None:
         return load(file, settings, trust=trust)
-    return Experiment().with_overrides(parse_overrides(settings))
+    return (quickstart() if variants else Experiment()).with_overrides(parse_overrides(settings))
 
 
 def row_of(experiment: "Experiment", variant: str | None) -> "tuple[str, Experiment]":
     """The label and the experiment of the base, or of the row called ``variant``, with all seeds."""
-    from fedcohort.experiment import Experiment
 
-    plain = Experiment(**(experiment.to_dict() | {"sweep": {}}))
+    plain = experiment.model_copy(update={"sweep": {}})
     rows = dict(experiment.rows()) | dict(plain.rows())
     label = plain.label if variant is None else variant
     if label not in rows:

@@ -50,12 +50,16 @@ def describe_data(
     FILE is an experiment in TOML; without it, the quickstart is used. The clients are those of the first seed.
     """
     from fedcohort.core import formatted_values
+    from fedcohort.experiment import Cell
     from fedcohort.report import terminal
     from fedcohort.runs.given_objects import Given
     from fedcohort.runs.prepare_run import look
+    from fedcohort.runs.run_data import on_data
 
     label, experiment = row_of(experiment_of(file, settings, trust), variant)
-    dataset, survey = look(experiment, Given(data_dir=data_dir))
+    given = Given(data_dir=data_dir)
+    experiment = on_data(Cell(label, experiment.seed, experiment), given).experiment
+    dataset, survey = look(experiment, given)
     if as_json:
         echo(formatted_values.as_json(_partition_json(experiment, dataset, survey, terminal.quantiles(survey))))
     else:
@@ -87,11 +91,16 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     for name, sources in SOURCES.items():
         local = [source for source in sources if mirror and (Path(mirror) / source).is_dir()]
         where = f"mirror, {local[0]}" if local else "not in a mirror"
-        known.append({"name": name, "from": f"Hugging Face Hub, {sources[-1]}", "here": where})
+        known.append({"name": name, "from": _origin(sources[-1]), "here": where})
     if as_json:
         echo(formatted_values.as_json(known))
     else:
         terminal.screen().print(terminal.known_data(known))
+
+
+def _origin(source: str) -> str:
+    """Where a data set comes from, by its last source: a Hub id has an owner."""
+    return f"Hugging Face Hub, {source}" if "/" in source else "a local mirror only"
 
 
 @data.command("cache")

@@ -14,11 +14,14 @@ import click
 
 from fedcohort.cli.catalogue import strategies
 from fedcohort.cli.data import data
+from fedcohort.cli.deploy import deploy, site
+from fedcohort.cli.doctor import doctor
 from fedcohort.cli.errors import Stopped, Wrong
 from fedcohort.cli.output import drop_output, end_at_closed_pipe, show_all_characters
 from fedcohort.cli.pages import figures, live, profile, report
 from fedcohort.cli.play_runs import compare, run, sweep
-from fedcohort.cli.read_runs import measure, why
+from fedcohort.cli.race import race
+from fedcohort.cli.read_runs import diagnose, measure, why
 from fedcohort.core.durable_files import is_disk_full
 from fedcohort.core.errors import UsageError, one_line
 from fedcohort.core.signals import handle, raise_signalled
@@ -102,5 +105,7 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
     print(f"fedcohort: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-for command in (run, compare, sweep, measure, why, report, figures, live, profile, data, strategies):
+for command in (
+    run, compare, sweep, race, measure, why, diagnose, report, figures, live, profile, data, strategies, doctor, deploy, site,
+):  # fmt: skip
     cli.add_command(command)

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedcohort.core.errors import UsageError
 
 __all__ = [
+    "Number",
+    "Option",
     "client_option",
     "columns_option",
     "conformal_option",
@@ -49,7 +51,13 @@ __all__ = [
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class _Number(click.ParamType[float]):
+if TYPE_CHECKING:
+    _FloatType = click.ParamType[float]
+else:
+    _FloatType = click.ParamType  # not generic in earlier versions
+
+
+class Number(_FloatType):
     """A number within limits; errors state the value and the limits.
 
     Args:
@@ -73,9 +81,9 @@ class _Number(click.ParamType[float]):
         return number
 
 
-_WHOLE = _Number(int, "a whole number", lambda _: True)
-_COUNT = _Number(int, "a whole number of at least 0", lambda number: number >= 0)
-_POSITIVE = _Number(int, "a whole number of at least 1", lambda number: number >= 1)
+_WHOLE = Number(int, "a whole number", lambda _: True)
+_COUNT = Number(int, "a whole number of at least 0", lambda number: number >= 0)
+_POSITIVE = Number(int, "a whole number of at least 1", lambda number: number >= 1)
 
 
 def with_options(*options: Option) -> Option:
@@ -243,7 +251,7 @@ folder_option: Option = click.option(
 
 columns_option: Option = click.option(
     "--columns",
-    type=_Number(int, "1 or 2", lambda number: number in (1, 2)),
+    type=Number(int, "1 or 2", lambda number: number in (1, 2)),
     default=1,
     show_default=True,
     metavar="1|2",
@@ -266,14 +274,14 @@ reference_option: Option = click.option(
 
 target_option: Option = click.option(
     "--target",
-    type=_Number(float, "a test accuracy above 0 and at most 1, such as 0.8", lambda number: 0 < number <= 1),
+    type=Number(float, "a test accuracy above 0 and at most 1, such as 0.8", lambda number: 0 < number <= 1),
     metavar="ACCURACY",
     help="Target test accuracy for rounds, time and bytes.",
 )
 
 conformal_option: Option = click.option(
     "--conformal",
-    type=_Number(float, "an error rate between 0 and 1, such as 0.1", lambda number: 0 < number < 1),
+    type=Number(float, "an error rate between 0 and 1, such as 0.1", lambda number: 0 < number < 1),
     metavar="ALPHA",
     help="Also measure prediction sets with this error rate; this loads the data again.",
 )
@@ -290,7 +298,7 @@ client_option: Option = click.option(
 
 port_option: Option = click.option(
     "--port",
-    type=_Number(int, "a port from 1 to 65535, or 0 for any", lambda number: 0 <= number <= 65535),
+    type=Number(int, "a port from 1 to 65535, or 0 for any", lambda number: 0 <= number <= 65535),
     metavar="N",
     help="Port of the page; 0 means any.  [default: 8765 or the next free port]",
 )
@@ -323,7 +331,7 @@ rounds_option: Option = click.option(
 
 seconds_option: Option = click.option(
     "--seconds",
-    type=_Number(float, "a number of seconds above 0, such as 20", lambda number: number > 0),
+    type=Number(float, "a number of seconds above 0, such as 20", lambda number: number > 0),
     default=20.0,
     show_default=True,
     metavar="S",
@@ -332,7 +340,7 @@ seconds_option: Option = click.option(
 
 precision_option: Option = click.option(
     "--precision",
-    type=_Number(float, "a number between 0 and 1, such as 0.05", lambda number: 0 < number < 1),
+    type=Number(float, "a number between 0 and 1, such as 0.05", lambda number: 0 < number < 1),
     default=0.05,
     show_default=True,
     metavar="P",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
     from fedcohort.study.run_results import Result
 
-__all__ = ["compare", "run", "sweep"]
+__all__ = ["compare", "grid_of", "run", "sweep"]
 
 
 @click.command()
@@ -108,7 +108,7 @@ def _note(before: "Run | None") -> str:
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="FILE | RUN…")
+@click.argument("paths", nargs=-1, metavar="[FILE | RUN…]")
 @with_options(
     set_option, runs_option, data_dir_option, trust_option, jobs_option, partial_option, live_option, track_option, quiet_option,
     reference_option, latex_option, csv_option, json_option,
@@ -126,18 +126,20 @@ def compare(
 ) -> None:
     """Compare the rows of an experiment; run those that are missing.
 
-    FILE is an experiment in TOML: its base and its variants are the rows. Instead, you can give the directories of finished RUNs,
-    which are not changed; with --partial, they need not be finished.
+    FILE is an experiment in TOML: its base and its variants are the rows. Without it, the quickstart is compared: three strategies
+    on the embedded digits. Instead, you can give the directories of finished RUNs, which are not changed; with --partial, they need
+    not be finished.
     """
     from pathlib import Path
 
     folders = [path for path in paths if Path(path).is_dir()]
-    if not folders and len(paths) == 1:
+    if not folders and len(paths) <= 1:
         if partial:
             raise UsageError(
                 "--partial: missing rounds of an experiment are run; leave it out, or give run directories"
             )
-        _compare(experiment_of(paths[0], settings, trust), runs, data_dir, trust, jobs, quiet, as_json)
+        experiment = experiment_of(paths[0] if paths else None, settings, trust, variants=True)
+        _compare(experiment, runs, data_dir, trust, jobs, quiet, as_json)
         return
     if len(folders) < len(paths):
         other = next(path for path in paths if path not in folders)
@@ -186,10 +188,7 @@ def sweep(
     """
     experiment = experiment_of(file, settings, trust)
     if over:
-        from fedcohort.experiment import Experiment
-
-        grid = {**experiment.sweep, **_grid(over)}
-        experiment = Experiment(**(experiment.to_dict() | {"sweep": grid}))
+        experiment = experiment.with_overrides({"sweep": grid_of(over)})
     if not experiment.sweep:
         raise UsageError(
             "nothing to sweep: give --over 'selection.k=[1, 3, 6]', or a [sweep] table in an experiment file"
@@ -197,7 +196,7 @@ def sweep(
     _compare(experiment, runs, data_dir, trust, jobs, quiet, as_json)
 
 
-def _grid(over: Sequence[str]) -> dict[str, Any]:
+def grid_of(over: Sequence[str]) -> dict[str, Any]:
     """The values of ``--over`` by dotted key."""
     from fedcohort.experiment import parse_overrides
 

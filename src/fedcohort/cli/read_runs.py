@@ -1,4 +1,4 @@
-"""``fedcohort measures`` and ``why``: read run directories."""
+"""``fedcohort measures``, ``why`` and ``diagnose``: read run directories."""
 
 import click
 
@@ -14,7 +14,7 @@ from fedcohort.cli.options import (
 )
 from fedcohort.cli.output import echo
 
-__all__ = ["measure", "why"]
+__all__ = ["diagnose", "measure", "why"]
 
 
 @click.command("measures")
@@ -79,3 +79,24 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
     else:
         screen = terminal.screen()
         screen.print(terminal.explanation(explanation, screen.width))
+
+
+@click.command()
+@click.argument("path", metavar="RUN")
+@with_options(json_option)
+def diagnose(path: str, as_json: bool) -> None:
+    """Show whether scores predict what happens, and how much a strategy explores.
+
+    The scores of all decisions are compared with what the selected clients reported, with a greedy choice, and with uniform
+    selection. RUN is a run directory, which is not changed.
+    """
+    from fedcohort.core import formatted_values
+    from fedcohort.record import open_run
+    from fedcohort.report import terminal
+    from fedcohort.study import diagnose_run
+
+    found = diagnose_run.diagnose(open_run(path))
+    if as_json:
+        echo(formatted_values.as_json(found.to_json()))
+    else:
+        terminal.screen().print(terminal.diagnosis(found))

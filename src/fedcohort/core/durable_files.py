@@ -5,10 +5,13 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["is_disk_full", "replace_file", "sync_directory", "sync_file", "write_file"]
+__all__ = ["is_disk_full", "replace_file", "reserve", "sync_directory", "sync_file", "write_file"]
 
 _NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
-"""Errors of file systems that cannot sync a directory."""
+"""Errors of file systems that cannot sync a directory, or reserve room."""
+
+_PIECE = 2**20
+"""Number of zeros that are written at a time."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors of a disk without space, an exhausted quota, and a limit of the size of files."""
@@ -30,12 +33,13 @@ def sync_file(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Wait until the names in a directory are on the disk. Windows has no such call, and writes names in the order of their changes.
+    """Wait until the names in a directory are on the disk. Windows cannot open directories, and writes names in the order of their
+    changes.
 
     Raises:
         OSError: they could not be written.
     """
-    if os.name == "nt":
+    if not hasattr(os, "O_DIRECTORY"):
         return
     directory = os.open(path, os.O_RDONLY)
     try:
@@ -45,6 +49,33 @@ def sync_directory(path: Path) -> None:
             raise
     finally:
         os.close(directory)
+
+
+def reserve(descriptor: int, start: int, length: int) -> None:
+    """Take ``length`` bytes of room for an open file from ``start`` on, so that a later write to this part cannot find the disk full.
+
+    A write to a mapped file for which there is no room ends the process. Where the system cannot reserve room, as on macOS and
+    Windows, zeros are written; that also takes the room.
+
+    Args:
+        descriptor: number of the file, which is open for writing and has nothing in this part.
+        start: first byte of the part.
+        length: number of bytes.
+
+    Raises:
+        OSError: there is not enough room.
+    """
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, start, length)
+            return
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED:
+                raise
+    os.lseek(descriptor, start, os.SEEK_SET)
+    left = length
+    while left:
+        left -= os.write(descriptor, bytes(min(left, _PIECE)))
 
 
 def write_file(path: Path, content: bytes) -> None:

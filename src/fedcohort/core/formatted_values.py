@@ -20,6 +20,7 @@ __all__ = [
     "index",
     "interval",
     "number",
+    "number_spread",
     "p_value",
     "percent",
     "rounds",
@@ -115,6 +116,11 @@ def number(value: float, digits: int = 4) -> str:
         return _not_finite(value)
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
     return text.replace("-", "−")
+
+
+def number_spread(mean: float, sd: float) -> str:
+    """The mean of any numbers and their standard deviation: 1.438 ± 0.021; 1.438 if the deviation is unknown."""
+    return f"{number(mean)} ± {number(sd, 2)}" if math.isfinite(sd) else number(mean)
 
 
 def size(number_of_bytes: float) -> str:

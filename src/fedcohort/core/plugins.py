@@ -16,7 +16,7 @@ from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.own_code import place_of
 from fedcohort.core.paths import is_file, resolved
 
-__all__ = ["Card", "Table", "from_file", "is_file_name", "short_name"]
+__all__ = ["Card", "LabelKind", "Table", "from_file", "is_file_name", "short_name"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Card:
         discloses: what the server learns about a client beyond its update.
         knows: what the server must know or hold in order to select, besides the clients' ids.
         cost: server work per round, for m clients, k selected, d candidates, K classes, P parameters.
+        score: what it assumes about the score of the task, which is higher for better models: the accuracy, between 0 and 1, or R² of
+            numeric labels, which is at most 1 and can be negative.
     """
 
     source: str
@@ -39,6 +41,11 @@ class Card:
     discloses: str = "nothing"
     knows: str = "nothing"
     cost: str = "O(m)"
+    score: str = "does not use it"
+
+
+LabelKind = Literal["classes", "numbers"]
+"""What labels are: classes, or numbers (regression)."""
 
 
 @dataclass(frozen=True)

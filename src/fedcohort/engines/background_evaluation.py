@@ -35,16 +35,16 @@ class PendingEvaluation:
     Attributes:
         pieces: the pieces of the evaluation.
         begin: begins all pieces that no thread has begun.
-        num_classes: number of classes K.
+        num_outputs: number of outputs of the model.
     """
 
     pieces: list[EvaluationPiece]
     begin: Callable[[], None]
-    num_classes: int
+    num_outputs: int
 
     def __call__(self) -> Evaluation:
         self.begin()
-        return sum_up([block for piece in self.pieces for block in piece.result.result()], self.num_classes)
+        return sum_up([block for piece in self.pieces for block in piece.result.result()], self.num_outputs)
 
     def done(self) -> bool:
         """Whether all pieces are done."""

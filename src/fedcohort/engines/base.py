@@ -87,10 +87,10 @@ class Engine(Protocol):
         """Evaluate ``model`` on the server's ``"validation"`` or ``"test"`` set."""
         ...
 
-    def evaluate_beside(self, model: ModelState, split: str) -> Later:
+    def evaluate_beside(self, model: ModelState, split: str, *, predictions: bool = False) -> Later:
         """Like :meth:`evaluate`, without waiting: the work may be done at the same time as the training that follows.
 
-        A call of the returned object waits for the result.
+        A call of the returned object waits for the result. With ``predictions``, it has the predictions and the labels as well.
         """
         ...
 

@@ -9,7 +9,6 @@ Clients run side by side instead of on several intra-op threads because two intr
 as soon as another process uses a core.
 """
 
-import os
 import queue
 import warnings
 from collections import deque
@@ -25,6 +24,7 @@ from torch import nn
 from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.cores import cores
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import raised_in
 from fedcohort.core.random_streams import integer, torch_seeded
@@ -66,7 +66,7 @@ BLOCKS = 8
 
 def threads_for(device: torch.device) -> int:
     """Default number of clients, or stacks, that are trained at the same time: one per core, or :data:`GPU_THREADS`."""
-    return len(os.sched_getaffinity(0)) if device.type == "cpu" else GPU_THREADS
+    return cores() if device.type == "cpu" else GPU_THREADS
 
 
 def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
@@ -77,7 +77,7 @@ def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
     """
     try:
         with torch_seeded(integer(seed, "model"), torch.device("cpu")):
-            module: nn.Module = model.build(federation.sample_shape, federation.num_classes)
+            module: nn.Module = model.build(federation.sample_shape, federation.num_outputs)
     except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
         if raised_in(error):
             raise
@@ -153,7 +153,7 @@ class LocalEngine:
             else:
                 warnings.warn(f"engine.plan = 'stacked': {reason}; clients are trained by threads", stacklevel=2)
                 self.plan = "threads"
-        self.stacks = max(2, len(os.sched_getaffinity(0))) if on_cpu else 1
+        self.stacks = max(2, cores()) if on_cpu else 1
         self._restore = device.arithmetic(arithmetic) if not on_cpu else lambda: None
         self._pool = one_thread_each(self.workers, "client")
 
@@ -249,7 +249,7 @@ class LocalEngine:
         """See :class:`Engine`."""
         return self.evaluate_beside(model, split)()
 
-    def evaluate_beside(self, model: ModelState, split: str) -> Later:
+    def evaluate_beside(self, model: ModelState, split: str, *, predictions: bool = False) -> Later:
         """See :class:`Engine`. The work begins at the same time as the next training, or when the caller waits for the result."""
         check_split(split)
         all_blocks = list(blocks(self.federation.test if split == "test" else self.federation.validation))
@@ -257,13 +257,14 @@ class LocalEngine:
         def work(piece: list[Samples]) -> list[Evaluation]:
             with self._trainer() as trainer:
                 module = trainer.show(model)
-                return [evaluate_block(module, self.federation, trainer.dtype, block) for block in piece]
+                federation, dtype = self.federation, trainer.dtype
+                return [evaluate_block(module, federation, dtype, block, predictions=predictions) for block in piece]
 
         size = max(1, min(BLOCKS, len(all_blocks) // self.workers))  # so that every thread gets a piece
         starts = range(0, len(all_blocks), size)
         pieces = [EvaluationPiece(partial(work, all_blocks[start : start + size])) for start in starts]
         self._beside += pieces
-        return PendingEvaluation(pieces, self.begin_beside, self.federation.num_classes)
+        return PendingEvaluation(pieces, self.begin_beside, self.federation.num_outputs)
 
     def begin_beside(self) -> None:
         """Begin the evaluations that wait for a training."""

@@ -8,7 +8,6 @@ machine, cores, versions, network, data type, batch size, optimizer, loss, algor
 import dataclasses
 import hashlib
 import json
-import os
 import platform
 import statistics
 import time
@@ -21,10 +20,12 @@ from typing import cast
 
 import numpy as np
 import torch
+from filelock import FileLock
 
 from fedcohort.algorithms import Algorithm, ModelState
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices
+from fedcohort.core.durable_files import replace_file
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.local_engine import LocalEngine, Plan, build_module, threads_for
 from fedcohort.federation.dataset_cache import cache_folder
@@ -247,13 +248,8 @@ def _read(entry: Path) -> Choice | None:
 
 def _write(entry: Path, choice: Choice) -> None:
     """Keep the answer, if the cache can be written to. If two processes write at the same time, the first answer stays."""
-    fresh = entry.with_suffix(f".{os.getpid()}")
-    try:
-        with suppress(OSError):
-            fresh.write_text(
-                json.dumps({"plan": choice.plan, "why": choice.why, "seconds": choice.seconds}), encoding="utf-8"
-            )
-            os.link(fresh, entry)
-    finally:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
+    content = json.dumps({"plan": choice.plan, "why": choice.why, "seconds": choice.seconds})
+    # some file systems have no locks, and a folder that cannot be written has none either
+    with suppress(OSError, NotImplementedError), FileLock(f"{entry.parent}.lock", timeout=10):
+        if _read(entry) is None:
+            replace_file(entry, content.encode())

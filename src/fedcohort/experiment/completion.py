@@ -8,9 +8,10 @@ from typing import Any
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.parameters import make
-from fedcohort.core.paths import resolved
-from fedcohort.core.plugins import is_file_name
+from fedcohort.core.paths import is_folder, resolved
+from fedcohort.core.plugins import from_file, is_file_name
 from fedcohort.experiment.nested_values import flattened
+from fedcohort.experiment.own_measures import complete_names
 from fedcohort.experiment.sections import (
     Algorithm,
     Availability,
@@ -25,6 +26,7 @@ from fedcohort.experiment.sections import (
     Selection,
     Variant,
 )
+from fedcohort.federation.own_names import is_own, is_table
 
 __all__ = ["NOT_IN_ROWS", "completed", "plug_in_sections"]
 
@@ -69,11 +71,34 @@ def completed(values: Mapping[str, Any], *, recorded: bool = False) -> dict[str,
                 continue  # the schema reports it
             section = complete[path[0]] = dict(inner)
         section[path[-1]] = _choice(choice, section.get(path[-1], {}), ".".join(path), recorded)
+    for named in ("data", "public"):
+        if isinstance(complete.get(named), Mapping) and not recorded:
+            complete[named] = _with_own_data(complete[named], f"{named}.name")
     if isinstance(complete.get("training"), Mapping):
         complete["training"] = make(Training, _with_loss(complete["training"], recorded), "training")
+    measures = complete.get("measures")
+    if not recorded and isinstance(measures, Mapping) and isinstance(measures.get("extra"), list | tuple):
+        complete["measures"] = {**measures, "extra": complete_names(measures["extra"])}
     if isinstance(complete.get("variants"), list | tuple):
         complete["variants"] = tuple(_variant(row, i) for i, row in enumerate(complete["variants"]))
     return complete
+
+
+def _with_own_data(section: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """A section with the path of a user's own data made absolute; a function is imported, so that a wrong name is reported at once."""
+    name = section.get("name")
+    if not isinstance(name, str) or not is_own(name) or is_folder(Path(name)):
+        return section
+    if is_table(name):
+        return {**section, "name": str(resolved(name, Path.cwd()))}
+    path, _, attribute = name.rpartition(":")
+    name = f"{resolved(path, Path.cwd())}:{attribute}"
+    function = from_file(name, where)
+    if not callable(function):
+        raise UsageError(
+            f"{where} = {name!r}: is an object of type {type(function).__name__}; name a function that returns data"
+        )
+    return {**section, "name": name}
 
 
 def _with_loss(training: Mapping[str, Any], recorded: bool) -> dict[str, Any]:

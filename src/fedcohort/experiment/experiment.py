@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.parameters import NotInKey, explain, in_key
 from fedcohort.core.plugins import short_name
-from fedcohort.experiment.completion import NOT_IN_ROWS, completed
+from fedcohort.experiment.completion import completed
 from fedcohort.experiment.nested_values import flattened, merge, nested, without_none
 from fedcohort.experiment.pairings import check_row
 from fedcohort.experiment.plain_values import check_values
@@ -40,6 +40,9 @@ from fedcohort.experiment.sections import (
     Systems,
     Variant,
 )
+from fedcohort.experiment.sweep_checks import check_sweep
+from fedcohort.experiment.tasks import check_task
+from fedcohort.experiment.unnamed_settings import unnamed_settings, without_unnamed
 
 __all__ = ["Cell", "Experiment"]
 
@@ -88,12 +91,15 @@ class Experiment(Section):
             super().__init__(**completed(values))
         except ValidationError as error:
             raise explain(error, "", type(self)) from None
+        self.__dict__["_unnamed"] = unnamed_settings(values)
         self._cap_k(values.get("selection"))
-        for choice in (self.selection, self.algorithm):
-            self.check_needs(choice.build().needs, repr(choice.name))
+        selector, algorithm = self.selection.build(), self.algorithm.build()
+        self.check_needs(selector.needs, repr(self.selection.name))
+        self.check_needs(algorithm.needs, repr(self.algorithm.name))
+        check_task(self.training, self.federation.label_noise.name, selector, algorithm)
         self._check_number_of_rows()
         for key, choices in self.sweep.items():
-            _check_sweep(key, choices)
+            check_sweep(key, choices)
         if self.variants or self.sweep:
             self.rows()  # report a row that is not valid before the first run
 
@@ -130,6 +136,7 @@ class Experiment(Section):
         if isinstance(given, Selection) or (isinstance(given, Mapping) and "k" in given):
             raise UsageError(f"selection.k = {k}: more than federation.clients = {m}; use 1 to {m}")
         object.__setattr__(self, "selection", self.selection.model_copy(update={"k": m}))
+        self.__dict__["_unnamed"] -= {"selection.k"}  # variants keep the number
 
     @classmethod
     def recorded(cls, values: Mapping[str, Any]) -> "Experiment":
@@ -208,7 +215,18 @@ class Experiment(Section):
     def with_overrides(self, overrides: Mapping[str, Any]) -> "Experiment":
         """A new experiment with nested values replaced. A new plug-in name drops the parameters of the old plug-in."""
         check_values(overrides)
-        return Experiment(**merge(self.to_dict(), overrides, where=""))
+        return Experiment(**merge(without_unnamed(self.to_dict(), self.unnamed), overrides, where=""))
+
+    @property
+    def unnamed(self) -> frozenset[str]:
+        """The settings that were not given and that data may decide, see :mod:`~fedcohort.experiment.unnamed_settings`; none in a
+        record."""
+        unnamed: frozenset[str] = self.__dict__.get("_unnamed", frozenset())
+        return unnamed
+
+    def settled(self, settings: Mapping[str, Any]) -> "Experiment":
+        """This experiment with ``settings`` by dotted key, and with no setting left open for the data to decide."""
+        return Experiment(**merge(self.to_dict(), nested(settings, "data"), where=""))
 
     def with_engine(self, **settings: Any) -> "Experiment":
         """This experiment with other settings of the engine. Only these are checked; all others were checked before."""
@@ -237,7 +255,7 @@ class Experiment(Section):
 
     def rows(self) -> list[tuple[str, "Experiment"]]:
         """The base and every variant, each for every point of the sweep, with distinct labels."""
-        base = self.base.to_dict()
+        base = without_unnamed(self.base.to_dict(), self.unnamed)
         named = [(self.label, self.base)]
         for variant in self.variants:
             where = f"variants.{variant.label}"
@@ -293,25 +311,6 @@ class Experiment(Section):
         except UsageError:  # reported when the file is read; a finished run can be opened without it
             return ""
         return fingerprint
-
-
-def _check_sweep(key: str, choices: Sequence[object]) -> None:
-    """Refuse an entry of ``[sweep]`` without values, with repeated values, or for a setting that all rows share."""
-    if not choices:
-        raise UsageError(f"sweep.{key} = []: give at least one value")
-    if any(a == b for alike in _alike(choices) for a, b in itertools.combinations(alike, 2)):
-        raise UsageError(f"sweep.{key} = {shown(choices)}: the same value is given twice; give each value once")
-    if key.partition(".")[0] in NOT_IN_ROWS:
-        raise UsageError(f"sweep.{key}: cannot differ between rows; set it once for the experiment")
-
-
-def _alike(choices: Sequence[object]) -> list[list[object]]:
-    """The values in groups; equal values are in the same group."""
-    groups: dict[object, list[object]] = {}
-    for choice in choices:
-        key = repr(choice) if isinstance(choice, Mapping | list | tuple) else choice
-        groups.setdefault(key, []).append(choice)
-    return list(groups.values())
 
 
 def _settings_in_key(section: object, values: Mapping[str, Any]) -> dict[str, Any]:

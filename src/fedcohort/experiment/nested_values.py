@@ -59,7 +59,7 @@ def merge(base: Mapping[str, Any], overrides: Mapping[str, Any], where: str) -> 
     return merged
 
 
-_KEPT = {"selection": ("k",), "algorithm": ("weights", "server_lr"), "data": ("validation",)}
+_KEPT = {"selection": ("k",), "algorithm": ("weights", "server_lr"), "data": ("validation", "standardise")}
 """Settings that a section keeps when it changes to another plug-in, because all plug-ins of the section share them."""
 
 

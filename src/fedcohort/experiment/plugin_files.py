@@ -7,6 +7,7 @@ from typing import Any
 
 from fedcohort.core.paths import is_file, resolved
 from fedcohort.core.plugins import is_file_name
+from fedcohort.federation.own_names import content_of, is_table
 
 __all__ = ["PLUGIN_SECTIONS", "anchored", "by_content", "named_files", "plugin_files"]
 
@@ -21,8 +22,12 @@ PLUGIN_SECTIONS: tuple[tuple[str, ...], ...] = (
     ("algorithm",),
     ("selection",),
     ("training", "loss"),
+    ("data", "name"),
+    ("public", "name"),
+    ("measures", "extra"),
 )
-"""Paths of the sections that choose a plug-in. Their name and their parameters can be a class in a file; no other text can."""
+"""Paths of the sections that choose a plug-in, and of the names of data sets. A name or a parameter there can be a class or a function
+in a file; no other text can."""
 
 
 def anchored(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -36,7 +41,8 @@ def anchored(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def by_content(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A description with the paths of plug-in files replaced by hashes of their contents, so that a changed file is another run."""
+    """A complete description with the paths of plug-in files and of tables replaced by hashes of their contents, so that a changed
+    file is another run."""
 
     def content(name: str) -> str:
         path, _, attribute = name.rpartition(":")
@@ -44,7 +50,15 @@ def by_content(values: Mapping[str, Any]) -> dict[str, Any]:
             return name
         return f"{hashlib.sha256(Path(path).read_bytes()).hexdigest()}:{attribute}"
 
-    return _replaced(values, content)
+    result = _replaced(values, content)
+    for section in ("data", "public"):
+        inner = result.get(section)
+        if not isinstance(inner, Mapping):
+            continue
+        name = inner.get("name", "")
+        if is_table(name) and is_file(Path(name)):
+            result[section] = {**inner, "name": content_of(Path(name))}
+    return result
 
 
 def plugin_files(values: Mapping[str, Any]) -> list[Path]:

@@ -12,6 +12,7 @@ from fedcohort.experiment.experiment import Experiment
 from fedcohort.experiment.nested_values import merge, parse_overrides
 from fedcohort.experiment.plain_values import MAX_CHARACTERS, check_values, parsed
 from fedcohort.experiment.plugin_files import anchored, named_files
+from fedcohort.federation.own_names import is_table
 
 __all__ = ["in_run_directory", "load"]
 
@@ -39,16 +40,14 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from None
     check_values(values, str(file))
-    from fedcohort.federation.load_dataset import NAMES
-
     if not recorded:
         if not trust and in_run_directory(file):
             _ask_for_consent(file, values)  # before overrides, which compare the old plug-in with the new one
         values = anchored(values, file.parent)
-    for row in [values, *(row for row in _list(values.get("variants")) if isinstance(row, Mapping))]:
+    for row in [values, *_mappings(values.get("variants")), *_sweep_of_data(values, file.parent)]:
         _anchor(row, ("systems", "availability"), "file", file.parent)
         for section in ("data", "public"):
-            _anchor(row, (section,), "name", file.parent, only=lambda path: path.name not in NAMES and is_folder(path))
+            _anchor(row, (section,), "name", file.parent, only=_is_data)
     values = merge(values, parse_overrides(overrides), where="")
     return Experiment.recorded(values) if recorded else Experiment(**values)
 
@@ -113,5 +112,26 @@ def _anchor(
             inner[key] = str(path)
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _is_data(path: Path) -> bool:
+    """Whether a path is that of data: a folder, unless it has a built-in name, or a table."""
+    from fedcohort.federation.load_dataset import NAMES
+
+    return path.name not in NAMES and (is_folder(path) or is_table(path.name))
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    """The tables in a list; none if it is no list."""
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+
+
+def _sweep_of_data(values: Mapping[str, Any], folder: Path) -> list[Mapping[str, Any]]:
+    """The rows of the sweep that name data by sections; names under the key ``data.name`` are made absolute, in place."""
+    sweep = values.get("sweep")
+    if not isinstance(sweep, dict):
+        return []
+    if isinstance(sweep.get("data.name"), list):
+        rows = [{"data": {"name": choice}} for choice in sweep["data.name"]]
+        for row in rows:
+            _anchor(row, ("data",), "name", folder, only=_is_data)
+        sweep["data.name"] = [row["data"]["name"] for row in rows]
+    return [{"data": choice} for choice in _mappings(sweep.get("data"))]

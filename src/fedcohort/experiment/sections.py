@@ -170,7 +170,8 @@ class Data(Section):
     """The data set."""
 
     name: str = "digits"
-    """A built-in name, a Hub id (owner/name), or a folder."""
+    """A built-in name, a Hub id (owner/name), a folder, a table (.csv, .parquet, .npz), or your own function
+    (path/to/file.py:function)."""
     share: Annotated[float, Gt(0), Le(1), NotInKey((1.0,))] = 1.0
     """Share of the training samples to use, equal for every class. A small share makes a trial run fast. The samples are
     always the same."""
@@ -179,7 +180,16 @@ class Data(Section):
     image_column: str | None = None
     """Column with the image, if the data set has several columns of images."""
     label_column: str | None = None
-    """Column with the label, if the data set has several columns of labels."""
+    """Column with the label, if the data set has several columns of labels. In a table: the column with the label, ``label`` by
+    default."""
+    client_column: Annotated[str | None, NotInKey((None,))] = None
+    """Column of a table with the id of the client that a sample comes from; by default ``client``, if there is such a column."""
+    feature_columns: Annotated[list[str] | None, NotInKey((None,))] = None
+    """Columns of a table with features; by default all but those with label, client and split."""
+    standardise: Annotated[bool | None, NotInKey((None,))] = None
+    """Whether features enter the model with mean 0 and standard deviation 1 over the training samples of all clients, per channel of
+    images and per column of tables. By default, built-in data sets and images in folders and on the Hub do; tables, your own functions
+    and arrays from Python do not."""
 
 
 class Public(Section):
@@ -314,8 +324,12 @@ class Measures(Section):
     """Number of rounds between evaluations on the test set; the last round is always evaluated."""
     clients_every: Annotated[int, Ge(0), NotInKey((0,))] = 0
     """Number of rounds between evaluations of the global model on each client's own data; the last round is always evaluated, and 0
-    means never. Each client uses its held-out data if there are any, otherwise its training data. Strategies do not see the results,
+    means never. Each client uses its held-out data if there are any, otherwise its training data. If the data set says
+    which test samples are a client's, these are used instead, in every evaluation on the test set. Strategies do not see the results,
     and the record counts no cost."""
+    extra: Annotated[list[str], NotInKey(([],))] = Field(default_factory=list)
+    """Own measures: functions in files, such as ``["my.py:f1"]``. After each evaluation on the test set, each is called with the
+    predictions, float64 [samples, classes], and the labels [samples], and returns one number. Strategies do not see the results."""
     target_accuracy: Annotated[Annotated[float, Gt(0), Le(1)] | None, NotInKey()] = None
     """Target test accuracy, to which rounds, time and bytes are counted; by default a level that every row of a comparison reaches on
     average."""

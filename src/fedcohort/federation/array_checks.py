@@ -1,4 +1,4 @@
-"""Checks of the arrays that a data set is made of: features, labels, class names and writers."""
+"""Checks of the arrays that a data set is made of: features, labels, class names and ids of clients."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -13,10 +13,11 @@ __all__ = [
     "brief",
     "check_class_names",
     "check_classes",
+    "check_clients",
     "check_features",
     "check_finite",
     "check_labels",
-    "check_writers",
+    "numbered",
 ]
 
 DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -47,7 +48,7 @@ def _is_control(character: str) -> bool:
 
 
 def check_features(values: object, where: str) -> NDArray[Any]:
-    """Features as uint8 or float images [N, C, H, W], or as float tables [N, d]; copied only if necessary.
+    """Features as uint8 or float images [N, C, H, W], or as float or int64 tables [N, d]; copied only if necessary.
 
     Args:
         values: numpy array, torch tensor or nested list.
@@ -65,6 +66,10 @@ def check_features(values: object, where: str) -> NDArray[Any]:
         )
     if features.ndim == 3:
         features = features[:, None]
+    if features.ndim == 2 and features.dtype.kind in "iu":
+        if features.dtype == np.uint64 and features.max() > np.iinfo(np.int64).max:
+            raise UsageError(f"{where}: {features.max()}; integers must fit into 64 bits with a sign, or use floats")
+        return np.ascontiguousarray(features, dtype=np.int64)
     if features.ndim == 2 or features.dtype.kind == "f":
         return _as_floats(features, where)
     if features.shape[1] not in (1, 3) and features.shape[3] in (1, 3):
@@ -105,12 +110,19 @@ def check_labels(values: object, where: str) -> NDArray[np.int64]:
     if labels.ndim == 1 and len(labels) == 0:
         raise UsageError(f"{where} split: has no samples; at least one is needed")
     if labels.ndim != 1 or labels.dtype.kind not in "biu":
-        missing = int(sum(label is None for label in labels.flat)) if labels.dtype == object else 0
-        found = f"{missing} of {labels.size} are missing" if missing else f"not {labels.dtype} {list(labels.shape)}"
-        raise UsageError(f"{where} labels: must be integers 0..K-1 [N], {found}")
+        raise UsageError(f"{where} labels: must be integers 0..K-1 [N], {_instead_of_classes(labels)}")
     if labels.dtype == np.uint64 and labels.max() > np.iinfo(np.int64).max:
         raise UsageError(f"{where} labels: {labels.max()}; must be integers 0..K-1 [N]")
     return labels.astype(np.int64, copy=False)
+
+
+def _instead_of_classes(labels: NDArray[Any]) -> str:
+    """What labels are that are not integers [N], and what to do about it."""
+    missing = int(sum(label is None for label in labels.flat)) if labels.dtype == object else 0
+    if missing:
+        return f"{missing} of {labels.size} are missing"
+    numeric = "; numbers for regression: numeric=True" if labels.ndim == 1 and labels.dtype.kind == "f" else ""
+    return f"not {labels.dtype} {list(labels.shape)}{numeric}"
 
 
 def check_classes(
@@ -124,6 +136,7 @@ def check_classes(
     if given is not None:
         check_class_names(given, where)
     num_samples = len(train) + len(test)
+    _check_first_label(given, train, test, where)
     for split, labels in (("train", train), ("test", test)):
         low, high = int(labels.min()), int(labels.max())
         num_classes = num_samples if given is None else len(given)
@@ -133,6 +146,25 @@ def check_classes(
             raise UsageError(f"{where}: {split} labels: {low if low < 0 else high} with {limit}; must be 0..K-1{hint}")
     numbers = range(max(int(train.max()), int(test.max())) + 1)
     return tuple(str(c) for c in (numbers if given is None else given))
+
+
+def _check_first_label(
+    given: Sequence[str] | None, train: NDArray[np.int64], test: NDArray[np.int64], where: str
+) -> None:
+    """Refuse labels that count from 1: without class names, class 0 would have no samples.
+
+    Raises:
+        UsageError: the labels are 1..K without gaps, and no or K class names are given.
+    """
+    low, high = min(int(train.min()), int(test.min())), max(int(train.max()), int(test.max()))
+    if low != 1 or (given is not None and len(given) != high) or high == 1:
+        return
+    if given is None and len(np.union1d(train, test)) < high:  # class 0 is missing, as other classes are
+        return
+    more = f", or name {high + 1} classes if class 0 has no samples" if given is None else ""
+    raise UsageError(
+        f"{where}: labels are 1..{high}; must be 0..{high - 1}: subtract 1 from each label (labels - 1){more}"
+    )
 
 
 def check_class_names(names: Sequence[Any], where: str) -> None:
@@ -147,16 +179,40 @@ def check_class_names(names: Sequence[Any], where: str) -> None:
             raise UsageError(f"{where}: {problem}; rename the class, or its folder, with visible characters")
 
 
-def check_writers(values: object, where: str) -> NDArray[np.int64]:
-    """Writers as int64 [N], numbered 0..W-1 in sorted order.
+def check_clients(values: object, where: str, argument: str = "clients") -> NDArray[Any]:
+    """Ids of clients, integers or strings [N].
+
+    Args:
+        values: the id of the client of each sample.
+        where: name of the data set, for messages.
+        argument: name of the argument, for messages.
 
     Raises:
         UsageError: not integers or strings [N].
     """
-    ids = _as_array(values, f"{where}: writers")
+    ids = _as_array(values, f"{where}: {argument}")
+    if ids.dtype == object and ids.ndim == 1 and all(isinstance(value, str) for value in ids):
+        ids = ids.astype(np.str_)
     if ids.ndim != 1 or ids.dtype.kind not in "iuU":
-        raise UsageError(f"{where}: writers must be integers or strings [N], not {ids.dtype} {list(ids.shape)}")
-    return np.unique(ids, return_inverse=True)[1].astype(np.int64, copy=False)
+        raise UsageError(f"{where}: {argument} must be integers or strings [N], not {ids.dtype} {list(ids.shape)}")
+    return ids
+
+
+def numbered(ids: NDArray[Any], known: NDArray[Any] | None = None) -> NDArray[np.int64]:
+    """Ids of clients as numbers: 0..W-1 in the sorted order of the different ids.
+
+    Args:
+        ids: the id of the client of each sample [N].
+        known: number by the different ids in this array instead; an id that is not among them gets −1.
+
+    >>> numbered(np.array(["b", "a", "b"])).tolist(), numbered(np.array([7, 9]), known=np.array([9, 9, 5])).tolist()
+    ([1, 0, 1], [-1, 1])
+    """
+    if known is None:
+        return np.unique(ids, return_inverse=True)[1].astype(np.int64, copy=False)
+    different = np.unique(known)
+    places = np.minimum(np.searchsorted(different, ids), len(different) - 1)
+    return np.where(different[places] == ids, places, -1).astype(np.int64, copy=False)
 
 
 def _as_array(values: object, where: str) -> NDArray[Any]:

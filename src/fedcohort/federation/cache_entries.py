@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief
-from fedcohort.federation.datasets import Dataset, fingerprint_of_content
+from fedcohort.federation.datasets import Dataset, fingerprint_of_content, standardised
 
 __all__ = [
     "ARRAYS", "META", "SPLITS", "ArrayOnDisk", "DamagedEntryError", "Meta", "has_hashes", "map_array", "read_entry", "read_meta",
@@ -29,7 +29,8 @@ __all__ = [
 SPLITS = ("train", "test")
 META = "meta.json"
 ARRAYS = ("train_features", "train_labels", "test_features", "test_labels")
-"""The arrays of every entry, in the order in which the fingerprint covers them; ``writers`` may follow."""
+"""The arrays of every entry, in the order in which the fingerprint covers them; those of :data:`CLIENTS` may follow."""
+CLIENTS = ("writers", "test_clients")
 MAX_META_BYTES = 64 * 2**20
 MAX_HEADER_BYTES = 2**16
 HASH = "xxh3_128"
@@ -81,14 +82,22 @@ def read_entry(entry: Path, name: str) -> Dataset | None:
     arrays = {key: _read_array(entry / f"{key}.npy", known) for key, known in meta.arrays.items()}
     hashed = [_has_its_hash(f"{key}.npy", array, meta.arrays[key]) for key, array in arrays.items()]
     try:
-        dataset = Dataset(name, classes=meta.classes, fingerprint=meta.fingerprint, **arrays)
+        required = {key: arrays[key] for key in ARRAYS}
+        clients = {key: arrays.get(key) for key in CLIENTS}
+        dataset = _dataset(name, meta, **required, **clients)
     except (TypeError, UsageError) as error:
         raise DamagedEntryError(f"its arrays do not fit together: {error}") from None
     if not all(hashed):
-        content = fingerprint_of_content(dataset.classes, *(arrays[key] for key in ARRAYS), dataset.writers)
+        extra = [] if dataset.test_clients is None else [dataset.test_clients]
+        content = fingerprint_of_content(dataset.classes, *(arrays[key] for key in ARRAYS), dataset.writers, *extra)
         if content != dataset.fingerprint:
             raise DamagedEntryError("its content does not have its fingerprint")
     return dataset
+
+
+def _dataset(name: str, meta: Meta, **arrays: Any) -> Dataset:
+    """The data set of an entry."""
+    return Dataset(name, classes=meta.classes, fingerprint=meta.fingerprint, **arrays)
 
 
 def has_hashes(entry: Path) -> bool:
@@ -131,7 +140,7 @@ def _meta(content: dict[str, Any]) -> Meta:
         known = {key: ArrayOnDisk(a["dtype"], tuple(a["shape"]), a.get(HASH)) for key, a in arrays.items()}
     else:
         known = dict.fromkeys(arrays)
-    if not set(ARRAYS) <= set(known) <= {*ARRAYS, "writers"}:
+    if not set(ARRAYS) <= set(known) <= {*ARRAYS, *CLIENTS}:
         raise ValueError("arrays")
     classes = tuple(content["classes"])
     if not all(isinstance(text, str) for text in (*classes, content["fingerprint"])):
@@ -184,7 +193,11 @@ def map_array(file: Path) -> NDArray[Any]:
 
 
 def save(dataset: Dataset, out: Path) -> None:
-    """Write ``meta.json`` of a cache entry, and the arrays that are not yet in ``out``."""
+    """Write ``meta.json`` of a cache entry, and the arrays that are not yet in ``out``.
+
+    An entry does not say whether features are standardized: it has the fingerprint of the standardized data set, and is read as one.
+    """
+    dataset = standardised(dataset, True)
     for key, array in _arrays_of(dataset).items():
         if not (out / f"{key}.npy").exists():
             np.save(out / f"{key}.npy", array)
@@ -209,8 +222,9 @@ def write_meta(dataset: Dataset, entry: Path) -> None:
 
 
 def _arrays_of(dataset: Dataset) -> dict[str, NDArray[Any]]:
-    writers = {} if dataset.writers is None else {"writers": dataset.writers}
-    return {key: getattr(dataset, key) for key in ARRAYS} | writers
+    return {
+        key: getattr(dataset, key) for key in (*ARRAYS, *CLIENTS) if key in ARRAYS or getattr(dataset, key) is not None
+    }
 
 
 def _hash_of(array: NDArray[Any]) -> str | None:

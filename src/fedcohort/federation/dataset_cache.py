@@ -17,6 +17,7 @@ from contextlib import nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from filelock import FileLock
 from platformdirs import user_cache_dir
@@ -29,8 +30,8 @@ from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.folder_checks import files_in
 
 __all__ = [
-    "absolute", "cache_folder", "clear_left_overs", "entry_of_scikit_learn", "entry_of_source", "is_folder", "load_or_decode",
-    "remove", "scratch_folder",
+    "absolute", "cache_folder", "clear_left_overs", "entry_of_content", "entry_of_scikit_learn", "entry_of_source", "is_folder",
+    "load_or_decode", "remove", "scratch_folder",
 ]  # fmt: skip
 
 CACHE_FORMAT = 1
@@ -81,6 +82,17 @@ def entry_of_source(source: Path | str, image_column: str | None, label_column: 
     key = json.dumps([CACHE_FORMAT, str(source), image_column, label_column, states])
     stem = re.sub(r"[^\w.-]", "_", Path(source).name)[:40]
     return root / f"{stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+def entry_of_content(name: str, content: list[Any]) -> Path:
+    """The cache entry of data that are known by their content, as plain values; data with the same content share it.
+
+    Raises:
+        UsageError: the cache folder cannot be created.
+    """
+    key = json.dumps([CACHE_FORMAT, *content])
+    stem = re.sub(r"[^\w.-]", "_", name)[:40]
+    return cache_folder("datasets") / f"{stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
 def entry_of_scikit_learn(name: str) -> Path:

@@ -14,16 +14,18 @@ from fedcohort.core.random_streams import rng
 from fedcohort.federation.array_checks import (
     brief,
     check_classes,
+    check_clients,
     check_features,
     check_finite,
     check_labels,
-    check_writers,
+    numbered,
 )
+from fedcohort.federation.numeric_labels import bin_edges, bin_names, binned, check_numbers
 
-__all__ = ["MAX_NAME", "Dataset", "fingerprint_of_content", "from_arrays", "held_out", "part"]
+__all__ = ["MAX_NAME", "Dataset", "fingerprint_of_content", "from_arrays", "held_out", "part", "standardised"]
 
 
-FEATURE_TYPES = ("uint8", "float32", "float64")
+FEATURE_TYPES = ("uint8", "int64", "float32", "float64")
 """The types that features can have."""
 MAX_NAME = 1000
 """Maximum number of characters of a data set's name."""
@@ -39,7 +41,7 @@ class Dataset:
 
     name: str
     train_features: NDArray[Any]
-    """Images: uint8 [N, C, H, W], or float32 from :func:`from_arrays`. Tables: float32 or float64 [N, d]."""
+    """Images: uint8 [N, C, H, W], or float32 from :func:`from_arrays`. Tables: float32, float64 or int64 [N, d]."""
     train_labels: NDArray[np.int64]
     """[N], 0..K-1."""
     test_features: NDArray[Any]
@@ -47,9 +49,20 @@ class Dataset:
     classes: tuple[str, ...]
     """The names of the K classes."""
     fingerprint: str
-    """sha256 of the content: arrays, types, shapes and class names. It does not depend on the source of the samples."""
+    """sha256 of the content (arrays, types, shapes and class names) and of ``standardise``. It does not depend on the source of the
+    samples."""
     writers: NDArray[np.int64] | None = None
-    """[N], 0..W-1: the writer of each training sample, for partitions with one client per writer; None if unknown."""
+    """[N], 0..W-1: the client (in data sets of handwriting, the writer) that each training sample comes from, for partitions with
+    natural clients; None if unknown."""
+    test_clients: NDArray[np.int64] | None = None
+    """[number of test samples]: the client of each test sample, numbered as in ``writers``; −1 for a client without training samples.
+    None if unknown."""
+    standardise: bool = True
+    """Whether features enter the model with mean 0 and standard deviation 1 over the training samples, per channel of images and per
+    column of tables. Otherwise, the model sees them as they are."""
+    train_numbers: NDArray[np.float64] | None = None
+    """Numeric labels (regression) [N]; None if labels are classes. ``train_labels`` and ``classes`` are then quantile bins."""
+    test_numbers: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         where = brief(self.name)
@@ -62,8 +75,16 @@ class Dataset:
             check_finite(features, f"{where}: {split} features")
         _check_same_samples(self.train_features, self.test_features, where)
         check_classes(self.classes, self.train_labels, self.test_labels, where)
+        _check_numbers_of(self, where)
         if self.writers is not None and len(self.writers) != self.num_train:
-            raise UsageError(f"{where}: {self.num_train} training samples but {len(self.writers)} writers")
+            raise UsageError(f"{where}: {self.num_train} training samples but {len(self.writers)} ids of clients")
+        if self.test_clients is not None:
+            if self.writers is None:
+                raise UsageError(f"{where}: test_clients without clients; give the client of each training sample, too")
+            if len(self.test_clients) != len(self.test_labels):
+                raise UsageError(
+                    f"{where}: {len(self.test_labels)} test samples but {len(self.test_clients)} test_clients"
+                )
 
     def _splits(self) -> "list[tuple[str, NDArray[Any], NDArray[np.int64]]]":
         """The name, features and labels of both splits."""
@@ -76,8 +97,13 @@ class Dataset:
         shape = "×".join(map(str, self.train_features.shape[1:])) or "1"
         return (
             f"<Dataset {self.name}: {self.num_train:,} training and {len(self.test_labels):,} test samples of shape {shape}, "
-            f"{self.num_classes} classes>"
+            f"{self.labels_in_words}>"
         )
+
+    @property
+    def labels_in_words(self) -> str:
+        """What the labels are: ``10 classes``, or ``numeric labels``."""
+        return f"{self.num_classes} classes" if self.train_numbers is None else "numeric labels"
 
     @property
     def num_classes(self) -> int:
@@ -91,6 +117,11 @@ class Dataset:
     def is_image(self) -> bool:
         return self.train_features.ndim == 4
 
+    @property
+    def num_writers(self) -> int:
+        """Number of clients that the training samples come from; 0 if they are unknown."""
+        return 0 if self.writers is None else int(self.writers.max()) + 1
+
 
 def from_arrays(
     train: tuple[Any, Any],
@@ -98,20 +129,34 @@ def from_arrays(
     *,
     classes: Sequence[str] | None = None,
     name: str = "arrays",
+    clients: Any = None,
+    test_clients: Any = None,
+    standardise: bool = False,
     writers: Any = None,
+    numeric: bool = False,
 ) -> Dataset:
     """Make a data set from your own arrays: numpy arrays, torch tensors or nested lists.
+
+    The model sees the features as they are, unless ``standardise`` is set.
 
     Args:
         train, test: (features, labels). Labels are integers 0..K-1 [N]. Features are
 
-            * tables [N, d]: float32 and float64 keep their type, and all other numbers become float32;
+            * tables [N, d]: float32 and float64 keep their type, integers become int64 (built-in models read them as floats, your
+              own model reads them as they are, such as tokens for ``nn.Embedding``), and all other numbers become float32;
             * images of integers 0..255, [N, H, W], [N, C, H, W] or [N, H, W, C] with C 1 or 3 (if both fit: the former):
               become uint8 [N, C, H, W]; likewise images of booleans, as 0 and 255;
             * images of floats, [N, H, W] or [N, C, H, W]: become float32 [N, C, H, W].
         classes: names of the K classes; default: ``"0"`` up to the highest label.
         name: name of the data set in messages and tables.
-        writers: the writer of each training sample [N], integers or strings; numbered 0..W-1 in sorted order.
+        clients: the client that each training sample comes from [N], integers or strings; numbered 0..W-1 in sorted order. Unless the
+            experiment names a partition, each of them becomes a client.
+        test_clients: the client that each test sample comes from, with the same ids; the accuracy of every client on its own test
+            samples is then recorded, too.
+        standardise: give features mean 0 and standard deviation 1 over the training samples (of all clients), per channel of
+            images and per column of tables.
+        writers: another name of ``clients``.
+        numeric: labels are numbers [N], for regression. Partitions by label use quantile bins in place of classes.
 
     Arrays that already have the right type are not copied; do not change them afterwards.
 
@@ -124,16 +169,74 @@ def from_arrays(
             raise UsageError(f"{where}: {split} = {shown(pair)}: should be a pair (features, labels)")
     train_features = check_features(train[0], f"{where}: train")
     test_features = check_features(test[0], f"{where}: test")
-    train_labels, test_labels = check_labels(train[1], f"{where}: train"), check_labels(test[1], f"{where}: test")
+    numbers: tuple[NDArray[np.float64] | None, ...] = (None, None)
+    if numeric:
+        if classes is not None:
+            raise UsageError(f"{where}: numeric = True: numeric labels have no classes; leave out classes or numeric")
+        numbers = check_numbers(train[1], f"{where}: train"), check_numbers(test[1], f"{where}: test")
+        edges = bin_edges(numbers[0])
+        train_labels, test_labels, classes = (
+            binned(numbers[0], edges),
+            binned(numbers[1], edges),
+            bin_names(edges.tolist()),
+        )
+    else:
+        train_labels, test_labels = check_labels(train[1], f"{where}: train"), check_labels(test[1], f"{where}: test")
     for split, features, labels in (("train", train_features, train_labels), ("test", test_features, test_labels)):
         if len(features) != len(labels):
             raise UsageError(f"{where}: {split} has {len(features)} samples but {len(labels)} labels")
     _check_same_samples(train_features, test_features, where)
     classes = check_classes(classes, train_labels, test_labels, where)
-    writers = None if writers is None else check_writers(writers, where)
+    train_ids, test_ids = _numbers_of_clients(clients, test_clients, writers, where)
     arrays = (train_features, train_labels, test_features, test_labels)
-    fingerprint = fingerprint_of_content(classes, *arrays, writers)
-    return Dataset(brief(name, MAX_NAME), *arrays, classes, fingerprint, writers)
+    numeric_labels = numbers if numeric else ()
+    extra = [array for array in (test_ids, *numeric_labels) if array is not None]
+    content = fingerprint_of_content(classes, *arrays, train_ids, *extra)
+    made = Dataset(brief(name, MAX_NAME), *arrays, classes, content, train_ids, test_ids, True, *numeric_labels)
+    return standardised(made, standardise)
+
+
+def _numbers_of_clients(
+    clients: Any, test_clients: Any, writers: Any, where: str
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    """The numbers of the clients of the training samples and of the test samples; None if they are unknown."""
+    if clients is not None and writers is not None:
+        raise UsageError(f"{where}: clients and writers are two names of one argument; give only one of them")
+    argument = "clients" if writers is None else "writers"
+    given = clients if writers is None else writers
+    if given is None:
+        if test_clients is not None:
+            raise UsageError(f"{where}: test_clients without clients; give the client of each training sample, too")
+        return None, None
+    ids = check_clients(given, where, argument)
+    if test_clients is None:
+        return numbered(ids), None
+    tested = check_clients(test_clients, where, "test_clients")
+    if (ids.dtype.kind == "U") != (tested.dtype.kind == "U"):
+        kinds = ["strings" if part.dtype.kind == "U" else "integers" for part in (ids, tested)]
+        raise UsageError(f"{where}: {argument} are {kinds[0]}, test_clients are {kinds[1]}; give both as the same type")
+    return numbered(ids), numbered(tested, known=ids)
+
+
+def standardised(dataset: Dataset, standardise: bool) -> Dataset:
+    """The data set with features that are standardized, or seen by the model as they are; the fingerprint says which.
+
+    >>> labels = np.array([0, 1])
+    >>> raw = from_arrays((np.eye(2), labels), (np.eye(2), labels))
+    >>> standardised(standardised(raw, True), False).fingerprint == raw.fingerprint != standardised(raw, True).fingerprint
+    True
+    """
+    if dataset.standardise == standardise:
+        return dataset
+    content = dataset.fingerprint
+    if standardise:
+        parts = (dataset.test_clients, dataset.train_numbers, dataset.test_numbers)
+        extra = [part for part in parts if part is not None]
+        arrays = (dataset.train_features, dataset.train_labels, dataset.test_features, dataset.test_labels)
+        content = fingerprint_of_content(dataset.classes, *arrays, dataset.writers, *extra)
+    else:
+        content = hashlib.sha256(f"{content} as given".encode()).hexdigest()
+    return replace(dataset, standardise=standardise, fingerprint=content)
 
 
 def fingerprint_of_content(classes: Sequence[str], *arrays: NDArray[Any] | None) -> str:
@@ -143,6 +246,17 @@ def fingerprint_of_content(classes: Sequence[str], *arrays: NDArray[Any] | None)
         digest.update(b"none" if array is None else f"{array.dtype.str}{array.shape}".encode())
         digest.update(b"" if array is None else np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+def _check_numbers_of(dataset: Dataset, where: str) -> None:
+    """Refuse numeric labels that do not fit the samples."""
+    pairs = [(dataset.train_numbers, dataset.train_labels), (dataset.test_numbers, dataset.test_labels)]
+    if all(numbers is None for numbers, _ in pairs):
+        return
+    if any(numbers is None or numbers.dtype != np.float64 or numbers.shape != bins.shape for numbers, bins in pairs):
+        raise UsageError(
+            f"{where}: numeric labels must be float64 [N] in both splits; make the data set with from_arrays"
+        )
 
 
 def _check_types(features: object, labels: object, where: str) -> None:
@@ -186,7 +300,11 @@ def part(dataset: Dataset, share: float) -> Dataset:
         dataset,
         train_features=dataset.train_features[kept],
         train_labels=dataset.train_labels[kept],
-        writers=None if dataset.writers is None else np.unique(dataset.writers[kept], return_inverse=True)[1],
+        train_numbers=None if dataset.train_numbers is None else dataset.train_numbers[kept],
+        writers=None if dataset.writers is None else numbered(dataset.writers[kept]),
+        test_clients=None
+        if dataset.writers is None or dataset.test_clients is None
+        else numbered(dataset.test_clients, known=dataset.writers[kept]),
         fingerprint=f"{dataset.fingerprint}:{share:g}",
     )
 

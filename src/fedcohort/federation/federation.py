@@ -17,12 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcohort.core.arrays import Indices
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
+from fedcohort.federation.client_test_parts import clients_of_test_samples
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.featureshift import FeatureShift, NoFeatureShift, Space, shift_features, shift_test
 from fedcohort.federation.labelnoise import LabelNoise, Noise, NoLabelNoise, corrupt
+from fedcohort.federation.numeric_labels import NumericLabels, label_scale
 from fedcohort.federation.partition import Partition
 
 __all__ = ["Federation", "Samples", "gather", "split_locally"]
@@ -33,8 +35,8 @@ class Samples:
     """Samples and labels on one device.
 
     Attributes:
-        source: array that contains the features: uint8 images [M, C, H, W], or floats [M, d] or [M, C, H, W].
-        labels: int64 [N].
+        source: array that contains the features: uint8 images [M, C, H, W], floats [M, d] or [M, C, H, W], or int64 [M, d].
+        labels: int64 [N]; numeric labels are float64 [N], scaled to mean 0 and standard deviation 1.
         rows: row of each sample in ``source``, int64 [N]; ``source`` is then shared, so do not write to it. None means that the rows
             of ``source`` are the samples, M = N.
 
@@ -83,10 +85,15 @@ class Federation:
         validation: the server's validation set, for rewards and early stopping; may be empty.
         test: the server's test set, only for reporting.
         classes: names of the K classes.
-        shift, scale: a feature x enters the model as (x − shift)·scale; per channel for images, per column for tables.
+        shift, scale: a feature x enters the model as (x − shift)·scale; per channel for images, per column for tables. They are 0
+            and 1 if the data set is not standardized.
         held: number of samples in each client's held-out part, int64 [m]; None if there are none.
         noise: effect of the label noise, with the clean labels, aligned with ``train``; None without noise. For analysis only: no
             strategy, algorithm or client has access to it.
+        test_clients: the client of each sample in ``test``, int64 [n]; −1 for none. None if clients have no test samples.
+        integers: whether int64 features enter the model as they are, such as tokens, and not as floats.
+        numbers: scale and quantile bins of numeric labels; None if labels are classes, and on hosts of a cluster. ``classes`` are
+            then the names of the bins.
     """
 
     train: Samples
@@ -98,6 +105,19 @@ class Federation:
     scale: Tensor
     held: Indices | None = None
     noise: Noise | None = None
+    test_clients: Indices | None = None
+    integers: bool = False
+    numbers: NumericLabels | None = None
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether labels are numbers (regression)."""
+        return self.train.labels.is_floating_point()
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of outputs of a model: K, or 1 if labels are numbers."""
+        return 1 if self.is_numeric else self.num_classes
 
     @property
     def device(self) -> torch.device:
@@ -159,18 +179,23 @@ class Federation:
         return int(self.offsets[client + 1]) - (0 if self.held is None else int(self.held[client]))
 
     def prepare(self, features: Tensor, dtype: torch.dtype) -> Tensor:
-        """Raw features as inputs of the model: floats, standardized, images channels-last."""
+        """Raw features as inputs of the model: floats, standardized if the data set is, images channels-last; or integers."""
         values = self.standardised(features, dtype)
         return values.contiguous(memory_format=torch.channels_last) if values.dim() == 4 else values
 
     def standardised(self, features: Tensor, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
-        """Raw features as standardized floats in the layout that ``torch.func.vmap`` requires; written to ``out`` if given."""
+        """Raw features as inputs of the model, in the layout that ``torch.func.vmap`` requires; written to ``out`` if given."""
+        if self.integers and features.dtype == torch.int64:
+            return features.clone() if out is None else out.copy_(features)
         values = features.to(dtype, copy=True) if out is None else out.copy_(features)
         return values.sub_(self.shift.to(dtype)).mul_(self.scale.to(dtype))
 
     def histogram(self) -> Indices:
-        """Label counts of the training parts, including label noise, as clients would count them, int64 [m, K]."""
-        labels = self.train.labels.cpu().numpy()
+        """Label counts of the training parts, including label noise, as clients would count them, int64 [m, K].
+
+        Numeric labels are counted by quantile bin.
+        """
+        labels = self.train.labels.cpu().numpy() if self.numbers is None else self.numbers.bins
         if self.held is not None:
             parts = np.stack([self.num_samples, self.held], axis=1)
             labels = labels[np.repeat(np.tile([True, False], self.num_clients), parts.ravel())]
@@ -205,42 +230,53 @@ def gather(
         UsageError: a share, the label noise or the feature shift is not possible with these data.
     """
     in_validation, in_test = _split(dataset.test_labels, validation, seed)
-    shift, scale = _standardization(dataset.train_features)
-    labels, noise = dataset.train_labels, None
+    rule = None if isinstance(feature_shift, NoFeatureShift) else feature_shift
+    shift, scale = _standardization(dataset.train_features, dataset.standardise)
+    labels: np.ndarray = dataset.train_labels
+    tested: np.ndarray = dataset.test_labels
+    noise, numbers = None, None
+    if dataset.train_numbers is not None and dataset.test_numbers is not None:
+        if label_noise is not None and not isinstance(label_noise, NoLabelNoise):
+            raise UsageError("federation.label_noise: exchanges classes, and the labels are numbers; use 'none'")
+        numbers = NumericLabels(*label_scale(dataset.train_numbers), labels[partition.order])
+        labels, tested = numbers.scaled(dataset.train_numbers), numbers.scaled(dataset.test_numbers)
     if label_noise is not None and not isinstance(label_noise, NoLabelNoise):
         noise = corrupt(
             label_noise, labels, partition.order, partition.offsets, num_classes=len(dataset.classes), seed=seed
         )
     held_locally = split_locally(partition.sizes, holdout) if holdout else None
-    rule = None if isinstance(feature_shift, NoFeatureShift) else feature_shift
     train = _samples(
         dataset.train_features,
         partition.order,
         labels[partition.order] if noise is None else noise.noisy,
         packed=rule is not None,
     )
-    test = _samples(
-        dataset.test_features, in_test, dataset.test_labels[in_test], packed=rule is not None and rule.matched_test
-    )
+    test = _samples(dataset.test_features, in_test, tested[in_test], packed=rule is not None and rule.matched_test)
     if rule is not None:
-        space = Space(dataset.train_features.shape[1:], _unit(dataset.train_features, scale), partition.num_clients)
+        if dataset.train_features.dtype == np.int64:
+            raise UsageError(
+                "federation.feature_shift: the features are integers, which are not shifted; hand over floats, or use none"
+            )
+        space = Space(dataset.train_features.shape[1:], _unit(dataset.train_features), partition.num_clients)
         shift_features(rule, train.source.numpy(), partition.offsets, space, seed=seed, purpose="train")
         if rule.matched_test:
             shift_test(rule, test.source.numpy(), partition.sizes, space, seed=seed)
     return Federation(
         train=train,
         offsets=partition.offsets,
-        validation=_samples(dataset.test_features, in_validation, dataset.test_labels[in_validation], packed=True),
+        validation=_samples(dataset.test_features, in_validation, tested[in_validation], packed=True),
         test=test,
         classes=dataset.classes,
         shift=torch.from_numpy(shift),
         scale=torch.from_numpy(scale),
         held=held_locally,
         noise=noise,
+        test_clients=clients_of_test_samples(dataset, partition, in_test),
+        numbers=numbers,
     ).to(device)
 
 
-def _samples(features: np.ndarray, rows: Indices, labels: Indices, *, packed: bool) -> Samples:
+def _samples(features: np.ndarray, rows: Indices, labels: Indices | Values, *, packed: bool) -> Samples:
     """The samples in these rows of ``features``: as a view with row numbers, or packed.
 
     Torch has no read-only tensors. An array that cannot be made writable is packed; an array that is only marked as read-only, such
@@ -269,10 +305,10 @@ def split_locally(sizes: Indices, holdout: float) -> Indices:
     return np.asarray(np.minimum(requested, np.maximum(sizes - 1, 0)))
 
 
-def _unit(features: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def _unit(features: np.ndarray) -> np.ndarray:
     """The unit of feature shifts, see :class:`Space`."""
     if features.ndim != 4:
-        return np.asarray(1.0 / scale)
+        return np.asarray(1.0 / _standardization(features, standardise=True)[1])
     span = float(features.max()) - float(features.min())
     return np.asarray(span if span > 0 else 1.0)
 
@@ -292,9 +328,12 @@ def _split(labels: np.ndarray, share: float, seed: int) -> tuple[Indices, Indice
     return chosen, np.flatnonzero(mask)
 
 
-def _standardization(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Shift and scale for mean 0 and standard deviation 1 on the training set, per channel or column; scale 1 for constant ones."""
+def _standardization(features: np.ndarray, standardise: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Shift and scale for mean 0 and standard deviation 1 on the training set, per channel or column; scale 1 for constant ones. Shift
+    0 and scale 1 without ``standardise``."""
     shape = (features.shape[1], 1, 1) if features.ndim == 4 else (features.shape[1],)
+    if not standardise:
+        return np.zeros(shape), np.ones(shape)
     if features.ndim == 4 and features.dtype == np.uint8:
         counts = np.stack([_gray_levels(features, channel) for channel in range(features.shape[1])])
         levels = np.arange(256.0)

@@ -2,7 +2,6 @@
 
 import errno
 import io
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcohort.core.durable_files import reserve
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.array_checks import brief, check_classes, check_labels, check_writers
+from fedcohort.federation.array_checks import brief, check_classes, check_clients, check_labels, numbered
 from fedcohort.federation.cache_entries import SPLITS, save
 from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out
 from fedcohort.federation.folder_checks import broken_parquet, check_folder, check_room, described
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from PIL.Image import Image as Picture
 
 __all__ = ["decode", "read"]
@@ -39,9 +41,8 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
     Raises:
         UsageError: the data set cannot be read, or the Hub cannot be reached.
     """
-    import datasets
-
     where = f"data set = '{brief(name)}'"
+    datasets = _hugging_face(where)
     if isinstance(source, str):
         _ask_hub(source, name)
     else:
@@ -62,6 +63,24 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
         datasets.logging.set_verbosity(level)
         if not bars_disabled:
             datasets.enable_progress_bars()
+
+
+def _hugging_face(where: str) -> "ModuleType":
+    """The library ``datasets``.
+
+    Raises:
+        UsageError: it, or pyarrow, is not installed.
+    """
+    try:
+        import datasets
+        import pyarrow.parquet  # noqa: F401 - the check of a folder uses it
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{where}: folders of images and data sets of the Hugging Face Hub need the package {str(error.name).partition('.')[0]}, "
+            "which is not installed; pip install 'fedcohort[hub]'"
+        ) from None
+    library: ModuleType = datasets
+    return library
 
 
 def _ask_hub(hub_id: str, name: str) -> None:
@@ -136,14 +155,12 @@ def _decode(splits: Any, out: Path, name: str, image_column: str | None, label_c
     has_writers = WRITER_COLUMN in train.features
     train_labels = check_labels(train[label][:], f"{name}: train")
     if test is None:
-        in_test = (
-            held_out(check_writers(train[WRITER_COLUMN][:], name), 0.1) if has_writers else held_out(train_labels, 0.2)
-        )
+        in_test = held_out(numbered(_writers(train, name)), 0.1) if has_writers else held_out(train_labels, 0.2)
         train, test = train.select(np.flatnonzero(~in_test)), train.select(np.flatnonzero(in_test))
         train_labels = train_labels[~in_test]
     test_labels = check_labels(test[label][:], f"{name}: test")
     classes = check_classes(getattr(train.features[label], "names", None), train_labels, test_labels, name)
-    writers = check_writers(train[WRITER_COLUMN][:], name) if has_writers else None
+    writers = _writers(train, name) if has_writers else None
     cells = [rows.select_columns(image).cast_column(image, Image(decode=False)) for rows in (train, test)]
     first = _decode_image(cells[0][0][image], f"{name}: train image 0")
     features = [
@@ -151,8 +168,18 @@ def _decode(splits: Any, out: Path, name: str, image_column: str | None, label_c
         for split, rows in zip(SPLITS, cells, strict=True)
     ]
     return from_arrays(
-        (features[0], train_labels), (features[1], test_labels), classes=classes, name=name, writers=writers
+        (features[0], train_labels),
+        (features[1], test_labels),
+        classes=classes,
+        name=name,
+        writers=writers,
+        standardise=True,
     )
+
+
+def _writers(rows: Any, name: str) -> NDArray[Any]:
+    """The writer of each sample."""
+    return check_clients(rows[WRITER_COLUMN][:], name, "writers")
 
 
 def _column(features: Any, column_type: type, parameter: str, requested: str | None, where: str) -> str:
@@ -194,9 +221,9 @@ def _reserve(file: Path, shape: tuple[int, ...], where: str) -> "np.memmap[Any, 
     """A new mapped array; its room on the disk is taken at once, because a full disk would end the process later."""
     check_room(file.parent, int(np.prod(shape, dtype=object)), where)
     pixels = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
-    if hasattr(os, "posix_fallocate"):
-        with file.open("r+b") as reserved:
-            os.posix_fallocate(reserved.fileno(), 0, file.stat().st_size)
+    start = file.stat().st_size - pixels.nbytes  # the header before it is on the disk already
+    with file.open("r+b") as reserved:
+        reserve(reserved.fileno(), start, pixels.nbytes)
     return pixels
 
 

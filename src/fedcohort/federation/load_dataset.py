@@ -1,4 +1,4 @@
-"""Load a data set by its name, from scikit-learn, a folder, a local mirror, or the Hugging Face Hub.
+"""Load a data set by its name, from scikit-learn, a user's own file, a folder, a local mirror, or the Hugging Face Hub.
 
 A local mirror is a folder in the layout of the Hugging Face Hub, named by ``data_dir`` or the environment variable
 ``FEDCOHORT_DATA``. It is searched first, then the Hub.
@@ -6,12 +6,14 @@ A local mirror is a folder in the layout of the Hugging Face Hub, named by ``dat
 
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import save
 from fedcohort.federation.dataset_cache import (
@@ -21,27 +23,46 @@ from fedcohort.federation.dataset_cache import (
     is_folder,
     load_or_decode,
 )
-from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out
+from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out, standardised
 from fedcohort.federation.images import decode, read
+from fedcohort.federation.numeric_labels import bin_edges, binned
+from fedcohort.federation.own_data import load_own
+from fedcohort.federation.own_names import is_own
+from fedcohort.federation.tables import Columns
 
 __all__ = ["EMBEDDED", "NAMES", "SOURCES", "load"]
 
-EMBEDDED = ("digits", "breast_cancer")
+EMBEDDED = ("digits", "breast_cancer", "diabetes")
 """Data sets that are part of scikit-learn."""
 SOURCES = {
     "mnist": ("ylecun/mnist",),
     "fashion_mnist": ("zalando-datasets/fashion_mnist",),
     "cifar10": ("uoft-cs/cifar10",),
-    "emnist": ("emnist-47-subset", "tanganke/emnist_letters"),
+    "emnist_balanced": ("emnist-balanced",),
+    "emnist_letters": ("emnist-letters", "tanganke/emnist_letters"),
+    "emnist_digits": ("emnist-digits",),
+    "emnist_47_subset": ("emnist-47-subset",),
     "femnist": ("femnist-105-writers", "flwrlabs/femnist"),
 }
-"""Name → folders of a local mirror, in order of preference; the last one is the Hub id."""
+"""Name → folders of a local mirror, in order of preference; the last one is the Hub id, if it has an owner."""
+RENAMED = {
+    "emnist": "stood for two data sets; use 'emnist_47_subset' (a mirror's subset of 47 classes), 'emnist_balanced' (47 classes), "
+    "'emnist_letters' (26 letters) or 'emnist_digits' (10 digits)",
+}
+"""Names that are no longer used, and what to use."""
 NAMES = (*EMBEDDED, *SOURCES)
 FOLDER_OR_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
 def load(
-    name: str, *, data_dir: str | Path | None = None, image_column: str | None = None, label_column: str | None = None
+    name: str,
+    *,
+    data_dir: str | Path | None = None,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    client_column: str | None = None,
+    feature_columns: Sequence[str] | None = None,
+    standardise: bool | None = None,
 ) -> Dataset:
     """Load a data set by name.
 
@@ -50,16 +71,28 @@ def load(
 
             * ``digits`` (8x8 images, values 0..16) and ``breast_cancer`` (30 float32 features, not standardized), both part
               of scikit-learn, split 80/20 within each class;
+            * ``diabetes`` (442 samples, 10 standardized float32 features, numeric labels), part of scikit-learn, split 80/20;
             * ``mnist``, ``fashion_mnist``, ``cifar10``;
-            * ``emnist``: the 47 classes of a mirror's ``emnist-47-subset``, otherwise the 26 letters of the Hub's
-              ``tanganke/emnist_letters`` (the Hub has no known EMNIST Balanced with images and class labels);
+            * ``emnist_balanced`` (47 classes), ``emnist_letters`` (26 letters) and ``emnist_digits`` (10 digits): parts of EMNIST,
+              from the folders ``emnist-balanced``, ``emnist-letters`` and ``emnist-digits`` of a mirror; the letters also from the
+              Hub's ``tanganke/emnist_letters``. No copy of the others with images and class labels is known on the Hub;
+            * ``emnist_47_subset``: the folder ``emnist-47-subset`` of a mirror, a subset with the classes of EMNIST Balanced and
+              another split;
             * ``femnist``: a mirror's ``femnist-105-writers``, otherwise the Hub's ``flwrlabs/femnist``;
             * a Hub id ``owner/name`` of any image classification data set;
             * a folder, in the Hub's layout or of images: ``train/<class>/*.png`` and ``test/<class>/*.png``, or only
               ``<class>/*.png``. Write ``./mnist`` for a folder with one of the names above.
+            * a table with one row for each sample in a ``.csv``, ``.parquet`` or ``.npz`` file, see
+              :func:`fedcohort.federation.tables.from_table` and :func:`~fedcohort.federation.tables.from_archive`;
+            * a function that returns data, ``path/to/file.py:function``, see
+              :func:`fedcohort.federation.samples_of_function.dataset_of_result`. The file is run.
         data_dir: a local mirror, searched before the Hub; default: the environment variable ``FEDCOHORT_DATA``.
         image_column, label_column: required only if there is not exactly one Image or one ClassLabel column. The label column
-            may also be a column of integers 0..K-1.
+            may also be a column of integers 0..K-1. In a table, the label is in the column ``label`` unless another is given.
+        client_column: column of a table with the id of the client; ``client`` by default, if there is such a column.
+        feature_columns: columns of a table with features; by default all but those with label, client and split.
+        standardise: whether features enter the model with mean 0 and standard deviation 1. By default, images and the data sets
+            with a name do, and tables and arrays do not.
 
     Without a ``test`` split, ``validation`` is the test set. Without either, the test set is 10% of each writer's samples if there is
     a column ``writer_id``, and otherwise 20% of each class; these are always the same samples. Images keep their size. If the first
@@ -69,7 +102,24 @@ def load(
         UsageError: an unknown name, a mirror that does not exist, an ambiguous choice of columns, images of different sizes,
             samples without labels, an empty split, or no connection.
     """
-    mirror = _mirror(data_dir)
+    if is_own(name) and not is_folder(absolute(name)):
+        if image_column is not None:
+            raise UsageError(
+                f"data.image_column = {shown(image_column)}: tables and functions have no column of images; leave it out"
+            )
+        columns = Columns(label_column, client_column, None if feature_columns is None else tuple(feature_columns))
+        return load_own(name, columns, standardise)
+    for setting, given in (("client_column", client_column), ("feature_columns", feature_columns)):
+        if given is not None:
+            raise UsageError(
+                f"data.{setting} = {shown(given)}: only for tables (.csv, .parquet) and functions; leave it out"
+            )
+    dataset = _load_named(name, _mirror(data_dir), image_column, label_column)
+    return dataset if standardise is None else standardised(dataset, standardise)
+
+
+def _load_named(name: str, mirror: Path | None, image_column: str | None, label_column: str | None) -> Dataset:
+    """A data set of scikit-learn, of a mirror, of a folder or of the Hub."""
     if name in EMBEDDED:
         if image_column or label_column:
             raise UsageError(f"data set = {name!r}: has no columns to choose; leave out image_column and label_column")
@@ -84,20 +134,34 @@ def load(
 
 def _load_embedded(name: str) -> Dataset:
     """A data set of scikit-learn, from the cache if possible: importing scikit-learn takes longer than a short run."""
+    if name == "diabetes":  # the cache has no numeric labels
+        return from_scikit_learn(name)
     with suppress(UsageError):  # a cache that cannot be used
         return load_or_decode(entry_of_scikit_learn(name), name, lambda _, out: save(from_scikit_learn(name), out))
     return from_scikit_learn(name)
 
 
 def from_scikit_learn(name: str) -> Dataset:
-    """The data set ``digits`` or ``breast_cancer``."""
+    """The data set ``digits``, ``breast_cancer`` or ``diabetes``."""
     from sklearn import datasets as sklearn_datasets
+
+    if name == "diabetes":
+        return _diabetes(*sklearn_datasets.load_diabetes(return_X_y=True, scaled=False))
 
     data = sklearn_datasets.load_digits() if name == "digits" else sklearn_datasets.load_breast_cancer()
     features = data.images.astype(np.uint8) if name == "digits" else data.data.astype(np.float32)
     in_test = held_out(data.target, 0.2)
     train, test = ((features[mask], data.target[mask]) for mask in (~in_test, in_test))
-    return from_arrays(train, test, classes=[str(c) for c in data.target_names], name=name)
+    return from_arrays(train, test, classes=[str(c) for c in data.target_names], name=name, standardise=True)
+
+
+def _diabetes(features: NDArray[np.float64], progression: NDArray[np.float64]) -> Dataset:
+    """The data set ``diabetes``: features with mean 0 and standard deviation 1 over the training samples, labels as published."""
+    in_test = held_out(binned(progression, bin_edges(progression)), 0.2)
+    training = features[~in_test]
+    scaled = ((features - training.mean(axis=0)) / training.std(axis=0)).astype(np.float32)
+    train, test = ((scaled[mask], progression[mask]) for mask in (~in_test, in_test))
+    return from_arrays(train, test, name="diabetes", numeric=True)
 
 
 def _mirror(data_dir: str | Path | None) -> Path | None:
@@ -115,6 +179,8 @@ def _mirror(data_dir: str | Path | None) -> Path | None:
 
 def _find(name: str, mirror: Path | None) -> Path | str:
     """The folder of a data set, or its Hub id."""
+    if name in RENAMED:
+        raise UsageError(f"data set = {name!r}: {RENAMED[name]}")
     candidates = SOURCES.get(name, (name,))
     for candidate in candidates:
         if mirror and FOLDER_OR_HUB_ID.fullmatch(candidate) and is_folder(mirror / candidate):
@@ -124,5 +190,11 @@ def _find(name: str, mirror: Path | None) -> Path | str:
         return absolute(hub_id)
     if "/" in hub_id and FOLDER_OR_HUB_ID.fullmatch(hub_id):
         return hub_id
-    hint = f"{nearest(name[:60], NAMES)}; a Hub id 'owner/name' or an existing folder works too"
+    if name in SOURCES:
+        raise UsageError(
+            f"data set = {name!r}: has no known copy on the Hub; with FEDCOHORT_DATA or --data-dir, name a local mirror that has the "
+            f"folder {hub_id!r}"
+        )
+    others = "a Hub id 'owner/name', a folder, a table (.csv, .parquet, .npz) or 'my.py:function' works too"
+    hint = f"{nearest(name[:60], NAMES)}; {others}"
     raise UsageError(f"data set = '{brief(name)}': unknown name, and no such folder; {hint}")

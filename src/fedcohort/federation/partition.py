@@ -11,7 +11,6 @@ experiment's seed.
 (1000, True)
 """
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,6 +20,7 @@ import numpy as np
 from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.federation.infeasible_partition import infeasible
 from fedcohort.federation.partitions.dirichlet_class import DirichletClass
 from fedcohort.federation.partitions.iid import Iid
 from fedcohort.federation.partitions.pools import grouped
@@ -33,6 +33,7 @@ __all__ = [
     "PartitionReport",
     "Rule",
     "describe",
+    "draw",
     "effective_alpha",
     "partition",
 ]
@@ -43,12 +44,9 @@ MAX_DRAWS = 1_000
 MAX_PLACED = 300_000_000
 """Number of samples placed in all draws after which a setting counts as infeasible; this takes about a minute."""
 
-MAX_SHORT_CLIENTS = {3: 50, 10: 10}
+MAX_SHORT_CLIENTS = {3: 50, 10: 10, 100: 3}
 """Number of draws → number of clients: a setting counts as infeasible after this number of draws if each of them left more clients
 than this below ``min_size``."""
-
-LARGEST_TRIED = 1e6
-"""Largest value in the search for a value that works. It makes shares equal up to a thousandth, so larger values change nothing."""
 
 
 class Rule(Protocol):
@@ -150,16 +148,16 @@ def partition(
             f"{len(labels) // rule.min_size}"
         )
     tries = min(MAX_DRAWS, max(MAX_PLACED // len(labels), 3))
-    clients, smallest = _draw(rule, labels, num_clients, seed, writers, tries)
+    clients, smallest = draw(rule, labels, num_clients, seed, writers, tries)
     if clients is None:
-        raise _infeasible(rule, labels, num_clients, seed, writers, smallest)
+        raise infeasible(draw, rule, labels, num_clients, seed, writers, smallest)
     shuffled = random_streams.rng(seed, "partition-order").permutation(len(labels))
     by_client, starts = grouped(shuffled, clients[shuffled] + 1, num_clients + 1)
     dropped = int(starts[1])  # samples that no client gets (−1) come first
     return Partition(order=by_client[dropped:], offsets=starts[1:] - dropped)
 
 
-def _draw(
+def draw(
     rule: Rule, labels: Indices, num_clients: int, seed: int, writers: Indices | None, tries: int
 ) -> tuple[Indices | None, int]:
     """The first assignment in which every client has ``min_size`` samples, or None; and the largest minimum size of all draws."""
@@ -176,46 +174,6 @@ def _draw(
         if any(attempt >= after and fewest_short > short for after, short in MAX_SHORT_CLIENTS.items()):
             break
     return None, best
-
-
-def _infeasible(
-    rule: Rule, labels: Indices, num_clients: int, seed: int, writers: Indices | None, smallest: int
-) -> UsageError:
-    """The error if no draw gave every client ``min_size`` samples; every value that it suggests has been tried with this seed."""
-    name, value = "min_size", float(rule.min_size)
-    works = [f"min_size = {smallest}"] if smallest else []
-    if rule.evens_out is not None:
-        suggested = _value_that_works(rule, rule.evens_out, labels, num_clients, seed, writers)
-        if suggested is not None:
-            name = rule.evens_out.removeprefix("-")
-            value = getattr(rule, name)
-            works.insert(0, f"{name} = {suggested:g}")
-    return UsageError(
-        f"federation.partition.{name} = {value:g}: no draw gives each of {num_clients} clients (federation.clients) at least "
-        f"min_size = {rule.min_size} of {len(labels)} samples; what works: {' or '.join([*works, 'fewer clients'])}"
-    )
-
-
-def _value_that_works(
-    rule: Rule, evens_out: str, labels: Indices, num_clients: int, seed: int, writers: Indices | None
-) -> float | None:
-    """A value of the parameter with which the rule works, after about the fewest doublings (or halvings), found by bisection; None if
-    no value works."""
-    name, sign = evens_out.removeprefix("-"), -1 if evens_out.startswith("-") else 1
-    value = getattr(rule, name)
-    doublings = max(1, math.ceil(math.log2(LARGEST_TRIED) - sign * math.log2(value)))
-
-    def works(doubling: int) -> float | None:
-        more = float(f"{math.ldexp(value, sign * doubling):.2g}")
-        wider = dataclasses.replace(rule, **{name: more})  # type: ignore[type-var]  # rules are dataclasses
-        return more if _draw(wider, labels, num_clients, seed, writers, 3)[0] is not None else None
-
-    low, high, working = 0, doublings, works(doublings)
-    while working is not None and high - low > 1:
-        middle = (low + high) // 2
-        less = works(middle)
-        low, high, working = (low, middle, less) if less is not None else (middle, high, working)
-    return working
 
 
 def _sizes(clients: Indices, num_clients: int) -> Indices:

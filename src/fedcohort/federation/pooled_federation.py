@@ -11,7 +11,11 @@ __all__ = ["pooled"]
 
 
 def pooled(federation: Federation) -> Federation:
-    """One client with the data of all clients, wrong labels included: all training parts in client order, then all held-out parts."""
+    """One client with the data of all clients, wrong labels included: all training parts in client order, then all held-out parts.
+
+    Clients have no test samples of their own then.
+    """
+    federation = dataclasses.replace(federation, test_clients=None)
     ends = np.array([0, federation.offsets[-1]])
     noise = federation.noise
     if noise is not None:
@@ -22,6 +26,9 @@ def pooled(federation: Federation) -> Federation:
     order = np.argsort(np.repeat(np.tile([False, True], len(parts)), parts.ravel()), kind="stable")
     if noise is not None:
         noise = dataclasses.replace(noise, noisy=noise.noisy[order], clean=noise.clean[order])
+    numbers = federation.numbers
+    if numbers is not None:
+        numbers = dataclasses.replace(numbers, bins=numbers.bins[order])
     index = torch.from_numpy(order).to(federation.train.labels.device)
     return dataclasses.replace(
         federation,
@@ -29,4 +36,5 @@ def pooled(federation: Federation) -> Federation:
         offsets=ends,
         held=np.array([int(federation.held.sum())]),
         noise=noise,
+        numbers=numbers,
     )

@@ -71,7 +71,7 @@ def choose_public(name: str, share: float, dataset: Dataset, seed: int, load: Ca
 def unlabeled_dataset(features: Any, name: str = "public samples") -> Dataset:
     """A data set of unlabeled samples [N, …], in any form that :func:`fedcohort.from_arrays` accepts; every label is 0."""
     labels = np.zeros(len(features), dtype=np.int64)
-    return from_arrays((features, labels), (features[:1], labels[:1]), name=name)
+    return from_arrays((features, labels), (features[:1], labels[:1]), name=name, standardise=True)
 
 
 def take_away(share: float, num_train: int, seed: int) -> tuple[Indices, Indices]:

@@ -9,10 +9,11 @@ from fedcohort.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fedcohort.flower.answering import Asked, answers
+    from fedcohort.flower.deployed.play_deployment import play_deployment
     from fedcohort.flower.rehearsal import Requirements, requirements
     from fedcohort.flower.selecting import Selecting
 
-__all__ = ["Asked", "Requirements", "Selecting", "answers", "requirements"]
+__all__ = ["Asked", "Requirements", "Selecting", "answers", "play_deployment", "requirements"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -21,6 +22,7 @@ __getattr__, __dir__ = lazy_names(
         "Requirements": "rehearsal:Requirements",
         "Selecting": "selecting:Selecting",
         "answers": "answering:answers",
+        "play_deployment": "deployed.play_deployment:play_deployment",
         "requirements": "rehearsal:requirements",
     },
 )

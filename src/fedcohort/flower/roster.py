@@ -18,7 +18,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.flower.exchange import exchange
 from fedcohort.flower.wire import Introduction, MalformedReply, hello_message, introduction_of
 
-__all__ = ["Roster", "failure_of"]
+__all__ = ["Roster", "failure_of", "name_order"]
 
 _CAUSES = {
     1: "its ClientApp cannot be loaded",
@@ -117,7 +117,7 @@ class Roster:
 
     def fix(self) -> None:
         """Number the clients that are connected; later, no others can join."""
-        self.names = sorted(self._node_of, key=_order)
+        self.names = sorted(self._node_of, key=name_order)
 
     def restore(self, names: Iterable[str], known: Mapping[str, Introduction]) -> None:
         """Use the clients of an earlier process.
@@ -125,7 +125,7 @@ class Roster:
         Raises:
             UsageError: none of the connected clients is one of them.
         """
-        self.names, connected = list(names), sorted(self._node_of, key=_order)
+        self.names, connected = list(names), sorted(self._node_of, key=name_order)
         if not set(self.names) & set(connected):
             raise UsageError(
                 f"the run to be resumed has the clients {self.names[:5]}, but {connected[:5]} are connected; use another name or "
@@ -161,7 +161,7 @@ class Roster:
         return [self.known[name] for name in self.names]
 
 
-def _order(name: str) -> tuple[bool, int, str]:
+def name_order(name: str) -> tuple[bool, int, str]:
     """Numbers by value, then words by their letters."""
     is_number = name.isascii() and name.isdigit()
     return not is_number, int(name) if is_number else 0, name

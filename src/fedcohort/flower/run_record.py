@@ -4,7 +4,7 @@ import hashlib
 import json
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import flwr
 import numpy as np
 from flwr.app import ArrayRecord
 
+from fedcohort.core.arrays import Indices
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.plugin_facts import plugin_facts
@@ -21,7 +22,7 @@ from fedcohort.record.recorded_plugins import FACTS, FILES
 from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Census, Selector
 
-__all__ = ["RunRecord", "hash_of"]
+__all__ = ["RunRecord", "hash_of", "portrait_of"]
 
 
 def hash_of(arrays: ArrayRecord) -> str:
@@ -103,7 +104,7 @@ class RunRecord:
         run = create_run(self.path, self._given.note() + head + experiment.to_toml(), meta)
         self._writer = self._stack.enter_context(writing(run))
         if not run.portrait.facts:
-            self._writer.describe(_portrait(census))
+            self._writer.describe(portrait_of(census))
         self._writer.rewind(last)
 
     def write(self, row: RoundRow, state: Mapping[str, Any]) -> None:
@@ -148,12 +149,18 @@ class RunRecord:
             number += 1
 
 
-def _portrait(census: Census) -> Portrait:
-    """What the server knows about the clients."""
+def portrait_of(census: Census, classes: Sequence[str] = (), held_out: Indices | None = None) -> Portrait:
+    """What the server knows about the clients.
+
+    Args:
+        census: the clients.
+        classes: names of the classes; by default their numbers.
+        held_out: number of samples that each client holds out; by default none.
+    """
     m = census.num_clients
     facts: dict[str, np.ndarray] = {
         "samples": census.num_samples.astype(np.int64),
-        "held_out": np.zeros(m, np.int64),
+        "held_out": np.zeros(m, np.int64) if held_out is None else held_out,
         "wrong_labels": np.zeros(m),
         "time": np.full(m, np.nan),
         "sending": np.full(m, np.nan),
@@ -161,4 +168,4 @@ def _portrait(census: Census) -> Portrait:
     }
     if census.histogram is not None:
         facts["counts"] = census.histogram.astype(np.int64)
-    return Portrait(tuple(str(c) for c in range(census.num_classes)), facts)
+    return Portrait(tuple(classes) or tuple(str(c) for c in range(census.num_classes)), facts)

@@ -14,6 +14,8 @@ a lower bound on ``f_y`` for each of them (:func:`probability_at`), and predicti
 >>> quantile(np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55]), alpha=0.3)
 0.22
 
+Numeric labels have the score |y − ŷ|, and the set of a sample is the interval [ŷ − q̂, ŷ + q̂] (:func:`absolute_residuals`).
+
 Vovk, Gammerman, Shafer 2005; Angelopoulos and Bates 2021, arXiv:2107.07511; the scores are those of the CP thesis, chapter 3.
 """
 
@@ -31,10 +33,12 @@ from fedcohort.core.errors import UsageError
 __all__ = [
     "K1",
     "K2",
+    "AnyScore",
     "B",
     "Overflow",
     "PredictionSets",
     "Score",
+    "absolute_residuals",
     "calibrate",
     "coverage_quantiles",
     "coverage_range",
@@ -48,6 +52,9 @@ __all__ = [
 ]  # fmt: skip
 
 Score = Literal["s1", "s2", "s3"]
+"""Scores of class probabilities."""
+AnyScore = Literal["s1", "s2", "s3", "absolute"]
+"""All scores; ``absolute`` is |y − ŷ|, for numeric labels."""
 Overflow = Literal["inf", "max"]
 
 K1, K2, B = 4.0, 20.0, 10.0
@@ -142,6 +149,25 @@ def true_class_scores(
         )
     _check_labels(right, p.shape[1])
     return scores(p[np.arange(len(p)), right], score, k1=k1, k2=k2, b=b)
+
+
+def absolute_residuals(predictions: ArrayLike, labels: ArrayLike) -> Values:
+    """|y − ŷ|, the score of numeric labels [n], from predictions [n] or [n, 1]; +∞ for NaN, the output of a diverged model.
+
+    With q̂ the :func:`quantile` of these scores, the prediction interval of a sample is [ŷ − q̂, ŷ + q̂].
+
+    >>> absolute_residuals([[1.0], [2.5]], [1.5, 2.0]).tolist()
+    [0.5, 0.5]
+    """
+    predicted, right = _numbers("predictions", predictions), _numbers("labels", labels)
+    if predicted.ndim == 2 and predicted.shape[1] == 1:
+        predicted = predicted[:, 0]
+    if predicted.shape != right.shape or right.ndim != 1:
+        raise UsageError(
+            f"predictions is {list(predicted.shape)} with {list(right.shape)} labels; give one prediction for each label"
+        )
+    residuals: Values = np.abs(right - predicted)
+    return np.where(np.isnan(residuals), np.inf, residuals)
 
 
 def calibrate(

@@ -25,8 +25,10 @@ __all__ = [
     "file_hash",
     "first_seal",
     "numbers_of",
+    "own_measures",
     "seal_of",
     "sealed_rows",
+    "sealed_tables",
 ]
 
 SqlRow: TypeAlias = tuple[int | float | str | bytes | None, ...]
@@ -57,6 +59,8 @@ CREATE TABLE ledger (
 CREATE TABLE wall (round INTEGER PRIMARY KEY, selection REAL, training REAL, aggregation REAL, evaluation REAL, recording REAL,
   total REAL);
 CREATE TABLE client_accuracy (round INTEGER PRIMARY KEY, accuracies BLOB NOT NULL);
+CREATE TABLE own_measures (round INTEGER, position INTEGER, name TEXT NOT NULL, value REAL, PRIMARY KEY (round, position))
+  WITHOUT ROWID;
 CREATE TABLE portrait (name TEXT PRIMARY KEY, type TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL);
 CREATE TABLE seals (round INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
 CREATE TABLE checkpoints (round INTEGER PRIMARY KEY, file TEXT, sha256 TEXT);
@@ -66,7 +70,8 @@ on each client's data, little-endian float64 [m]. ``seals`` holds a hash of the 
 own check does not detect a flipped bit in a number."""
 
 
-SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy")
+SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy", "own_measures")
+"""Tables with rows of rounds. Runs of earlier versions have no ``own_measures``."""
 
 
 _SCALARS = (
@@ -109,12 +114,18 @@ def checkpoints_hash(connection: sqlite3.Connection) -> str:
 def sealed_rows(connection: sqlite3.Connection, round_: int) -> dict[str, list[SqlRow]]:
     """The rows of a round, by table."""
     query = "SELECT * FROM {} WHERE round = ? ORDER BY 1, 2"
-    return {table: connection.execute(query.format(table), (round_,)).fetchall() for table in SEALED}
+    return {table: connection.execute(query.format(table), (round_,)).fetchall() for table in sealed_tables(connection)}
+
+
+def sealed_tables(connection: sqlite3.Connection) -> list[str]:
+    """The tables with rows of rounds that a database has."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return [table for table in SEALED if table in tables or table != "own_measures"]
 
 
 def seal_of(tables: Mapping[str, list[SqlRow]], before: str) -> str:
     """A hash of a round's rows and of all rounds before."""
-    rows = "".join(repr(row) for table in SEALED for row in tables[table])
+    rows = "".join(repr(row) for table in SEALED for row in tables.get(table, ()))
     return hashlib.sha256((before + rows).encode()).hexdigest()
 
 
@@ -129,6 +140,7 @@ def as_rows(row: RoundRow) -> dict[str, list[SqlRow]]:
         "ledger": sorted(_exchange(t, exchange) for exchange in row.ledger),
         "wall": [(t, *(_real(row.wall.get(part, 0.0)) for part in _WALL))],
         "client_accuracy": [],
+        "own_measures": [(t, i, name, _real(value)) for i, (name, value) in enumerate(row.own_measures.items())],
     }
     if row.client_accuracy is not None:
         tables["client_accuracy"] = [(t, np.asarray(row.client_accuracy, dtype="<f8").tobytes())]
@@ -161,6 +173,13 @@ def _exchange(t: int, e: LedgerRow) -> SqlRow:
 def client_accuracies(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
     """The measured rounds, and the accuracies of the clients as bytes."""
     return connection.execute("SELECT round, accuracies FROM client_accuracy ORDER BY round").fetchall()
+
+
+def own_measures(connection: sqlite3.Connection) -> list[SqlRow]:
+    """Round, name and value of the own measures, in the order of rounds and of the experiment."""
+    if "own_measures" not in sealed_tables(connection):
+        return []
+    return connection.execute("SELECT round, name, value FROM own_measures ORDER BY round, position").fetchall()
 
 
 def damaged(database: Path, error: object) -> UsageError:

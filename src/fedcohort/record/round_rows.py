@@ -95,7 +95,8 @@ class Reasons:
 
 @dataclass
 class RoundRow:
-    """Everything that is recorded of one round, except the checkpoint. Accuracies are fractions, losses are mean cross-entropies."""
+    """Everything that is recorded of one round, except the checkpoint. Accuracies are fractions, losses are mean cross-entropies, and
+    ``own_measures`` are those of ``measures.extra`` by name."""
 
     round: int
     available: int
@@ -118,6 +119,7 @@ class RoundRow:
     test_accuracy: float = math.nan
     test_loss: float = math.nan
     class_accuracy: Sequence[float] = ()
+    own_measures: Mapping[str, float] = field(default_factory=dict)
 
     def add_validation(self, accuracy: float, loss: float) -> None:
         """Add the results of the round's model on the server's validation set."""

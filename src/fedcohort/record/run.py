@@ -1,6 +1,5 @@
 """Read a run directory."""
 
-import hashlib
 import json
 import os
 import sqlite3
@@ -13,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.core.paths import as_path
+from fedcohort.core.score_style import score_style
 from fedcohort.record.checkpoints import last_valid
-from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of
+from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of, own_measures
 from fedcohort.record.recorded_plugins import copied_files, recorded_plugins
 from fedcohort.record.round_rows import Portrait
 from fedcohort.record.untouched_copy import check_database_exists, check_header, copy_with_log, had_log
-from fedcohort.record.verification import verify_files, verify_rounds
+from fedcohort.record.verification import results_digest, verify_files, verify_rounds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +71,8 @@ class Run:
             )
         except (UsageError, OSError):
             return f"<Run {self.path}>"
-        reached = f", test accuracy {formatted_values.share(accuracy[0][0], 1)}" if accuracy else ""
+        score = score_style([self.labels])
+        reached = f", test {score.name} {score.with_unit(accuracy[0][0])}" if accuracy else ""
         return f"<Run {self.path}: {meta['label']}, seed {meta['seed']}, {last} of {planned} rounds{reached}>"
 
     def _instead(self) -> str:
@@ -105,6 +105,11 @@ class Run:
         return self._meta()
 
     @property
+    def labels(self) -> str:
+        """``classes``, or ``numbers`` for a regression, in which the score in all columns of accuracy is R²."""
+        return self._meta().get("labels", "classes")
+
+    @property
     def clock(self) -> str:
         """The clock of the column ``simulated_time``: ``simulated``, or ``wall`` (seconds) for a run on real machines."""
         return self._meta().get("clock", "simulated")
@@ -132,10 +137,21 @@ class Run:
 
     @property
     def rounds(self) -> "pd.DataFrame":
-        """One row per round: counts, simulated time, accuracies and losses; ``class_accuracy`` is a list."""
+        """One row per round: counts, simulated time, accuracies, losses, and :attr:`own_measures`; ``class_accuracy`` is a list."""
         frame = self._frame("SELECT * FROM rounds ORDER BY round").set_index("round")
         frame["class_accuracy"] = [numbers_of(text) for text in frame["class_accuracy"]]
-        return frame
+        return frame.join(self.own_measures)
+
+    @property
+    def own_measures(self) -> "pd.DataFrame":
+        """The measures of ``measures.extra``: one row per evaluated round, one column per measure; empty without own measures."""
+        import pandas as pd
+
+        with self._reading() as connection:
+            rows = own_measures(connection)
+        table = pd.DataFrame(rows, columns=["round", "name", "value"]).astype({"round": int, "value": float})
+        wide = table.pivot(index="round", columns="name", values="value").rename_axis(columns=None)
+        return wide[list(dict.fromkeys(table["name"]))]
 
     @property
     def clients(self) -> "pd.DataFrame":
@@ -171,7 +187,9 @@ class Run:
     def client_accuracy(self) -> "pd.DataFrame":
         """Accuracy of the new model on each client's own data: one row per measured round, one column per client.
 
-        Empty without ``measures.clients_every``; NaN for clients without data.
+        The data are the client's test samples if the data set says which they are (``meta["client data"]`` is ``"test samples"``);
+        they are measured whenever the test set is. Otherwise they are those of ``measures.clients_every``, without which the table
+        is empty. NaN for clients without data.
         """
         import pandas as pd
 
@@ -239,22 +257,8 @@ class Run:
 
     def digest(self) -> str:
         """A hash of all results that must be reproducible: everything that is recorded except wall times."""
-        digest = hashlib.sha256()
         with self._reading() as connection:
-            for query in (
-                "SELECT * FROM rounds ORDER BY round",
-                "SELECT * FROM clients ORDER BY round, position",
-                "SELECT * FROM decisions ORDER BY round, position",
-                "SELECT round, kind, messages, bytes_down, bytes_up, passes FROM ledger ORDER BY round, kind",
-            ):
-                for row in connection.execute(query):
-                    digest.update(repr(row).encode())
-            for row in client_accuracies(connection):
-                digest.update(repr(row).encode())
-        model = self.path / "model.safetensors"
-        if model.exists():
-            digest.update(model.read_bytes())
-        return digest.hexdigest()[:16]
+            return results_digest(connection, self.path / "model.safetensors")
 
     def checkpoint(self, *, quiet: bool = False) -> tuple[int, dict[str, Any]] | None:
         """The last checkpoint: its round and state; None if there is none.

@@ -54,7 +54,7 @@ def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
     try:
         if not had_log(database) and not any(log.exists() for log in logs):
             return None
-        copy = tempfile.TemporaryDirectory(prefix="fedcohort-")
+        copy = tempfile.TemporaryDirectory(prefix="fedcohort-", ignore_cleanup_errors=True)
     except OSError:
         return None
     try:
@@ -80,7 +80,7 @@ def is_being_written(path: Path) -> bool:
         os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     except Timeout:
         return True
-    except OSError:
+    except (OSError, NotImplementedError):  # the second one on file systems without locks
         return False
     return False
 

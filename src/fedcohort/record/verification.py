@@ -1,15 +1,25 @@
 """Compare a run directory with the hashes in its record."""
 
+import hashlib
 import re
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
-from fedcohort.record.database import checkpoints_hash, damaged, file_hash, first_seal, seal_of, sealed_rows
+from fedcohort.record.database import (
+    checkpoints_hash,
+    client_accuracies,
+    damaged,
+    file_hash,
+    first_seal,
+    own_measures,
+    seal_of,
+    sealed_rows,
+)
 from fedcohort.record.recorded_plugins import copied_files
 
-__all__ = ["verify_files", "verify_rounds"]
+__all__ = ["results_digest", "verify_files", "verify_rounds"]
 
 
 def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
@@ -43,6 +53,29 @@ def _verify_checkpoint_rows(connection: sqlite3.Connection, database: Path) -> N
     expected = connection.execute("SELECT value FROM meta WHERE key = 'checkpoints'").fetchone()
     if expected is not None and expected[0] != checkpoints_hash(connection):
         raise damaged(database, "the rows of its checkpoints differ from what was recorded")
+
+
+def results_digest(connection: sqlite3.Connection, model: Path) -> str:
+    """A hash of all results that must be reproducible, see :meth:`fedcohort.record.Run.digest`.
+
+    Args:
+        connection: a connection to the database.
+        model: the file of the final model; it may be missing.
+    """
+    digest = hashlib.sha256()
+    for query in (
+        "SELECT * FROM rounds ORDER BY round",
+        "SELECT * FROM clients ORDER BY round, position",
+        "SELECT * FROM decisions ORDER BY round, position",
+        "SELECT round, kind, messages, bytes_down, bytes_up, passes FROM ledger ORDER BY round, kind",
+    ):
+        for row in connection.execute(query):
+            digest.update(repr(row).encode())
+    for row in (*client_accuracies(connection), *own_measures(connection)):
+        digest.update(repr(row).encode())
+    if model.exists():
+        digest.update(model.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 _NEEDED = ("experiment", "name", "label", "row", "seed", "data", "given")

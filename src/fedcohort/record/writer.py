@@ -18,7 +18,6 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import save_state
 from fedcohort.record.database import (
     FORMAT,
-    SEALED,
     TABLES,
     SqlRow,
     as_rows,
@@ -27,7 +26,8 @@ from fedcohort.record.database import (
     file_hash,
     first_seal,
     seal_of,
-)  # fmt: skip
+    sealed_tables,
+)
 from fedcohort.record.round_rows import Portrait, RoundRow, Saved
 from fedcohort.record.run import Run
 from fedcohort.record.untouched_copy import check_database_exists
@@ -57,7 +57,7 @@ def locked(path: str | Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise being_written(directory) from None
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:  # perhaps a file system without locks
         raise _cannot_create(directory, error) from None
     try:
         yield
@@ -186,7 +186,7 @@ class Writer:
     def rewind(self, last: int) -> None:
         """Delete the rounds after ``last``: they have no checkpoint and are played again."""
         with self._to_disk(), self._connection:
-            for table in (*SEALED, "seals", "checkpoints"):
+            for table in (*sealed_tables(self._connection), "seals", "checkpoints"):
                 self._connection.execute(f"DELETE FROM {table} WHERE round > ?", (last,))
 
     def save(self, round_: int, state: Mapping[str, Any]) -> Saved:
@@ -323,10 +323,10 @@ class Writer:
         sync_directory(self.path / "checkpoint")
 
     def _clear(self) -> None:
-        """Delete the files of checkpoints that the database does not name."""
+        """Delete the files of checkpoints that the database does not name; a file in use on Windows is deleted later."""
         named = {file for (file,) in self._connection.execute("SELECT file FROM checkpoints")}
-        for file in (self.path / "checkpoint").glob("round-*.safetensors"):
-            if file.name not in named:
+        for file in {*self.path.glob("checkpoint/round-*.safetensors")} - {self.path / "checkpoint" / n for n in named}:
+            with suppress(PermissionError):
                 file.unlink(missing_ok=True)
 
     def _seal(self, round_: int, tables: Mapping[str, list[SqlRow]]) -> None:

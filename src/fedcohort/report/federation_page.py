@@ -49,7 +49,7 @@ def _held(experiment: "Experiment", dataset: "Dataset", survey: "Survey") -> str
     by = f"by {experiment.federation.partition.name}, seed {experiment.seed}"
     clients = "1 client holds" if m == 1 else f"{formatted_values.count(m)} clients hold"
     samples = formatted_values.count(dataset.num_train)
-    data = f"{samples} training samples of {dataset.name} ({dataset.num_classes} classes), {by}"
+    data = f"{samples} training samples of {dataset.name} ({dataset.labels_in_words}), {by}"
     left = dataset.num_train - held
     if left == 0:
         return f"{clients} all {data}."

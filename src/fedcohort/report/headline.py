@@ -9,6 +9,7 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
+from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Story
 from fedcohort.study.comparison import Comparison
@@ -52,13 +53,13 @@ def _of_group(story: Story, compared: Comparison, group: Group) -> list[tuple[st
     if len(group.rows) == 1:
         (position,) = group.rows
         rounds = max(reading.num_rounds for reading in story.played[position][1])
-        return [("Result", (_single(compared.table.iloc[position].to_dict(), rounds),))]
+        return [("Result", (_single(compared.table.iloc[position].to_dict(), rounds, compared.score),))]
     accuracy = compared.table["accuracy"].to_numpy(np.float64)[list(group.rows)]
     best, second = (group.rows[i] for i in np.argsort(-accuracy, kind="stable")[:2].tolist())  # NaN comes last
     labels = _names(compared, group)
     if math.isnan(compared.table["accuracy"][second]):
         known = "No row has" if math.isnan(compared.table["accuracy"][best]) else f"Only {labels[best]} has"
-        return [("Which strategy?", (f"{known} a test accuracy, so the rows cannot be ranked.",))]
+        return [("Which strategy?", (f"{known} a test {compared.score.name}, so the rows cannot be ranked.",))]
     return [
         ("Which strategy?", (_highest(compared, group, best),)),
         ("How sure?", tuple(_how_sure(compared, group, best, second))),
@@ -71,25 +72,26 @@ def _names(compared: Comparison, group: Group) -> list[str]:
     return compared.names_without_settings if group.point else [row.label for row in compared.rows]
 
 
-def _single(row: Mapping[Any, Any], rounds: int) -> str:
+def _single(row: Mapping[Any, Any], rounds: int, score: ScoreStyle) -> str:
     seeds = f" (mean over {row['seeds']} seeds)" if row["seeds"] > 1 else ""
     if math.isnan(row["accuracy"]):
-        return f"{row['label']} was not tested in any of its {formatted_values.count(rounds)} rounds, so there is no test accuracy."
+        number = formatted_values.count(rounds)
+        return f"{row['label']} was not tested in any of its {number} rounds, so there is no test {score.name}."
     return (
-        f"{row['label']} reached a test accuracy of {formatted_values.spread(row['accuracy'], row['accuracy_sd'])}% in round "
-        f"{formatted_values.count(rounds)}{seeds}. Its best round reached {formatted_values.percent(row['best_accuracy'])}%."
+        f"{row['label']} reached a test {score.name} of {score.spread(row['accuracy'], row['accuracy_sd'])}{score.unit} in round "
+        f"{formatted_values.count(rounds)}{seeds}. Its best round reached {score.value(row['best_accuracy'])}{score.unit}."
     )
 
 
 def _highest(compared: Comparison, group: Group, best: int) -> str:
     """The best row, beside the reference."""
-    row, names = compared.table.iloc[best], _names(compared, group)
+    row, names, score = compared.table.iloc[best], _names(compared, group), compared.score
     where = f"At {group.point}, " if group.point else ""
-    text = f"{where}{names[best]} has the highest test accuracy after the last round: {formatted_values.percent(row['accuracy'])}%"
+    text = f"{where}{names[best]} has the highest test {score.name} after the last round: {score.value(row['accuracy'])}{score.unit}"
     if best == group.reference:
         return f"{text}. It is the row that the others are compared with."
     reference = compared.table.iloc[group.reference]
-    other = f"{names[group.reference]}, which the others are compared with, has {formatted_values.percent(reference['accuracy'])}%"
+    other = f"{names[group.reference]}, which the others are compared with, has {score.value(reference['accuracy'])}{score.unit}"
     return f"{text}. The reference, {other}."
 
 
@@ -120,19 +122,20 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     """
     names = _names(compared, _group_of(compared, best))
     first, second = names[best], names[other]
+    score = compared.score
     own, others = compared.paired(best, other)
     if not own:
         return (
             f"{first} shares no seed with {second}. Therefore it is not known whether the difference is due to chance."
         )
     confidence = 1 - LEVEL / comparisons if corrected else 0.95
-    mean, low, high = measures.paired_interval(own, others, confidence, limits=measures.ACCURACY_DIFFERENCES)
-    lead = formatted_values.signed(mean)
+    mean, low, high = measures.paired_interval(own, others, confidence, limits=score.differences)
+    lead = score.signed(mean)
     verb, points = ("leads", lead.lstrip("+")) if mean >= 0 or math.isnan(mean) else ("differs from", lead)
     if len(own) < FEWEST:
         seeds = "one seed" if len(own) == 1 else f"{len(own)} seeds"
         return (
-            f"{first} {verb} {second} by {points} percentage points. They share only {seeds}: it is not known whether the difference "
+            f"{first} {verb} {second} by {points}{score.points}. They share only {seeds}: it is not known whether the difference "
             f"is due to chance. Run {FEWEST} seeds or more."
         )
     clear = p_value <= LEVEL
@@ -142,8 +145,8 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         else "95% interval"
     )
     sentence = (
-        f"{first} {verb} {second} by {points} percentage points ({kind} {formatted_values.signed(low)} to "
-        f"{formatted_values.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}). The difference is "
+        f"{first} {verb} {second} by {points}{score.points} ({kind} {score.signed(low)} to "
+        f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}). The difference is "
         f"{'clear' if clear else 'not clear'} with these seeds."
     ).replace("p = <", "p < ")
     return (

@@ -259,7 +259,9 @@ def serve(
 def beside(folder: str | Path, name: str) -> Iterator[str]:
     """Serve runs from a process of its own until the block ends; yields the address."""
     command = [sys.executable, "-m", "fedcohort", "live", "--runs", str(folder), "--name", name, "--until-closed"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", errors="replace"
+    ) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         try:

@@ -5,7 +5,6 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
-from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.figure import Figure, columns, spec
 from fedcohort.report.headline import answers
@@ -37,7 +36,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
     """
     by_section = parts(story)
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]
-    compared = story.comparison
+    compared, score = story.comparison, story.score
     target = compared.target if compared else None
     values = {
         "story": story,
@@ -57,7 +56,9 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "target": target,
         "about_times": compared.about_times if compared else "",
         "about_verdicts": compared.about_verdicts if compared else "",
-        "goal": formatted_values.target(target.accuracy) if target else "",
+        "own_measures": compared.own_measures if compared else [],
+        "score": score,
+        "goal": score.target(target.accuracy) if target else "",
         "ledger": ledger_rows(story),
         "fairness": fairness_rows(story),
         "how": how(story),

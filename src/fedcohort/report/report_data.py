@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.record import Portrait, Run
 from fedcohort.report.chart_style import RowLooks, short
 from fedcohort.report.runs_on_disk import begun, find_runs
@@ -227,6 +228,11 @@ class Story:
             if played:
                 rows.append(Row(row.label, row.experiment, played))
         return Comparison(self.name, tuple(rows), reference=self.reference) if rows else None
+
+    @cached_property
+    def score(self) -> ScoreStyle:
+        """How the score is named and written: the accuracy, or R² for numeric labels."""
+        return score_style(reading.run.labels for reading in self.everything)
 
     @cached_property
     def first(self) -> list[Reading]:

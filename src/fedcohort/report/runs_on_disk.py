@@ -58,7 +58,8 @@ def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> l
     from fedcohort.runs.find_run import find_run
     from fedcohort.runs.given_objects import Given
 
-    runs = [run for cell in load(path, settings).cells() if (run := find_run(cell, Given(), folder)) is not None]
+    given = Given()
+    runs = [run for cell in load(path, settings).cells() if (run := find_run(cell, given, folder)) is not None]
     if not runs:
         raise UsageError(
             f"{path}: none of its runs is in {folder}; create them with `fedcohort compare {path}`, or give --runs"

@@ -13,6 +13,7 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Values
 from fedcohort.core.plugins import short_name
+from fedcohort.core.score_style import score_style
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Reading, Story
@@ -102,10 +103,6 @@ def different_federations(story: Story) -> bool:
 
 
 RESULTS: dict[str, Format] = {
-    "accuracy": formatted_values.percent,
-    "accuracy_sd": formatted_values.percent,
-    "best_accuracy": formatted_values.percent,
-    "early_stop_accuracy": formatted_values.percent,
     "bytes_to_target": formatted_values.size,
     "bytes": formatted_values.size,
     "client_passes": formatted_values.count,
@@ -113,7 +110,9 @@ RESULTS: dict[str, Format] = {
     "jain_random": formatted_values.index,
     "wall_seconds": formatted_values.duration,
 }
-"""How the columns of results are written, by their name in a comparison's table."""
+"""How the columns of results are written, by their name in a comparison's table; scores are written in their own style."""
+
+SCORES = ("accuracy", "accuracy_sd", "best_accuracy", "early_stop_accuracy")
 
 
 def result_rows(story: Story) -> list[dict[str, Any]]:
@@ -137,14 +136,18 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "p_holm": Cell(formatted_values.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),
                 "status": _unpublished(compared.rows[i].experiment, meta),
                 "difference": Cell(
-                    "–" if own["verdict"] == BASELINE else formatted_values.signed(own["difference"]), own["difference"]
+                    "–" if own["verdict"] == BASELINE else compared.score.signed(own["difference"]), own["difference"]
                 ),
-                "interval": formatted_values.interval(own["difference_low"], own["difference_high"]),
+                "interval": compared.score.interval(own["difference_low"], own["difference_high"]),
                 "rounds_to_target": Cell(rounds, own["rounds_to_target"]),
                 "time_to_target": Cell(
                     formatted_values.time_on(_clock(compared.rows[i]), own["time_to_target"]), own["time_to_target"]
                 ),
-                **_cells(own, RESULTS),
+                "own_measures": [
+                    Cell(formatted_values.number_spread(own[name], own[f"{name}_sd"]), own[name])
+                    for name in compared.own_measures
+                ],
+                **_cells(own, RESULTS | dict.fromkeys(SCORES, compared.score.value)),
             }
         )
     return rows
@@ -187,7 +190,7 @@ def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
     values["jain_model"] = float(np.mean([measures.jain(run.admitted.sum(axis=0)) for run in readings]))
     worst = float(np.mean([_worst_clients(run) for run in readings]))
     return _cells(values, dict.fromkeys(values, formatted_values.index)) | {
-        "worst": Cell(formatted_values.percent(worst), worst)
+        "worst": Cell(score_style(run.run.labels for run in readings).value(worst), worst)
     }
 
 

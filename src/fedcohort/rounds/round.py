@@ -161,6 +161,8 @@ class _Playing:
             row.add_validation(results.validation.accuracy, results.validation.loss)
         if results.test is not None:
             row.add_test(results.test.accuracy, results.test.loss, results.test.class_accuracy.tolist())
+            by_client = self.run_state.accuracy_by_client(results.test)
+            row.client_accuracy = row.client_accuracy if by_client is None else by_client
         return row
 
     def _bill_histograms(self) -> None:
@@ -182,7 +184,7 @@ class _Playing:
             notes = ["empty round: no client available"]
         elif not tally.having("admitted"):
             notes.append("no update admitted: the model stays as it was")
-        notes.append(tally.note)
+        notes += [tally.note, *self.run_state.notes()]
         return "; ".join(note for note in notes if note)
 
 

@@ -1,7 +1,7 @@
 """Everything that a run consists of while it is played."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,13 @@ import torch
 from numpy.typing import ArrayLike
 
 from fedcohort.algorithms import Algorithm, Members, ModelState
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.engines.base import Engine
-from fedcohort.federation.simulated_clock import Clock
+from fedcohort.federation.client_test_parts import accuracy_by_client
 from fedcohort.record import Portrait
+from fedcohort.rounds.round_clock import RoundClock
 from fedcohort.selection import Cohort, Selector
+from fedcohort.training.forward_passes import Evaluation
 
 __all__ = ["RunState", "members"]
 
@@ -24,24 +27,30 @@ class RunState:
     Attributes:
         seed: the experiment's seed.
         k: number of clients to select per round.
-        clock: simulated time and availability.
+        clock: time and availability.
         selector: the strategy.
         algorithm: the algorithm.
         engine: trains clients, evaluates models and answers questions.
         model: the global model.
         plan: how the engine trains clients, for the record: ``loop``, ``threads`` or ``stacked``.
         portrait: gives the facts about the clients for the record; called once, when a run begins.
+        test_clients: the client of each sample of the server's test set, int64 [n], −1 for none; None if clients have no test samples.
+        notes: gives what went wrong since the last call, in words, for the note of the round.
+        facts: facts about the run for the record, beside those of every run.
     """
 
     seed: int
     k: int
-    clock: Clock
+    clock: RoundClock
     selector: Selector
     algorithm: Algorithm
     engine: Engine
     model: ModelState
     plan: str = "loop"
     portrait: Callable[[], Portrait] = Portrait
+    test_clients: Indices | None = None
+    notes: Callable[[], list[str]] = list
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def validates(self) -> bool:
@@ -53,6 +62,12 @@ class RunState:
         """The device that holds the model."""
         return next(iter(self.model.values())).device
 
+    def accuracy_by_client(self, tested: Evaluation) -> Values | None:
+        """Accuracy on each client's own test samples, float64 [m], from an evaluation on the test set; None if they have none."""
+        if self.test_clients is None:
+            return None
+        return accuracy_by_client(tested.hits, self.test_clients, len(self.clock.num_samples))
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next round depends on, for the checkpoint."""
         return {
@@ -60,7 +75,7 @@ class RunState:
             "selector": self.selector.state_dict(),
             "algorithm": self.algorithm.state_dict(),
             "engine": dict(self.engine.state_dict()),
-            "clock": self.clock.state_dict(),
+            "clock": dict(self.clock.state_dict()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

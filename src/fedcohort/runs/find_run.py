@@ -12,6 +12,7 @@ from fedcohort.core.paths import as_path
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.record import Run, being_written, check_database_exists, is_being_written
 from fedcohort.runs.given_objects import Given
+from fedcohort.runs.run_data import key_of, on_data
 
 __all__ = ["check_intact", "check_same_data", "check_same_files", "find_run", "on_device", "run_path", "with_plan"]
 
@@ -50,9 +51,9 @@ def find_run(cell: Cell, given: Given, runs: str | Path) -> Run | None:
     folder = as_path(runs, "runs")
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--runs {folder}: is not a directory; give a directory that can be written")
-    cell = on_device(cell)
+    cell = on_data(on_device(cell), given)
     plans = ("threads", "stacked") if cell.experiment.engine.plan == "auto" else (cell.experiment.engine.plan,)
-    keys = [with_plan(cell, plan).experiment.key(given.key()) for plan in plans]
+    keys = [key_of(with_plan(cell, plan).experiment, given) for plan in plans]
     paths = [path for key in keys for path in sorted(folder.glob(f"*-{key}"))]
     with_database = [path for path in paths if (path / "run.sqlite").exists()]
     if len(with_database) > 1:
@@ -119,7 +120,7 @@ def run_path(cell: Cell, given: Given, runs: str | Path) -> Path:
     """The directory for a new run of this cell: ``<runs>/<name>-<label>-seed<seed>-<hash>``."""
     words = f"{cell.experiment.name}-{cell.label}-seed{cell.seed}"
     slug = re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")[:80]
-    return Path(runs) / f"{slug}-{cell.experiment.key(given.key())}"
+    return Path(runs) / f"{slug}-{key_of(cell.experiment, given)}"
 
 
 def check_same_data(record: Run, fingerprint: str, experiment: Experiment) -> None:

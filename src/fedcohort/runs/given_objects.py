@@ -1,12 +1,14 @@
 """Objects from Python that replace settings of an experiment, and their part in the hash of a run."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.parameters import make
 from fedcohort.core.paths import as_path
+from fedcohort.experiment.own_measures import OwnMeasure, check_names
 from fedcohort.federation.datasets import Dataset
 from fedcohort.runs.identity import identity
 
@@ -18,10 +20,13 @@ if TYPE_CHECKING:
     from fedcohort.models import AnyModel
     from fedcohort.selection import Selector
 
-__all__ = ["HANDED_OVER", "Given", "PublicSamples"]
+__all__ = ["HANDED_OVER", "Given", "GivenMeasures", "PublicSamples"]
 
 PublicSamples: TypeAlias = "Dataset | NDArray[Any] | Tensor"
 """A data set (the training part is used), or only samples [N, ...]."""
+
+GivenMeasures: TypeAlias = Sequence[OwnMeasure] | Mapping[str, OwnMeasure]
+"""Own measures: functions, or functions by the names that tables show."""
 
 HANDED_OVER = "given"
 """The value of ``public.name`` for public samples that are given in Python."""
@@ -39,6 +44,9 @@ class Given:
         algorithm: an algorithm, or its class; each run gets a copy.
         data_dir: a local mirror in the layout of the Hugging Face Hub.
         public: the server's public samples: a Dataset (the training part is used), or only samples [N, ...]; see ``[public]``.
+        measures: own measures by name, besides those of ``measures.extra``; a list of functions becomes a dictionary.
+        loaded: data sets of users' own files that were loaded for this call, by name and columns.
+        said: choices that were reported in this call.
 
     Raises:
         UsageError: an object has another type.
@@ -50,8 +58,13 @@ class Given:
     algorithm: "Algorithm | None" = None
     data_dir: str | Path | None = None
     public: "PublicSamples | None" = None
+    measures: "GivenMeasures | None" = None
+    loaded: dict[tuple[str, str], Dataset] = field(default_factory=dict, repr=False, compare=False)
+    said: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.measures is not None:
+            object.__setattr__(self, "measures", _functions(self.measures))
         _check_data(self.data)
         if self.data_dir is not None:
             as_path(self.data_dir, "data_dir")
@@ -72,6 +85,11 @@ class Given:
         """The public samples as a data set; None if the setting applies."""
         return self.public if isinstance(self.public, Dataset) else None
 
+    @property
+    def own_measures(self) -> dict[str, OwnMeasure]:
+        """The own measures by name; empty without any."""
+        return _functions(self.measures) if self.measures else {}
+
     def key(self) -> str:
         """The identity of all objects that determine the results, for the hash of the run."""
         parts = []
@@ -82,12 +100,13 @@ class Given:
         parts += [identity(part) for part in (self.selector, self.algorithm) if part is not None]
         if self.public_data is not None:
             parts.append(f"public {self.public_data.fingerprint}")
+        parts += [f"measure {name} {identity(measure)}" for name, measure in self.own_measures.items()]
         return "|".join(parts)
 
     def names(self) -> str:
         """The names of the objects that were given, in words; empty without objects."""
-        names = ("data", "model", "selector", "algorithm", "public")
-        return ", ".join(name for name in names if getattr(self, name) is not None)
+        names = ("data", "model", "selector", "algorithm", "public", "measures")
+        return ", ".join(name for name in names if getattr(self, name) is not None and getattr(self, name) != {})
 
     def sections(self) -> list[str]:
         """The sections of the experiment whose plug-ins are replaced by objects."""
@@ -106,6 +125,8 @@ class Given:
             given["data"] = f"{self.data.name}, {self.data.fingerprint[:12]}"
         if self.public_data is not None:
             given["public"] = f"{self.public_data.name}, {self.public_data.fingerprint[:12]}"
+        if self.measures:
+            given["measures"] = ", ".join(self.own_measures)
         lines = [f"# {name}: handed over in Python: {' '.join(str(value).split())}\n" for name, value in given.items()]
         return "".join(lines)
 
@@ -122,6 +143,33 @@ def _check_data(data: object) -> None:
         f"data = {_kind(data)}: give a Dataset, such as fedcohort.from_arrays((train_features, train_labels), "
         "(test_features, test_labels))"
     )
+
+
+def _functions(given: object) -> dict[str, OwnMeasure]:
+    """Own measures by name.
+
+    Raises:
+        UsageError: they are not functions, or two have the same name.
+    """
+    if isinstance(given, Mapping):
+        functions: list[tuple[object, object]] = list(given.items())
+    elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        functions = [(getattr(one, "__name__", type(one).__name__), one) for one in given]
+    else:
+        raise UsageError(
+            f"measures = {shown(given)}: give a list of functions, or a dictionary from names to functions"
+        )
+    for name, one in functions:
+        if isinstance(one, type) or not callable(one):
+            raise UsageError(
+                f"measures: {shown(name)} is {_kind(one)}; give a function of (predictions, labels) that returns one number; "
+                "a function in a file is a setting: Experiment(measures={'extra': ['my.py:f1']})"
+            )
+    by_name: dict[Any, Any] = dict(functions)
+    if len(by_name) < len(functions):
+        raise UsageError("measures: two functions have the same name; give a dictionary from names to functions")
+    check_names(by_name, "measures")
+    return by_name
 
 
 def _plugin(name: str, given: object) -> Any:

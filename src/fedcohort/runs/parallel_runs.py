@@ -17,13 +17,17 @@ from dataclasses import replace
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import NamedTuple
 
+from fedcohort.core.cores import cores
 from fedcohort.core.errors import UsageError
 from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
+from fedcohort.federation.own_data import Stored, shared, stored
 from fedcohort.runs.find_run import find_run
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Interrupted, run_cell
+from fedcohort.runs.run_data import on_data
 
 __all__ = ["run_cells"]
 
@@ -41,27 +45,28 @@ def run_cells(
         UsageError: a setting cannot be used, or a process was killed.
         Interrupted: Ctrl-C, SIGTERM or SIGHUP. The processes finish their rounds first; a second signal ends them at once.
     """
-    records = [(cell, find_run(cell, Given(data_dir=data_dir), runs)) for cell in cells]
-    missing = [cell for cell, run in records if run is None or not run.finished]
+    given = Given(data_dir=data_dir)
+    missing = _missing(cells, given, runs)
     if not missing:
         return
     if any(cell.experiment.engine.name == "ray" for cell in missing):
         raise UsageError(f"jobs = {jobs}: a cluster plays one run after another, each on all hosts; use jobs = 1")
     jobs = min(jobs, len(missing))
-    threads = max(1, len(os.sched_getaffinity(0)) // jobs)
+    loaded = _Loaded({key: stored(dataset) for key, dataset in given.loaded.items()}, given.said)
+    threads = max(1, cores() // jobs)
     others = set(multiprocessing.active_children())
     if os.name == "posix":
         with (
             _signals_wait()
         ):  # the process that watches over semaphores blocks SIGHUP then, which would end it too early
-            resource_tracker.ensure_running()
+            resource_tracker.ensure_running()  # ends with this process, or a moment later if it is still starting
     with (
         handled(raise_signalled),
         ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_process) as pool,
     ):
         try:
             with _signals_wait():
-                begun = {pool.submit(_play, cell, data_dir, runs, threads, trust): cell for cell in missing}
+                begun = {pool.submit(_play, cell, data_dir, loaded, runs, threads, trust): cell for cell in missing}
             for done in as_completed(begun):
                 done.result()
                 log.info("%s, seed %d: finished", begun[done].label, begun[done].seed)
@@ -80,20 +85,33 @@ def run_cells(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _missing(cells: Sequence[Cell], given: Given, runs: str | Path) -> list[Cell]:
+    """The cells that are not finished, with the settings that their data decide."""
+    records = [(cell, find_run(cell, given, runs)) for cell in (on_data(cell, given) for cell in cells)]
+    return [cell for cell, run in records if run is None or not run.finished]
+
+
 _STOPPED = "stopped; finished rounds of all runs are kept, and the same command resumes them ({folder})"
 
 
 def _stop(pool: ProcessPoolExecutor, processes: set[BaseProcess], signum: int) -> None:
-    """Let the processes of a pool finish their rounds, and wait for them; another signal ends them at once."""
+    """Let the processes of a pool finish their rounds, and wait for their end; another signal ends them at once."""
     pool.shutdown(wait=False, cancel_futures=True)
     try:
         for process in processes:
             if process.pid is not None and process.is_alive():
                 os.kill(process.pid, signum if os.name != "nt" else signal.SIGTERM)
-        pool.shutdown(wait=True)
+        _wait_for(processes)  # the pool no longer does, after the call above
     except KeyboardInterrupt:
         for process in processes:
             process.kill()
+        _wait_for(processes)
+
+
+def _wait_for(processes: set[BaseProcess]) -> None:
+    """Return when these processes have ended."""
+    for process in processes:
+        process.join()
 
 
 @contextmanager
@@ -131,7 +149,25 @@ def _end_with_parent() -> None:
         os._exit(128 + signal.SIGTERM)
 
 
-def _play(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: int, trust: bool) -> None:
+class _Loaded(NamedTuple):
+    """What the process that starts others has loaded and reported: data of users in the cache, and choices."""
+
+    data: dict[tuple[str, str], Stored]
+    said: set[str]
+
+    def given(self, data_dir: str | Path | None) -> Given:
+        """The same data in another process, mapped from the cache; what is no longer there is loaded again."""
+        mapped = {key: shared(place) for key, place in self.data.items()}
+        return Given(
+            data_dir=data_dir,
+            loaded={key: dataset for key, dataset in mapped.items() if dataset is not None},
+            said=self.said,
+        )
+
+
+def _play(
+    cell: Cell, data_dir: str | Path | None, loaded: _Loaded, runs: str | Path, threads: int, trust: bool
+) -> None:
     """Play one run, with this number of threads unless the experiment sets one."""
     import torch
 
@@ -139,7 +175,7 @@ def _play(cell: Cell, data_dir: str | Path | None, runs: str | Path, threads: in
     if not cell.experiment.engine.workers:
         cell = replace(cell, experiment=cell.experiment.with_engine(workers=threads))
     with _unless_asked_to_end():
-        run_cell(cell, Given(data_dir=data_dir), runs=runs, trust=trust)
+        run_cell(cell, loaded.given(data_dir), runs=runs, trust=trust)
 
 
 @contextmanager

@@ -4,7 +4,8 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.plugin_facts import plugin_facts
+from fedcohort.experiment.tasks import label_kind
 from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, locked
 from fedcohort.record.recorded_plugins import FACTS, FILES
 from fedcohort.runs.errors_in_own_code import ProgressError, naming_own_code, passed_on
@@ -25,22 +27,34 @@ from fedcohort.runs.find_run import (
     with_plan,
 )
 from fedcohort.runs.given_objects import Given
-from fedcohort.runs.prepare_run import fingerprint_of, prepare
+from fedcohort.runs.own_measures import own_measures, values_of
+from fedcohort.runs.prepare_run import prepare
+from fedcohort.runs.run_data import fingerprint_of, key_of, on_data
 from fedcohort.runs.stop_after_round import Interrupted, Stop, finish_the_round
 
 if TYPE_CHECKING:
     from fedcohort.engines.base import Later
+    from fedcohort.experiment.own_measures import OwnMeasure
     from fedcohort.rounds import RunState
     from fedcohort.selection import LocalAccuracy
 
-__all__ = ["Interrupted", "Progress", "run_cell"]
+__all__ = ["Interrupted", "Preparation", "Progress", "run_cell"]
 
 Progress = Callable[[Cell, RoundRow], None]
 """Called after every committed round, in the thread that plays the run; the next round may be training already."""
 
+Preparation = Callable[[Experiment, Given], AbstractContextManager[tuple["RunState", str]]]
+"""Builds everything that a run needs before its first round; :func:`~fedcohort.runs.prepare_run.prepare` is an example."""
+
 
 def run_cell(
-    cell: Cell, given: Given, *, runs: str | Path = "runs", progress: Progress | None = None, trust: bool = False
+    cell: Cell,
+    given: Given,
+    *,
+    runs: str | Path = "runs",
+    progress: Progress | None = None,
+    trust: bool = False,
+    preparation: Preparation = prepare,
 ) -> Run:
     """Play one cell of an experiment, or resume it after its last checkpoint. A finished run is opened, not repeated.
 
@@ -50,6 +64,7 @@ def run_cell(
         runs: folder of run directories.
         progress: called after every committed round.
         trust: resume a run directory even if its copies of plug-in files are not the files of the experiment.
+        preparation: builds everything that the run needs.
 
     Raises:
         UsageError: something in the description, the data or the run directory cannot be used, the disk is full, or a function of the
@@ -58,15 +73,17 @@ def run_cell(
     """
     try:
         with naming_own_code():
-            return _run_cell(cell, given, runs, progress, trust)
+            return _run_cell(cell, given, runs, progress, trust, preparation)
     except ProgressError as stopped:
         error = stopped.error
     raise error
 
 
-def _run_cell(cell: Cell, given: Given, runs: str | Path, progress: Progress | None, trust: bool) -> Run:
+def _run_cell(
+    cell: Cell, given: Given, runs: str | Path, progress: Progress | None, trust: bool, preparation: "Preparation"
+) -> Run:
     """See :func:`run_cell`."""
-    cell = on_device(cell)
+    cell = on_data(on_device(cell), given)
     record = find_run(cell, given, runs)
     if record is not None:
         check_intact(record)
@@ -78,7 +95,8 @@ def _run_cell(cell: Cell, given: Given, runs: str | Path, progress: Progress | N
         check_same_files(record, cell.experiment)
     from fedcohort.core.threads import usual_settings
 
-    with usual_settings(), prepare(cell.experiment, given) as (run_state, fingerprint):
+    measures = own_measures(cell.experiment, given)
+    with usual_settings(), preparation(cell.experiment, given) as (run_state, fingerprint):
         cell = with_plan(cell, run_state.plan)
         if record is not None:
             check_same_data(record, fingerprint, cell.experiment)
@@ -87,16 +105,18 @@ def _run_cell(cell: Cell, given: Given, runs: str | Path, progress: Progress | N
             record = _begin(path, cell, given, run_state, fingerprint)
             check_same_data(record, fingerprint, cell.experiment)
             if not record.finished:  # another process may have finished it in the meantime
-                _play(record, cell, run_state, progress)
+                _play(record, cell, run_state, measures, progress)
     return Run(path)
 
 
-def _play(record: Run, cell: Cell, run_state: "RunState", progress: Progress | None) -> None:
+def _play(
+    record: Run, cell: Cell, run_state: "RunState", measures: "Mapping[str, OwnMeasure]", progress: Progress | None
+) -> None:
     """Play the rounds that are missing; the caller holds the lock of the run."""
     seconds = cell.experiment.measures.durable_seconds
     with Writer(record.path, durable_seconds=seconds) as writer, finish_the_round() as stop:
         first = _restore(record, run_state, writer)
-        _Rounds(cell, run_state, writer, progress).play(first, stop)
+        _Rounds(cell, run_state, writer, measures, progress).play(first, stop)
 
 
 def _begin(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerprint: str) -> Run:
@@ -110,14 +130,17 @@ def _begin(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerpr
         "name": experiment.name,
         "label": cell.label,
         "seed": str(cell.seed),
-        "key": experiment.key(given.key()),
-        "row": experiment.single(0).key(given.key()),
+        "key": key_of(experiment, given),
+        "row": key_of(experiment.single(0), given),
         "public": public,
         "given": given.names(),
         "algorithm": run_state.algorithm.title(experiment.training),
         "plan": run_state.plan,
+        **({} if run_state.test_clients is None else {"client data": "test samples"}),
         "ours": "\n".join(experiment.ours()),
+        **({"labels": "numbers"} if label_kind(experiment.training) == "numbers" else {}),
         **given.classes(),
+        **run_state.facts,
         "data": fingerprint,
         FACTS: json.dumps(plugin_facts(experiment, given.sections())),
         FILES: json.dumps({name: hashlib.sha256(content).hexdigest() for name, content in files.items()}),
@@ -149,12 +172,16 @@ class _PlayedRound:
         row: its record.
         validation, test: evaluations in progress; None if there is none.
         saved: its checkpoint, if it has one.
+        run_state: the run.
+        measures: own measures by name, computed from ``test``.
     """
 
     row: RoundRow
     validation: "Later | None"
     test: "Later | None"
     saved: Saved | None
+    run_state: "RunState"
+    measures: "Mapping[str, OwnMeasure]"
 
     @property
     def ready(self) -> bool:
@@ -170,6 +197,10 @@ class _PlayedRound:
         if self.test is not None:
             result = self.test()
             self.row.add_test(result.accuracy, result.loss, result.class_accuracy.tolist())
+            by_client = self.run_state.accuracy_by_client(result)
+            self.row.client_accuracy = self.row.client_accuracy if by_client is None else by_client
+            if self.measures:
+                self.row.own_measures = values_of(self.measures, result)
         waited = time.perf_counter() - begin
         self.row.wall["evaluation"] = self.row.wall.get("evaluation", 0.0) + waited
         self.row.wall["total"] += waited
@@ -185,11 +216,25 @@ class _Rounds:
         cell: the cell of the experiment.
         run_state: the run, ready for its next round.
         writer: writes the record.
+        measures: own measures by name.
         progress: called after every committed round.
     """
 
-    def __init__(self, cell: Cell, run_state: "RunState", writer: Writer, progress: Progress | None) -> None:
-        self.cell, self.run_state, self.writer, self.progress = cell, run_state, writer, progress
+    def __init__(
+        self,
+        cell: Cell,
+        run_state: "RunState",
+        writer: Writer,
+        measures: "Mapping[str, OwnMeasure]",
+        progress: Progress | None,
+    ) -> None:
+        self.cell, self.run_state, self.writer, self.measures, self.progress = (
+            cell,
+            run_state,
+            writer,
+            measures,
+            progress,
+        )
         self._submitted: _PlayedRound | None = None
         self._recording = 0.0  # seconds; known only when a round is recorded, so it is part of the next round's row
 
@@ -204,6 +249,7 @@ class _Rounds:
         rounds, path = self.cell.experiment.rounds, self.writer.path
         self.run_state.engine.meanwhile = self.settle
         with one_thread():
+            self._try_measures()
             for t in range(first, rounds + 1):
                 stopping = self._play_round(t, stop)
                 if stopping and t < rounds:
@@ -212,6 +258,18 @@ class _Rounds:
         self.writer.finish(self.run_state.model)
         if stop.is_set():  # the caller may have further runs to play
             raise Interrupted(f"stopped after the last round of {rounds}; the run is finished ({path})", stop.signum)
+
+    def _try_measures(self) -> None:
+        """Call each own measure once, so that an error in one is found before the first round is trained."""
+        if self.measures:
+            values_of(self.measures, self._test()())
+
+    def _test(self) -> "Later":
+        """Begin to evaluate the model on the test set."""
+        engine, model = self.run_state.engine, self.run_state.model
+        if self.measures:
+            return engine.evaluate_beside(model, "test", predictions=True)
+        return engine.evaluate_beside(model, "test")
 
     def submit(self, played: _PlayedRound) -> None:
         """Hand over a round that has been played; the previous round must be settled."""
@@ -265,19 +323,22 @@ class _Rounds:
         self._recording += time.perf_counter() - begin
         tested = last or t % experiment.measures.evaluate_every == 0
         validation = None if run_state.validates else run_state.engine.evaluate_beside(run_state.model, "validation")
-        test = run_state.engine.evaluate_beside(run_state.model, "test") if tested else None
-        self.submit(_PlayedRound(row, validation, test, saved))
+        test = self._test() if tested else None
+        self.submit(_PlayedRound(row, validation, test, saved, run_state, self.measures))
         if last or stopping:
             self.settle(wait=True)
         return stopping
 
     def _question(self, t: int) -> "LocalAccuracy | None":
-        """The question to all clients about the new model, for the record; see ``measures.clients_every``."""
+        """The question to all clients about the new model, for the record; see ``measures.clients_every``.
+
+        Clients with test samples of their own are not asked: the evaluation on the test set gives their accuracies.
+        """
         from fedcohort.selection import LocalAccuracy
 
         experiment = self.cell.experiment
         every = experiment.measures.clients_every
-        if not every or (t < experiment.rounds and t % every):
+        if not every or self.run_state.test_clients is not None or (t < experiment.rounds and t % every):
             return None
         return LocalAccuracy(held_out=experiment.federation.holdout > 0)
 

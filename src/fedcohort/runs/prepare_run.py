@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from fedcohort.core.errors import UsageError
-from fedcohort.experiment import Experiment, Systems
+from fedcohort.experiment import Cell, Experiment, Systems
+from fedcohort.experiment.tasks import check_labels, check_task
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
 from fedcohort.runs.errors_in_own_code import naming_own_code
-from fedcohort.runs.given_objects import HANDED_OVER, Given
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.run_clock import clock_of
+from fedcohort.runs.run_data import load_data, on_data
 
 if TYPE_CHECKING:
-    from fedcohort.algorithms import Algorithm, ModelState
+    from fedcohort.algorithms import Algorithm
     from fedcohort.engines.cluster.ray_engine import RayEngine
     from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.federation.describe_federation import Survey
@@ -31,39 +34,10 @@ if TYPE_CHECKING:
     from fedcohort.rounds import RunState
     from fedcohort.selection import Census, Selector
 
-__all__ = ["Federated", "federate", "fingerprint_of", "load_data", "look", "model_of", "prepare"]
+__all__ = ["Federated", "check_model", "federate", "give_tools", "look", "model_of", "plugins_of", "prepare"]
 
 log = logging.getLogger("fedcohort")
 """Reports which plan was chosen for ``engine.plan = "auto"``, and why."""
-
-
-def fingerprint_of(experiment: Experiment, given: Given) -> str:
-    """Fingerprint of the data of the experiment, as the record stores it."""
-    return load_data(experiment, given)[1].fingerprint
-
-
-def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet]":
-    """The data set of an experiment, and its public part."""
-    from fedcohort.federation import datasets, load_dataset
-    from fedcohort.federation.public_samples import choose_public
-
-    data, public = experiment.data, experiment.public
-    dataset = given.data or load_dataset.load(
-        data.name, data_dir=given.data_dir, image_column=data.image_column, label_column=data.label_column
-    )
-
-    def proxy(name: str) -> Dataset:
-        if given.public_data is not None:
-            return given.public_data
-        if name == HANDED_OVER:
-            raise UsageError(
-                f"public.name = {HANDED_OVER!r}: no samples were given; use fedcohort.run(…, public=…), 'holdout' or a data set"
-            )
-        return load_dataset.load(name, data_dir=given.data_dir)
-
-    dataset = datasets.part(dataset, data.share)
-    name = public.name if given.public is None else HANDED_OVER
-    return dataset, choose_public(name, public.share, dataset, experiment.seed, load=proxy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +85,8 @@ def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Feder
         feature_shift=experiment.federation.feature_shift.build(),
         device=device,
     )
+    if dataset.train_features.dtype == np.int64 and not dataset.standardise:
+        federation = replace(federation, integers=model_of(experiment, given).reads_integers)
     return Federated(dataset, split, federation, public)
 
 
@@ -122,7 +98,7 @@ def model_of(experiment: Experiment, given: Given) -> "Model":
     return as_model(model)
 
 
-def _check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
+def check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
     """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit."""
     from fedcohort.engines.local_engine import build_module
     from fedcohort.models import check_network
@@ -134,38 +110,7 @@ def _check_model(experiment: Experiment, given: Given, model: "Model", federatio
     module = build_module(model, federation, experiment.seed).to(dtype=dtype)
     samples = federation.prepare(federation.test[:2].features, dtype)
     name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
-    check_network(module, samples, federation.num_classes, name)
-
-
-def _clock(
-    experiment: Experiment, systems: Systems, federation: "Federation", algorithm: "Algorithm", model: "ModelState"
-) -> "Clock":
-    """The clock of a run.
-
-    Args:
-        experiment: the experiment.
-        systems: its systems, or the default if the algorithm pools all data.
-        federation: the clients.
-        algorithm: the algorithm, which determines the nominal number of epochs.
-        model: the initial model, which determines transfer times.
-    """
-    from fedcohort.federation.simulated_clock import Clock
-    from fedcohort.rounds.ledger import num_bytes
-
-    return Clock(
-        federation.num_samples,
-        experiment.seed,
-        systems.latency.build(),
-        systems.availability.build(),
-        systems.network.build(),
-        rounds=experiment.rounds,
-        dropout=systems.dropout,
-        deadline=systems.deadline,
-        overcommit=systems.overcommit,
-        idle_time=systems.idle_time,
-        model_bytes=num_bytes([model]),
-        epochs=algorithm.local_training(experiment.training).epochs,
-    )
+    check_network(module, samples, federation.num_outputs, name)
 
 
 @naming_own_code()
@@ -174,14 +119,16 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     from fedcohort.engines.local_engine import build_module
     from fedcohort.federation.describe_federation import survey
     from fedcohort.federation.featureshift import Space, in_words
+    from fedcohort.federation.simulated_clock import Clock
     from fedcohort.training.model_states import DTYPES, state_of
 
+    experiment = on_data(Cell("", experiment.seed, experiment), given).experiment
     federated, seed = federate(experiment, given), experiment.seed
     federation = federated.federation
     algorithm = given.algorithm if given.algorithm is not None else experiment.algorithm.build()
     module = build_module(model_of(experiment, given), federation, seed)
     start = state_of(module.to(dtype=DTYPES[experiment.training.precision]))
-    clock = _clock(experiment, experiment.systems, federation, algorithm, start)
+    clock = clock_of(experiment, experiment.systems, federation.num_samples, algorithm, start, Clock)
     space = Space(federation.sample_shape, np.ones(()), federation.num_clients)
     shift = in_words(experiment.federation.feature_shift.build(), space, seed=seed)
     facts = survey(federated.dataset.train_labels, federated.split, federation, clock, experiment.rounds, shift)
@@ -196,39 +143,52 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
         UsageError: something in the description or the data cannot be used.
     """
     from fedcohort.federation.pooled_federation import pooled
+    from fedcohort.federation.simulated_clock import Clock
     from fedcohort.rounds import RunState
     from fedcohort.selection.all_available import All
 
     seed, federated = experiment.seed, federate(experiment, given, _driver_device(experiment))
     federation = federated.federation
-    selector, algorithm = _plugins(experiment, given)
+    check_labels(experiment.training, numeric=federation.is_numeric, data=federated.dataset.name)
+    selector, algorithm = plugins_of(experiment, given)
     systems, k = experiment.systems, experiment.selection.k
     if algorithm.pools:
         federation, selector, systems, k = pooled(federation), All(), Systems(), 1
     model = model_of(experiment, given)
-    _check_model(experiment, given, model, federation)
-    _give_tools(algorithm, model, federation, federated.public, seed)
+    check_model(experiment, given, model, federation)
+    give_tools(algorithm, model, federation, federated.public, seed)
     cohort = min(math.ceil(k * systems.overcommit), federation.num_clients)
     engine = _engine(experiment, model, federation, algorithm, cohort)
     try:
         start = engine.initial_model()
-        clock = _clock(experiment, systems, federation, algorithm, start)
+        clock = clock_of(experiment, systems, federation.num_samples, algorithm, start, Clock)
         width = sum(start[name].numel() for name in engine.trainable)
         selector.setup(_census(experiment, selector, algorithm, federation, clock, k, width))
         facts = partial(_portrait, federation, clock, experiment.rounds)
         yield (
-            RunState(seed, k, clock, selector, algorithm, engine, start, engine.plan, facts),
+            RunState(
+                seed,
+                k,
+                clock,
+                selector,
+                algorithm,
+                engine,
+                start,
+                engine.plan,
+                facts,
+                test_clients=None if federation.is_numeric else federation.test_clients,
+            ),
             federated.public.fingerprint,
         )
     finally:
         engine.close()
 
 
-def _plugins(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm]":
+def plugins_of(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm]":
     """New instances of the strategy and the algorithm.
 
     Raises:
-        UsageError: they cannot be combined, or need data that the experiment does not provide.
+        UsageError: they cannot be combined, or cannot work with these data.
     """
     from fedcohort.experiment.pairings import check
 
@@ -238,10 +198,11 @@ def _plugins(experiment: Experiment, given: Given) -> "tuple[Selector, Algorithm
         provided = {"public"} if given.public is not None else set()
         experiment.check_needs(plugin.needs - provided, type(plugin).__name__)
     check(selector, algorithm)
+    check_task(experiment.training, experiment.federation.label_noise.name, selector, algorithm)
     return selector, algorithm
 
 
-def _give_tools(
+def give_tools(
     algorithm: "Algorithm", model: "Model", federation: "Federation", public: "PublicSet", seed: int
 ) -> None:
     """Give the server half of the algorithm the data and functions that it works with."""
@@ -253,7 +214,7 @@ def _give_tools(
         ServerTools(
             build=partial(build_module, model, federation, seed),
             prepared=federation.prepare,
-            num_classes=federation.num_classes,
+            num_classes=federation.num_outputs,
             public=samples.to(federation.device),
             validation=(federation.validation.features, federation.validation.labels),
             seed=seed,

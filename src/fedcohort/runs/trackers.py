@@ -27,13 +27,14 @@ NUMBERS = (
     "available", "selected", "trained", "admitted", "simulated_time", "round_time", "test_accuracy", "test_loss",
     "validation_accuracy", "validation_loss", "local_accuracy", "train_loss",
 )  # fmt: skip
-"""Columns of the record that are logged for each round, besides ``bytes`` and ``client_passes``."""
+"""Columns of the record that are logged for each round, besides ``bytes``, ``client_passes`` and own measures."""
 
 
 def numbers(row: RoundRow) -> dict[str, float]:
     """The numbers that are logged for a round, without those that are unknown."""
     values = {name: float(getattr(row, name)) for name in NUMBERS}
     values["bytes"] = float(sum(entry.bytes_down + entry.bytes_up for entry in row.ledger))
+    values |= row.own_measures
     values["client_passes"] = float(sum(entry.passes for entry in row.ledger))
     return {name: value for name, value in values.items() if math.isfinite(value)}
 

@@ -23,6 +23,7 @@ from annotated_types import Ge, Lt
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
+from fedcohort.core.plugins import LabelKind
 from fedcohort.selection.bandit_heads import Candidates, Head, Scoring, State
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.questions import Context
@@ -72,6 +73,15 @@ class ContextBandit(Selector):
     """Each client has its own reward, or all clients have the mean reward."""
     reward_data: Literal["train", "validation"] = "train"
     """The reward is the change of the training loss, or of the cross-entropy on held-out samples."""
+
+    def refuses(self, labels: LabelKind) -> str:
+        """The robust loss of numeric labels."""
+        robust = labels == "numbers" and self.context_loss == "robust"
+        return (
+            "context_loss = 'robust' is computed from class probabilities; use 'ce', the loss of the task"
+            if robust
+            else ""
+        )
 
     def build_head(self) -> Head:
         """The head that scores the contexts."""

@@ -42,7 +42,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make, parameters
-from fedcohort.core.plugins import Card
+from fedcohort.core.plugins import Card, LabelKind
 from fedcohort.measures import conformal
 from fedcohort.selection.catalogue import STRATEGIES
 from fedcohort.selection.cohort import Cohort, Why
@@ -79,9 +79,11 @@ class Conformal(Selector):
     """Strategy that selects the cohort: the name of any other strategy, or a table { name = "…", … } with its parameters."""
     rule: Literal["threshold", "rank", "set_size"] = "threshold"
     """Rule for admission: threshold (q̂ ≤ θ), rank (the k smallest q̂ after max_epochs epochs), or set_size (mean set size ≤ z)."""
-    score: conformal.Score = "s1"
-    """Score of a prediction: s1 = 1 − f, s2 = exp(−k1·f), s3 = 1 − 1/(1 + exp(−k2·f + b)), f the probability of the true class."""
-    theta: Annotated[float, Gt(0), Le(1)] = 0.25
+    score: conformal.AnyScore = "s1"
+    """Score of a prediction: s1 = 1 − f, s2 = exp(−k1·f), s3 = 1 − 1/(1 + exp(−k2·f + b)), f the probability of the true class;
+    absolute = |y − ŷ| for numeric labels, in standard deviations of the labels, for which θ can exceed 1 and z is the length of the
+    prediction intervals."""
+    theta: Annotated[float, Gt(0)] = 0.25
     """Threshold θ of q̂; its value in the first round if a schedule or the controller moves it."""
     alpha_cp: Share = 0.1
     """Error rate alpha of the quantile; its value in the first round if it moves. A client needs at least
@@ -98,7 +100,7 @@ class Conformal(Selector):
     """Number of clients that on_empty = best admits (k')."""
     schedule: Literal["none", "linear", "cosine"] = "none"
     """Shape in which θ and alpha move to theta_end and alpha_end over schedule_rounds rounds."""
-    theta_end: Annotated[float, Gt(0), Le(1)] | None = None
+    theta_end: Annotated[float, Gt(0)] | None = None
     """Final θ of the schedule; θ does not move if this is not set."""
     alpha_end: Share | None = None
     """Final alpha of the schedule; alpha does not move if this is not set."""
@@ -110,9 +112,9 @@ class Conformal(Selector):
     """Target share of admitted clients for the controller (φ*)."""
     gain: Annotated[float, Gt(0)] = 0.1
     """Step size of the controller (κ)."""
-    theta_min: Annotated[float, Gt(0), Le(1)] = 0.05
+    theta_min: Annotated[float, Gt(0)] = 0.05
     """Smallest θ of the controller."""
-    theta_max: Annotated[float, Gt(0), Le(1)] = 0.95
+    theta_max: Annotated[float, Gt(0)] = 0.95
     """Largest θ of the controller."""
     adaptive_alpha: bool = False
     """Adjust alpha in every round by the coverage of the new model's prediction sets on the server's validation set."""
@@ -148,6 +150,12 @@ class Conformal(Selector):
 
     def _check_parameters(self) -> None:
         """Refuse parameters that contradict each other."""
+        for name in ("theta", "theta_end", "theta_min", "theta_max"):
+            value = getattr(self, name)
+            if self.score != "absolute" and value is not None and value > 1:
+                raise UsageError(
+                    f"selection.{name} = {value}: should be less than or equal to 1, the largest score {self.score}"
+                )
         if self.schedule != "none" and self.theta_end is None and self.alpha_end is None:
             raise UsageError(
                 f"selection.schedule = {self.schedule!r}: needs a final value; set theta_end, alpha_end, or both"
@@ -160,6 +168,14 @@ class Conformal(Selector):
             raise UsageError("selection.adaptive_alpha = true: it adjusts alpha in every round; remove alpha_end")
         if self.theta_min > self.theta_max:
             raise UsageError(f"selection.theta_min = {self.theta_min}: must be at most theta_max = {self.theta_max}")
+
+    def refuses(self, labels: LabelKind) -> str:
+        """The score of the other kind of labels, and what the base strategy refuses."""
+        if labels == "numbers" and self.score != "absolute":
+            return f"score = {self.score!r} is computed from class probabilities; use score = 'absolute'"
+        if labels == "classes" and self.score == "absolute":
+            return "score = 'absolute' is a distance of numbers; use score = 's1', 's2' or 's3'"
+        return self.base_strategy.refuses(labels)
 
     def setup(self, census: Census) -> None:
         """Start with θ and alpha as given, and set up the base strategy."""
@@ -289,6 +305,8 @@ class Conformal(Selector):
         sizes = self.census.num_samples[outcome.cohort.clients[outcome.admitted]]
         quantiles = outcome.billed_report("q_hat")[outcome.admitted]
         mean = np.average(np.where(np.isnan(quantiles), np.inf, quantiles), weights=sizes)
+        if self.score == "absolute":
+            return float((np.sqrt(outcome.validation_losses) > mean).mean())
         probability_of_true_class = np.exp(-outcome.validation_losses)
         scores = conformal.scores(probability_of_true_class, self.score, k1=self.k1, k2=self.k2, b=self.b)
         return float((scores > mean).mean())

@@ -60,7 +60,7 @@ class Question:
 
 @dataclass(frozen=True)
 class LocalLoss(Question):
-    """Mean cross-entropy of the current model on the client's training data.
+    """Mean cross-entropy (squared error of numeric labels) of the current model on the client's training data.
 
     Attributes:
         batch: use one random mini-batch of this size instead of all training data; 0 means all.
@@ -87,6 +87,8 @@ class LocalLoss(Question):
 @dataclass(frozen=True)
 class LocalAccuracy(Question):
     """Share of the client's own samples that the current model classifies correctly, judged by the client's labels.
+
+    With numeric labels, the score is 1 − the mean squared error on these samples, in units of the variance of all training labels.
 
     Attributes:
         held_out: use the samples that the client holds out instead of its training data.

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.plugins import Card
+from fedcohort.core.plugins import Card, LabelKind
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.strategy_inputs import Census, Outcome, Reported, Round
 
@@ -57,6 +57,10 @@ class Selector:
         for name, value in (("needs", needs), ("gives", gives), ("variable_size", variable_size)):
             if value is not None:
                 setattr(self, name, value)
+
+    def refuses(self, labels: LabelKind) -> str:
+        """Why the strategy cannot work if labels are ``"classes"`` or ``"numbers"``; empty, the default, if it can."""
+        return ""
 
     def setup(self, census: Census) -> None:
         """Prepare for a run. Called once, before the first round and before a state is loaded; overrides call this one first."""

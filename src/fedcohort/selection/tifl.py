@@ -52,6 +52,7 @@ class TiFL(Selector):
         discloses=f"{Speed.reveals}; {LocalAccuracy.reveals}",
         knows="durations",
         cost="O(m), O(m log m) in rounds with new clients",
+        score="only the order of the clients' scores, so any numbers",
     )
 
     policy: Literal["adaptive", "static"] = "adaptive"

@@ -38,6 +38,7 @@ class UCB(Selector):
         status="paper",
         knows="a validation set",
         cost="O(m) + one validation",
+        score="its gain: reward_norm = clip cuts the gain to [0, 1]; affine and raw take any number",
     )
     needs: ClassVar[frozenset[str]] = frozenset({"validation"})
 

@@ -19,7 +19,7 @@ from annotated_types import Ge
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
-from fedcohort.core.plugins import Card
+from fedcohort.core.plugins import Card, LabelKind
 from fedcohort.selection.client_speed import by_size
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.ranking import top
@@ -40,6 +40,7 @@ class UtilityTime(Selector):
         discloses="its label histogram",
         knows="label histograms and durations; a validation set",
         cost="O(mK) + one validation per class",
+        score="accuracies of classes, between 0 and 1; classes only",
     )
     needs: ClassVar[frozenset[str]] = frozenset({"histogram", "validation"})
 
@@ -52,6 +53,10 @@ class UtilityTime(Selector):
 
     target_class: Annotated[int, Ge(0)] | None = None
     """Class that counts as weak in every round, instead of those with the lowest accuracy."""
+
+    def refuses(self, labels: LabelKind) -> str:
+        """Numeric labels."""
+        return "it compares the accuracies of classes" if labels == "numbers" else ""
 
     def setup(self, census: Census) -> None:
         """Start without class accuracies."""

@@ -7,6 +7,7 @@ of time, memory and accuracy.
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -18,7 +19,9 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
-from fedcohort.experiment import Experiment
+from fedcohort.experiment import Cell, Experiment
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.run_data import on_data
 
 __all__ = ["Order", "Profile", "Recommendation", "Size", "profile", "recommend"]
 
@@ -168,11 +171,13 @@ def profile(
         raise UsageError(f"seconds = {seconds:g}: give a number above 0, such as 20")
     if not 0 < precision < 1:
         raise UsageError(f"precision = {precision:g}: give a number between 0 and 1, such as 0.05")
+    single = Cell(experiment.label, experiment.seed, experiment.single(experiment.seed))
+    single = on_data(single, Given(data_dir=data_dir))
     measured = []
     for size in sorted(sizes):
         if progress is not None:
             progress(size)
-        toml, folder = experiment.single(experiment.seed).to_toml(), None if data_dir is None else str(data_dir)
+        toml, folder = single.experiment.to_toml(), None if data_dir is None else str(data_dir)
         measured.append(_in_a_fresh_process(Order(toml, size, rounds, seconds, precision, folder)))
     return Profile(experiment.name, rounds, measured, recommend(measured))
 
@@ -237,7 +242,9 @@ def _in_a_fresh_process(order: Order) -> Size:
         [sys.executable, "-m", "fedcohort.study.batch_size_process"],
         input=json.dumps(asdict(order)),
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
+        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
         check=False,
     )
     if done.returncode:

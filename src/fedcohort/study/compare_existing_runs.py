@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.score_style import score_style
 from fedcohort.record import Run, open_run
 from fedcohort.study.comparison import Comparison, Row
 
@@ -102,6 +103,11 @@ class FirstRounds(Run):
         """As in :class:`fedcohort.record.Run`."""
         return super().client_accuracy.loc[: self._last]
 
+    @property
+    def own_measures(self) -> "pd.DataFrame":
+        """As in :class:`fedcohort.record.Run`."""
+        return super().own_measures.loc[: self._last]
+
     def read_decisions(self, *, selected_only: bool = False) -> "pd.DataFrame":
         """As in :class:`fedcohort.record.Run`."""
         return self._until(super().read_decisions(selected_only=selected_only))
@@ -114,7 +120,7 @@ def side_by_side(runs: Iterable[Run]) -> tuple[Row, ...]:
     """Group runs into rows, in their order: runs that differ only in the seed are one row.
 
     Raises:
-        UsageError: two of them are the same run, or there are no runs.
+        UsageError: two of them are the same run, some have classes and others numeric labels, or there are no runs.
     """
     by_row: dict[tuple[str, str], dict[int, Run]] = {}
     for run in runs:
@@ -126,7 +132,9 @@ def side_by_side(runs: Iterable[Run]) -> tuple[Row, ...]:
             )
     if not by_row:
         raise UsageError("no run directories to compare; give at least one")
-    return _distinct([Row(label, next(iter(own.values())).described, own) for (label, _), own in by_row.items()])
+    rows = [Row(label, next(iter(own.values())).described, own) for (label, _), own in by_row.items()]
+    score_style(run.labels for row in rows for run in row.runs.values())
+    return _distinct(rows)
 
 
 def _distinct(rows: list[Row]) -> tuple[Row, ...]:

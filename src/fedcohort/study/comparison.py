@@ -1,7 +1,8 @@
 """A comparison of finished runs: one row for each strategy, and a table of means, differences and costs."""
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcohort import measures
-from fedcohort.core import formatted_values
 from fedcohort.core.plugins import short_name
+from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
 from fedcohort.study.export_tables import latex_table, written
@@ -63,12 +64,21 @@ class Comparison:
         """The rows and their mean accuracies, at most five of them."""
         accuracies = (float(np.mean([run.accuracy for run in self.results[row.label]])) for row in self.rows[:5])
         rows = [
-            f"{row.label} {formatted_values.share(accuracy, 1)}"
+            f"{row.label} {self.score.with_unit(accuracy)}"
             for row, accuracy in zip(self.rows, accuracies, strict=False)
         ]
         more = [f"{len(self.rows) - 5} more"] if len(self.rows) > 5 else []
         seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         return f"<Comparison {self.name}, {seeds}: {', '.join([*rows, *more])}>"
+
+    @cached_property
+    def score(self) -> ScoreStyle:
+        """How the score is named and written: the accuracy, or R² for numeric labels, which all columns of accuracy then hold.
+
+        Raises:
+            UsageError: there are rows of both kinds.
+        """
+        return score_style(run.labels for row in self.rows for run in row.runs.values())
 
     @cached_property
     def results(self) -> dict[str, list[Result]]:
@@ -118,7 +128,7 @@ class Comparison:
         results = [self.results[row.label] for row in self.rows]
         accuracies = [float(np.mean([run.best_accuracy for run in runs])) for runs in results]
         failing = [
-            any(run.diverged for run in runs) or accuracy <= chance_level(runs[0].classes)
+            any(run.diverged for run in runs) or accuracy <= chance_level(runs[0].classes, numeric=self.score.numeric)
             for accuracy, runs in zip(accuracies, results, strict=True)
         ]
         return common_target(
@@ -126,6 +136,7 @@ class Comparison:
             [row.label for row in self.rows],
             failing,
             [group.rows for group in self.groups],
+            self.score.name,
         )
 
     @property
@@ -152,8 +163,10 @@ class Comparison:
         * ``paired_seeds``, their number, ``p_value``, ``p_holm`` and ``verdict``: see :class:`~fedcohort.study.verdicts.Verdict`.
         * ``target_accuracy``, ``rounds_to_target``, ``time_to_target`` (see :attr:`about_times`), ``bytes_to_target``: means over
           the seeds that reached the target, and ``reached``, their number.
-        * ``jain``, ``jain_random``, ``bytes``, ``client_passes``, ``simulated_time``, ``wall_seconds``, ``updates``, ``diverged``: see
-          :class:`Result`.
+        * For each own measure (``measures.extra``), a column with its name, and one with ``_sd`` added: mean and standard deviation
+          over the seeds of its value in the last evaluated round. They are the last columns.
+        * ``jain``, ``jain_random``, ``bytes``, ``client_passes``, ``simulated_time``, ``wall_seconds``, ``updates``, ``diverged``,
+          ``client_accuracy``, ``worst_client_accuracy``, ``client_accuracy_sd``: see :class:`Result`.
         """
         import pandas as pd
 
@@ -176,7 +189,7 @@ class Comparison:
         for row, costs in zip(self.rows, self.table.to_dict("records"), strict=True):
             runs = [Measured(row.runs[seed]) for seed in sorted(row.runs)]
             failing.append(Checked(row.label, runs, int(costs["reached"])))
-        return findings(failing, self.target)
+        return findings(failing, self.target, self.score)
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":
@@ -244,7 +257,10 @@ class Comparison:
         """
         table = [{str(key): value for key, value in record.items()} for record in self.table.to_dict("records")]
         records = [table[i] for i in self.in_groups]
-        return written(latex_table(self.name, records, self.seeds, self.target.accuracy, self.note), file)
+        return written(
+            latex_table(self.name, records, self.seeds, self.target.accuracy, self.note, self.own_measures, self.score),
+            file,
+        )
 
     def _summary(self, position: int, verdict: Verdict) -> dict[str, Any]:
         """A row of the table."""
@@ -269,14 +285,30 @@ class Comparison:
             "verdict": verdict.words,
             **self._to_target(row),
             **values,
+            **self._own_measures(results),
         }
+
+    @cached_property
+    def own_measures(self) -> list[str]:
+        """The names of the measures of ``measures.extra``, of all rows."""
+        results = itertools.chain.from_iterable(self.results.values())
+        return list(dict.fromkeys(name for result in results for name in result.own_measures))
+
+    def _own_measures(self, results: Sequence[Result]) -> dict[str, float]:
+        """Mean and standard deviation of each own measure; NaN if it is unknown under a seed."""
+        columns = {}
+        for name in self.own_measures:
+            values = [result.own_measures.get(name, math.nan) for result in results]
+            known = np.isfinite(values).all()
+            columns[name], columns[f"{name}_sd"] = measures.mean_sd(values) if known else (math.nan, math.nan)
+        return columns
 
     def _difference(self, position: int, reference: int) -> dict[str, float]:
         """The paired difference to the reference, and its interval."""
         own, first = self.paired(position, reference)
         if not own:
             return dict.fromkeys(("difference", "difference_low", "difference_high"), math.nan)
-        mean, low, high = measures.paired_interval(own, first, limits=measures.ACCURACY_DIFFERENCES)
+        mean, low, high = measures.paired_interval(own, first, limits=self.score.differences)
         return {"difference": mean, "difference_low": low, "difference_high": high}
 
     def paired(self, position: int, reference: int) -> tuple[list[float], list[float]]:
@@ -301,6 +333,8 @@ def _named(row: Row, part: str) -> str:
 
 
 _AVERAGED = tuple(
-    field.name for field in fields(Result) if field.name not in ("seed", "path", "rounds", "accuracy", "classes")
+    field.name
+    for field in fields(Result)
+    if field.name not in ("seed", "path", "rounds", "accuracy", "classes", "own_measures", "labels")
 )
 """Columns of the table that are means of results."""

@@ -128,8 +128,10 @@ def conformal(
         trust: run the plug-in files in the run directory: the clients, the data and the model are built again.
 
     Raises:
-        UsageError: the run is not finished, has no validation set, or has plug-in files and ``trust`` is not set.
+        UsageError: the run is not finished, has no validation set, has numeric labels, or has plug-in files and ``trust`` is not set.
     """
+    if run.labels == "numbers":
+        raise UsageError(f"{run.path}: its labels are numbers; prediction sets of a finished run are for classes only")
     validation, test = predict(run, Given(data=data, model=model, data_dir=data_dir, public=public), trust=trust)
     if not len(validation.labels):
         raise UsageError(

@@ -85,6 +85,7 @@ class Explanation:
         availability_known: whether it is known that the client was available; unknown for a client that was not compared, if the
             availability law is a plug-in.
         clock: ``simulated``, or ``wall`` (seconds) for a run on real machines.
+        labels: ``classes``, or ``numbers`` for a regression, in which the accuracy of a client is its score.
     """
 
     label: str
@@ -103,6 +104,7 @@ class Explanation:
     earlier: Sequence[int] = ()
     availability_known: bool = True
     clock: str = "simulated"
+    labels: str = "classes"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; if the explanation is about one client, only its own row and its own words."""
@@ -200,6 +202,7 @@ def explain(run: Run, round: int, client: int | None = None) -> Explanation:
         earlier=earlier,
         availability_known=known,
         clock=run.clock,
+        labels=run.labels,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.score_style import ACCURACY, ScoreStyle
 
 __all__ = ["escaped", "latex_table", "written"]
 
@@ -34,7 +35,13 @@ def escaped(text: str) -> str:
 
 
 def latex_table(
-    name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], target: float, note: str = ""
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    seeds: Sequence[int],
+    target: float,
+    note: str = "",
+    own_measures: Sequence[str] = (),
+    score: ScoreStyle = ACCURACY,
 ) -> str:
     """A comparison as a ``table`` environment.
 
@@ -44,15 +51,17 @@ def latex_table(
         seeds: the seeds of all rows.
         target: the target accuracy.
         note: another sentence for the caption.
+        own_measures: names of own measures, each of which is a column.
+        score: how the score is named and written.
     """
-    columns = _columns(rows, formatted_values.target(target))
+    columns = _columns(rows, target, own_measures, score)
     lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
     return "\n".join(
         [
             r"% \usepackage{booktabs}",
             r"\begin{table}",
             r"  \centering",
-            rf"  \caption{{{_caption(name, rows, seeds, note)}}}",
+            rf"  \caption{{{_caption(name, rows, seeds, note, score)}}}",
             rf"  \label{{tab:{_key(name)}}}",
             rf"  \begin{{tabular}}{{{''.join(align for _, align, _ in columns)}}}",
             r"    \toprule",
@@ -71,18 +80,20 @@ Column = tuple[str, str, list[str]]
 """Heading, alignment and cells of a column."""
 
 
-def _columns(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
+def _columns(
+    rows: Sequence[Mapping[str, Any]], target: float, own_measures: Sequence[str], score: ScoreStyle
+) -> list[Column]:
     """The columns of a paper's table."""
+    goal = score.target(target)
     several = len({row["algorithm"] for row in rows}) > 1
     columns: list[Column] = [("Strategy", "l", [row["label"] for row in rows])]
     if several:
         columns.append(("Algorithm", "l", [row["algorithm"] for row in rows]))
-    columns.append(
-        ("Accuracy (%)", "r", [formatted_values.spread(row["accuracy"], row["accuracy_sd"]) for row in rows])
-    )
+    columns.append(_score(rows, score))
     if rows[1:]:
-        columns.append(("Difference [95% CI]", "r", [_difference(row) for row in rows]))
+        columns.append(("Difference [95% CI]", "r", [_difference(row, score) for row in rows]))
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
+    columns += [_own_measure(name, rows) for name in own_measures]
     columns += _costs(rows, goal)
     return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
 
@@ -99,25 +110,36 @@ def _costs(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
     ]
 
 
+def _score(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> Column:
+    """The column of the score."""
+    heading = f"{score.title} (%)" if score.unit else score.title
+    return heading, "r", [score.spread(row["accuracy"], row["accuracy_sd"]) for row in rows]
+
+
+def _own_measure(name: str, rows: Sequence[Mapping[str, Any]]) -> Column:
+    """The column of an own measure."""
+    return name, "r", [formatted_values.number_spread(row[name], row[f"{name}_sd"]) for row in rows]
+
+
 def _with_p(heading: str) -> str:
     return heading.replace("Verdict, p", "Verdict, $p$")
 
 
-def _difference(row: Mapping[str, Any]) -> str:
+def _difference(row: Mapping[str, Any], score: ScoreStyle) -> str:
     if row["reference"] == row["label"]:
         return "–"
-    return f"{formatted_values.signed(row['difference'])} {formatted_values.interval(row['difference_low'], row['difference_high'])}"
+    return f"{score.signed(row['difference'])} {score.interval(row['difference_low'], row['difference_high'])}"
 
 
-def _caption(name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], note: str) -> str:
+def _caption(name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], note: str, score: ScoreStyle) -> str:
     """What the table shows, and how its intervals and p-values are made."""
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and standard deviation over {len(seeds)} seeds"
-    sentences = [f"{name}: test accuracy after the last round, {over}."]
+    sentences = [f"{name}: test {score.name} after the last round, {over}."]
     if rows[1:]:
         references = list(dict.fromkeys(row["reference"] for row in rows))
         first = references[0] if len(references) == 1 else "the reference with the same settings"
         sentences.append(
-            f"Difference to {first}: percentage points, paired over seeds, with a 95% interval (Student's t)."
+            f"Difference to {first}:{f'{score.points},' if score.points else ''} paired over seeds, with a 95% interval (Student's t)."
         )
     tested = sum(math.isfinite(row["p_holm"]) for row in rows)
     if tested:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.core import formatted_values
+from fedcohort.core.score_style import ScoreStyle
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import Target, chance_level
 from fedcohort.study.verdicts import FEWEST
@@ -15,6 +16,8 @@ __all__ = ["Checked", "Finding", "findings"]
 
 HALF = 0.5
 """From this share of its rounds without an admitted update on, a run is reported."""
+
+_MORE_TRAINING = "train longer (rounds, training.epochs), change training.lr, or select more clients"
 
 SHOWN = 4
 """Largest number of rows that a finding names."""
@@ -53,13 +56,15 @@ class Finding:
         return f"{shown}{more}: " if self.rows else ""
 
 
-def findings(rows: Sequence[Checked], target: Target) -> list[Finding]:
+def findings(rows: Sequence[Checked], target: Target, score: ScoreStyle) -> list[Finding]:
     """What is wrong with the rows, the most serious first. A row at chance is not reported again for missing the target."""
     found = [finding for check in (_no_update, _diverged, _one_class) for finding in _of_rows(check, rows)]
     told = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
-    found += _of_rows(_chance, [row for row in rows if row.label not in told])
+    chance = _no_better_than_the_mean if score.numeric else _chance
+    found += _of_rows(chance, [row for row in rows if row.label not in told])
     failing = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
-    return [*found, *_target_missed([row.label for row in rows if not row.reached], failing, target), *_few_seeds(rows)]
+    missed = [row.label for row in rows if not row.reached]
+    return [*found, *_target_missed(missed, failing, target, score), *_few_seeds(rows)]
 
 
 def _of_rows(check: Callable[[Checked], Finding | None], rows: Sequence[Checked]) -> Iterator[Finding]:
@@ -163,15 +168,23 @@ def _chance(row: Checked) -> Finding | None:
         "chance",
         (row.label,),
         text,
-        "train longer (rounds, training.epochs), change training.lr, or select more clients",
+        _MORE_TRAINING,
     )
 
 
-def _target_missed(labels: Sequence[str], failing: set[str], target: Target) -> Iterator[Finding]:
+def _no_better_than_the_mean(row: Checked) -> Finding | None:
+    """Models of numeric labels whose mean R² is at most 0."""
+    if not float(np.mean([run.accuracy for run in row.runs])) <= chance_level(0, numeric=True):
+        return None
+    text = "test R² is at most 0: the model is not better than one that always predicts the mean of the labels"
+    return Finding("chance", (row.label,), text, _MORE_TRAINING)
+
+
+def _target_missed(labels: Sequence[str], failing: set[str], target: Target, score: ScoreStyle) -> Iterator[Finding]:
     """Rows that did not reach the target under any seed, except those that fail for another reason."""
     missed = tuple(label for label in labels if label not in failing)
     if missed and not math.isnan(target.accuracy):
-        text = f"no seed reached the target accuracy, {formatted_values.target(target.accuracy)}"
+        text = f"no seed reached the target {score.name}, {score.target(target.accuracy)}"
         lower = "choose a lower target with" if target.from_results else "lower"
         yield Finding("target", missed, text, f"play more rounds, or {lower} measures.target_accuracy")
 

@@ -1,6 +1,5 @@
 """Peak memory of this process or of its GPU."""
 
-import resource
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -44,13 +43,25 @@ class PeakMemory:
             for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
                 if line.startswith("VmHWM:"):
                     return 1024.0 * float(line.split()[1])
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return float(peak if sys.platform == "darwin" else 1024 * peak)
+        return _peak_by_the_system()
 
     def wait(self) -> None:
         """Wait until the device has finished all its work."""
         if self.where == "device":
             _cuda().synchronize()
+
+
+def _peak_by_the_system() -> float:
+    """The most bytes that were resident since this process began, by the call of the system."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        import psutil
+
+        memory = psutil.Process().memory_info()
+        return float(getattr(memory, "peak_wset", memory.rss))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak if sys.platform == "darwin" else 1024 * peak)
 
 
 def _cuda() -> ModuleType:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm
     from fedcohort.selection import Selector
 
-__all__ = ["compare"]
+__all__ = ["PlannedRow", "compare", "planned_rows"]
 
 
 def compare(
@@ -36,7 +36,7 @@ def compare(
     reference: str = "",
 ) -> Comparison:
     """Run every row of an experiment under every seed, and compare the rows; see :func:`fedcohort.compare`."""
-    rows = _rows(experiment, given, selector, algorithm)
+    rows = planned_rows(experiment, given, selector, algorithm)
     for row in rows:
         row.check()
     check_reference([row.label for row in rows], reference)
@@ -53,7 +53,7 @@ def compare(
 
 
 @dataclass(frozen=True)
-class _PlannedRow:
+class PlannedRow:
     """A row to run.
 
     Attributes:
@@ -77,7 +77,7 @@ class _PlannedRow:
 
 
 def _run_in_processes(
-    experiment: Experiment, rows: list[_PlannedRow], given: Given, runs: str | Path, jobs: int, trust: bool
+    experiment: Experiment, rows: list[PlannedRow], given: Given, runs: str | Path, jobs: int, trust: bool
 ) -> None:
     """Play all runs that are missing in several processes."""
     from fedcohort.runs.parallel_runs import run_cells
@@ -89,12 +89,12 @@ def _run_in_processes(
     run_cells(experiment.cells(), given.data_dir, runs, jobs, trust=trust)
 
 
-def _rows(
+def planned_rows(
     experiment: Experiment,
     given: Given,
     selector: "Selector | Mapping[str, Selector] | None",
     algorithm: "Algorithm | Mapping[str, Algorithm] | None",
-) -> list[_PlannedRow]:
+) -> list[PlannedRow]:
     """The rows of an experiment, each with the objects that it runs with, and the rows that dictionaries of objects add.
 
     Raises:
@@ -107,12 +107,10 @@ def _rows(
     )
     rows = list(_own_rows(experiment, shared))
     if isinstance(selector, Mapping):
-        rows += [
-            _PlannedRow(label, experiment.base, replace(shared, selector=each)) for label, each in selector.items()
-        ]
+        rows += [PlannedRow(label, experiment.base, replace(shared, selector=each)) for label, each in selector.items()]
     if isinstance(algorithm, Mapping):
         rows += [
-            _PlannedRow(label, experiment.base, replace(shared, algorithm=each)) for label, each in algorithm.items()
+            PlannedRow(label, experiment.base, replace(shared, algorithm=each)) for label, each in algorithm.items()
         ]
     for label, number in Counter(row.label for row in rows).items():
         if number > 1:
@@ -122,7 +120,7 @@ def _rows(
     return rows
 
 
-def _own_rows(experiment: Experiment, shared: Given) -> Iterator[_PlannedRow]:
+def _own_rows(experiment: Experiment, shared: Given) -> Iterator[PlannedRow]:
     """The rows of the experiment itself. A row that sets a strategy or an algorithm of its own does not get the shared object."""
     points = math.prod(len(choices) for choices in experiment.sweep.values())
     overrides = [{}, *(variant.overrides for variant in experiment.variants)]  # the base comes first
@@ -135,4 +133,4 @@ def _own_rows(experiment: Experiment, shared: Given) -> Iterator[_PlannedRow]:
         )
         if own is overrides[0] and given.selector is not None:
             label = label.replace(experiment.label, type(given.selector).__name__, 1)
-        yield _PlannedRow(label, row, given)
+        yield PlannedRow(label, row, given)

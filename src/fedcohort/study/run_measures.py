@@ -15,7 +15,7 @@ from fedcohort.record import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cost", "Measured", "level_below"]
+__all__ = ["Cost", "Measured", "OverClients", "level_below"]
 
 
 def level_below(accuracy: float) -> float:
@@ -31,6 +31,20 @@ class Cost(NamedTuple):
     rounds: float
     time: float
     bytes: float
+
+
+class OverClients(NamedTuple):
+    """The accuracy of a model on each client's own data, over clients; NaN if it was not measured.
+
+    Attributes:
+        mean: mean over clients.
+        worst: mean over the 10% of the clients with the lowest accuracy.
+        sd: standard deviation over clients.
+    """
+
+    mean: float
+    worst: float
+    sd: float
 
 
 class Measured:
@@ -103,6 +117,21 @@ class Measured:
         """Mean training accuracy of the last round's clients, each with its own model."""
         local = self.series("local_accuracy")
         return measures.final_accuracy(local) if np.isfinite(local).any() else math.nan
+
+    @cached_property
+    def over_clients(self) -> OverClients:
+        """The last measured accuracy on clients' own data, see :attr:`Run.client_accuracy`."""
+        by_client = self.run.client_accuracy
+        last = by_client.iloc[-1].to_numpy(np.float64) if len(by_client) else np.full(1, np.nan)
+        if not np.isfinite(last).any():
+            return OverClients(math.nan, math.nan, math.nan)
+        return OverClients(float(np.nanmean(last)), measures.worst_accuracy(last), float(np.nanstd(last)))
+
+    @property
+    def own_measures(self) -> dict[str, float]:
+        """The measures of ``measures.extra`` in the last evaluated round, by name."""
+        table = self.run.own_measures
+        return {} if table.empty else {str(name): float(value) for name, value in table.iloc[-1].items()}
 
     @property
     def simulated_time(self) -> float:

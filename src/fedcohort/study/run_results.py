@@ -1,7 +1,7 @@
 """The results of one run, as a comparison shows them."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +35,12 @@ class Result:
         updates: number of selected clients, summed over rounds.
         diverged: number of them with an update that had NaN or infinite entries and was dropped.
         classes: number of classes; 0 if the accuracy of classes was not recorded.
+        client_accuracy: mean over all clients of the last model's accuracy on their own data, see
+            :attr:`fedcohort.Run.client_accuracy`.
+        worst_client_accuracy: mean over the 10% of the clients with the lowest accuracy.
+        client_accuracy_sd: standard deviation of the accuracy over clients.
+        own_measures: the measures of ``measures.extra`` in the last evaluated round, by name.
+        labels: ``classes``, or ``numbers`` for a regression: all accuracies are then R².
     """
 
     seed: int
@@ -53,6 +59,11 @@ class Result:
     updates: int
     diverged: int
     classes: int
+    client_accuracy: float
+    worst_client_accuracy: float
+    client_accuracy_sd: float
+    own_measures: dict[str, float] = field(default_factory=dict)
+    labels: str = "classes"
 
     def to_json(self) -> dict[str, object]:
         """Plain values; unknown values are None."""
@@ -83,6 +94,11 @@ def result(run: Run) -> Result:
         updates=len(measured.clients),
         diverged=int((measured.clients["status"] == "diverged").sum()),
         classes=len(measured.class_accuracy),
+        client_accuracy=measured.over_clients.mean,
+        worst_client_accuracy=measured.over_clients.worst,
+        client_accuracy_sd=measured.over_clients.sd,
+        own_measures=measured.own_measures,
+        labels=run.labels,
     )
 
 
@@ -92,4 +108,6 @@ def plain(value: object) -> object:
         value = value.item()
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

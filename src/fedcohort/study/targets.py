@@ -16,8 +16,13 @@ ABOVE_CHANCE = 0.25
 """Above chance begins at 1/K + ABOVE_CHANCE/K · (1 − 1/K)."""
 
 
-def chance_level(classes: int) -> float:
-    """The accuracy over K classes up to which a model is not better than chance; −inf for an unknown number of classes."""
+def chance_level(classes: int, *, numeric: bool = False) -> float:
+    """The accuracy over K classes up to which a model is not better than chance; −inf for an unknown number of classes.
+
+    For numeric labels, it is R² = 0, that of a model which predicts the mean of the labels for every sample.
+    """
+    if numeric:
+        return 0.0
     return 1 / classes + ABOVE_CHANCE / classes * (1 - 1 / classes) if classes > 1 else -math.inf
 
 
@@ -35,7 +40,11 @@ class Target:
 
 
 def common_target(
-    accuracies: Sequence[float], names: Sequence[str], failing: Sequence[bool], groups: Sequence[Sequence[int]]
+    accuracies: Sequence[float],
+    names: Sequence[str],
+    failing: Sequence[bool],
+    groups: Sequence[Sequence[int]],
+    score: str = "accuracy",
 ) -> Target:
     """The lowest accuracy of the rows that work, rounded down to two decimals.
 
@@ -45,10 +54,11 @@ def common_target(
         failing: whether an update of the row diverged, or its accuracy is at chance; such rows count only if there are no others.
         groups: the rows that are compared with each other. A row with less than :data:`FAILING` of the best accuracy of its group does
             not count.
+        score: name of the score, for the words.
     """
     known = [i for i, accuracy in enumerate(accuracies) if not math.isnan(accuracy)]
     if not known:
-        return Target(math.nan, "none, because no row has a test accuracy")
+        return Target(math.nan, f"none, because no row has a test {score}")
     whole = [i for i in known if not failing[i]] or known
     working = [i for group in groups for i in _working(accuracies, [i for i in group if i in whole])]
     low = [names[i] for i in whole if i not in working]
@@ -65,4 +75,4 @@ def common_target(
 def _working(accuracies: Sequence[float], rows: Sequence[int]) -> list[int]:
     """The rows of a group that are not far below its best."""
     highest = max((accuracies[i] for i in rows), default=math.nan)
-    return [i for i in rows if accuracies[i] >= FAILING * highest]
+    return [i for i in rows if accuracies[i] >= min(highest, FAILING * highest)]

@@ -98,6 +98,19 @@ def _check_evaluation_beside(engine: Engine, model: ModelState) -> None:
     require(beside.done(), "evaluate_beside: gave its result, but says that it is not done")
     require(_same_numbers(beside(), expected), "evaluate_beside: a second call gives a different result")
     require(_same_numbers(unread(), engine.evaluate(other, "validation")), "evaluate_beside: mixed up two models")
+    _check_predictions(engine.evaluate_beside(model, "test", predictions=True)(), expected)
+
+
+def _check_predictions(actual: Evaluation, expected: Evaluation) -> None:
+    """Check the predictions of an evaluation, and that asking for them changes nothing else."""
+    predictions, labels = actual.predictions, actual.labels
+    fine = predictions is not None and labels is not None and predictions.shape == (len(labels), len(expected.total))
+    require(
+        fine and _same_numbers(actual, expected) and bool(np.allclose(np.sum(predictions, axis=1), 1)),  # type: ignore[arg-type]
+        "evaluate_beside(…, predictions=True): must have a probability of each class for every sample, and its label",
+    )
+    right = np.bincount(labels[np.argmax(predictions, axis=1) == labels], minlength=len(expected.right))  # type: ignore[index,arg-type]
+    require(right.tolist() == expected.right.tolist(), "evaluate_beside: its predictions do not give its accuracy")
 
 
 def _same_numbers(actual: Evaluation, expected: Evaluation) -> bool:

@@ -7,7 +7,6 @@ its client's next commit. Memories have the same bits in both places.
 """
 
 import math
-import os
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import Tensors
+from fedcohort.core.durable_files import reserve
 from fedcohort.core.errors import UsageError
 
 __all__ = ["LIMIT", "Memories", "Memory"]
@@ -182,8 +182,7 @@ class Memories:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(dir=self._folder, prefix="fedcohort-memories-")  # noqa: SIM115 - closed when it is forgotten
             # Without this, a full disk would be a bus error at the first write, which Python cannot handle.
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(self._file.fileno(), held, size - held)
+            reserve(self._file.fileno(), held, size - held)
             self._mapped = torch.from_numpy(np.memmap(self._file, np.uint8, "r+", shape=(size,)))
         except OSError as error:
             folder = self._folder or tempfile.gettempdir()

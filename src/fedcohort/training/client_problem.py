@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedcohort.algorithms import ModelState, Tensors
-from fedcohort.algorithms.losses import CrossEntropy
+from fedcohort.algorithms.losses import CrossEntropy, SquaredError
+from fedcohort.algorithms.sample_measures import sample_losses, total_score
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import integer, rng, torch_seeded
 from fedcohort.federation.federation import Samples
@@ -61,7 +61,7 @@ class ClientProblem:
         self.forwards = 0
         self._importance: Tensor | None = None  # the weight of every training sample's loss in a batch
         self._setup = setup
-        self._reports_objective = isinstance(setup.loss, CrossEntropy)
+        self._reports_objective = isinstance(setup.loss, CrossEntropy | SquaredError)
         self._model = model
         self.client = client
         self._data = data = setup.federation.client(client)
@@ -118,7 +118,10 @@ class ClientProblem:
         if not self.num_samples:
             return np.arange(0)
         shares, labels = self.trained_probabilities()
-        losses = -np.log(np.maximum(shares[np.arange(len(labels)), labels], 1e-12))
+        if self._setup.federation.is_numeric:
+            losses = np.square(shares[:, 0] - labels)
+        else:
+            losses = -np.log(np.maximum(shares[np.arange(len(labels)), labels], 1e-12))
         total, n = losses.sum(), len(labels)
         chance = losses / total if 0 < total < np.inf else np.full(n, 1 / n)
         if reweighted:
@@ -198,8 +201,8 @@ class ClientProblem:
         else:
             ((objective * weights).sum() / len(self.batch)).backward()
         scores = logits.detach()
-        losses = objective.detach() if self._reports_objective else _cross_entropy(scores, labels)
-        return losses, (scores.argmax(1) == labels).sum()
+        losses = objective.detach() if self._reports_objective else sample_losses(scores, labels)
+        return losses, total_score(scores, labels)
 
     def _features(self, index: Tensor) -> Tensor:
         """The training samples at these positions, standardized and augmented."""
@@ -244,7 +247,7 @@ class ClientProblem:
             chunks = zip(features.split(CHUNK), labels.split(CHUNK), strict=True)
             for number, (raw, targets) in enumerate(chunks):
                 inputs = self._setup.federation.prepare(raw, self._setup.dtype)
-                losses = _cross_entropy(self._outputs_of(model, inputs, number), targets)
+                losses = sample_losses(self._outputs_of(model, inputs, number), targets)
                 yield losses.detach(), losses.sum() / len(labels)
 
         return self._summed(self.parameters, parts)[1]
@@ -323,7 +326,3 @@ class ClientProblem:
 def _channels_last(features: Tensor) -> Tensor:
     """Images as [N, H, W, C], so that whole samples are contiguous; other features unchanged."""
     return features.permute(0, 2, 3, 1) if features.dim() == 4 else features
-
-
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return functional.cross_entropy(logits, labels, reduction="none")

@@ -114,7 +114,7 @@ class Session:
                 setup.algorithm.correct(problem, problem.gradients)
             setup.optimizer.step()
             problem.steps += 1
-            all_right += right
+            all_right = all_right + right
             all_losses.append(losses)
         return all_losses, all_right
 

@@ -8,13 +8,16 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.algorithms.losses import CrossEntropy, Loss, Robust
+from fedcohort.algorithms.losses import CrossEntropy, Loss, Robust, SquaredError
+from fedcohort.algorithms.sample_measures import sample_losses
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
 from fedcohort.federation.federation import Federation, Samples
@@ -34,25 +37,38 @@ class Evaluation:
     """The result of a model on a set of samples.
 
     Attributes:
-        loss: mean cross-entropy; NaN on an empty set.
-        right: number of correct predictions per class, int64 [K]; a tie goes to the lowest class.
-        total: number of samples per class, int64 [K].
-        losses: cross-entropy of each sample, in order, float64 [n].
+        loss: mean cross-entropy, or mean squared error of scaled numeric labels; NaN on an empty set.
+        right: number of correct predictions per class, int64 [K]; a tie goes to the lowest class. With numeric labels, 0 [1].
+        total: number of samples per class, int64 [K]. With numeric labels, the number of samples [1].
+        losses: loss of each sample, in order, float64 [n].
+        hits: whether the prediction for each sample is correct, in order, bool [n]; empty with numeric labels.
+        predictions: probability of each class for each sample, in order, float64 [n, K], or predicted numbers in the units of the
+            labels [n]; None unless they were asked for.
+        labels: class of each sample, int64 [n], or numbers, float64 [n]; None unless predictions were asked for.
+        sums: with numeric labels, the sums of the scaled labels and of their squares, float64 [2]; otherwise None.
     """
 
     loss: float
     right: Indices
     total: Indices
     losses: Values = field(default_factory=lambda: np.zeros(0))
+    hits: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    predictions: Values | None = None
+    labels: Indices | Values | None = None
+    sums: Values | None = None
 
     @property
     def accuracy(self) -> float:
-        """Fraction of correct predictions; NaN on an empty set."""
+        """Fraction of correct predictions, or R² of numeric labels; NaN on an empty set, and for R² if all labels are equal."""
+        if self.sums is not None:
+            return r_squared(self.loss, int(self.total.sum()), *self.sums.tolist())
         return float(self.right.sum() / self.total.sum()) if self.total.sum() else float("nan")
 
     @property
     def class_accuracy(self) -> Values:
-        """Fraction of correct predictions per class, float64 [K]; NaN for a class without samples."""
+        """Fraction of correct predictions per class, float64 [K]; NaN for a class without samples. Empty with numeric labels."""
+        if self.sums is not None:
+            return np.zeros(0)
         return np.where(self.total > 0, self.right / np.maximum(self.total, 1), np.nan)
 
 
@@ -62,35 +78,88 @@ def blocks(samples: Samples) -> Iterator[Samples]:
         yield samples[start : start + BLOCK]
 
 
-def evaluate_block(module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples) -> Evaluation:
+def evaluate_block(
+    module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples, *, predictions: bool = False
+) -> Evaluation:
     """Evaluate the model on one block; :func:`sum_up` combines blocks. The ``loss`` of the result is a sum."""
     losses, logits = _losses(module, federation, dtype, block)
+    if federation.is_numeric:
+        return evaluate_numbers(federation, losses, logits, block, predictions=predictions)
     classes = federation.num_classes
-    right = block.labels[logits.argmax(1) == block.labels]
+    hits = logits.argmax(1) == block.labels
+    right = block.labels[hits]
     return Evaluation(
+        hits=hits.cpu().numpy(),
         loss=float(losses.double().sum()),
         losses=losses.double().cpu().numpy(),
         right=torch.bincount(right, minlength=classes).cpu().numpy(),
         total=torch.bincount(block.labels, minlength=classes).cpu().numpy(),
+        predictions=logits.double().softmax(1).cpu().numpy() if predictions else None,
+        labels=block.labels.cpu().numpy() if predictions else None,
     )
 
 
-def sum_up(parts: Sequence[Evaluation], num_classes: int) -> Evaluation:
+def evaluate_numbers(
+    federation: Federation, losses: Tensor, outputs: Tensor, block: Samples, *, predictions: bool
+) -> Evaluation:
+    """As :func:`evaluate_block`, for numeric labels, from the squared errors [n] and the outputs [n, 1] on a block."""
+    labels, numbers = block.labels.double(), federation.numbers
+    kept = predictions and numbers is not None
+    return Evaluation(
+        loss=float(losses.double().sum()),
+        right=np.zeros(1, dtype=np.int64),
+        total=np.array([len(block)]),
+        losses=losses.double().cpu().numpy(),
+        predictions=numbers.in_units(outputs.double().squeeze(1).cpu().numpy()) if kept and numbers else None,
+        labels=numbers.in_units(labels.cpu().numpy()) if kept and numbers else None,
+        sums=np.array([float(labels.sum()), float(labels.square().sum())]),
+    )
+
+
+def r_squared(mean_square: float, n: int, total: float, squares: float) -> float:
+    """R² = 1 − Σ(y − ŷ)²/Σ(y − ȳ)², with ȳ the mean of these n labels; NaN if all labels are equal.
+
+    Args:
+        mean_square: mean squared error.
+        n: number of samples.
+        total, squares: sums of the labels and of their squares.
+    """
+    around_mean = squares - total * total / n if n else 0.0
+    return 1 - n * mean_square / around_mean if around_mean > 1e-9 * max(squares, 1e-9) else math.nan
+
+
+def sum_up(parts: Sequence[Evaluation], num_outputs: int) -> Evaluation:
     """Combine blocks, in their order, to one evaluation. The ``loss`` of a block is a sum; that of the result is a mean."""
-    right, total = np.zeros(num_classes, dtype=np.int64), np.zeros(num_classes, dtype=np.int64)
+    right, total = np.zeros(num_outputs, dtype=np.int64), np.zeros(num_outputs, dtype=np.int64)
     loss = 0.0
     for part in parts:
         loss, right, total = loss + part.loss, right + part.right, total + part.total
     losses = np.concatenate([np.zeros(0), *(part.losses for part in parts)])
-    return Evaluation(loss / int(total.sum()) if total.sum() else float("nan"), right, total, losses)
+    hits = np.concatenate([np.zeros(0, dtype=bool), *(part.hits for part in parts)])
+    mean = loss / int(total.sum()) if total.sum() else float("nan")
+    predictions = [part.predictions for part in parts if part.predictions is not None]
+    labels = [part.labels for part in parts if part.labels is not None]
+    sums = [part.sums for part in parts if part.sums is not None]
+    all_labels: Any = np.concatenate(labels) if labels else None
+    return Evaluation(
+        mean,
+        right,
+        total,
+        losses,
+        hits,
+        np.concatenate(predictions) if predictions else None,
+        all_labels,
+        np.sum(sums, axis=0) if sums else None,
+    )
 
 
 def probabilities(module: nn.Module, federation: Federation, dtype: torch.dtype, samples: Samples) -> Values:
-    """Class probabilities of the model for samples, float64 [n, K]."""
-    parts = [np.zeros((0, federation.num_classes))]
+    """Class probabilities of the model for samples, float64 [n, K]; for numeric labels, its scaled predictions [n, 1]."""
+    parts = [np.zeros((0, federation.num_outputs))]
     for block in blocks(samples):
         with torch.no_grad():
-            parts.append(module(federation.prepare(block.features, dtype)).double().softmax(1).cpu().numpy())
+            outputs = module(federation.prepare(block.features, dtype)).double()
+            parts.append((outputs if federation.is_numeric else outputs.softmax(1)).cpu().numpy())
     return np.concatenate(parts)
 
 
@@ -161,7 +230,7 @@ def _losses_together(
         features = federation.prepare(federation.train.pick(positions), dtype)
         logits = torch.cat([module(features[a:b]) for edges in own for a, b in itertools.pairwise(edges)])
         labels = federation.train.labels.index_select(0, positions)
-        losses = functional.cross_entropy(logits, labels, reduction="none").double()
+        losses = sample_losses(logits, labels).double()
     sums = [sum(float(losses[a:b].sum()) for a, b in itertools.pairwise(edges)) for edges in own]
     return [np.array([total / (stop - start)]) for total, (start, stop) in zip(sums, ranges, strict=True)]
 
@@ -178,19 +247,18 @@ def _local_loss(question: LocalLoss, asked: _Asked) -> Values:
 def _local_accuracy(question: LocalAccuracy, asked: _Asked) -> Values:
     data = asked.federation.held_out(asked.client) if question.held_out else asked.federation.client(asked.client)
     parts = [evaluate_block(asked.module, asked.federation, asked.dtype, block) for block in blocks(data)]
-    return np.array([sum_up(parts, asked.federation.num_classes).accuracy])
+    whole = sum_up(parts, asked.federation.num_outputs)
+    return np.array([1 - whole.loss if asked.federation.is_numeric else whole.accuracy])
 
 
 def _context(question: Context, asked: _Asked) -> Values:
     trained = asked.federation.client(asked.client)
     held_out = asked.federation.held_out(asked.client)
     robust = Robust(alpha=question.alpha, beta=question.beta, log_zero=question.log_zero)
-    loss = robust if question.loss == "robust" else CrossEntropy()
+    measured = SquaredError() if asked.federation.is_numeric else CrossEntropy()
+    loss = robust if question.loss == "robust" else measured
     return np.array(
-        [
-            _mean_loss(asked, loss, trained),
-            _mean_loss(asked, CrossEntropy(), held_out if len(held_out) else trained),
-        ]
+        [_mean_loss(asked, loss, trained), _mean_loss(asked, measured, held_out if len(held_out) else trained)]
     )
 
 
@@ -209,7 +277,10 @@ def _gradient_norm(_: GradientNorm, asked: _Asked) -> Values:
     total = [torch.zeros_like(p, dtype=torch.float64) for p in points]
     for block in blocks(data):
         logits = asked.module(asked.federation.prepare(block.features, asked.dtype))
-        loss = functional.cross_entropy(logits, block.labels, reduction="sum")
+        if asked.federation.is_numeric:
+            loss = sample_losses(logits, block.labels).sum()
+        else:
+            loss = functional.cross_entropy(logits, block.labels, reduction="sum")
         for summed, gradient in zip(total, torch.autograd.grad(loss, points, allow_unused=True), strict=True):
             if gradient is not None:
                 summed += gradient
@@ -218,10 +289,10 @@ def _gradient_norm(_: GradientNorm, asked: _Asked) -> Values:
 
 
 def _losses(module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of each sample [n], and logits [n, K]."""
+    """Cross-entropy, or squared error of numeric labels, of each sample [n], and outputs [n, K]."""
     with torch.no_grad():
         logits = module(federation.prepare(block.features, dtype))
-        return functional.cross_entropy(logits, block.labels, reduction="none"), logits
+        return sample_losses(logits, block.labels), logits
 
 
 _ANSWERS: dict[type[Question], Callable[..., Values]] = {

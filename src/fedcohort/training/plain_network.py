@@ -10,6 +10,7 @@ take all steps of an epoch in one call; other clients get a gradient in one call
 functions.
 """
 
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
@@ -264,7 +265,12 @@ def _unpooled(layer: Layer, x: Tensor, place: Tensor, delta: Tensor) -> Tensor:
 
 @cache
 def _without_python() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """The program's functions in TorchScript, by their Python functions; empty where PyTorch has no TorchScript."""
+    """The program's functions in TorchScript, by their Python functions; empty where PyTorch has no TorchScript.
+
+    For Python 3.14 and later, PyTorch does not support TorchScript any more.
+    """
+    if sys.version_info >= (3, 14):
+        return {}
     try:
         # TorchScript's deprecation warning is not suppressed: warnings.catch_warnings would show earlier warnings a second time
         return {function: torch.jit.script(function) for function in (_gradients, _descend)}

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from fedcohort.core.arrays import Values
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make, parameters
 from fedcohort.core.plugins import Table
@@ -24,8 +24,8 @@ class ConformalRule(StoppingRule):
     ``test_set``, it also reports ``test_set_size``, the mean |C(x)| on the server's test set.
     """
 
-    score: conformal.Score = "s1"
-    """Score of a prediction: s1 = 1 − f, s2 = exp(−k1·f), s3 = 1 − 1/(1 + exp(−k2·f + b))."""
+    score: conformal.AnyScore = "s1"
+    """Score of a prediction: s1 = 1 − f, s2 = exp(−k1·f), s3 = 1 − 1/(1 + exp(−k2·f + b)); absolute = |y − ŷ| for numeric labels."""
     alpha: Annotated[float, Gt(0), Lt(1)] = 0.1
     """Error rate of the quantile."""
     theta: float | None = 0.25
@@ -48,24 +48,29 @@ class ConformalRule(StoppingRule):
         no_criterion = self.theta is None and self.set_size is None
         if no_criterion and not progress.last:
             return False, {}
-        probabilities, labels = progress.held_out()
-        shape = {"k1": self.k1, "k2": self.k2, "b": self.b}
-        q = conformal.quantile(
-            conformal.true_class_scores(probabilities, labels, self.score, **shape), self.alpha, self.overflow
-        )
-
-        def mean_size(probabilities: Values) -> float:
-            sets = conformal.prediction_sets(probabilities, q, self.score, **shape)
-            return float(sets.sum(axis=1).mean()) if len(sets) else float("inf")
-
-        size = mean_size(probabilities)
+        outputs, labels = progress.held_out()
+        q = conformal.quantile(self._scores(outputs, labels), self.alpha, self.overflow)
+        size = self._mean_size(outputs, q)
         done = not no_criterion and len(labels) > 0
         done &= self.theta is None or q <= self.theta
         done &= self.set_size is None or size <= self.set_size
         report = {"q_hat": q, "set_size": size, "done": float(done), "calibration": float(len(labels))}
         if self.test_set and (done or progress.last):
-            report["test_set_size"] = mean_size(progress.tested()[0])
+            report["test_set_size"] = self._mean_size(progress.tested()[0], q)
         return done, report
+
+    def _scores(self, outputs: Values, labels: Values | Indices) -> Values:
+        """The score of every sample."""
+        if self.score == "absolute":
+            return conformal.absolute_residuals(outputs, labels)
+        return conformal.true_class_scores(outputs, labels, self.score, k1=self.k1, k2=self.k2, b=self.b)
+
+    def _mean_size(self, outputs: Values, q: float) -> float:
+        """Mean number of classes in a set, or the length of an interval in standard deviations of the labels."""
+        if self.score == "absolute":
+            return 2 * q
+        sets = conformal.prediction_sets(outputs, q, self.score, k1=self.k1, k2=self.k2, b=self.b)
+        return float(sets.sum(axis=1).mean()) if len(sets) else float("inf")
 
 
 @parameters
@@ -90,6 +95,9 @@ class LossesRule(StoppingRule):
         if not progress.last:
             return False, {}
         trained, held_out = progress.trained(), progress.held_out()
+        if trained[1].dtype.kind == "f":  # numeric labels
+            sets = {"training_loss": trained, "held_out_loss": held_out if len(held_out[1]) else trained}
+            return False, {name: float(np.square(outputs[:, 0] - y).mean()) for name, (outputs, y) in sets.items()}
         surprise = -np.log(np.maximum(trained[0], 1e-12))
         losses = surprise[np.arange(len(surprise)), trained[1]]
         if self.loss == "robust":

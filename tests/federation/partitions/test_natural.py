@@ -51,13 +51,13 @@ def test_writer_ids_may_be_any_numbers():
 @pytest.mark.parametrize(
     ("min_size", "m", "message"),
     [
-        (10, 5, r"federation\.clients = 5: the data have 4 writers, 3 of them .*min_size = 10 samples; use at most 3"),
+        (10, 5, r"federation\.clients = 5: the data have 4 clients, 3 of them .*min_size = 10 samples; use at most 3"),
         (
             10,
             4,
-            r"federation\.partition\.min_size = 10: 3 of 4 writers .*; use at most 4, or federation\.clients of at most 3",
+            r"federation\.partition\.min_size = 10: 3 of 4 clients of the data .*; use at most 4, or federation\.clients of at most 3",
         ),
-        (31, 2, r"federation\.partition\.min_size = 31: 0 of 4 writers .*; use at most 20$"),
+        (31, 2, r"federation\.partition\.min_size = 31: 0 of 4 clients of the data .*; use at most 20$"),
     ],
 )
 def test_too_few_writers_are_named(min_size, m, message):
@@ -106,7 +106,8 @@ def test_femnist_writers_with_ten_images_or_more(femnist):
     assert split.sizes.min() == 28
     assert describe(femnist.train_labels, split, 62).dropped == 4 + 4 + 4 + 7
     with pytest.raises(
-        UsageError, match=r"min_size = 10: 101 of 105 writers .*; use at most 7, or federation\.clients of at most 101"
+        UsageError,
+        match=r"min_size = 10: 101 of 105 clients of the data .*; use at most 7, or federation\.clients of at most 101",
     ):
         partition(Natural(), femnist.train_labels, 102, 0, femnist.writers)
 

@@ -96,6 +96,7 @@ def clients_of(federation: Federation) -> dict[str, Any]:
         "shift": federation.shift.cpu().numpy(),
         "scale": federation.scale.cpu().numpy(),
         "classes": federation.classes,
+        "integers": federation.integers,
     }
 
 
@@ -121,4 +122,5 @@ def federation_of(clients: Mapping[str, Any], where: str) -> Federation:
         shift=torch.from_numpy(clients["shift"]),
         scale=torch.from_numpy(clients["scale"]),
         held=clients["held"],
+        integers=clients["integers"],
     ).to(where)

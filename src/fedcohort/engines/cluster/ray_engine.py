@@ -156,9 +156,9 @@ class RayEngine:
         """See :class:`~fedcohort.engines.base.Engine`."""
         return self._driver.evaluate(model, split)
 
-    def evaluate_beside(self, model: ModelState, split: str) -> Later:
+    def evaluate_beside(self, model: ModelState, split: str, *, predictions: bool = False) -> Later:
         """See :class:`~fedcohort.engines.base.Engine`."""
-        return self._driver.evaluate_beside(model, split)
+        return self._driver.evaluate_beside(model, split, predictions=predictions)
 
     def state_dict(self) -> Mapping[str, Any]:
         """See :class:`~fedcohort.engines.base.Engine`."""

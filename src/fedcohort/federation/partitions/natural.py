@@ -1,4 +1,4 @@
-"""Natural clients: one client per writer of the samples. LEAF, arXiv:1812.01097."""
+"""Natural clients: one client for each client, or writer, that the data come from. LEAF, arXiv:1812.01097."""
 
 from typing import Annotated, ClassVar
 
@@ -14,16 +14,17 @@ __all__ = ["Natural", "by_writer"]
 
 @parameters
 class Natural:
-    """Every client is one writer with all samples of that writer; sizes, labels and handwriting differ as they do in the data.
+    """Every client has all samples of one client of the data, such as a hospital or a writer, and differs from others as they do.
 
-    Writers with fewer than ``min_size`` samples are left out. Of the others, m are drawn at random and numbered in the order of their
-    ids; if there are exactly m, all become clients. The samples of other writers are not used.
+    Clients of the data with fewer than ``min_size`` samples are left out. Of the others, m are drawn at random and numbered in the
+    order of their ids; if there are exactly m, all take part. The samples of the others are not used.
 
-    LEAF, arXiv:1812.01097. The server's test set holds samples of all writers, including those that are not clients.
+    LEAF, arXiv:1812.01097, where clients are the writers of handwriting. The server's test set holds samples of all clients of the
+    data, including those that do not take part.
     """
 
     min_size: Annotated[int, Ge(0)] = 10
-    """Smallest number of samples of a writer that becomes a client."""
+    """Smallest number of samples of a client of the data that takes part."""
 
     evens_out: ClassVar[str | None] = None
 
@@ -44,8 +45,8 @@ def by_writer(
     """
     if writers is None:
         raise UsageError(
-            f"{setting}: the data set has no writers of its samples; use data with a column writer_id such as 'femnist', "
-            "use from_arrays(…, writers=…), or choose a partition that needs no writers"
+            f"{setting}: the data do not say which client a sample comes from; use a table with a column client, "
+            "from_arrays(…, clients=…), data with a column writer_id such as 'femnist', or another partition"
         )
     if writers.max() >= 4 * len(writers):  # avoid a long list of sizes for ids with large gaps
         writers = np.unique(writers, return_inverse=True)[1].astype(np.int64, copy=False)
@@ -55,11 +56,11 @@ def by_writer(
         num_writers = np.count_nonzero(sizes)
         if num_writers < num_clients:
             raise UsageError(
-                f"federation.clients = {num_clients}: the data have {num_writers} writers, {len(eligible)} of them with at least "
+                f"federation.clients = {num_clients}: the data have {num_writers} clients, {len(eligible)} of them with at least "
                 f"federation.partition.min_size = {min_size} samples; use at most {len(eligible) or num_writers}"
             )
         raise UsageError(
-            f"federation.partition.min_size = {min_size}: {len(eligible)} of {num_writers} writers have that many samples; "
+            f"federation.partition.min_size = {min_size}: {len(eligible)} of {num_writers} clients of the data have as many samples; "
             f"use at most {np.sort(sizes)[-num_clients]}"
             + (f", or federation.clients of at most {len(eligible)}" if len(eligible) else "")
         )

@@ -1,6 +1,7 @@
 """Draw which strategy performs best: accuracy over rounds, simulated time and bytes, loss, and differences over seeds."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import altair as alt
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
+from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import (
     color,
@@ -19,7 +21,7 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
-from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, on_grid
+from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import POINTS, Reading, Story
@@ -60,13 +62,13 @@ def _names_of_time(rows: Sequence[tuple[str, Sequence[Reading]]]) -> tuple[str, 
 
 def accuracy(story: Story, look: Look) -> Figure | None:
     """Test accuracy over rounds, over simulated time (wall time for runs on real machines) and over bytes."""
-    rows = story.played
-    over_rounds = by_round(rows, _test_accuracy, SHARES)
+    rows, score = story.played, story.score
+    over_rounds = by_round(rows, _test_accuracy, score.limits)
     if over_rounds["mean"].isna().all():
         return None
-    over_time = on_grid(rows, _test_accuracy, _simulated_time, SHARES)
+    over_time = on_grid(rows, _test_accuracy, _simulated_time, score.limits)
     over_bytes = with_texts(
-        on_grid(rows, _test_accuracy, lambda reading: reading.bytes, SHARES), {"x": formatted_values.size}
+        on_grid(rows, _test_accuracy, lambda reading: reading.bytes, score.limits), {"x": formatted_values.size}
     )
     time_name, time_title = _names_of_time(rows)
     frames = {
@@ -75,13 +77,13 @@ def accuracy(story: Story, look: Look) -> Figure | None:
         "bytes": (over_bytes, "bytes sent and received", "~s"),
     }
     values = [frame[column] for frame, _, _ in frames.values() for column in ("mean", "low", "high")]
-    span = domain(*values, floor=0.0, ceiling=1.0)
+    span = domain(*values, floor=None if score.numeric else 0.0, ceiling=1.0)
     target = story.comparison.target if story.comparison else None
     labels = [label for label, _ in rows]
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     for name, (frame, title, x_format) in frames.items():
-        axes = Axes(title, "test accuracy", span, percent=True, x_format=x_format)
+        axes = Axes(title, f"test {score.name}", span, percent=not score.numeric, x_format=x_format)
         chart, own = lines(f"accuracy_{name.split()[-1]}", frame, labels, look, axes, target=target)
         views.append(View(name, [Panel(chart)]))
         data |= own
@@ -89,8 +91,8 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     note = seeds_note(story, band=has_band(over_rounds))
     if longest > POINTS:
         note += f" Each point over rounds is the mean of {-(-longest // POINTS)} rounds."
-    note += " Over time and bytes, a point is the latest accuracy at that time or size, and a line ends with its shortest seed."
-    return Figure("accuracy", "Test accuracy", note, views, data)
+    note += f" Over time and bytes, a point is the latest {score.name} at that time or size, and a line ends with its shortest seed."
+    return Figure("accuracy", f"Test {score.name}", note, views, data)
 
 
 def loss(story: Story, look: Look) -> Figure | None:
@@ -120,20 +122,21 @@ def differences(story: Story, look: Look) -> Figure | None:
     if compared is None or len(compared.rows) < 2:
         return None
     labels = [label for label, _ in story.played]
-    intervals, dots = _paired_differences(compared, labels)
+    scale = 1 if story.score.numeric else 100
+    intervals, dots = _paired_differences(compared, labels, scale)
     called = [look.rows.names.get(label, label) for label in labels]
     names = {called[group.reference] for group in compared.groups if len(group.rows) > 1}
     title = f"Difference to {names.pop()}" if len(names) == 1 else "Difference to the reference"
     if intervals.empty:
         return None
-    formats = dict.fromkeys(("mean", "low", "high"), _points)
+    written = partial(_written, compared)
+    formats = dict.fromkeys(("mean", "low", "high"), written)
     data = {
         "differences": with_texts(intervals, formats),
-        "seed_differences": with_texts(dots, {"difference": _points}),
+        "seed_differences": with_texts(dots, {"difference": written}),
     }
-    chart = sized(
-        _difference_chart(data, labels, look), look, rows_height(34, intervals["strategy"], look), 18 * len(intervals)
-    )
+    chart = _difference_chart(data, labels, look, compared.score)
+    chart = sized(chart, look, rows_height(34, intervals["strategy"], look), 18 * len(intervals))
     if (intervals["seeds"] == 1).all():
         note = (
             "Each row shares one seed with its reference. One seed gives no interval, so it is not known whether differences are "
@@ -149,13 +152,13 @@ def differences(story: Story, look: Look) -> Figure | None:
     return Figure("differences", title, note, [View("difference", [Panel(chart)])], data)
 
 
-def _points(difference: float) -> str:
-    """A difference that is already in percentage points."""
-    return formatted_values.signed(difference / 100)
+def _written(compared: Comparison, difference: float) -> str:
+    """A difference as text; those of accuracies are in percentage points already."""
+    return compared.score.signed(difference if compared.score.numeric else difference / 100)
 
 
-def _paired_differences(compared: Comparison, labels: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Differences to the reference in percentage points: one row for each strategy with its interval, and one for each seed."""
+def _paired_differences(compared: Comparison, labels: list[str], scale: float) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Differences to the reference, times ``scale``: one row for each strategy with its interval, and one for each seed."""
     intervals, dots = [], []
     for i, reference in enumerate(compared.references):
         own, first = _by_seed(compared, compared.rows[i].label), _by_seed(compared, compared.rows[reference].label)
@@ -163,12 +166,12 @@ def _paired_differences(compared: Comparison, labels: list[str]) -> tuple[pd.Dat
         if i == reference or not paired:
             continue
         mean, low, high = measures.paired_interval(
-            list(paired.values()), [first[seed] for seed in paired], limits=measures.ACCURACY_DIFFERENCES
+            list(paired.values()), [first[seed] for seed in paired], limits=compared.score.differences
         )
-        interval = {"mean": 100 * mean, "low": 100 * low, "high": 100 * high, "seeds": len(paired)}
+        interval = {"mean": scale * mean, "low": scale * low, "high": scale * high, "seeds": len(paired)}
         intervals.append({"strategy": labels[i], **interval})
         dots += [
-            {"strategy": labels[i], "difference": 100 * (value - first[seed]), "seed": seed}
+            {"strategy": labels[i], "difference": scale * (value - first[seed]), "seed": seed}
             for seed, value in paired.items()
         ]
     return pd.DataFrame(intervals), pd.DataFrame(dots)
@@ -178,11 +181,11 @@ def _by_seed(compared: Comparison, label: str) -> dict[int, float]:
     return {result.seed: result.accuracy for result in compared.results[label]}
 
 
-def _difference_chart(data: Mapping[str, pd.DataFrame], labels: list[str], look: Look) -> Drawing:
+def _difference_chart(data: Mapping[str, pd.DataFrame], labels: list[str], look: Look, score: ScoreStyle) -> Drawing:
     values = [data["differences"][column] for column in ("mean", "low", "high")]
     span = domain(*values, data["seed_differences"]["difference"], [0.0])
     scale = alt.Scale(domain=span, nice=False, zero=False)
-    title = "difference in test accuracy, percentage points"
+    title = f"difference in test {score.name}{f',{score.points}' if score.points else ''}"
     y, own_color = strategy_axis(labels, look), color(labels, look, legend=False)
     rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
     seeds = hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)

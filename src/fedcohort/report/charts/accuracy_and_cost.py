@@ -10,6 +10,7 @@ import pandas as pd
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
+from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import color, hideable, sized, text_tooltip, with_texts
 from fedcohort.report.charts.means_and_bands import domain
@@ -33,9 +34,9 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
     compared = story.comparison
     if compared is None or np.isfinite(compared.table["accuracy"].to_numpy(np.float64)).sum() < 2:
         return None
-    labels = [label for label, _ in story.played]
+    labels, score = [label for label, _ in story.played], story.score
     frame = _rows(compared, labels, look)
-    span = domain(frame["accuracy"], frame["low"], frame["high"], floor=0.0, ceiling=1.0)
+    span = domain(frame["accuracy"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     for column, title, number, write in COSTS:
@@ -45,16 +46,16 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         own["standing"] = np.where(
             own["front"], "no other row is better and cheaper", "another row is better and cheaper"
         )
-        texts = {"x": write, **dict.fromkeys(("accuracy", "low", "high"), formatted_values.percent)}
+        texts = {"x": write, **dict.fromkeys(("accuracy", "low", "high"), score.value)}
         data[name] = with_texts(own.drop(columns=[column for column, *_ in COSTS]), texts)
-        views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, labels, look))]))
+        views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, labels, look, score))]))
     note = (
-        "Mean over seeds after the last round. Filled: no other row has at least this accuracy for less, or more for at most this "
-        "cost. Hollow: another row has."
+        f"Mean over seeds after the last round. Filled: no other row has at least this {score.name} for less, or more for at most "
+        "this cost. Hollow: another row has."
     )
     if frame["low"].notna().any():
         note += " Vertical line: 95% interval of the mean (Student's t)."
-    return Figure("tradeoff", "Accuracy and cost", note, views, data)
+    return Figure("tradeoff", f"{score.title} and cost", note, views, data)
 
 
 def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFrame:
@@ -64,7 +65,7 @@ def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFra
         values = [result.accuracy for result in compared.results[row.label]]
         low = high = math.nan
         if len(values) >= FEWEST:
-            _, low, high = measures.paired_interval(values, np.zeros(len(values)), limits=(0.0, 1.0))
+            _, low, high = measures.paired_interval(values, np.zeros(len(values)), limits=compared.score.limits)
         costs = {column: float(own[column]) for column, *_ in COSTS}
         name = look.rows.names.get(label, label)
         rows.append({"strategy": label, "name": name, "accuracy": own["accuracy"], "low": low, "high": high, **costs})
@@ -100,6 +101,7 @@ def _chart(
     span: Sequence[float],
     labels: Sequence[str],
     look: Look,
+    score: ScoreStyle,
 ) -> Drawing:
     low, high = domain(costs, floor=0.0)
     room = 0.25 * (high - low)  # for the names
@@ -108,13 +110,13 @@ def _chart(
         alt.Scale(domain=list(span), nice=False),
     )
     x = alt.X("x:Q", title=title, scale=x_scale, axis=alt.Axis(**tick(number), tickCount=4))
-    y_axis = alt.Axis(**tick("~%"), tickCount=5)
-    y = alt.Y("accuracy:Q", title="test accuracy", scale=y_scale, axis=y_axis)
+    y_axis = alt.Axis(**tick("~g" if score.numeric else "~%"), tickCount=5)
+    y = alt.Y("accuracy:Q", title=f"test {score.name}", scale=y_scale, axis=y_axis)
     own_color = color(labels, look, legend=False)
     base = hideable(alt.Chart(alt.NamedData(name=name)), look)
     tooltip = [
         alt.Tooltip("strategy:N"),
-        text_tooltip("accuracy", "test accuracy, %"),
+        text_tooltip("accuracy", score.heading("test")),
         text_tooltip("low", "95% interval, from"),
         text_tooltip("high", "95% interval, to"),
         text_tooltip("x", title),

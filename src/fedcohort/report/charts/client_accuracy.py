@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from fedcohort import measures
-from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Values
+from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.axes_and_legends import (
@@ -23,7 +23,7 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
-from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band
+from fedcohort.report.charts.means_and_bands import by_round, domain, has_band
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story, blocks
@@ -42,7 +42,8 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
         (label, [reading for reading in readings if len(reading.client_accuracy)]) for label, readings in story.played
     ]
     rows = [(label, readings) for label, readings in rows if readings]
-    labels = [label for label, _ in story.played]
+    labels, score = [label for label, _ in story.played], story.score
+    name_of_score = "score" if score.numeric else "accuracy"
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
@@ -50,22 +51,20 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
         ("worst", "worst tenth of the clients", measures.worst_accuracy),
         ("mean", "mean of all clients", _mean),
     ):
-        frame = by_round(rows, lambda reading, reduce=reduce: _over_clients(reading, reduce), SHARES)  # type: ignore[misc]
+        frame = by_round(rows, lambda reading, reduce=reduce: _over_clients(reading, reduce), score.limits)  # type: ignore[misc]
         if frame["mean"].isna().all():
             return []
         banded = has_band(frame)
-        span = domain(frame["mean"], frame["low"], frame["high"], floor=0.0, ceiling=1.0)
-        axes = Axes("round", "accuracy on the client's data", span, percent=True)
+        span = domain(frame["mean"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
+        axes = Axes("round", f"{name_of_score} on the client's data", span, percent=not score.numeric)
         chart, own = lines(f"clients_{key}", frame, labels, look, axes)
         views.append(View(name, [Panel(chart)]))
         data |= own
-    note = f"Accuracy of the global model on each client's own data. {seeds_note(story, band=banded)}"
-    over_rounds = Figure("client-accuracy", "Accuracy on clients' data over rounds", note, views, data)
-    return [over_rounds, _distribution(rows, labels, look)]
-
-
-def _one_digit(accuracy: float) -> str:
-    return formatted_values.share(accuracy, 1)
+    tested = all(reading.run.meta.get("client data") == "test samples" for _, readings in rows for reading in readings)
+    samples, named = "test samples" if tested else "data", name_of_score.capitalize()
+    note = f"{named} of the global model on each client's own {samples}. {seeds_note(story, band=banded)}"
+    over_rounds = Figure("client-accuracy", f"{named} on clients' data over rounds", note, views, data)
+    return [over_rounds, _distribution(rows, labels, look, score)]
 
 
 def _mean(accuracies: Values) -> float:
@@ -82,7 +81,7 @@ def _over_clients(reading: Reading, reduce: Callable[[Values], float]) -> Values
     return values
 
 
-def _distribution(rows: Rows, labels: list[str], look: Look) -> Figure:
+def _distribution(rows: Rows, labels: list[str], look: Look, score: ScoreStyle) -> Figure:
     """Quantiles over clients for each strategy, and single clients if there are few."""
     frame = pd.concat(
         [_last_measured(label, reading) for label, readings in rows for reading in readings], ignore_index=True
@@ -90,19 +89,21 @@ def _distribution(rows: Rows, labels: list[str], look: Look) -> Figure:
     levels = np.array([0.1, 0.25, 0.5, 0.75, 0.9])
     quantiles = frame.groupby("strategy", sort=False)["accuracy"].quantile(levels).unstack()
     quantiles.columns = pd.Index(["q10", "q25", "q50", "q75", "q90"])
-    formats = {str(name): _one_digit for name in quantiles.columns}
+    formats = {str(name): score.with_unit for name in quantiles.columns}
     data = {"clients_quantiles": with_texts(quantiles.reset_index(), formats)}
     if len(frame) <= SINGLE:
-        data["clients_last"] = with_texts(frame, {"accuracy": _one_digit})
+        data["clients_last"] = with_texts(frame, {"accuracy": score.with_unit})
+    lowest = min(0.0, float(frame["accuracy"].min())) if score.numeric else 0.0
+    span = (lowest, 1.0)
     chart = sized(
-        alt.layer(*_distribution_layers(labels, look, single="clients_last" in data)),
+        alt.layer(*_distribution_layers(labels, look, span, score, single="clients_last" in data)),
         look,
         rows_height(40, [label for label, _ in rows], look),
         22 * len(rows),
     )
     note = (
-        "The last measured accuracy of each client. Bar: the middle half of the clients. Line: 10% to 90% of the "
-        "clients. Notch: median."
+        f"The last measured {'score' if score.numeric else 'accuracy'} of each client. Bar: the middle half of the clients. "
+        "Line: 10% to 90% of the clients. Notch: median."
     )
     note += " Short lines below: single clients, all seeds." if "clients_last" in data else ""
     return Figure("client-distribution", "Distribution over clients", note, [View("clients", [Panel(chart)])], data)
@@ -113,12 +114,16 @@ def _last_measured(label: str, reading: Reading) -> pd.DataFrame:
     return pd.DataFrame({"strategy": label, "client": np.arange(len(last)), "seed": reading.seed, "accuracy": last})
 
 
-def _distribution_layers(labels: list[str], look: Look, *, single: bool) -> list[Drawing]:
+def _distribution_layers(
+    labels: list[str], look: Look, span: tuple[float, float], score: ScoreStyle, *, single: bool
+) -> list[Drawing]:
     y, own_color = strategy_axis(labels, look), color(labels, look, legend=False)
-    axis = alt.Axis(format=".0%", grid=True, tickCount=5)
+    axis = alt.Axis(format="~g" if score.numeric else ".0%", grid=True, tickCount=5)
+
+    name = "score" if score.numeric else "accuracy"
 
     def at(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", scale=alt.Scale(domain=[0, 1]), title="accuracy on the client's data", axis=axis)
+        return alt.X(f"{field}:Q", scale=alt.Scale(domain=list(span)), title=f"{name} on the client's data", axis=axis)
 
     tooltip = [alt.Tooltip("strategy:N"), *(text_tooltip(f"q{q}", f"{q}% quantile") for q in (10, 25, 50, 75, 90))]
     box, thick = hideable(alt.Chart(alt.NamedData(name="clients_quantiles")), look), 12 if look.page else 7
@@ -130,7 +135,7 @@ def _distribution_layers(labels: list[str], look: Look, *, single: bool) -> list
     if single:
         clients = hideable(alt.Chart(alt.NamedData(name="clients_last")), look)
         of_client = [alt.Tooltip("strategy:N"), alt.Tooltip("client:O"), alt.Tooltip("seed:O")]
-        of_client.append(text_tooltip("accuracy", "accuracy"))
+        of_client.append(text_tooltip("accuracy", name))
         short_lines = clients.mark_tick(thickness=1, size=6, yOffset=13 if look.page else 7)
         layers.append(short_lines.encode(at("accuracy"), y, own_color, tooltip=of_client))
     return layers

@@ -4,7 +4,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
+from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import (
     color,
@@ -26,27 +26,31 @@ def bars(story: Story, look: Look) -> Figure | None:
     compared = story.comparison
     if compared is None:
         return None
-    labels = [label for label, _ in story.played]
+    labels, score = [label for label, _ in story.played], story.score
     table = compared.table
     frame = pd.DataFrame({"strategy": labels, "mean": table["accuracy"], "sd": table["accuracy_sd"]})
     frame = frame.assign(
-        low=(frame["mean"] - frame["sd"]).clip(lower=0), high=(frame["mean"] + frame["sd"]).clip(upper=1)
+        low=(frame["mean"] - frame["sd"]).clip(lower=score.limits[0]), high=(frame["mean"] + frame["sd"]).clip(upper=1)
     )
     top = float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64)))
-    scale = alt.Scale(domain=[0, min(1.0, 1.05 * top)], nice=False)
+    lowest = min(0.0, float(np.nanmin(frame[["mean", "low"]].to_numpy(np.float64))))
+    scale = alt.Scale(domain=[lowest, max(min(1.0, 1.05 * top), lowest + 1e-9)], nice=False)
     base = hideable(alt.Chart(alt.NamedData(name="bars")), look)
-    x_axis = alt.Axis(**tick(".0%"), grid=True, tickCount=5)
-    x, y = alt.X("mean:Q", title="test accuracy", scale=scale, axis=x_axis), strategy_axis(labels, look)
+    x_axis = alt.Axis(**tick("~g" if score.numeric else ".0%"), grid=True, tickCount=5)
+    x, y = alt.X("mean:Q", title=f"test {score.name}", scale=scale, axis=x_axis), strategy_axis(labels, look)
     drawn = base.mark_bar(height=alt.RelativeBandSize(band=0.66)).encode(
-        x, y, color(labels, look, legend=False), tooltip=[alt.Tooltip("strategy:N"), *mean_and_deviation()]
+        x, y, color(labels, look, legend=False), tooltip=[alt.Tooltip("strategy:N"), *mean_and_deviation(score)]
     )
     error = base.mark_rule(color=look.ink, strokeWidth=1.2).encode(alt.X("low:Q", scale=scale), y, x2=alt.X2("high:Q"))
     chart = sized(alt.layer(drawn, error), look, rows_height(30, labels, look), 16 * len(labels))
-    note = "Test accuracy after the last round: mean over seeds ± one standard deviation."
-    data = {"bars": with_texts(frame, {"mean": formatted_values.percent, "sd": formatted_values.percent})}
-    return Figure("bars", "Final accuracy", note, [View("bars", [Panel(chart)])], data)
+    note = f"Test {score.name} after the last round: mean over seeds ± one standard deviation."
+    data = {"bars": with_texts(frame, {"mean": score.value, "sd": score.value})}
+    return Figure("bars", f"Final {score.name}", note, [View("bars", [Panel(chart)])], data)
 
 
-def mean_and_deviation() -> list[alt.Tooltip]:
+def mean_and_deviation(score: ScoreStyle) -> list[alt.Tooltip]:
     """Tooltips for the columns ``mean_text`` and ``sd_text``."""
-    return [text_tooltip("mean", "mean test accuracy, %"), text_tooltip("sd", "standard deviation, %")]
+    return [
+        text_tooltip("mean", score.heading("mean test")),
+        text_tooltip("sd", f"standard deviation{score.unit and ', %'}"),
+    ]

@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
+from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import color, dash, hideable, sized
 from fedcohort.report.charts.means_and_bands import has_band
@@ -124,8 +124,9 @@ class _Lines:
     def level(self, target: Target) -> list[Drawing]:
         """A horizontal line at the target accuracy, with its name and where it comes from."""
         soft, size = self.look.soft, self.look.size - 1
+        style = ACCURACY if self.axes.percent else R_SQUARED
         origin = " (taken from the results)" if target.from_results else ""
-        values = [{"level": target.accuracy, "name": f"target {formatted_values.target(target.accuracy)}{origin}"}]
+        values = [{"level": target.accuracy, "name": f"target {style.target(target.accuracy)}{origin}"}]
         level = alt.Chart(alt.InlineData(values=values))
         name = level.mark_text(align="left", baseline="bottom", dx=3, dy=-2, color=soft, fontSize=size)
         return [

@@ -8,7 +8,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedcohort.core import formatted_values
+from fedcohort.core.formatted_values import by_dotted_key
+from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look, short, tick
 from fedcohort.report.charts.axes_and_legends import (
     hideable,
@@ -82,7 +83,7 @@ def _numbers(values: Mapping[str, object]) -> dict[str, float]:
     """The settings that are numbers, by their whole key."""
     return {
         key: float(value)
-        for key, value in formatted_values.by_dotted_key(values).items()
+        for key, value in by_dotted_key(values).items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
 
@@ -103,23 +104,24 @@ def studies(story: Story, look: Look) -> list[Figure]:
     if sweep is None:
         return []
     if len(sweep.keys) == 1:
-        return [_curves(sweep, look)]
-    return [_heat(sweep, sweep.keys[0], sweep.keys[1], look)]
+        return [_curves(sweep, look, story.score)]
+    return [_heat(sweep, sweep.keys[0], sweep.keys[1], look, story.score)]
 
 
-def _curves(sweep: Swept, look: Look) -> Figure:
+def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     key, frame = sweep.keys[0], sweep.frame.rename(columns={sweep.keys[0]: "x", "accuracy": "mean"})
     frame = frame.sort_values(["strategy", "x"], kind="stable")
-    low, high = (frame["mean"] - frame["sd"]).clip(lower=0), (frame["mean"] + frame["sd"]).clip(upper=1)
+    low = (frame["mean"] - frame["sd"]).clip(lower=score.limits[0])
+    high = (frame["mean"] + frame["sd"]).clip(upper=1)
     frame = frame.assign(low=low, high=high)
     labels = sweep.labels
-    span = domain(frame["mean"], frame["low"], frame["high"], floor=0.0, ceiling=1.0)
+    span = domain(frame["mean"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
     points = sorted(set(frame["x"].tolist()))
     ticks = alt.Axis(values=points, format="~g") if len(points) <= 8 else alt.Axis(tickCount=6)
     x = alt.X("x:Q", title=key, scale=alt.Scale(zero=False, nice=False, padding=12), axis=ticks)
-    y_axis = alt.Axis(**tick(".0%"), tickCount=5)
-    y = alt.Y("mean:Q", title="test accuracy", scale=alt.Scale(domain=span, nice=False), axis=y_axis)
-    tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("x:Q", title=key), *mean_and_deviation()]
+    y_axis = alt.Axis(**tick("~g" if score.numeric else ".0%"), tickCount=5)
+    y = alt.Y("mean:Q", title=f"test {score.name}", scale=alt.Scale(domain=span, nice=False), axis=y_axis)
+    tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("x:Q", title=key), *mean_and_deviation(score)]
     colors, shapes, dashes = _legend_encodings(labels, look)
     base = hideable(alt.Chart(alt.NamedData(name="levels")), look)
     errors = base.mark_rule(opacity=0.7).encode(
@@ -128,9 +130,9 @@ def _curves(sweep: Swept, look: Look) -> Figure:
     line = base.mark_line().encode(x, y, colors, dashes)
     dots = base.mark_point(opacity=1, size=50 if look.page else 24).encode(x, y, colors, shapes, tooltip=tooltip)
     chart = sized(alt.layer(errors, line, dots), look, look.height, look.height)
-    note = f"Test accuracy after the last round for each value of {key}: mean over seeds ± one standard deviation."
-    data = {"levels": with_texts(frame, {"mean": formatted_values.percent, "sd": formatted_values.percent})}
-    return Figure("levels", f"Test accuracy over {key}", note, [View("levels", [Panel(chart)])], data)
+    note = f"Test {score.name} after the last round for each value of {key}: mean over seeds ± one standard deviation."
+    data = {"levels": with_texts(frame, {"mean": score.value, "sd": score.value})}
+    return Figure("levels", f"Test {score.name} over {key}", note, [View("levels", [Panel(chart)])], data)
 
 
 def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Shape, alt.StrokeDash]:
@@ -145,38 +147,41 @@ def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Sha
     )
 
 
-def _heat(sweep: Swept, across: str, up: str, look: Look) -> Figure:
+def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> Figure:
     means = sweep.frame.groupby(["strategy", across, up], sort=False)["accuracy"].mean().reset_index()
     frame = means.rename(columns={across: "x", up: "y"})
-    frame["text"] = [formatted_values.percent(value) for value in frame["accuracy"]]
+    frame["text"] = [score.value(value) for value in frame["accuracy"]]
     labels = sweep.labels
     shade = _Shade("accuracy", float(frame["accuracy"].min()), float(frame["accuracy"].max()))
-    cells = [Panel(_cells("heat", label, shade, across, up, look), label) for label in labels]
-    views, data = [View("accuracy", cells)], {"heat": frame}
+    cells = [Panel(_cells("heat", label, shade, across, up, look, score.heading("test")), label) for label in labels]
+    views, data = [View(score.name, cells)], {"heat": frame}
     if len(labels) > 1:
-        gaps = _differences(frame, labels)
+        gaps = _differences(frame, labels, score)
         shade = _Shade("size", 0, max(float(gaps["size"].max()), 1e-9))
+        title = f"difference{score.points and ','}{score.points}"
         differences = [
-            Panel(_cells("heat_difference", label, shade, across, up, look, signed=True), f"{label} − {labels[0]}")
+            Panel(
+                _cells("heat_difference", label, shade, across, up, look, title, signed=True), f"{label} − {labels[0]}"
+            )
             for label in labels[1:]
         ]
         views.append(View("difference", differences))
         data["heat_difference"] = gaps
     note = (
-        f"Test accuracy in % after the last round, mean over seeds, for {across} × {up}. Differences are in percentage points; "
-        "negative ones are orange."
+        f"Test {score.name}{score.in_unit} after the last round, mean over seeds, for {across} × {up}. "
+        f"{'Negative differences' if score.numeric else 'Differences are in percentage points; negative ones'} are orange."
     )
-    return Figure("heat", f"Test accuracy over {across} and {up}", note, views, data)
+    return Figure("heat", f"Test {score.name} over {across} and {up}", note, views, data)
 
 
-def _differences(frame: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
+def _differences(frame: pd.DataFrame, labels: Sequence[str], score: ScoreStyle) -> pd.DataFrame:
     """Accuracies minus those of the reference with the same settings."""
     wide = frame.pivot(index=["x", "y"], columns="strategy", values="accuracy")
     parts = [
         (wide[label] - wide[labels[0]]).rename("accuracy").reset_index().assign(strategy=label) for label in labels[1:]
     ]
     gaps = pd.concat(parts, ignore_index=True).dropna()
-    gaps["text"] = [formatted_values.signed(value) for value in gaps["accuracy"]]
+    gaps["text"] = [score.signed(value) for value in gaps["accuracy"]]
     gaps["size"] = gaps["accuracy"].abs()
     return gaps
 
@@ -190,7 +195,9 @@ class _Shade:
     high: float
 
 
-def _cells(name: str, label: str, shade: _Shade, across: str, up: str, look: Look, *, signed: bool = False) -> Drawing:
+def _cells(
+    name: str, label: str, shade: _Shade, across: str, up: str, look: Look, title: str, *, signed: bool = False
+) -> Drawing:
     base = of_strategy(name, label)
     x = alt.X("x:O", title=across, axis=alt.Axis(labelAngle=0))
     y = alt.Y("y:O", title=up, sort="descending")
@@ -205,7 +212,7 @@ def _cells(name: str, label: str, shade: _Shade, across: str, up: str, look: Loo
             alt.Tooltip("strategy:N"),
             alt.Tooltip("x:O", title=across),
             alt.Tooltip("y:O", title=up),
-            alt.Tooltip("text:N", title="difference, percentage points" if signed else "test accuracy, %"),
+            alt.Tooltip("text:N", title=title),
         ],
     )
     texts = base.mark_text(fontSize=look.size - (0 if look.page else 1)).encode(x, y, text=alt.Text("text:N"))

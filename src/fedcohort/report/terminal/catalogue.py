@@ -53,7 +53,7 @@ def _plug_in(entry: Mapping[str, Any]) -> Group:
     if "source" in entry:
         facts.add_row(Text("source", style="dim"), Text(entry["source"]))
         facts.add_row(Text("status", style="dim"), Text(f"{entry['status']}: {_STATUS[entry['status']]}"))
-        for fact in ("asks", "discloses", "knows", "cost", "needs"):
+        for fact in ("asks", "discloses", "knows", "score", "cost", "needs"):
             if entry.get(fact):
                 facts.add_row(Text(fact, style="dim"), Text(entry[fact] if fact != "needs" else ", ".join(entry[fact])))
     for parameter in entry["parameters"]:

@@ -10,7 +10,17 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import count, duration, index, interval, percent, signed, size, spread, time_on
+from fedcohort.core.formatted_values import (
+    count,
+    duration,
+    index,
+    number,
+    number_spread,
+    percent,
+    size,
+    time_on,
+)
+from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 from fedcohort.study.question_costs import TWO_DOWNLOADS, asks_about_the_model
 from fedcohort.study.verdicts import BASELINE
@@ -32,6 +42,7 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     notes = [
         compared.note,
         _about_accuracy(compared),
+        _about_clients(compared, rows),
         compared.about_verdicts,
         _about_target(compared, rows),
         f"{compared.about_times} {_about_chance(rows)}",
@@ -49,13 +60,14 @@ def _ends(compared: "Comparison") -> list[int]:
 
 
 def _columns(compared: "Comparison", rows: Sequence[Mapping[str, Any]], width: int) -> list[Column]:
-    goal = formatted_values.target(compared.target.accuracy)
+    score = compared.score
+    goal = score.target(compared.target.accuracy)
     several = len({row["algorithm"] for row in rows}) > 1
     return [
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
         *([Column("algorithm", [row["algorithm"] for row in rows], 3, left=True)] if several else []),
-        Column("test\naccuracy", [spread(row["accuracy"], row["accuracy_sd"]) for row in rows]),
-        Column("difference\n[95% interval]", [_difference(row) for row in rows]),
+        Column(f"test\n{score.name}", [score.spread(row["accuracy"], row["accuracy_sd"]) for row in rows]),
+        Column("difference\n[95% interval]", [_difference(row, score) for row in rows]),
         *(
             [
                 Column(
@@ -65,8 +77,13 @@ def _columns(compared: "Comparison", rows: Sequence[Mapping[str, Any]], width: i
             if rows[1:]
             else []
         ),
-        Column("best", [percent(row["best_accuracy"]) for row in rows], 5),
-        Column("early\nstop", [percent(row["early_stop_accuracy"]) for row in rows], 4),
+        *_of_clients(rows, score),
+        *(
+            Column(name, [number_spread(row[name], row[f"{name}_sd"]) for row in rows], 8)
+            for name in compared.own_measures
+        ),
+        Column("best", [score.value(row["best_accuracy"]) for row in rows], 5),
+        Column("early\nstop", [score.value(row["early_stop_accuracy"]) for row in rows], 4),
         Column(f"rounds\nto {goal}", [_rounds_to_target(row) for row in rows], 9),
         Column(f"time\nto {goal}", _times_to_target(compared, rows), 8),
         Column("Jain", [index(row["jain"]) for row in rows], 7),
@@ -90,13 +107,40 @@ def _about_two_downloads(compared: "Comparison") -> str:
     return TWO_DOWNLOADS if any(asks_about_the_model(run) for row in compared.rows for run in row.runs.values()) else ""
 
 
-def _about_accuracy(compared: "Comparison") -> str:
-    seeds = compared.seeds
-    if len(seeds) == 1:
-        return f"Test accuracy after the last round in %, seed {seeds[0]}. One seed gives no standard deviation and no interval."
+def _of_clients(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> Iterator[Column]:
+    """Columns for the accuracy on clients' own data, if it was measured: mean and standard deviation over clients, worst tenth."""
+    if any(math.isfinite(row["client_accuracy"]) for row in rows):
+        means = [score.spread(row["client_accuracy"], row["client_accuracy_sd"]) for row in rows]
+        yield Column("over\nclients", means, 10)
+        yield Column("worst\ntenth", [score.value(row["worst_client_accuracy"]) for row in rows], 10)
+
+
+def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the accuracy over clients is measured on."""
+    if not any(math.isfinite(row["client_accuracy"]) for row in rows):
+        return ""
+    name = compared.score.name
+    tested = {run.meta.get("client data") == "test samples" for row in compared.rows for run in row.runs.values()}
+    own = (
+        "test samples"
+        if tested == {True}
+        else "data"
+        if False in tested and len(tested) > 1
+        else "held-out or training data"
+    )
     return (
-        f"Test accuracy after the last round in %: mean ± standard deviation over {len(seeds)} seeds ({_listed(seeds)}). "
-        f"{about_references(compared)}"
+        f"Over clients: {name} on each client's own {own}, mean ± standard deviation over clients; worst tenth: mean of the 10% of "
+        f"the clients with the lowest {name}."
+    )
+
+
+def _about_accuracy(compared: "Comparison") -> str:
+    seeds, score = compared.seeds, compared.score
+    after = f"Test {score.name} after the last round{score.in_unit}"
+    if len(seeds) == 1:
+        return f"{after}, seed {seeds[0]}. One seed gives no standard deviation and no interval."
+    return (
+        f"{after}: mean ± standard deviation over {len(seeds)} seeds ({_listed(seeds)}). {about_references(compared)}"
     )
 
 
@@ -110,14 +154,15 @@ def about_references(compared: "Comparison") -> str:
     labels = compared.names_without_settings if len(compared.groups) > 1 else [row.label for row in compared.rows]
     names = list(dict.fromkeys(labels[group.reference] for group in several))
     references = " or ".join(map(repr, names[:3]))
+    points = compared.score.points
     where = " with the same settings" if len(compared.groups) > 1 else ""
-    return f"Difference to {references}{where} in percentage points, paired over seeds."
+    return f"Difference to {references}{where}{' in' if points else ''}{points}, paired over seeds."
 
 
 def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
     if math.isnan(compared.target.accuracy):
-        return f"Target accuracy: {compared.target.chosen}."
-    note = f"Target accuracy {formatted_values.target(compared.target.accuracy)}: {compared.target.chosen}."
+        return f"Target {compared.score.name}: {compared.target.chosen}."
+    note = f"Target {compared.score.name} {compared.score.target(compared.target.accuracy)}: {compared.target.chosen}."
     partly = next((row for row in rows if 0 < row["reached"] < row["seeds"]), None)
     if partly is not None:
         reached, seeds = partly["reached"], partly["seeds"]
@@ -152,12 +197,12 @@ def _about_algorithms(compared: "Comparison") -> Iterator[str]:
         yield f"{algorithm}: {', '.join(labels)}. The algorithm's source has no such local optimizer."
 
 
-def _difference(row: Mapping[str, Any]) -> Text:
+def _difference(row: Mapping[str, Any], score: ScoreStyle) -> Text:
     if row["verdict"] == BASELINE or not math.isfinite(row["difference"]):
         return Text("–")
     low, high = row["difference_low"], row["difference_high"]
     style = "green" if low > 0 else "red" if high < 0 else ""
-    return Text(f"{signed(row['difference'])} {interval(low, high)}", style=style)
+    return Text(f"{score.signed(row['difference'])} {score.interval(low, high)}", style=style)
 
 
 def _rounds_to_target(row: Mapping[str, Any]) -> str:
@@ -177,12 +222,15 @@ def _listed(numbers: Sequence[int]) -> str:
 
 def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
     """The results of a row, one line for each seed."""
+    score = score_style(run.labels for run in runs)
+    local = "score" if score.numeric else "accuracy"
     columns = [
         Column("seed", [str(run.seed) for run in runs]),
-        Column("final\naccuracy", [percent(run.accuracy) for run in runs]),
-        Column("best\naccuracy", [percent(run.best_accuracy) for run in runs]),
-        Column("early\nstop", [percent(run.early_stop_accuracy) for run in runs], 1),
-        Column("local\naccuracy", [percent(run.local_accuracy) for run in runs]),
+        Column(f"final\n{score.name}", [score.value(run.accuracy) for run in runs]),
+        Column(f"best\n{score.name}", [score.value(run.best_accuracy) for run in runs]),
+        Column("early\nstop", [score.value(run.early_stop_accuracy) for run in runs], 1),
+        Column(f"local\n{local}", [score.value(run.local_accuracy) for run in runs]),
+        *_own_measures([run.own_measures for run in runs]),
         Column("Jain", [index(run.jain) for run in runs]),
         Column("Jain of\nchance", [index(run.jain_random) for run in runs]),
         Column("simulated\ntime", [count(run.simulated_time) for run in runs]),
@@ -197,26 +245,47 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
         table,
         "",
         *dimmed(
-            "Accuracies are in %, on the test set. Local accuracy: of the last round's clients on their own data during training.",
+            _about_results(score),
             "Jain: Jain's index of how often clients were selected; 1 is even. Jain of chance: its mean under uniform selection.",
         ),
     )
+
+
+def _about_results(score: ScoreStyle) -> str:
+    if score.numeric:
+        return (
+            "R² is on the test set. Local score: of the last round's clients on their own data during training, 1 − mean squared "
+            "error in units of the variance of all training labels."
+        )
+    return "Accuracies are in %, on the test set. Local accuracy: of the last round's clients on their own data during training."
+
+
+def _own_measures(values: Sequence[Mapping[str, float]]) -> list[Column]:
+    """A column for each own measure of some runs."""
+    names = dict.fromkeys(name for own in values for name in own)
+    return [Column(name, [number(own.get(name, math.nan)) for own in values], 3) for name in names]
 
 
 def summaries(
     names: Sequence[str], runs: "Sequence[Summary]", sets: "Sequence[Conformal]" = (), width: int = WIDE
 ) -> Group:
     """All measures of runs: one line for each measure, one column for each run."""
-    time_name = _name_of_time({run.clock for run in runs})
+    time_name, score = _name_of_time({run.clock for run in runs}), score_style(run.labels for run in runs)
+    name, of_clients = score.name, "score" if score.numeric else "accuracy"
     rows: list[tuple[str, Callable[[Summary], str]]] = [
-        ("test accuracy, last round", lambda run: percent(run.accuracy)),
-        ("  mean over classes", lambda run: percent(run.macro_accuracy)),
-        ("  best round", lambda run: percent(run.best_accuracy)),
-        ("  at best validation accuracy", lambda run: percent(run.early_stop_accuracy)),
-        ("local accuracy of the last round's clients", lambda run: percent(run.local_accuracy)),
-        ("accuracy of all clients", lambda run: percent(run.client_accuracy)),
-        ("  of the worst-served tenth", lambda run: percent(run.worst_client_accuracy)),
-        ("target accuracy", lambda run: percent(run.target)),
+        (f"test {name}, last round", lambda run: score.value(run.accuracy)),
+        *([] if score.numeric else [("  mean over classes", lambda run: percent(run.macro_accuracy))]),
+        ("  best round", lambda run: score.value(run.best_accuracy)),
+        (f"  at best validation {name}", lambda run: score.value(run.early_stop_accuracy)),
+        (f"local {of_clients} of the last round's clients", lambda run: score.value(run.local_accuracy)),
+        (f"{of_clients} of all clients", lambda run: score.value(run.client_accuracy)),
+        ("  of the worst-served tenth", lambda run: score.value(run.worst_client_accuracy)),
+        ("  standard deviation over clients", lambda run: score.value(run.client_accuracy_sd)),
+        *(
+            (name, partial(_own_measure, name=name))
+            for name in dict.fromkeys(name for run in runs for name in run.own_measures)
+        ),
+        (f"target {name}", lambda run: score.value(run.target)),
         ("  rounds to it", lambda run: formatted_values.rounds(run.rounds_to_target)),
         (f"  {time_name} to it", lambda run: time_on(run.clock, run.time_to_target)),
         ("  bytes to it", lambda run: size(run.bytes_to_target)),
@@ -239,19 +308,16 @@ def summaries(
             lambda run: f"{index(run.jain_random.q05)} to {index(run.jain_random.q95)}",
         ),
         ("Jain's index of admitted updates", lambda run: index(run.admitted.jain)),
-        ("standard deviation over the last fifth of the rounds", lambda run: percent(run.tail_sd, 2)),
-        ("largest drop in a round", lambda run: percent(run.largest_drop)),
-        ("forgetting", lambda run: percent(run.forgetting)),
+        ("standard deviation over the last fifth of the rounds", lambda run: score.value(run.tail_sd, 2)),
+        ("largest drop in a round", lambda run: score.value(run.largest_drop)),
+        *([] if score.numeric else [("forgetting", lambda run: percent(run.forgetting))]),
     ]
     cells = [[text_of(run) for _, text_of in rows] for run in runs]
     heads = [name for name, _ in rows]
     if sets:
-        heads += ["coverage of prediction sets", "  expected on average", "  of one calibration, 5% to 95%"]
-        heads += ["  mean size", "  empty"]
+        heads += _SETS
         for column, conformal in zip(cells, sets, strict=True):
-            ranges = [f"{percent(low)} to {percent(high)}" for low, high in (conformal.expected, conformal.likely)]
-            column += [percent(conformal.sets.coverage), *ranges]
-            column += [count(conformal.sets.size, 2), percent(conformal.sets.empty)]
+            column += _about_sets(conformal)
     columns = [Column("measure", heads, left=True)]
     for i, (name, column) in enumerate(zip(names, cells, strict=True)):
         columns.append(Column(name, column, len(cells) - i if i else None, widest=label_width(width)))
@@ -259,21 +325,38 @@ def summaries(
     return Group(
         table,
         "",
-        *dimmed(
-            "Accuracies, standard deviation, drop and forgetting are in %. Chance: uniform selection of as many clients in a round.",
-            ""
-            if any(math.isfinite(run.client_accuracy) for run in runs)
-            else "The accuracy of all clients was not measured. To measure it after every round, set measures.clients_every = 1.",
-            f"Target accuracy: taken from these results, {'a level that the runs reach' if runs[1:] else 'the best accuracy'}, "
-            "rounded down. To choose it, use --target or measures.target_accuracy."
-            if any(run.target_chosen == "results" and not math.isnan(run.target) for run in runs)
-            else "",
-            "∞: the run did not reach the target accuracy."
-            if any(math.isinf(run.rounds_to_target) and not math.isnan(run.target) for run in runs)
-            else "",
-            about_hidden(hidden),
-        ),
+        *dimmed(*_about_summaries(runs, score), about_hidden(hidden)),
     )
+
+
+_SETS = (
+    "coverage of prediction sets", "  expected on average", "  of one calibration, 5% to 95%", "  mean size", "  empty",
+)  # fmt: skip
+
+
+def _about_sets(conformal: "Conformal") -> list[str]:
+    """The measures of prediction sets, in the order of :data:`_SETS`."""
+    ranges = [f"{percent(low)} to {percent(high)}" for low, high in (conformal.expected, conformal.likely)]
+    sets = conformal.sets
+    return [percent(sets.coverage), *ranges, count(sets.size, 2), percent(sets.empty)]
+
+
+def _about_summaries(runs: "Sequence[Summary]", score: ScoreStyle) -> Iterator[str]:
+    """Notes below the table of all measures."""
+    percents = "" if score.numeric else "Accuracies, standard deviation, drop and forgetting are in %. "
+    yield f"{percents}Chance: uniform selection of as many clients in a round."
+    if not any(math.isfinite(run.client_accuracy) for run in runs):
+        of_clients = "score" if score.numeric else "accuracy"
+        yield f"The {of_clients} of all clients was not measured. To measure it after every round, set measures.clients_every = 1."
+    known = [run for run in runs if not math.isnan(run.target)]
+    if any(run.target_chosen == "results" for run in known):
+        level = "a level that the runs reach" if runs[1:] else f"the best {score.name}"
+        yield (
+            f"Target {score.name}: taken from these results, {level}, "
+            "rounded down. To choose it, use --target or measures.target_accuracy."
+        )
+    if any(math.isinf(run.rounds_to_target) for run in known):
+        yield f"∞: the run did not reach the target {score.name}."
 
 
 def _name_of_time(clocks: set[str]) -> str:
@@ -281,6 +364,10 @@ def _name_of_time(clocks: set[str]) -> str:
     if "wall" not in clocks:
         return "simulated time"
     return "wall time of rounds" if len(clocks) == 1 else "simulated time, or wall time of rounds"
+
+
+def _own_measure(run: "Summary", name: str) -> str:
+    return number(run.own_measures.get(name, math.nan))
 
 
 def _beside_chance(run: "Summary", name: str) -> str:

@@ -24,6 +24,7 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
     terms = list(dict.fromkeys(name for candidate in shown for name in candidate.terms))
     reports = list(dict.fromkeys(name for candidate in shown for name in candidate.outcome))
     heads = {"num_samples": "samples", "duration": "time", "weight": "weight %"}
+    heads |= {"accuracy": "score"} if decision.labels == "numbers" else {}
     columns = [
         Column("client", [str(candidate.client) for candidate in shown]),
         Column("selected", ["yes" if candidate.selected else "–" for candidate in shown]),

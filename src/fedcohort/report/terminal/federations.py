@@ -77,7 +77,7 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
 
 def _samples(data: "Dataset") -> str:
     test = count(len(data.test_labels))
-    return f"{count(data.num_train)} training and {test} test samples, {data.num_classes} classes"
+    return f"{count(data.num_train)} training and {test} test samples, {data.labels_in_words}"
 
 
 def federation_facts(experiment: "Experiment", data: "Dataset", survey: "Survey") -> list[tuple[str, str]]:
@@ -252,7 +252,7 @@ def known_data(known: Sequence[Mapping[str, str]]) -> Group:
         "",
         *dimmed(
             "You can also use any image classification data set of the Hub by its id, owner/name; a folder train/<class>/*.png; "
-            "and arrays from Python (fedcohort.from_arrays).",
+            "a table (.csv, .parquet, .npz); a function, my.py:load; and arrays from Python (fedcohort.from_arrays).",
             "FedCohort first looks for data in a local mirror in the layout of the Hub: --data-dir, or the environment variable "
             "FEDCOHORT_DATA.",
         ),

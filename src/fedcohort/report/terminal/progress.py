@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from fedcohort.core.formatted_values import clock, count, share
+from fedcohort.core.formatted_values import clock, count
+from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.terminal.layout import Screen
 
 if TYPE_CHECKING:
@@ -87,6 +88,13 @@ def _time_left(step: _Step) -> str:
     return f"{clock(step.seconds_left)} left" if math.isfinite(step.seconds_left) else ""
 
 
+def _style(cell: "Cell") -> ScoreStyle:
+    """How the score of a run is named and written."""
+    from fedcohort.experiment.tasks import label_kind
+
+    return score_style([label_kind(cell.experiment.training)])
+
+
 class _Bar:
     """Shows progress as a bar on a terminal."""
 
@@ -101,7 +109,7 @@ class _Bar:
         label = cell.label if len(cell.label) <= room else f"{cell.label[: room - 1]}…"
         facts = [
             f"round {row.round}/{cell.experiment.rounds}",
-            f"test {share(step.accuracy, 1)}",
+            f"test {_style(cell).with_unit(step.accuracy)}",
             f"sim. time {count(row.simulated_time)}" if wide else f"sim {count(row.simulated_time)}",
             *([_time_left(step)] if _time_left(step) else []),
         ]
@@ -125,8 +133,9 @@ class _Lines:
             return
         left = _time_left(step)
         print(
-            f"[{step.run}/{self._course.runs}] {cell.label}, seed {cell.seed}: round {row.round} of {rounds}, test accuracy "
-            f"{share(step.accuracy, 1)}, simulated time {count(row.simulated_time)}" + (f", {left}" if left else ""),
+            f"[{step.run}/{self._course.runs}] {cell.label}, seed {cell.seed}: round {row.round} of {rounds}, test "
+            f"{_style(cell).name} {_style(cell).with_unit(step.accuracy)}, simulated time {count(row.simulated_time)}"
+            + (f", {left}" if left else ""),
             file=sys.stderr,
             flush=True,
         )

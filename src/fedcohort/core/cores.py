@@ -1,0 +1,28 @@
+"""The number of cores that this process may use."""
+
+import os
+
+__all__ = ["cores"]
+
+
+def cores() -> int:
+    """Number of cores that this process may use, at least 1.
+
+    It is the number of cores that the system lets this process run on, where the system says so: ``taskset`` and batch systems may
+    permit fewer than the machine has. Python 3.13 and later also read ``PYTHON_CPU_COUNT``. macOS and Windows with an older Python
+    only know the number of all cores.
+    """
+    for count in (_process_cpu_count, _cores_of_affinity, os.cpu_count):
+        if found := count():
+            return found
+    return 1
+
+
+def _process_cpu_count() -> int | None:
+    """The number that Python 3.13 and later know; None with an older Python."""
+    return os.process_cpu_count() if hasattr(os, "process_cpu_count") else None
+
+
+def _cores_of_affinity() -> int | None:
+    """Number of cores in the set that the process may run on; None on systems without such sets."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None

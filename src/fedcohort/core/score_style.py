@@ -1,0 +1,103 @@
+"""How the score of a task is named and written: the accuracy in percent, or R² of numeric labels as a number."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fedcohort.core import formatted_values
+from fedcohort.core.errors import UsageError
+
+__all__ = ["ACCURACY", "R_SQUARED", "ScoreStyle", "score_style"]
+
+DIGITS = 3
+"""Digits of R² after the point."""
+
+
+@dataclass(frozen=True)
+class ScoreStyle:
+    """The name of a score and the form of its values.
+
+    Attributes:
+        name: ``accuracy`` or ``R²``.
+        numeric: whether labels are numbers; values are then written as they are, and not in percent.
+        limits: the smallest and the largest value that is possible.
+        differences: the smallest and the largest difference that is possible.
+    """
+
+    name: str
+    numeric: bool
+    limits: tuple[float, float]
+    differences: tuple[float, float]
+
+    @property
+    def title(self) -> str:
+        """The name at the begin of a sentence or a heading."""
+        return self.name[0].upper() + self.name[1:]
+
+    @property
+    def unit(self) -> str:
+        """What follows the name in headings: ``%``, or nothing."""
+        return "" if self.numeric else "%"
+
+    @property
+    def in_unit(self) -> str:
+        """What follows the name in sentences: ``in %``, with a space before it, or nothing."""
+        return "" if self.numeric else " in %"
+
+    @property
+    def points(self) -> str:
+        """The unit of differences, with a space before it: percentage points, or nothing."""
+        return "" if self.numeric else " percentage points"
+
+    def heading(self, words: str) -> str:
+        """A heading with its unit: ``test accuracy, %``, or ``test R²``."""
+        return f"{words} {self.name}, %" if not self.numeric else f"{words} {self.name}"
+
+    def value(self, score: float, digits: int = 1) -> str:
+        """0.8123 as 81.2, in percent; or as 0.812."""
+        if not self.numeric:
+            return formatted_values.percent(score, digits)
+        return (
+            formatted_values.index(score).replace("-", "−") if math.isfinite(score) else formatted_values.count(score)
+        )
+
+    def with_unit(self, score: float) -> str:
+        """0.8123 as 81.2%, or as 0.812."""
+        text = self.value(score)
+        return f"{text}%" if math.isfinite(score) and not self.numeric else text
+
+    def spread(self, mean: float, sd: float) -> str:
+        """A mean and its standard deviation: 81.2 ± 3.5, or 0.812 ± 0.035; only the mean if the deviation is unknown."""
+        return f"{self.value(mean)} ± {self.value(sd)}" if math.isfinite(sd) else self.value(mean)
+
+    def signed(self, difference: float) -> str:
+        """A difference: 0.031 as +3.1, or as +0.031."""
+        if not self.numeric or not math.isfinite(difference):
+            return formatted_values.signed(difference)
+        return f"{difference:+.{DIGITS}f}".replace("-", "−")
+
+    def interval(self, low: float, high: float) -> str:
+        """An interval of differences: [−1.2, +3.1]; [–] if it is unknown."""
+        return "[–]" if math.isnan(low) or math.isnan(high) else f"[{self.signed(low)}, {self.signed(high)}]"
+
+    def target(self, score: float) -> str:
+        """A target with all its digits: 0.54 as 54%, or as 0.54."""
+        return formatted_values.number(score, 15) if self.numeric else formatted_values.target(score)
+
+
+ACCURACY = ScoreStyle("accuracy", numeric=False, limits=(0.0, 1.0), differences=(-1.0, 1.0))
+R_SQUARED = ScoreStyle("R²", numeric=True, limits=(-math.inf, 1.0), differences=(-math.inf, math.inf))
+
+
+def score_style(labels: Iterable[str]) -> ScoreStyle:
+    """The style for runs with these kinds of labels, ``classes`` or ``numbers``.
+
+    Raises:
+        UsageError: there are both.
+    """
+    kinds = set(labels)
+    if len(kinds) > 1:
+        raise UsageError(
+            "runs with classes and runs with numeric labels have different scores; compare them separately"
+        )
+    return R_SQUARED if kinds == {"numbers"} else ACCURACY

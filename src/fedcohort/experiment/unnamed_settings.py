@@ -1,0 +1,36 @@
+"""Settings that were not given, and that data of users decide: the partition, the number of clients, and the number to select."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["SETTINGS", "unnamed_settings", "without_unnamed"]
+
+SETTINGS = ("federation.partition", "federation.clients", "selection.k")
+"""The settings whose defaults fit the built-in data, and that other data may need to differ."""
+
+
+def unnamed_settings(values: Mapping[str, Any]) -> frozenset[str]:
+    """The settings of :data:`SETTINGS` that a description does not give.
+
+    >>> sorted(unnamed_settings({"federation": {"clients": 7}, "selection": "ucb"}))
+    ['federation.partition', 'selection.k']
+    """
+    return frozenset(setting for setting in SETTINGS if not _is_given(values, *setting.split(".")))
+
+
+def _is_given(values: Mapping[str, Any], section: str, key: str) -> bool:
+    """Whether a description gives a setting; a section that is an object gives all its settings."""
+    inner = values.get(section, {})
+    if isinstance(inner, Mapping):
+        return key in inner
+    return not isinstance(inner, str)
+
+
+def without_unnamed(values: Mapping[str, Any], unnamed: frozenset[str]) -> dict[str, Any]:
+    """A complete description without the settings that were not given, so that they stay open in descriptions made from it."""
+    result = dict(values)
+    for setting in unnamed:
+        section, key = setting.split(".")
+        result[section] = {name: copy.copy(value) for name, value in result[section].items() if name != key}
+    return result

@@ -1,0 +1,97 @@
+"""Numeric labels (regression): check them, sort them into quantile bins, and scale them for training.
+
+Everything that divides or describes data by label (partitions, the validation split, class counts, charts) uses the bins in place of
+classes. Training and evaluation use the numbers, shifted and scaled to mean 0 and standard deviation 1 over the training samples.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
+
+__all__ = ["BINS", "NumericLabels", "bin_edges", "bin_names", "binned", "check_numbers", "label_scale"]
+
+BINS = 10
+"""Number of quantile bins, fewer if numbers repeat."""
+
+
+@dataclass(frozen=True, eq=False)
+class NumericLabels:
+    """What a federation with numeric labels knows about them, beside the scaled labels of its samples.
+
+    Attributes:
+        mean, deviation: mean and standard deviation of the labels of all training samples; a label y is stored as
+            (y − mean)/deviation.
+        bins: quantile bin of each training sample, aligned with ``Federation.train``, int64 [N].
+    """
+
+    mean: float
+    deviation: float
+    bins: Indices
+
+    def scaled(self, labels: Values) -> Values:
+        """Labels in the form in which samples have them."""
+        numbers: Values = (labels - self.mean) / self.deviation
+        return numbers
+
+    def in_units(self, scaled: Values) -> Values:
+        """Scaled labels or predictions in the units of the labels."""
+        numbers: Values = scaled * self.deviation + self.mean
+        return numbers
+
+
+def check_numbers(values: object, where: str) -> Values:
+    """Labels as float64 [N].
+
+    Raises:
+        UsageError: they are not numbers [N], or some are NaN or infinite.
+    """
+    try:
+        labels = np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(f"{where} labels: not an array ({error})") from None
+    if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "biuf":
+        raise UsageError(f"{where} labels: {labels.dtype} {list(labels.shape)}; must be numbers [N], and not empty")
+    numbers = labels.astype(np.float64)
+    if bad := len(numbers) - np.count_nonzero(np.isfinite(numbers)):
+        raise UsageError(f"{where} labels: {bad} are NaN or infinite; drop these samples")
+    return numbers
+
+
+def bin_edges(labels: Values) -> Values:
+    """The inner edges of :data:`BINS` bins with about as many of these labels each, ascending and distinct, float64 [bins − 1].
+
+    >>> bin_edges(np.arange(100.0))[:2].tolist()
+    [10.0, 20.0]
+    """
+    quantiles: Values = np.unique(np.quantile(labels, np.arange(1, BINS) / BINS, method="higher"))
+    edges: Values = quantiles[(quantiles > labels.min()) & (quantiles <= labels.max())]
+    return edges
+
+
+def binned(labels: Values, edges: Values) -> NDArray[np.int64]:
+    """The bin of each label: the number of edges that are at most the label, int64 [N]."""
+    return np.searchsorted(edges, labels, side="right").astype(np.int64, copy=False)
+
+
+def bin_names(edges: Sequence[float]) -> tuple[str, ...]:
+    """The names of the bins.
+
+    >>> bin_names([0.5, 2.0])
+    ('below 0.5', '0.5 to 2', 'from 2')
+    """
+    if not len(edges):
+        return ("all",)
+    inner = [f"{low:.4g} to {high:.4g}" for low, high in itertools.pairwise(edges)]
+    return (f"below {edges[0]:.4g}", *inner, f"from {edges[-1]:.4g}")
+
+
+def label_scale(labels: Values) -> tuple[float, float]:
+    """Mean and standard deviation of the training labels; the deviation is 1 if all labels are equal."""
+    deviation = float(labels.std())
+    return float(labels.mean()), deviation if deviation > 0 else 1.0

@@ -1,0 +1,121 @@
+"""Load data that users named: a function in a file of their own, or a table in a CSV, Parquet or .npz file.
+
+A table has one row for each sample: a column with the label, columns with features, and optionally a column ``client`` with the id of
+the sample's client and a column ``split`` with ``train`` or ``test``. It is read once and then mapped from the cache of data sets, by
+the content of the file.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.own_code import place_of
+from fedcohort.core.paths import is_file
+from fedcohort.core.plugins import from_file, is_file_name, short_name
+from fedcohort.federation.array_checks import brief
+from fedcohort.federation.cache_entries import read_entry, save
+from fedcohort.federation.dataset_cache import absolute, entry_of_content, load_or_decode
+from fedcohort.federation.datasets import Dataset, standardised
+from fedcohort.federation.folder_checks import described
+from fedcohort.federation.own_names import content_of
+from fedcohort.federation.samples_of_function import dataset_of_result
+from fedcohort.federation.tables import Columns, from_archive, from_table
+
+__all__ = ["Stored", "load_own", "shared", "stored"]
+
+
+def load_own(name: str, columns: Columns, standardise: bool | None) -> Dataset:
+    """Load a data set from a user's own function or table.
+
+    Args:
+        name: ``path/to/file.py:function``, or the path of a table.
+        columns: the columns of a table, or of a table that the function returns.
+        standardise: whether features are standardized; by default as the function says, and otherwise not.
+
+    Raises:
+        UsageError: there is no such file or function, the function raised an error, or what it returned cannot be used.
+    """
+    if is_file_name(name):
+        dataset = _called(name, columns)
+        return dataset if standardise is None else standardised(dataset, standardise)
+    path = absolute(name)
+    where = f"data.name = '{brief(name)}'"
+    if not is_file(path):
+        raise UsageError(f"{where}: there is no such file; give the path of a .csv, .parquet or .npz file")
+    entry = entry_of_content(path.stem, [content_of(path), path.suffix.lower(), *columns.key()])
+    made = load_or_decode(entry, path.name, lambda _, out: save(_read(path, columns, where), out))
+    return standardised(made, bool(standardise))
+
+
+def _read(path: Path, columns: Columns, where: str) -> Dataset:
+    """The data set in a table, marked as standardized, as all entries of the cache are."""
+    import pandas as pd
+
+    readers: Mapping[str, Callable[[Path], Any]] = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
+    try:
+        if path.suffix.lower() == ".npz":
+            return from_archive(path, where, standardise=True)
+        frame = readers[path.suffix.lower()](path)
+    except UsageError:
+        raise
+    except MemoryError:
+        raise UsageError(f"{where}: is too large for the memory of this machine") from None
+    except ImportError:
+        raise UsageError(
+            f"{where}: Parquet files need the package pyarrow, which is not installed; pip install 'fedcohort[hub]'"
+        ) from None
+    except Exception as error:  # pandas and pyarrow have several error types for damaged files
+        raise UsageError(f"{where}: cannot be read ({described(error)})") from None
+    return from_table(frame, columns, where, path.name, standardise=True)
+
+
+def _called(name: str, columns: Columns) -> Dataset:
+    """What a user's function returned, as a data set."""
+    where = f"data.name = {shown(name)}"
+    if not Path(name.rpartition(":")[0]).is_absolute():  # only a record has a relative path here
+        raise UsageError(
+            f"{where}: is a file of a run directory, which is not run when the record is read; to run it, load the experiment of the "
+            "run directory with trust=True"
+        )
+    function = from_file(name, "data.name")
+    if not callable(function):
+        raise UsageError(f"{where}: is an object of type {type(function).__name__}; name a function that returns data")
+    try:
+        result = function()
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{where}: raised {type(error).__name__}: {error}{place_of(error)}") from error
+    return dataset_of_result(result, columns, where, short_name(name))
+
+
+# --- the same data in several processes ---------------------------------------------------------------------------------------
+
+
+class Stored(NamedTuple):
+    """A data set in the cache: its entry, its name, and whether it is standardized."""
+
+    entry: Path
+    name: str
+    standardise: bool
+
+
+def stored(dataset: Dataset) -> Stored:
+    """Write a data set into the cache, by its content, so that other processes can map it.
+
+    Raises:
+        UsageError: the cache cannot be written.
+    """
+    entry = entry_of_content(dataset.name, [standardised(dataset, True).fingerprint])
+    load_or_decode(entry, dataset.name, lambda _, out: save(dataset, out))
+    return Stored(entry, dataset.name, dataset.standardise)
+
+
+def shared(place: Stored) -> Dataset | None:
+    """The data set that :func:`stored` wrote; None if it is no longer there."""
+    with suppress(Exception):  # a damaged entry: the data are loaded again
+        dataset = read_entry(place.entry, place.name)
+        return None if dataset is None else standardised(dataset, place.standardise)
+    return None

@@ -1,0 +1,118 @@
+"""Check that an experiment can be played in a deployment, and that the sites allow what its strategy needs."""
+
+import logging
+import time
+
+from fedcohort.core.errors import UsageError
+from fedcohort.core.plugins import is_file_name
+from fedcohort.experiment import Experiment
+from fedcohort.flower.deployed.grid_link import GridLink
+from fedcohort.flower.deployed.site_roster import SiteRoster
+from fedcohort.flower.rehearsal import requirements
+from fedcohort.selection import Census, Selector
+
+__all__ = ["check_experiment", "check_sites", "gather_clients"]
+
+log = logging.getLogger("fedcohort")
+
+PAUSE = 0.5
+"""Seconds between two looks for nodes."""
+ANSWERED_BY_CLOCK = frozenset({"Speed"})
+"""Questions that no client is asked: the server has measured the answers."""
+
+
+def check_experiment(experiment: Experiment, *, wall: bool) -> None:
+    """Refuse settings that only a simulation has.
+
+    Raises:
+        UsageError: one of them is set.
+    """
+    systems = experiment.systems
+    only_simulated = {
+        "systems.dropout": systems.dropout != 0,
+        "systems.overcommit": systems.overcommit != 1,
+        "systems.availability": systems.availability.name != "always",
+    }
+    for name, is_set in only_simulated.items():
+        if wall and is_set:
+            raise UsageError(
+                f"{name}: describes simulated clients; leave it out, or set clock = 'simulated' for a rehearsal"
+            )
+    if experiment.measures.clients_every:
+        raise UsageError("measures.clients_every: asks all clients for the record; leave it out in a deployment")
+    if experiment.engine.device != "cpu" or experiment.engine.plan not in ("threads", "loop"):
+        raise UsageError("engine: a deployment has the plan 'threads' and the device 'cpu'; leave both out")
+    for name in ("model", "algorithm"):
+        plugin = getattr(experiment, name).name
+        if is_file_name(plugin):
+            raise UsageError(
+                f"{name}.name = {plugin!r}: is a file, and sites do not run files of the server; use a built-in or installed name"
+            )
+
+
+def gather_clients(link: GridLink, roster: SiteRoster, expected: int, enough: int, after_patience: int) -> None:
+    """Wait until enough clients are connected and have introduced themselves, at most for the patience of the link.
+
+    Args:
+        link: carries messages.
+        roster: gets the clients.
+        expected: number of clients of the run.
+        enough: number of clients to wait for.
+        after_patience: number of clients that is enough after the patience.
+
+    Raises:
+        UsageError: there are fewer or more.
+    """
+    deadline, notes = time.monotonic() + link.patience, list[str]()
+    told = -1
+    while True:
+        notes += roster.meet(link)
+        if roster.connected > expected:
+            raise UsageError(
+                f"federation.clients = {expected}: the connected sites have {roster.connected} clients; set federation.clients to "
+                "their number"
+            )
+        if roster.connected >= enough:
+            return
+        if roster.connected != told:
+            told = roster.connected
+            log.warning("%d of %d clients are connected; waiting for the others", told, enough)
+        if time.monotonic() >= deadline and roster.connected >= after_patience:
+            return
+        if time.monotonic() >= deadline:
+            why = f" ({'; '.join(notes[:3])})" if notes else ""
+            raise UsageError(
+                f"federation.clients = {expected}: only {roster.connected} clients introduced themselves within {link.patience:g} s"
+                f"{why}"
+            )
+        time.sleep(min(PAUSE, link.patience / 10))
+
+
+def check_sites(selector: Selector, census: Census, roster: SiteRoster) -> None:
+    """Check that sites allow what a strategy needs. A question that only some sites answer is allowed: the others have no answer.
+
+    Raises:
+        UsageError: no site allows something that it needs, or a site allows no training.
+    """
+    name, sites = type(selector).__name__, roster.sites
+    if without := [site.name for site in sites if not site.training]:
+        raise UsageError(f"site {without[0]!r} allows no training: its owner has to set allow.training = true")
+    if "histogram" in selector.needs and census.histogram is None:
+        without = [client.site for client in roster.clients if client.histogram is None]
+        raise UsageError(
+            f"{name} needs the label counts of all clients, which site {without[0]!r} does not disclose: its owner has to set "
+            "allow.histogram = true"
+        )
+    needed = requirements(selector, census)
+    questions = {"LocalLoss" if kind == "LossChange" else kind for kind in needed.questions} - ANSWERED_BY_CLOCK
+    if missing := sorted(questions - frozenset[str]().union(*(site.questions for site in sites))):
+        raise UsageError(
+            f"{name} asks clients for {' and '.join(missing)}, which no site allows: owners have to add it to allow.questions"
+        )
+    if any(site.reports is None for site in sites):
+        return
+    reported = frozenset[str]().union(*(site.reports or () for site in sites))
+    if missing := sorted(needed.reports - reported):
+        raise UsageError(
+            f"{name} reads the reports {', '.join(missing)}, which no site allows: owners have to add them to allow.reports"
+        )

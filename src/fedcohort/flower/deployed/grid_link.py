@@ -1,0 +1,134 @@
+"""Send requests to sites over Flower's Grid; every request ends with a reply or with the cause of its failure."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedcohort.flower.roster import failure_of
+from fedcohort.flower.sites.envelope import bytes_in, request_message
+
+__all__ = ["Arrival", "Cause", "GridLink"]
+
+SHORTEST, LONGEST = 0.02, 2.0
+"""Seconds between two looks for replies: the first, and the longest."""
+EXTRA_SECONDS = 60.0
+"""Seconds that a request lives longer than the server waits for it."""
+
+
+class Cause(StrEnum):
+    """Why a client has no result. The failure of an update begins with it."""
+
+    UNREACHABLE = "unreachable"
+    TIMEOUT = "timeout"
+    REFUSED = "refused"
+    ERROR = "error"
+    MALFORMED = "malformed"
+
+    def because(self, reason: object) -> str:
+        """The failure in words."""
+        return f"{self.value}: {reason}"
+
+
+_CAUSES = {3: Cause.UNREACHABLE, 4: Cause.UNREACHABLE, 5: Cause.UNREACHABLE, 6: Cause.REFUSED}
+"""Causes by the code of Flower's error; all others are errors of the ClientApp."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """The end of a request.
+
+    Attributes:
+        position: which of the requests.
+        data: what arrived; None after a failure.
+        failure: the failure in words, beginning with its :class:`Cause`; empty if there is none.
+        seconds: time from sending to the reply.
+    """
+
+    position: int
+    data: bytes | None
+    failure: str
+    seconds: float
+
+
+class GridLink:
+    """Carries requests to nodes.
+
+    Args:
+        grid: Flower's Grid.
+        patience: seconds to wait for a reply.
+        clock: seconds.
+    """
+
+    def __init__(self, grid: Grid, patience: float = 600.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.grid, self.patience, self.clock = grid, patience, clock
+
+    def nodes(self) -> dict[int, bytes]:
+        """The connected nodes, each with its public key; empty without authentication."""
+        get: Callable[[], Any] | None = getattr(self.grid, "get_nodes", None)
+        keys = {} if get is None else {node.node_id: bytes(getattr(node, "public_key", b"") or b"") for node in get()}
+        return {node: keys.get(node, b"") for node in self.grid.get_node_ids()}
+
+    def exchange(
+        self,
+        requests: Sequence[tuple[int, bytes]],
+        t: int,
+        *,
+        timeout: float | None = None,
+        meanwhile: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Arrival]:
+        """Send requests (node, bytes), and yield the end of each, in any order.
+
+        Args:
+            requests: node and content of each.
+            t: round.
+            timeout: seconds to wait; by default the patience.
+            meanwhile: short work to do between two looks for replies.
+        """
+        limit = self.patience if timeout is None else timeout
+        begin, pause = self.clock(), SHORTEST
+        waiting = self._push(requests, t, limit)
+        for position in set(range(len(requests))) - set(waiting.values()):
+            yield Arrival(position, None, Cause.UNREACHABLE.because("the message could not be sent"), 0.0)
+        while waiting:
+            replies = _by_request(self.grid.pull_messages(list(waiting)))
+            seconds = self.clock() - begin
+            for message_id in replies.keys() & waiting.keys():
+                yield _arrival(waiting.pop(message_id), replies[message_id], seconds)
+            if not waiting or self.clock() - begin >= limit:
+                break
+            pause = SHORTEST if replies or meanwhile() else min(1.3 * pause, LONGEST)
+            time.sleep(pause)
+        for position in waiting.values():
+            yield Arrival(position, None, Cause.TIMEOUT.because(f"no reply within {limit:g} s"), limit)
+
+    def _push(self, requests: Sequence[tuple[int, bytes]], t: int, limit: float) -> dict[str, int]:
+        """Push requests; returns the position of each message by its id, without those that could not be sent."""
+        messages = [request_message(node, data, t, limit + EXTRA_SECONDS) for node, data in requests]
+        pushed = list(self.grid.push_messages(messages)) if messages else []
+        return {message_id: position for position, message_id in enumerate(pushed) if message_id}
+
+
+def _by_request(replies: Any) -> Mapping[str, list[Message]]:
+    found: dict[str, list[Message]] = {}
+    for reply in replies:
+        found.setdefault(reply.metadata.reply_to_message_id, []).append(reply)
+    return found
+
+
+def _arrival(position: int, replies: list[Message], seconds: float) -> Arrival:
+    """The end of a request with these replies."""
+    reply = replies[0]
+    if len(replies) > 1:
+        failure = Cause.MALFORMED.because(f"duplicate: {len(replies)} replies to one request")
+    elif reply.has_error():
+        failure = _CAUSES.get(reply.error.code, Cause.ERROR).because(failure_of(reply))
+    elif (data := bytes_in(reply)) is not None:
+        return Arrival(position, data, "", seconds)
+    else:
+        failure = Cause.MALFORMED.because("the reply does not come from a FedCohort site")
+    return Arrival(position, None, failure, seconds)

@@ -1,0 +1,252 @@
+"""Which clients there are, and at which node: sites introduce their clients, and keep their identity while node ids change.
+
+A site is known by its name, or else by the public key of its node, or else by the id of its node. Clients are numbered on first
+contact, in the order of their names (numbers by value, then words); a number is never used for another client.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcohort.core.arrays import Indices
+from fedcohort.flower.deployed.grid_link import Arrival, Cause, GridLink
+from fedcohort.flower.roster import name_order
+from fedcohort.flower.sites.protocol import HELLO, BadMessage, Words, packed, unpacked
+
+__all__ = ["KnownClient", "MetSite", "SiteRoster"]
+
+LARGEST_INTRODUCTION = 2**24
+"""Largest number of bytes of an introduction that is read."""
+
+
+@dataclass(frozen=True)
+class KnownClient:
+    """What a site said about a client on first contact.
+
+    Attributes:
+        name: its name, different from those of all other clients.
+        site: identity of its site.
+        key: SHA-256 of the public key of the node; empty without authentication.
+        num_samples: number of training samples.
+        held_out: number of samples that it holds out.
+        histogram: number of samples of each class; None if the owner does not disclose it.
+    """
+
+    name: str
+    site: str
+    key: str
+    num_samples: int
+    held_out: int
+    histogram: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class MetSite:
+    """A site that has introduced itself.
+
+    Attributes:
+        name: identity of the site.
+        clients: its clients.
+        training: whether its owner allows training.
+        questions: kinds of the questions that it answers.
+        reports: names of the numbers that it reports; None for all.
+    """
+
+    name: str
+    clients: tuple[KnownClient, ...]
+    training: bool
+    questions: frozenset[str]
+    reports: frozenset[str] | None
+
+
+class SiteRoster:
+    """The clients of a deployment, and the nodes that they are at.
+
+    Args:
+        classes: number of classes, which sites need to count their samples.
+        seats: largest number of clients; by default those that are there when the run begins.
+
+    Attributes:
+        clients: the clients by number; fixed by :meth:`fix`, and extended by clients that join.
+        closed: why no client can join after :meth:`fix`; empty if clients can join.
+        ignored: why a node takes no part, by node.
+    """
+
+    def __init__(self, classes: int, seats: int | None = None) -> None:
+        self.classes, self.seats, self.closed = classes, seats, "new clients cannot join"
+        self.clients: list[KnownClient] = []
+        self.ignored: dict[int, str] = {}
+        self._met: dict[int, MetSite] = {}  # by node
+
+    def meet(self, link: GridLink) -> list[str]:
+        """Ask nodes that are new to introduce their clients; returns notes about nodes that take no part."""
+        nodes = link.nodes()
+        self._met = {node: met for node, met in self._met.items() if node in nodes}
+        self.ignored = {node: reason for node, reason in self.ignored.items() if node in nodes}
+        new = sorted(set(nodes) - set(self._met) - set(self.ignored))
+        request = packed({"kind": HELLO, "classes": self.classes})
+        notes, said = [], dict[int, Arrival]()
+        for arrival in link.exchange([(node, request) for node in new], 0):
+            said[new[arrival.position]] = arrival
+        introduced: dict[int, MetSite] = {}
+        for node in new:
+            try:
+                introduced[node] = self._introduced(node, said[node], nodes[node])
+            except BadMessage as reason:
+                notes += self._ignore(node, str(reason), said[node])
+        return notes + self._settle(introduced)
+
+    def _introduced(self, node: int, arrival: Arrival, key: bytes) -> MetSite:
+        if arrival.data is None:
+            raise BadMessage(arrival.failure)
+        words = unpacked(arrival.data, LARGEST_INTRODUCTION)
+        if words.has("refused"):
+            raise BadMessage(Cause.REFUSED.because(words.text("refused")))
+        digest = hashlib.sha256(key).hexdigest() if key else ""
+        site = words.text("name") or (f"key-{digest[:16]}" if digest else f"node-{node}")
+        clients = [_client(part, site, digest, self.classes) for part in words.parts("clients")]
+        if not clients or len({client.name for client in clients}) < len(clients):
+            raise BadMessage("it introduced no clients, or two of the same name")
+        known = {client.name: client for client in self.clients}
+        for client in clients:
+            self._check(client, known.get(client.name))
+        return MetSite(
+            site,
+            tuple(clients),
+            words.flag("training"),
+            frozenset(words.names("questions")),
+            frozenset(words.names("reports")) if words.has("reports") else None,
+        )
+
+    def _check(self, client: KnownClient, known: KnownClient | None) -> None:
+        """Refuse clients that cannot join, or are not those that they claim to be."""
+        if known is None:
+            if self.clients and self.closed:
+                raise BadMessage(f"its client {client.name!r} was not there when the run began, and {self.closed}")
+            return
+        if client.key != known.key:
+            raise BadMessage(f"forged identity: client {client.name!r} belongs to a node with another key")
+        if (client.num_samples, client.held_out) != (known.num_samples, known.held_out):
+            raise BadMessage(
+                f"client {client.name!r} had {known.num_samples} + {known.held_out} samples when the run began, and now has "
+                f"{client.num_samples} + {client.held_out}"
+            )
+
+    def _no_seat(self, met: MetSite) -> str:
+        """Why the clients of a site cannot join for lack of numbers; empty if they can."""
+        known = self.numbers
+        new = [client for client in met.clients if client.name not in known] if self.clients else []
+        if self.seats is None or len(self.clients) + len(new) <= self.seats:
+            return ""
+        return f"its client {new[0].name!r} is one more than federation.clients = {self.seats}"
+
+    def _settle(self, introduced: Mapping[int, MetSite]) -> list[str]:
+        """Take in nodes; of nodes that claim the same client, none of the new ones takes part."""
+        claims: dict[str, list[int]] = {}
+        for node, met in [*self._met.items(), *introduced.items()]:
+            for client in met.clients:
+                claims.setdefault(client.name, []).append(node)
+        notes = []
+        for node, met in introduced.items():
+            shared = next((client.name for client in met.clients if len(claims[client.name]) > 1), None)
+            taken = f"another connected node also has the client {shared!r}; names must differ"
+            if reason := taken if shared is not None else self._no_seat(met):
+                notes += self._ignore(node, reason)
+            else:
+                self._met[node] = met
+                notes += self._join(met)
+        return notes
+
+    def _join(self, met: MetSite) -> list[str]:
+        """Number the clients of a site that are new after the beginning."""
+        known = self.numbers
+        new = [client for client in met.clients if client.name not in known] if self.clients else []
+        self.clients += sorted(new, key=lambda client: name_order(client.name))
+        return [f"client {client.name!r} joined as client {self.numbers[client.name]}" for client in new]
+
+    def _ignore(self, node: int, reason: str, arrival: Arrival | None = None) -> list[str]:
+        """Note that a node takes no part. A node that was not reached is asked again in the next round."""
+        passing = arrival is not None and arrival.failure.startswith((Cause.UNREACHABLE.value, Cause.TIMEOUT.value))
+        if not passing:
+            self.ignored[node] = reason
+        return [f"node {node} takes no part: {reason}"]
+
+    def fix(self) -> None:
+        """Number the clients that are connected."""
+        everyone = [client for met in self._met.values() for client in met.clients]
+        self.clients = sorted(everyone, key=lambda client: name_order(client.name))
+
+    @property
+    def connected(self) -> int:
+        """Number of clients that introduced themselves and are connected."""
+        return sum(len(met.clients) for met in self._met.values())
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number of each client, by name."""
+        return {client.name: number for number, client in enumerate(self.clients)}
+
+    @property
+    def sites(self) -> list[MetSite]:
+        """The sites that are connected."""
+        return list(self._met.values())
+
+    def present(self) -> Indices:
+        """Numbers of the connected clients, ascending."""
+        numbers = self.numbers
+        there = [numbers[client.name] for met in self._met.values() for client in met.clients]
+        return np.array(sorted(there), dtype=np.int64)
+
+    def node(self, client: int) -> int | None:
+        """The node that a client is at; None if it is not connected."""
+        name = self.clients[client].name
+        return next((node for node, met in self._met.items() if any(c.name == name for c in met.clients)), None)
+
+    def numbers_at(self, node: int) -> dict[str, int]:
+        """The clients at a node with their numbers, by name."""
+        numbers = self.numbers
+        return {client.name: numbers[client.name] for client in self._met[node].clients}
+
+    def sizes(self) -> Indices:
+        """Number of training samples of each client, int64 [m]; 0 for seats without a client."""
+        sizes = np.zeros(max(self.seats or 0, len(self.clients)), dtype=np.int64)
+        sizes[: len(self.clients)] = [client.num_samples for client in self.clients]
+        return sizes
+
+    def histogram(self) -> Indices | None:
+        """Number of samples of each client and class, int64 [m, K]; None if an owner does not disclose it."""
+        counts = [client.histogram for client in self.clients]
+        known = [each for each in counts if each is not None]
+        if len(known) < len(counts):
+            return None
+        nothing = np.zeros((len(self.sizes()) - len(known), self.classes), dtype=np.int64)
+        return np.concatenate([np.array(known, dtype=np.int64).reshape(-1, self.classes), nothing])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The clients, for the checkpoint."""
+        rows = [asdict(client) for client in self.clients]
+        return {"clients": [row | {"histogram": row["histogram"] and list(row["histogram"])} for row in rows]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Use the clients of an earlier process. Call it before :meth:`meet`."""
+        rows = [dict(row) for row in state["clients"]]
+        self.clients = [
+            KnownClient(**(row | {"histogram": None if row["histogram"] is None else tuple(row["histogram"])}))
+            for row in rows
+        ]
+        self._met = {}
+
+
+def _client(words: Words, site: str, key: str, classes: int) -> KnownClient:
+    """A client in an introduction."""
+    counts = tuple(words.counts("histogram")) if words.has("histogram") else None
+    samples = words.count("num_samples")
+    name = words.text("name")
+    if not name:
+        raise BadMessage("a client has no name")
+    if counts is not None and (len(counts) != classes or sum(counts) != samples):
+        raise BadMessage(f"the class counts of client {name!r} do not fit {classes} classes and {samples} samples")
+    return KnownClient(name, site, key, samples, words.count("held_out"), counts)

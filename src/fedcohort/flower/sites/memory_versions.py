@@ -1,0 +1,97 @@
+"""The memories of a site's clients, in versions: the server names the version that a training begins with.
+
+A training makes a new version beside the one that it began with. Only the server knows whether an update was admitted, so it decides
+which version the next training begins with. The same request can therefore be answered again, and a server that resumes from an older
+checkpoint finds the version that it knows.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedcohort.core.durable_files import replace_file
+from fedcohort.core.state_files import CorruptState, load_state, pack
+from fedcohort.flower.sites.protocol import BadMessage
+from fedcohort.training.client_memories import Memory
+
+__all__ = ["KEPT", "MemoryVersions"]
+
+KEPT = 4
+"""Number of versions that are kept for each client and run."""
+
+_NAME = re.compile(r"[0-9a-z-]{1,60}")
+
+
+class MemoryVersions:
+    """Memories by run, client and version.
+
+    Args:
+        folder: where they are kept; None keeps them in this process.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._kept: dict[str, dict[str, bytes]] = {}
+
+    def get(self, run: str, client: str, version: str) -> Memory | None:
+        """A version of a client's memory; None if it is lost. The version "" is empty.
+
+        Raises:
+            BadMessage: the name of the run or of the version cannot be used.
+        """
+        if not version:
+            return {}
+        place = self._place(run, client)
+        _check(version)
+        if self._folder is None:
+            data = self._kept.get(place, {}).get(version)
+            return None if data is None else _parsed(data)
+        path = self._folder / place / f"{version}.safetensors"
+        try:
+            return _memory(load_state(path)) if path.exists() else None
+        except CorruptState:
+            return None
+
+    def put(self, run: str, client: str, version: str, begun_with: str, memory: Mapping[str, object]) -> None:
+        """Keep a new version, and the one that it began with; the oldest of the others are dropped."""
+        place = self._place(run, client)
+        _check(version)
+        data = pack(memory)
+        if self._folder is None:
+            versions = self._kept.setdefault(place, {})
+            versions.pop(version, None)
+            versions[version] = data
+            for name in _superfluous(list(versions), begun_with):
+                del versions[name]
+            return
+        folder = self._folder / place
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / f"{version}.safetensors", data)
+        by_age = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+        for name in _superfluous([path.stem for path in by_age], begun_with):
+            (folder / f"{name}.safetensors").unlink(missing_ok=True)
+
+    def _place(self, run: str, client: str) -> str:
+        _check(run)
+        return f"{run}/{hashlib.sha256(client.encode()).hexdigest()[:24]}"
+
+
+def _superfluous(oldest_first: list[str], begun_with: str) -> list[str]:
+    return [name for name in oldest_first[:-KEPT] if name != begun_with]
+
+
+def _check(name: str) -> None:
+    """Refuse names that could be a path."""
+    if not _NAME.fullmatch(name):
+        raise BadMessage(f"{name[:60]!r} is no name of a run or a memory: small letters, digits and hyphens")
+
+
+def _parsed(data: bytes) -> Memory:
+    from fedcohort.core.state_files import unpack
+
+    return _memory(unpack(data))
+
+
+def _memory(state: Mapping[str, Memory]) -> Memory:
+    return {group: dict(tensors) for group, tensors in state.items()}  # type: ignore[arg-type]

@@ -1,0 +1,154 @@
+"""What the owner of a site allows: which questions and reports are answered, and how much in total."""
+
+import json
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedcohort.core.durable_files import replace_file
+from fedcohort.core.errors import UsageError, nearest
+from fedcohort.selection import QUESTIONS, Question
+
+__all__ = ["Allowed", "Budget", "Refused", "Spent"]
+
+
+class Refused(Exception):  # noqa: N818 - an answer to the server, not an error
+    """A request that the owner does not allow; the text says what is missing."""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What a site discloses.
+
+    Attributes:
+        training: whether clients train and send their updates.
+        questions: kinds of the questions that are answered.
+        reports: names of the numbers that are sent with an update; None for all.
+        histogram: whether the numbers of samples of each class are sent.
+
+    Raises:
+        UsageError: there is no such question.
+    """
+
+    training: bool = True
+    questions: frozenset[str] = frozenset()
+    reports: frozenset[str] | None = frozenset()
+    histogram: bool = False
+
+    def __post_init__(self) -> None:
+        for kind in sorted(self.questions):
+            if kind not in QUESTIONS:
+                raise UsageError(f"allow.questions = {kind!r}: there is no such question; {nearest(kind, QUESTIONS)}")
+
+    def check_training(self) -> None:
+        """Raise :class:`Refused` unless clients may train."""
+        if not self.training:
+            raise Refused("the owner does not allow training")
+
+    def check_question(self, question: Question) -> None:
+        """Raise :class:`Refused` unless this question is answered; a question that trains needs both permissions."""
+        if question.kind not in self.questions:
+            raise Refused(f"the owner does not allow {question.kind}")
+        if question.trains:
+            self.check_training()
+
+    def reported(self, report: dict[str, float]) -> dict[str, float]:
+        """The numbers of a report that may be sent."""
+        return report if self.reports is None else {name: x for name, x in report.items() if name in self.reports}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a site does in total, over all runs; None means no limit.
+
+    Attributes:
+        rounds: number of rounds in which it trains.
+        answers: number of answers to questions, counted for each of its clients.
+        bytes: number of bytes that it sends.
+    """
+
+    rounds: int | None = None
+    answers: int | None = None
+    bytes: int | None = None
+
+
+@dataclass
+class Spent:
+    """What a site has done so far. It is kept in a file, so that a restart does not renew the budget.
+
+    Attributes:
+        budget: the limits.
+        path: the file; None keeps the numbers in memory only.
+    """
+
+    budget: Budget
+    path: Path | None = None
+    rounds: int = 0
+    answers: int = 0
+    bytes: int = 0
+    last_round: str = ""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.path is None or not self.path.exists():
+            return
+        try:
+            kept = json.loads(self.path.read_text(encoding="utf-8"))
+            self.rounds, self.answers, self.bytes = (int(kept[name]) for name in ("rounds", "answers", "bytes"))
+            self.last_round = str(kept["last_round"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{self.path}: what the site has spent cannot be read ({error}); restore the file, or delete it to begin anew"
+            ) from None
+
+    def train(self, run: str, t: int) -> None:
+        """Count a round of a run; work that is done again for the same round is not counted twice.
+
+        Raises:
+            Refused: no round is left.
+        """
+        this = f"{run}/{t}"
+        with self._lock:
+            if this == self.last_round:
+                return
+            self._check("rounds", self.rounds + 1)
+            self.rounds, self.last_round = self.rounds + 1, this
+            self._keep()
+
+    def answer(self, count: int) -> None:
+        """Count answers.
+
+        Raises:
+            Refused: fewer are left.
+        """
+        with self._lock:
+            self._check("answers", self.answers + count)
+            self.answers += count
+            self._keep()
+
+    def send(self, count: int) -> None:
+        """Count bytes before they are sent.
+
+        Raises:
+            Refused: fewer are left.
+        """
+        with self._lock:
+            self._check("bytes", self.bytes + count)
+            self.bytes += count
+            self._keep()
+
+    def left(self) -> dict[str, int | None]:
+        """What is left of each limit; None without a limit."""
+        limits = {name: getattr(self.budget, name) for name in ("rounds", "answers", "bytes")}
+        return {name: None if most is None else most - getattr(self, name) for name, most in limits.items()}
+
+    def _check(self, name: str, wanted: int) -> None:
+        most = getattr(self.budget, name)
+        if most is not None and wanted > most:
+            raise Refused(f"the site's budget of {most:,} {name} is used up")
+
+    def _keep(self) -> None:
+        if self.path is not None:
+            names: Iterable[str] = ("rounds", "answers", "bytes", "last_round")
+            replace_file(self.path, json.dumps({name: getattr(self, name) for name in names}).encode())

@@ -1,0 +1,175 @@
+"""The data owner's process: it answers requests at a socket, and keeps the SuperNode running that carries them."""
+
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fedcohort.core.errors import UsageError
+from fedcohort.flower.sites.courier import receive, send
+from fedcohort.flower.sites.site import Site
+from fedcohort.flower.sites.site_file import SiteFile, open_site, read_site_file
+
+__all__ = ["is_loopback", "listening", "serve_site", "supernode_command"]
+
+log = logging.getLogger("fedcohort")
+
+LARGEST_REQUEST = 2**34
+"""Bytes of a request that are read at most."""
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+PAUSE = 0.5
+
+
+def serve_site(path: str | Path, *, insecure: bool = False) -> int:
+    """Answer the server's requests with the data of ``site.toml`` until the process is ended, or the SuperNode ends.
+
+    Args:
+        path: the file.
+        insecure: connect without TLS and without a key; only to a server on this machine.
+
+    Returns:
+        The exit code of the SuperNode; 0 if this process was asked to end.
+
+    Raises:
+        UsageError: a setting or the data cannot be used.
+    """
+    if not hasattr(socket, "AF_UNIX"):
+        raise UsageError("fedcohort site serve: needs sockets with a path, which Linux and macOS have")
+    file, folder = read_site_file(path), Path(path).resolve().parent
+    check_security(file, folder, insecure=insecure)
+    site = open_site(path)
+    samples = sum(len(data.training) for data in site.clients.values())
+    log.warning("%d clients with %d samples; the server is %s", len(site.clients), samples, file.superlink.address)
+    with tempfile.TemporaryDirectory(prefix="fedcohort-") as private:  # only this user can open it
+        where = Path(private) / "site"
+        with listening(site, where):
+            try:
+                return _run(supernode_command(file, folder, where, insecure=insecure))
+            except KeyboardInterrupt:  # also SIGTERM: the usual end
+                return 0
+
+
+def check_security(file: SiteFile, folder: Path, *, insecure: bool) -> None:
+    """Refuse a connection without TLS or key, except to this machine.
+
+    Raises:
+        UsageError: a file is missing, or ``insecure`` is given for another machine.
+    """
+    link = file.superlink
+    if insecure:
+        if not is_loopback(link.address):
+            raise UsageError(
+                f"--insecure: only for a server on this machine, and superlink.address = {link.address!r}; leave it out, and give "
+                "root_certificates and private_key"
+            )
+        return
+    for name in ("root_certificates", "private_key"):
+        value = getattr(link, name)
+        if not value or not (folder / value).is_file():
+            raise UsageError(
+                f"superlink.{name} = {value!r}: there is no such file; TLS and a key are required, see docs/deployment.md"
+            )
+    key = folder / link.private_key
+    if os.name == "posix" and key.stat().st_mode & 0o077:
+        raise UsageError(f"superlink.private_key = {link.private_key!r}: others can read it; run chmod 600 on it")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address ``host:port`` is on this machine."""
+    return address.rpartition(":")[0] in LOOPBACK
+
+
+def supernode_command(file: SiteFile, folder: Path, where: Path, *, insecure: bool) -> list[str]:
+    """The command that starts the SuperNode.
+
+    Raises:
+        UsageError: Flower is not installed.
+    """
+    beside = Path(sys.executable).with_name("flower-supernode")
+    program = str(beside) if beside.exists() else shutil.which("flower-supernode")
+    if program is None:
+        raise UsageError("flower-supernode: is not installed; run pip install 'fedcohort[flower]'")
+    link = file.superlink
+    security = ["--insecure"]
+    if not insecure:
+        security = ["--root-certificates", str(folder / link.root_certificates)]
+        security += ["--auth-supernode-private-key", str(folder / link.private_key)]
+    return [
+        program, "--superlink", link.address, *security, "--node-config", f'site="{where}"', "--host", "127.0.0.1",
+        "--port", str(_free_port()),
+    ]  # fmt: skip
+
+
+@contextmanager
+def listening(site: Site, where: Path) -> Iterator[None]:
+    """Answer requests at a socket while the block runs. The socket is for this user only."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(str(where))
+        where.chmod(0o600)
+        server.listen()
+        thread = threading.Thread(target=_accept, args=(server, site), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+            thread.join(timeout=5)
+            where.unlink(missing_ok=True)
+            site.close()
+
+
+def _accept(server: socket.socket, site: Site) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:  # the socket was closed
+            return
+        threading.Thread(target=_answer, args=(connection, site), daemon=True).start()
+
+
+def _answer(connection: socket.socket, site: Site) -> None:
+    with connection:
+        try:
+            send(connection, site.handle(receive(connection, LARGEST_REQUEST)))
+        except OSError as error:
+            log.warning("a request was not answered: %s", error)
+
+
+def _run(command: Sequence[str]) -> int:
+    """Run the SuperNode until it ends; end it with this process, and with it the processes that it has started."""
+    settings = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+    path = f"{Path(command[0]).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # it starts programs beside itself
+    node = subprocess.Popen(command, env=os.environ | settings | {"PATH": path}, start_new_session=True)
+    try:
+        while (code := node.poll()) is None:
+            time.sleep(PAUSE)
+        return code
+    finally:
+        end_group(node)
+
+
+def end_group(process: "subprocess.Popen[bytes]") -> None:
+    """End a process that leads a group, and its group."""
+    for number, seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=seconds)
+    process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,265 @@
+"""A site: the clients of one data owner. It answers requests of the server with their data, as far as the owner allows it."""
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from fedcohort.algorithms import Algorithm, ModelState, Update
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.errors import UsageError, one_line
+from fedcohort.core.state_files import pack
+from fedcohort.core.threads import one_thread, usual_settings
+from fedcohort.engines.base import ClientError
+from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.flower.sites.memory_versions import MemoryVersions
+from fedcohort.flower.sites.owner_policy import Allowed, Budget, Refused, Spent
+from fedcohort.flower.sites.protocol import ASK, HELLO, TRAIN, BadMessage, Words, packed, unpacked
+from fedcohort.flower.sites.site_work import ClientData, ReceivedGroups, Work, cohort_of, federation_of
+from fedcohort.models import Model
+from fedcohort.selection import Cohort, Question
+from fedcohort.training.client_memories import Memory
+
+__all__ = ["Plugins", "Site"]
+
+log = logging.getLogger("fedcohort")
+
+Plugins = Callable[[Words], tuple[Model, Training, Algorithm]]
+"""Builds model, settings of training and algorithm from their description in a request."""
+
+
+class Site:
+    """Answers the requests of a server, one at a time.
+
+    Args:
+        name: name of the site; "" lets the server use the public key of its node.
+        clients: data by the name of each client.
+        plugins: builds what a request describes.
+        allowed: what is disclosed.
+        spent: the budget, and what is used of it.
+        memories: the clients' memories.
+        workers: number of threads; 0 means one per core.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        clients: Mapping[str, ClientData],
+        plugins: Plugins,
+        *,
+        allowed: Allowed | None = None,
+        spent: Spent | None = None,
+        memories: MemoryVersions | None = None,
+        workers: int = 1,
+    ) -> None:
+        self.name, self.clients, self.plugins, self.workers = name, dict(clients), plugins, workers
+        self.allowed = Allowed() if allowed is None else allowed
+        self.spent = Spent(Budget()) if spent is None else spent
+        self.memories = MemoryVersions() if memories is None else memories
+        self._engines: dict[str, LocalEngine] = {}
+        self._lock = threading.Lock()
+
+    def handle(self, request: bytes) -> bytes:
+        """The reply to a request. A request that cannot be used, or is not allowed, gets a reply that says so."""
+        with self._lock:
+            try:
+                with usual_settings(), one_thread():
+                    reply = packed(self._reply(unpacked(request)))
+                self.spent.send(len(reply))
+            except Refused as reason:
+                return self._refusal(str(reason))
+            except (BadMessage, UsageError) as reason:
+                return self._refusal(f"the request cannot be used: {reason}")
+            except Exception as error:  # the owner's process goes on; the log has the traceback
+                log.exception("a request failed")
+                return self._refusal(f"the request failed: {type(error).__name__}")
+        return reply
+
+    def close(self) -> None:
+        """Release threads and memory."""
+        for engine in self._engines.values():
+            engine.close()
+        self._engines = {}
+
+    def _refusal(self, reason: str) -> bytes:
+        log.warning("refused: %s", reason)
+        return packed({"refused": one_line(reason)})
+
+    def _reply(self, request: Words) -> dict[str, object]:
+        kind = request.text("kind")
+        if kind == HELLO:
+            return self._hello(request.count("classes"))
+        if kind == ASK:
+            return self._answer(request)
+        if kind == TRAIN:
+            return self._train(request)
+        raise BadMessage(f"kind = {kind!r}: valid are {HELLO}, {ASK} and {TRAIN}")
+
+    # what the site says about itself
+
+    def _hello(self, classes: int) -> dict[str, object]:
+        """Names and sizes of the clients."""
+        clients = []
+        for name, data in self.clients.items():
+            if len(data.training) and int(data.training.labels.max()) >= max(classes, 1):
+                log.warning("client %s has labels beyond the server's %d classes", name, classes)
+            said: dict[str, object] = {
+                "name": name, "num_samples": len(data.training), "held_out": len(data.held_out), "histogram": None
+            }  # fmt: skip
+            if self.allowed.histogram:
+                said["histogram"] = np.bincount(data.training.labels.numpy(), minlength=classes).tolist()
+            clients.append(said)
+        reports = None if self.allowed.reports is None else sorted(self.allowed.reports)
+        return {
+            "name": self.name,
+            "clients": clients,
+            "training": self.allowed.training,
+            "questions": sorted(self.allowed.questions),
+            "reports": reports,
+        }
+
+    # questions
+
+    def _answer(self, request: Words) -> dict[str, object]:
+        """Answers to a question, or the error of each client that has none."""
+        described = dict(request.part("question").values)
+        try:
+            question = Question.from_json(described)
+        except (KeyError, TypeError, ValueError):
+            raise BadMessage(f"there is no question {str(described)[:100]}") from None
+        self.allowed.check_question(question)
+        engine, names = self._engine(request)
+        t, model, asked = request.count("round"), request.tensors("model"), self._asked(request, names)
+        self.spent.answer(len(asked))
+        self._load_memories(request, engine, asked)
+        stub = ReceivedGroups(request.groups("received"))
+
+        def answers(clients: list[int]) -> list[list[float]]:
+            values = engine.answer(model, t, question, np.array(clients, dtype=np.int64), stub.algorithm)
+            return [np.atleast_1d(row).tolist() for row in values]
+
+        rows: list[dict[str, object]] = []
+        try:
+            values = answers(list(asked))
+            rows = [{"name": names[client], "answer": row} for client, row in zip(asked, values, strict=True)]
+        except ClientError:
+            for client in asked:
+                try:
+                    [row] = answers([client])
+                    rows.append({"name": names[client], "answer": row})
+                except ClientError as error:
+                    rows.append({"name": names[client], "error": _cause(error)})
+        return {"clients": rows}
+
+    # training
+
+    def _train(self, request: Words) -> dict[str, object]:
+        """Updates of some clients, or the error of each client that has none."""
+        self.allowed.check_training()
+        run, t = request.text("run"), request.count("round")
+        self.spent.train(run, t)
+        begin = time.monotonic()
+        engine, names = self._engine(request)
+        asked = self._asked(request, names)
+        lost = self._load_memories(request, engine, asked)
+        able = [client for client in asked if client not in lost]
+        model, version = request.tensors("model"), request.text("made")
+        trained: dict[int, Update | str] = {}
+        stub = ReceivedGroups(request.groups("received"))
+        try:
+            trained.update(
+                (update.client, update) for update in engine.train(model, t, cohort_of(asked, able), stub.algorithm)
+            )
+            self._keep_memories(engine, run, version, able, names, asked)
+        except ClientError:
+            for client in able:
+                trained[client] = self._train_one(engine, model, t, cohort_of(asked, [client]), stub.algorithm)
+                self._keep_memories(engine, run, version, [client], names, asked)
+        rows: list[dict[str, object]] = []
+        for client in asked:
+            result = trained.get(client, "")
+            row: dict[str, object] = {"error": result} if isinstance(result, str) else self._update(result)
+            row["memory"] = client in trained and bool(engine.memories.get(client))
+            rows.append({"name": names[client]} | ({"lost": True} if client in lost else row))
+        return {"clients": rows, "seconds": time.monotonic() - begin}
+
+    def _train_one(
+        self, engine: LocalEngine, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm
+    ) -> Update | str:
+        try:
+            [update] = engine.train(model, t, cohort, algorithm)
+        except ClientError as error:
+            return _cause(error)
+        return update
+
+    def _update(self, update: Update) -> dict[str, object]:
+        """What is sent of an update."""
+        sent = None if update.sent is None else sorted(update.sent)
+        state = update.state if sent is None else {name: update.state[name] for name in sent}
+        return {
+            "num_samples": update.num_samples,
+            "steps": update.steps,
+            "state": state,
+            "extra": update.extra,
+            "report": self.allowed.reported(update.report),
+            "passes": float(update.passes),
+            "work": float(update.work),
+            "sent": sent,
+            "failure": update.failure,
+        }
+
+    def _load_memories(self, request: Words, engine: LocalEngine, asked: Mapping[int, Work]) -> set[int]:
+        """Give the engine the versions that the request names; returns the clients whose version is lost."""
+        found = {
+            client: self.memories.get(request.text("run"), work.name, work.memory) for client, work in asked.items()
+        }
+        engine.load_state_dict({str(client): memory for client, memory in found.items() if memory})
+        return {client for client, memory in found.items() if memory is None}
+
+    def _keep_memories(
+        self,
+        engine: LocalEngine,
+        run: str,
+        version: str,
+        clients: Sequence[int],
+        names: Mapping[int, str],
+        asked: Mapping[int, Work],
+    ) -> None:
+        """Keep the memories that a training has made as a new version."""
+        made = [client for client in engine.memories.proposed if client in clients]
+        engine.commit(made)
+        for client in made:
+            memory: Memory = engine.memories.get(client)
+            self.memories.put(run, names[client], version, asked[client].memory, memory)
+
+    # the engine of a run
+
+    def _asked(self, request: Words, names: Mapping[int, str]) -> dict[int, Work]:
+        """The work for each client that the request names, by number."""
+        numbers = {name: client for client, name in names.items()}
+        work = [Work.read(words) for words in request.parts("clients")]
+        if unknown := [each.name for each in work if each.name not in numbers]:
+            raise BadMessage(f"this site has no client {unknown[0]!r}")
+        return {numbers[each.name]: each for each in work}
+
+    def _engine(self, request: Words) -> tuple[LocalEngine, dict[int, str]]:
+        """The engine for what a request describes, and the names of this site's clients by their number."""
+        setup = request.part("setup")
+        numbers = setup.part("numbers")
+        names = {numbers.count(name): name for name in numbers.values if name in self.clients}
+        key = hashlib.sha256(pack(dict(setup.values))).hexdigest()
+        if key not in self._engines:
+            self.close()
+            model, training, algorithm = self.plugins(setup)
+            federation = federation_of(setup, names, self.clients)
+            self._engines[key] = LocalEngine(federation, model, training, algorithm, setup.count("seed"), self.workers)
+        return self._engines[key], names
+
+
+def _cause(error: ClientError) -> str:
+    """The cause of a client's error, in one line."""
+    cause = error.__cause__
+    return one_line(str(error) if cause is None else f"{type(cause).__name__}: {cause}")

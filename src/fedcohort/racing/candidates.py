@@ -1,0 +1,110 @@
+"""The rows of a race: those of an experiment, or all strategies that it can use."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedcohort.core.errors import UsageError, shown
+from fedcohort.experiment import Experiment
+from fedcohort.experiment.nested_values import nested
+from fedcohort.runs.given_objects import Given
+from fedcohort.selection import STRATEGIES
+from fedcohort.study.run_comparison import PlannedRow, planned_rows
+
+if TYPE_CHECKING:
+    from fedcohort.algorithms import Algorithm
+    from fedcohort.selection import Selector
+
+__all__ = ["MAX_ROWS", "candidates"]
+
+MAX_ROWS = 500
+"""Largest number of rows of a race, since all pairs of rows are compared."""
+
+Grid = Mapping[str, Sequence[Any]]
+
+
+def candidates(
+    experiment: Experiment,
+    given: Given,
+    *,
+    selector: "Selector | Mapping[str, Selector] | None" = None,
+    algorithm: "Algorithm | Mapping[str, Algorithm] | None" = None,
+    strategies: Sequence[str] = (),
+    over: Grid | None = None,
+) -> tuple[list[PlannedRow], dict[str, str]]:
+    """The rows of a race, and the strategies that cannot take part, each with the reason.
+
+    Args:
+        experiment: its rows race. If it has one row only, all built-in strategies that it can use race.
+        given: objects from Python that replace settings.
+        selector, algorithm: as for :func:`fedcohort.compare`.
+        strategies: names of the strategies that race, in place of all.
+        over: dotted key → values; every row races with each combination. A parameter of a strategy that another strategy does not have
+            does not vary for the other one.
+
+    Raises:
+        UsageError: a row cannot be run, or there are too few or too many rows.
+    """
+    several = experiment.variants or experiment.sweep or selector is not None or isinstance(algorithm, Mapping)
+    if strategies and several:
+        raise UsageError(
+            f"strategies = {shown(list(strategies))}: the experiment has rows of its own; leave one of the two out"
+        )
+    skipped: dict[str, str] = {}
+    if several:
+        varied = Experiment(**(experiment.to_dict() | {"sweep": {**experiment.sweep, **over}})) if over else experiment
+        rows = planned_rows(varied, given, selector, algorithm)
+        for row in rows:
+            row.check()
+    else:
+        given_rows = planned_rows(experiment, given, None, algorithm)[0].given
+        rows = _all_strategies(experiment, given_rows, tuple(strategies), over or {}, skipped)
+    if not 2 <= len(rows) <= MAX_ROWS:
+        problem = "a race needs at least 2" if len(rows) < 2 else f"at most {MAX_ROWS} can race"
+        raise UsageError(f"rows = {len(rows)}: {problem}; change the variants, the sweep or the strategies")
+    return rows, skipped
+
+
+def _all_strategies(
+    experiment: Experiment, given: Given, names: Sequence[str], over: Grid, skipped: dict[str, str]
+) -> list[PlannedRow]:
+    """One row for each strategy and each combination of values. Unusable strategies are ``skipped``, unless they are ``names``."""
+    rows = []
+    for name in names or STRATEGIES.builtin:
+        try:
+            rows += _varied(experiment, given, name, over)
+        except UsageError as error:
+            if names:
+                raise
+            skipped[name] = str(error)
+    return rows
+
+
+def _varied(experiment: Experiment, given: Given, name: str, over: Grid) -> list[PlannedRow]:
+    """The rows of a strategy: one for each combination of the values that apply to it.
+
+    Raises:
+        UsageError: the strategy cannot be used with the experiment.
+    """
+    cls = STRATEGIES.find(name, "strategies")
+    own = {key: values for key, values in over.items() if _applies(key, cls)}
+    rows = [
+        _row(experiment, given, name, dict(zip(own, point, strict=True))) for point in itertools.product(*own.values())
+    ]
+    for row in rows:
+        row.check()
+    return rows
+
+
+def _row(experiment: Experiment, given: Given, name: str, settings: Mapping[str, Any]) -> PlannedRow:
+    """The row of a strategy with some settings."""
+    chosen = experiment.with_overrides({"selection": {"name": name}})
+    varied = chosen.with_overrides(nested(settings, "over")) if settings else chosen
+    words = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in settings.items())
+    return PlannedRow(f"{varied.label}, {words}" if words else varied.label, varied, given)
+
+
+def _applies(key: str, strategy: type) -> bool:
+    """Whether a setting is one of an experiment with this strategy."""
+    section, _, parameter = key.partition(".")
+    return section != "selection" or parameter == "k" or parameter in getattr(strategy, "__pydantic_fields__", ())

@@ -1,0 +1,277 @@
+"""Objectives of a race: accuracy, or a cost, of a whole run or at a limit."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcohort import measures
+from fedcohort.core import formatted_values
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.experiment import Experiment
+from fedcohort.record import Run
+from fedcohort.study.run_measures import Measured
+
+__all__ = ["Objective", "objectives"]
+
+ACCURACIES = {
+    "accuracy": "test accuracy",
+    "validation_accuracy": "validation accuracy",
+    "worst_accuracy": "accuracy of the worst-served 10% of clients",
+}
+"""Objectives that are accuracies, and their names in sentences."""
+
+COSTS = {
+    "rounds": "rounds",
+    "time": "simulated time",
+    "bytes": "bytes",
+    "passes": "client passes",
+    "disclosure": "disclosed numbers",
+}
+"""Objectives that are costs, which can also limit an accuracy, and their names in sentences."""
+
+MARGINS = {"accuracy": 0.005, "cost": 0.05}
+"""Default margins: half a percentage point of accuracy, and 5% of a cost."""
+
+PENALTY = 2.0
+"""A run that does not reach the target counts as if it had needed this many times its whole cost."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What the rows of a race are judged by.
+
+    Attributes:
+        measure: a key of :data:`ACCURACIES` or :data:`COSTS`.
+        limit: for an accuracy, the cost at which it is read; for a cost, ``accuracy`` if it is the cost of reaching a target, empty if
+            it is that of the whole run. For an accuracy, empty means after the last round.
+        value: the value of the limit; NaN without one.
+        margin: the difference that does not matter in practice: a fraction for accuracies, a relative difference for costs.
+    """
+
+    measure: str
+    limit: str = ""
+    value: float = math.nan
+    margin: float = math.nan
+
+    @property
+    def is_cost(self) -> bool:
+        """Whether less is better."""
+        return self.measure in COSTS
+
+    @property
+    def text(self) -> str:
+        """The objective as the user writes it."""
+        return f"{self.measure}@{self.limit}={self.value:g}" if self.limit else self.measure
+
+    @property
+    def words(self) -> str:
+        """The objective in words."""
+        if self.is_cost:
+            return COSTS[self.measure] + (
+                f" to {formatted_values.target(self.value)} test accuracy" if self.limit else " of a run"
+            )
+        return ACCURACIES[self.measure] + (f" at {self._limit_words}" if self.limit else "")
+
+    @property
+    def _limit_words(self) -> str:
+        """The limit of an accuracy in words, such as ``5.0 MB`` or ``a simulated time of 2,000``."""
+        amount = _amount(self.limit, self.value)
+        return {"time": f"a simulated time of {amount}", "bytes": amount}.get(
+            self.limit, f"{amount} {COSTS[self.limit]}"
+        )
+
+    @property
+    def score_margin(self) -> float:
+        """The margin as a difference of scores."""
+        return math.log1p(self.margin) if self.is_cost else self.margin
+
+    def score(self, run: Run) -> float:
+        """The score of a run: the accuracy as a fraction, or −log(1 + cost). Higher is better.
+
+        Raises:
+            UsageError: the record of the run does not have the numbers.
+        """
+        value = self.value_of(Measured(run))
+        if not math.isfinite(value):
+            raise UsageError(
+                f"objective = {self.text!r}: {run.path} has no {self.words}; choose another objective, or set what it needs"
+            )
+        return -math.log1p(value) if self.is_cost else value
+
+    def value_of(self, measured: Measured) -> float:
+        """The accuracy or the cost of a run; NaN if its record does not have it."""
+        if not self.is_cost:
+            return self._accuracy(measured)
+        spent = _spent(measured, self.measure)
+        if not self.limit:
+            return float(spent[-1])
+        reached = measures.rounds_to(measured.series("test_accuracy"), self.value)
+        return float(spent[int(reached) - 1]) if math.isfinite(reached) else PENALTY * float(spent[-1])
+
+    def reached(self, run: Run) -> bool:
+        """Whether a run reached the target accuracy; true without one."""
+        measured = Measured(run)
+        return not (self.is_cost and self.limit) or math.isfinite(
+            measures.rounds_to(measured.series("test_accuracy"), self.value)
+        )
+
+    def _accuracy(self, measured: Measured) -> float:
+        """The last accuracy that was measured within the limit; NaN if there is none."""
+        rounds, values = _accuracies(measured, self.measure)
+        if self.limit:
+            within = _spent(measured, self.limit)[rounds - 1] <= self.value
+            if len(values) and not within.any():
+                return 0.0  # the limit is spent before the first model is tested
+            values = values[within]
+        known = values[np.isfinite(values)]
+        return float(known[-1]) if len(known) else math.nan
+
+    def shown(self, score: float) -> str:
+        """A mean score in the unit of the objective: an accuracy in percent, or the geometric mean of a cost."""
+        return _amount(self.measure, math.expm1(-score)) if self.is_cost else formatted_values.percent(score)
+
+    def shown_difference(self, difference: float) -> str:
+        """A difference of scores: percentage points, or percent of a cost (negative is less)."""
+        if not self.is_cost:
+            return formatted_values.signed(difference)
+        return f"{formatted_values.signed(_relative(-difference))}%"
+
+    def shown_bound(self, difference: float) -> str:
+        """How much better another row can be, in words: ``1.3 points better`` or ``12% better``."""
+        if not self.is_cost:
+            return f"{formatted_values.percent(difference)} points better"
+        return f"{formatted_values.percent(-_relative(-difference))}% better"
+
+    def check(self, label: str, experiment: Experiment) -> None:
+        """Refuse an objective that the runs of a row will not have, before anything is run.
+
+        Raises:
+            UsageError: a setting of the row is missing; the message names it.
+        """
+        if self.measure == "worst_accuracy" and not experiment.measures.clients_every:
+            raise UsageError(
+                f"measures.clients_every = 0: the objective 'worst_accuracy' needs the accuracy of all clients in row {label!r}; "
+                "use 1, or the number of rounds"
+            )
+        if self.measure == "validation_accuracy" and not experiment.data.validation:
+            raise UsageError(
+                f"data.validation = 0: the objective 'validation_accuracy' needs a validation set in row {label!r}; use 0.1"
+            )
+
+
+def objectives(
+    texts: "str | list[str] | tuple[str, ...]", margins: "list[float] | tuple[float, ...]" = ()
+) -> list[Objective]:
+    """One or two objectives from their texts: ``accuracy``, ``accuracy@bytes=5e6``, ``time@accuracy=0.85``, ``bytes``.
+
+    Args:
+        texts: the objectives.
+        margins: a margin for each; by default those of :data:`MARGINS`.
+
+    Raises:
+        UsageError: a text or a margin cannot be used.
+    """
+    each = [texts] if isinstance(texts, str) else list(texts)
+    if not 1 <= len(each) <= 2:
+        raise UsageError(f"objective = {shown(each)}: give one objective, or two for their Pareto front")
+    if margins and len(margins) != len(each):
+        raise UsageError(f"margin = {shown(list(margins))}: give one margin for each of {len(each)} objectives")
+    found = [_objective(text) for text in each]
+    if len({objective.text for objective in found}) < len(found):
+        raise UsageError(f"objective = {shown(each)}: is given twice; give two different ones")
+    with_margins = zip(found, margins or [_default_margin(one) for one in found], strict=True)
+    return [Objective(one.measure, one.limit, one.value, _margin(margin, one)) for one, margin in with_margins]
+
+
+def _objective(text: object) -> Objective:
+    """An objective from its text, without its margin."""
+    if not isinstance(text, str):
+        raise UsageError(f"objective = {shown(text)}: should be a text, such as 'accuracy' or 'time@accuracy=0.85'")
+    measure, at, rest = text.strip().partition("@")
+    if measure not in ACCURACIES and measure not in COSTS:
+        raise UsageError(f"objective = {shown(text)}: no such objective; {nearest(measure, [*ACCURACIES, *COSTS])}")
+    if not at:
+        return Objective(measure)
+    limit, _, number = rest.partition("=")
+    known = ["accuracy"] if measure in COSTS else list(COSTS)
+    example = f"{measure}@accuracy=0.85" if measure in COSTS else f"{measure}@bytes=5e6"
+    if limit not in known:
+        raise UsageError(f"objective = {shown(text)}: write {example}; {nearest(limit, known)}")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf or (limit == "accuracy" and value > 1):
+        most = " and at most 1" if limit == "accuracy" else ""
+        raise UsageError(f"objective = {shown(text)}: the limit should be a number above 0{most}, as in {example}")
+    return Objective(measure, limit, value)
+
+
+def _default_margin(objective: Objective) -> float:
+    return MARGINS["cost" if objective.is_cost else "accuracy"]
+
+
+def _margin(margin: object, objective: Objective) -> float:
+    """A checked margin."""
+    if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 < margin < 1:
+        raise UsageError(
+            f"margin = {shown(margin)}: should be above 0 and below 1, such as {_default_margin(objective):g} for {objective.measure}"
+        )
+    return float(margin)
+
+
+def _accuracies(measured: Measured, measure: str) -> tuple[Indices, Values]:
+    """The rounds in which an accuracy was measured, and its values."""
+    if measure != "worst_accuracy":
+        column = "test_accuracy" if measure == "accuracy" else "validation_accuracy"
+        return measured.rounds.index.to_numpy(np.int64), measured.series(column)
+    by_client = measured.run.client_accuracy
+    values = [
+        measures.worst_accuracy(row) if np.isfinite(row).any() else math.nan for row in by_client.to_numpy(np.float64)
+    ]
+    return by_client.index.to_numpy(np.int64), np.array(values, dtype=np.float64)
+
+
+def _spent(measured: Measured, cost: str) -> Values:
+    """A cost up to the end of each round, float64 [n]."""
+    return _SPENT[cost](measured)
+
+
+def _by_round(measured: Measured, values: Values) -> Values:
+    """A sum over the ledger's rows of each round, up to the end of each round."""
+    summed = np.bincount(measured.ledger["round"].to_numpy(np.int64), values, minlength=measured.num_rounds + 1)
+    total: Values = summed[1:].cumsum()
+    return total
+
+
+def _disclosed(measured: Measured) -> Values:
+    """Numbers that clients sent besides their updates, up to the end of each round: answers to questions, and reports."""
+    ledger = measured.ledger
+    answers = ledger["bytes_up"].to_numpy(np.float64) / 4
+    selected = measured.series("selected")[ledger["round"].to_numpy(np.int64) - 1]
+    reports = ledger["discloses"].str.count(",").to_numpy(np.float64)
+    training = ledger["kind"].to_numpy() == "training"
+    sent = (ledger["messages"].to_numpy(np.float64) - selected) * reports
+    return _by_round(measured, np.where(training, sent, answers))
+
+
+_SPENT: dict[str, Callable[[Measured], Values]] = {
+    "rounds": lambda measured: measured.rounds.index.to_numpy(np.float64),
+    "time": lambda measured: measured.series("simulated_time"),
+    "bytes": lambda measured: measured.bytes_per_round.cumsum(),
+    "passes": lambda measured: _by_round(measured, measured.ledger["passes"].to_numpy(np.float64)),
+    "disclosure": _disclosed,
+}
+
+
+def _amount(cost: str, value: float) -> str:
+    """An amount of a cost."""
+    return formatted_values.size(value) if cost == "bytes" else formatted_values.count(value)
+
+
+def _relative(log_ratio: float) -> float:
+    """A ratio of costs as a relative difference: log 0.8 as −0.2."""
+    return math.expm1(log_ratio) if log_ratio < 50 else math.inf

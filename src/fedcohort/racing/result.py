@@ -1,0 +1,300 @@
+"""The result of a race: the recommended row, how sure it is, what it costs, and what every row did."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedcohort import measures
+from fedcohort.core import formatted_values
+from fedcohort.core.formatted_values import count
+from fedcohort.racing.objectives import Objective
+from fedcohort.record import Run
+from fedcohort.study.run_results import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["BEST", "DROPPED", "FRONT", "NOT_BETTER", "UNDECIDED", "Cost", "Race", "RacedRow"]
+
+BEST, DROPPED, NOT_BETTER, UNDECIDED, FRONT = "best", "dropped", "not better", "undecided", "on the front"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What some runs cost.
+
+    Attributes:
+        runs: their number.
+        bytes: bytes sent and received.
+        client_passes: forward passes over a client's training data, summed over clients.
+        simulated_time: simulated time.
+        wall_seconds: wall time of the simulator.
+    """
+
+    runs: float = 0.0
+    bytes: float = 0.0
+    client_passes: float = 0.0
+    simulated_time: float = 0.0
+    wall_seconds: float = 0.0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
+
+    def times(self, factor: float) -> "Cost":
+        """The cost of this many times as many runs."""
+        return Cost(*(factor * each for each in asdict(self).values()))
+
+    @property
+    def words(self) -> str:
+        """The cost without the number of runs, in words."""
+        return (
+            f"{formatted_values.size(self.bytes)}, {count(self.client_passes)} client passes, a simulated time of "
+            f"{count(self.simulated_time)}, and {formatted_values.duration(self.wall_seconds)} of wall time"
+        )
+
+
+@dataclass(frozen=True)
+class RacedRow:
+    """One row of a race.
+
+    Attributes:
+        label: its label.
+        runs: its runs by seed.
+        scores: its scores by objective and seed, float64 [objectives, seeds]; see :meth:`Objective.score`.
+        state: ``best``, ``on the front`` (of two objectives), ``dropped``, ``not better`` (than the recommended row by more
+            than the margin), or ``undecided``.
+        dropped_by, dropped_after: the row that is clearly better, and the number of seeds after which this was clear; empty and 0 for
+            rows that are not dropped.
+        difference, low, high: mean difference of scores to the recommended row in the first objective, over the seeds that both have,
+            and its interval, which is valid at any time, for all rows together; NaN for the recommended row and with two objectives.
+        cost: the cost of its runs.
+        reached: number of runs that reached the target of the first objective; all of them without a target.
+    """
+
+    label: str
+    runs: Mapping[int, Run]
+    scores: tuple[tuple[float, ...], ...]
+    state: str
+    dropped_by: str = ""
+    dropped_after: int = 0
+    difference: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    cost: Cost = field(default_factory=Cost)
+    reached: int = 0
+
+    @property
+    def seeds(self) -> int:
+        """Number of seeds that it played."""
+        return len(self.runs)
+
+    @property
+    def means(self) -> list[float]:
+        """Its mean scores by objective."""
+        return [float(np.mean(scores)) for scores in self.scores]
+
+    @property
+    def words(self) -> str:
+        """Its state in words."""
+        if self.state != DROPPED:
+            return self.state
+        return f"dropped after {self.dropped_after} seeds by {self.dropped_by!r}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Race:
+    """The result of a race. Printing it shows the recommendation and the table; ``.table`` is a DataFrame.
+
+    Attributes:
+        name: name of the experiment.
+        objectives: one objective, or two for their Pareto front.
+        rows: its rows, the recommended one first, then those that are left, then those that were dropped, the last one first.
+        ended: why it ended: ``best``, ``settled``, ``front``, or the budget that ended it: ``seeds``, ``runs``, ``minutes``.
+        confidence: probability that no row was dropped although no other row is better.
+        skipped: strategies that cannot be used with the experiment, each with the reason.
+    """
+
+    name: str
+    objectives: tuple[Objective, ...]
+    rows: tuple[RacedRow, ...]
+    ended: str
+    confidence: float
+    skipped: Mapping[str, str]
+
+    @property
+    def recommended(self) -> str | list[str]:
+        """Label of the recommended row; with two objectives, the labels of all rows that are not dropped."""
+        left = [row.label for row in self.rows if row.state != DROPPED]
+        return left[0] if len(self.objectives) == 1 else left
+
+    @property
+    def decided(self) -> bool:
+        """Whether the race ended because more seeds would not change the answer, rather than because a budget ended."""
+        return self.ended in ("best", "settled", "front")
+
+    @property
+    def at_most_better(self) -> float:
+        """Upper bound on the score by which another row is better than the recommended one; 0 if all others are dropped.
+
+        It holds with the confidence of the race. NaN with two objectives.
+        """
+        if len(self.objectives) > 1:
+            return math.nan
+        return max([0.0, *(row.high for row in self.rows[1:] if row.state != DROPPED)])
+
+    @property
+    def cost(self) -> Cost:
+        """What the runs of the race cost, including those that existed before."""
+        return sum((row.cost for row in self.rows), Cost())
+
+    @property
+    def grid_cost(self) -> Cost:
+        """What all rows would cost with as many seeds as the recommended row has, at the mean cost of their runs."""
+        seeds = max(row.seeds for row in self.rows)
+        return sum((row.cost.times(seeds / row.seeds) for row in self.rows), Cost())
+
+    @property
+    def recommendation(self) -> str:
+        """The recommendation, how sure it is, and why the race ended, in sentences."""
+        how = {
+            "best": "",
+            "settled": "",
+            "front": "",
+            "seeds": " The race ended at its largest number of seeds.",
+            "runs": " The race ended at its largest number of runs.",
+            "minutes": " The race ended at its time limit.",
+        }[self.ended]
+        return (self._best() if len(self.objectives) == 1 else self._front()) + how
+
+    @property
+    def about_cost(self) -> str:
+        """What a run of the recommended row costs, what the race cost, and what it saved, in sentences."""
+        first, grid, raced = self.rows[0], self.grid_cost, self.cost
+        one = first.cost.times(1 / first.seeds)
+        return (
+            f"A run of {first.label!r} costs {one.words}. The race took {count(raced.runs)} runs: {raced.words}. "
+            f"All {len(self.rows)} rows with {max(row.seeds for row in self.rows)} seeds would be {count(grid.runs)} runs: "
+            f"{grid.runs / raced.runs:.1f} times as many, and {grid.wall_seconds / max(raced.wall_seconds, 1e-9):.1f} times the wall "
+            "time."
+        )
+
+    @property
+    def about_confidence(self) -> str:
+        """What the states and intervals mean, in sentences."""
+        sure = formatted_values.target(self.confidence)
+        return (
+            f"Dropped: another row is clearly better. Intervals and drops hold for all rows together with {sure} confidence, at any "
+            "time, if paired differences between seeds are Gaussian."
+        )
+
+    def __repr__(self) -> str:
+        """The recommended row or rows, and how many there were."""
+        chosen = self.recommended if isinstance(self.recommended, str) else ", ".join(self.recommended[:5])
+        return f"<Race {self.name}, {len(self.rows)} rows, {count(self.cost.runs)} runs: {chosen}, {self._sureness()}>"
+
+    @cached_property
+    def table(self) -> "pd.DataFrame":
+        """One row for each row of the race, in the order of :attr:`rows`.
+
+        ``label``, ``state``, ``seeds``; for each objective its name, with the mean: a fraction for accuracies, the geometric mean for
+        costs, and ``… sd``, the standard deviation of accuracies; ``difference``, ``low``, ``high`` (scores, see :class:`RacedRow`);
+        ``dropped_by``, ``dropped_after``; ``reached``; and ``total_…``: the fields of :class:`Cost`, summed over its runs.
+        """
+        import pandas as pd
+
+        return pd.DataFrame([self._record(row) for row in self.rows])
+
+    def to_json(self) -> dict[str, Any]:
+        """The recommendation, the table, the runs and the costs as plain values; unknown values are None."""
+        rows = []
+        for row, record in zip(self.rows, self.table.to_dict("records"), strict=True):
+            values = {str(key): plain(value) for key, value in record.items()}
+            rows.append(
+                values | {"runs": {seed: str(run.path) for seed, run in row.runs.items()}, "scores": row.scores}
+            )
+        return {
+            "name": self.name,
+            "objectives": [asdict(objective) | {"text": objective.text} for objective in self.objectives],
+            "recommended": self.recommended,
+            "recommendation": self.recommendation,
+            "at_most_better": plain(self.at_most_better),
+            "ended": self.ended,
+            "decided": self.decided,
+            "confidence": self.confidence,
+            "cost": asdict(self.cost),
+            "grid_cost": asdict(self.grid_cost),
+            "skipped": dict(self.skipped),
+            "rows": rows,
+        }
+
+    def _record(self, row: RacedRow) -> dict[str, Any]:
+        """A row of the table."""
+        values: dict[str, Any] = {"label": row.label, "state": row.state, "seeds": row.seeds}
+        for objective, mean, scores in zip(self.objectives, row.means, row.scores, strict=True):
+            values[objective.text] = math.expm1(-mean) if objective.is_cost else mean
+            if not objective.is_cost:
+                values[f"{objective.text} sd"] = measures.mean_sd(scores)[1]
+        for name in ("difference", "low", "high", "dropped_by", "dropped_after", "reached"):
+            values[name] = getattr(row, name)
+        return values | {f"total_{name}": value for name, value in asdict(row.cost).items()}
+
+    def _sureness(self) -> str:
+        """How sure the recommendation is, in a few words."""
+        if self.decided:
+            return {
+                "best": "all others are clearly worse",
+                "settled": "no other is better by more than the margin",
+            }.get(self.ended, "the Pareto front")
+        return "not decided"
+
+    def _best(self) -> str:
+        """The recommendation for one objective."""
+        objective, (first, *others) = self.objectives[0], self.rows
+        percent = "" if objective.is_cost else "%"
+        mean = f"{objective.shown(first.means[0])}{percent}"
+        begin = f"Recommended: {first.label!r}, {objective.words} {mean} over {_seeds(first.seeds)}."
+        dropped = sum(row.state == DROPPED for row in others)
+        left = [row.label for row in others if row.state != DROPPED]
+        sure = formatted_values.target(self.confidence)
+        worse = f"{_rows(dropped)} clearly worse" if dropped else ""
+        if not left:
+            return f"{begin} {worse.capitalize() if dropped > 1 else 'The other row is clearly worse'} ({sure} confidence)."
+        bound = self.at_most_better
+        known = bound < (math.log(2) if objective.is_cost else 1.0)
+        better = f"at most {objective.shown_bound(bound)}" if known else "not told apart from it"
+        if self.ended == "settled":
+            better += ", which does not matter"
+        verb = "is" if len(left) == 1 else "are"
+        return f"{begin} {f'{worse}; ' if worse else ''}{_listed(left)} {verb} {better} ({sure} confidence)."
+
+    def _front(self) -> str:
+        """The recommendation for two objectives."""
+        left = [row for row in self.rows if row.state != DROPPED]
+        names = " and ".join(objective.words for objective in self.objectives)
+        undecided = sum(row.state == UNDECIDED for row in left)
+        sure = formatted_values.target(self.confidence)
+        dropped = len(self.rows) - len(left)
+        text = f"Pareto front of {names}: {_listed([row.label for row in left])}."
+        if dropped:
+            text += f" {_rows(dropped)} clearly worse than one of them ({sure} confidence)."
+        return text + (f" {_rows(undecided)} not decided yet." if undecided else "")
+
+
+def _seeds(number: int) -> str:
+    return "1 seed" if number == 1 else f"{number} seeds"
+
+
+def _rows(number: int) -> str:
+    return "1 row is" if number == 1 else f"{number} rows are"
+
+
+def _listed(labels: list[str]) -> str:
+    """Labels with commas and "and"; at most five of them."""
+    names = [repr(label) for label in labels]
+    if len(names) > 5:
+        names = [*names[:5], f"{len(names) - 5} more rows"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

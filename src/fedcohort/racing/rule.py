@@ -1,0 +1,184 @@
+"""The rule of a race: which rows get the next seed, which are dropped, and when the race is decided.
+
+All rows start on the same seeds. After every block (one seed for every row in play), each pair of rows is compared by the sequential
+t-test of :mod:`~fedcohort.racing.sequential_test`:
+
+* A row is dropped if another one is clearly better: log M ≥ log((K − 1)·R/α), for K rows at the start and R rows that are left. The
+  factor K − 1 corrects for the opponents (Bonferroni), the factor R for the rows (Holm, 1979). The probability that a row is ever
+  dropped although no other row is better is therefore at most α, for all rows together.
+* A row rests if it can change the answer no more: it is at most the margin better than the leader. If the leader changes, it may
+  have to catch up.
+* The race is decided if all other rows are dropped or rest.
+
+With two objectives, a row is dropped if another one is clearly better in one of them, and clearly not worse by more than the margin
+in the other. Two rows are settled if each is clearly better in one objective, or if they differ by no more than the margins in both. A
+row rests if it is settled with all others.
+
+The rule is a function of the results: the same results give the same race, in whatever order the runs of a block end.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.racing.paired_rows import Pairs, paired
+from fedcohort.racing.sequential_test import critical_ratio
+
+__all__ = ["Drop", "RaceRule"]
+
+Flags = NDArray[np.bool_]
+
+FLOOR = 0.1
+"""Standard deviation that is added to that of differences, as a share of the margin."""
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A row that is out of the race: the row that is clearly better, and after how many common seeds this was clear."""
+
+    by: int
+    seeds: int
+
+
+class RaceRule:
+    """The state of a race. Rows are numbered from 0, seeds by their position from 0.
+
+    Args:
+        rows: number of rows K at the start, at least 1.
+        margins: for each of one or two objectives, the difference of scores that does not matter in practice, above 0.
+        confidence: 1 − α.
+    """
+
+    def __init__(self, rows: int, margins: Sequence[float], confidence: float = 0.95) -> None:
+        self.num_rows, self.margins, self.alpha = rows, tuple(margins), 1 - confidence
+        self.counts: Indices = np.zeros(rows, dtype=np.int64)
+        self.scores: Values = np.full((len(self.margins), rows, 8), np.nan)
+        self.drops: dict[int, Drop] = {}
+        self.resting: set[int] = set()
+
+    @property
+    def alive(self) -> list[int]:
+        """The rows that are not dropped."""
+        return [row for row in range(self.num_rows) if row not in self.drops]
+
+    @property
+    def depth(self) -> int:
+        """Number of seeds that the rows in play have played."""
+        return int(self.counts[self.alive].max())
+
+    @property
+    def log_threshold(self) -> float:
+        """The evidence at which a row is dropped now: log((K − 1)·R/α)."""
+        return math.log(max(self.num_rows - 1, 1) * len(self.alive) / self.alpha)
+
+    @property
+    def decided(self) -> bool:
+        """Whether no seed can change the answer by more than the margin."""
+        in_play = [row for row in self.alive if row not in self.resting]
+        return self.depth > 0 and (len(self.alive) == 1 or len(in_play) <= (len(self.margins) == 1))
+
+    @property
+    def leader(self) -> int:
+        """The row with the highest mean score in the first objective, of those that have played all seeds; the first if several."""
+        rows = [row for row in self.alive if self.counts[row] == self.depth]
+        means = self.scores[0, rows, : self.depth].mean(axis=1)
+        return rows[int(means.argmax())]
+
+    def next_block(self) -> list[tuple[int, int]]:
+        """The runs to play next, as pairs of row and seed; empty if the race is decided.
+
+        Every row in play gets the next seed. A row that no longer rests also gets the seeds that it has missed.
+        """
+        if self.decided:
+            return []
+        rows = [row for row in self.alive if row not in self.resting]
+        return [(row, seed) for seed in range(self.depth + 1) for row in rows if seed >= self.counts[row]]
+
+    def add_block(self, results: Sequence[tuple[int, int, Sequence[float]]]) -> None:
+        """Enter the results of a block, in any order: row, seed, and one score for each objective (higher is better). Then judge."""
+        last = max(seed for _, seed, _ in results)
+        if last >= self.scores.shape[2]:
+            more = np.full((*self.scores.shape[:2], last + 1), np.nan)
+            self.scores = np.concatenate([self.scores, more], axis=2)
+        for row, seed, scores in results:
+            self.scores[:, row, seed] = scores
+            self.counts[row] = max(self.counts[row], seed + 1)
+        self._judge()
+
+    def difference(self, row: int, other: int, objective: int = 0) -> tuple[float, float, float]:
+        """Mean of x_row − x_other over their common seeds, and its interval at the evidence of :attr:`log_threshold`."""
+        pairs = paired(self.scores[objective][[row, other]], self.counts[[row, other]], FLOOR * self.margins[objective])
+        mean, sd = float(pairs.mean[0, 1]), float(pairs.sd[0, 1])
+        width = critical_ratio(int(pairs.seeds[0, 1]), self.log_threshold) * sd
+        return mean, mean - width, mean + width
+
+    def _judge(self) -> None:
+        """Drop rows until no more are clearly worse, then find the rows that rest."""
+        compared = [
+            paired(scores, np.maximum(self.counts, 1), FLOOR * margin)
+            for scores, margin in zip(self.scores, self.margins, strict=True)
+        ]
+        while (worse := self._next_drop(compared)) is not None:
+            row, by = worse
+            self.drops[row] = Drop(by, int(compared[0].seeds[by, row]))
+        self.resting = self._resting(compared)
+
+    def _next_drop(self, compared: Sequence[Pairs]) -> tuple[int, int] | None:
+        """The row with the strongest evidence that another one is better, and that row; None if there is none."""
+        alive = np.array(self.alive)
+        clear = _within(self._beaten(compared), alive)
+        if not clear.any():
+            return None
+        strength = np.where(clear, _within(compared[0].mean / compared[0].sd, alive), -np.inf)
+        by, row = np.unravel_index(int(strength.argmax()), strength.shape)
+        return int(alive[row]), int(alive[by])
+
+    def _beaten(self, compared: Sequence[Pairs]) -> Flags:
+        """Whether row j is clearly better than row i [K, K]: better in one objective, and in none worse by more than its margin."""
+        better = self._clearly_better(compared, len(compared))
+        if len(compared) == 1:
+            return better[0]
+        critical = self._critical(compared[0].seeds)
+        not_worse = [
+            pairs.mean + margin >= critical * pairs.sd for pairs, margin in zip(compared, self.margins, strict=True)
+        ]
+        beaten: Flags = np.logical_or.reduce(better) & np.logical_and.reduce(not_worse)
+        return beaten
+
+    def _clearly_better(self, compared: Sequence[Pairs], tests: int) -> list[Flags]:
+        """For each objective, whether row j is clearly better than row i in it [K, K], corrected for a number of ``tests``."""
+        critical = self._critical(compared[0].seeds, tests)
+        return [pairs.mean >= critical * pairs.sd for pairs in compared]
+
+    def _critical(self, seeds: Indices, tests: int = 1) -> Values:
+        """The ratio of mean and standard deviation that is clear after these numbers of seeds [K, K]."""
+        found, position = np.unique(seeds, return_inverse=True)
+        log_threshold = self.log_threshold + math.log(tests)
+        ratios = np.array([critical_ratio(n, log_threshold) for n in found.tolist()])
+        critical: Values = ratios[position.reshape(seeds.shape)]
+        return critical
+
+    def _resting(self, compared: Sequence[Pairs]) -> set[int]:
+        """The rows that need no more seeds."""
+        alive = np.array(self.alive)
+        critical = self._critical(compared[0].seeds)
+        within = [  # whether row j is at most the margin better than row i
+            pairs.mean + critical * pairs.sd <= margin for pairs, margin in zip(compared, self.margins, strict=True)
+        ]
+        if len(compared) == 1:
+            rests = within[0][:, self.leader]
+            return {row for row in self.alive if row != self.leader and rests[row]}
+        better = self._clearly_better(compared, 1)
+        opposed = (better[0] & better[1].T) | (better[1] & better[0].T)
+        equal = np.logical_and.reduce([flags & flags.T for flags in within])
+        settled = _within(opposed | equal, alive) | np.eye(len(alive), dtype=bool)
+        return {int(row) for row in alive[settled.all(axis=1)]}
+
+
+def _within(matrix: NDArray[np.generic], rows: Indices) -> NDArray[np.generic]:
+    """The part of a matrix [K, K] that concerns some rows."""
+    return matrix[np.ix_(rows, rows)]

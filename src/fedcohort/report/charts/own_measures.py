@@ -1,0 +1,41 @@
+"""Draw own measures (``measures.extra``) over rounds."""
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.report.chart_style import Look
+from fedcohort.report.charts.accuracy import seeds_note
+from fedcohort.report.charts.means_and_bands import by_round, domain, has_band
+from fedcohort.report.charts.strategy_lines import Axes, lines
+from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.report_data import Reading, Story
+
+__all__ = ["own_measures"]
+
+
+def own_measures(story: Story, look: Look) -> Figure | None:
+    """Each own measure over rounds, one view for each; None without measures."""
+    labels = [label for label, _ in story.played]
+    names = story.comparison.own_measures if story.comparison else []
+    views: list[View] = []
+    data: dict[str, pd.DataFrame] = {}
+    banded = False
+    for i, name in enumerate(names):
+
+        def series(reading: Reading, name: str = name) -> np.ndarray:
+            return reading.rounds.get(name, pd.Series(np.nan, reading.rounds.index)).to_numpy(np.float64)
+
+        frame = by_round(story.played, series)
+        if not np.isfinite(frame["mean"].to_numpy(np.float64)).any():
+            continue
+        banded = banded or has_band(frame)
+        span = domain(frame["mean"], frame["low"], frame["high"])
+        chart, own = lines(f"own_measure_{i}", frame, labels, look, Axes("round", name, span))
+        views.append(View(name, [Panel(chart)]))
+        data |= own
+    if not views:
+        return None
+    note = f"{seeds_note(story, band=banded)} Computed from the predictions on the test set"
+    if story.score.numeric:
+        note += "; mae is the mean absolute error, in the units of the labels"
+    return Figure("own_measures", "Other measures", f"{note}.", views, data)

@@ -1,0 +1,95 @@
+"""Print the result of a race."""
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+from fedcohort import measures
+from fedcohort.core.formatted_values import count, percent, spread
+from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
+
+if TYPE_CHECKING:
+    from fedcohort.racing.objectives import Objective
+    from fedcohort.racing.result import Race, RacedRow
+
+__all__ = ["race"]
+
+
+def race(result: "Race", width: int = WIDE) -> Group:
+    """The recommendation, the table of the rows, and notes on how to read it."""
+    rows, single = result.rows, len(result.objectives) == 1
+    objective = result.objectives[0]
+    columns = [
+        Column("strategy", [Text(row.label, style="bold") for row in rows], left=True, widest=label_width(width)),
+        Column("seeds", [str(row.seeds) for row in rows]),
+        *(
+            Column(f"mean {each.text}".replace("@", "\n@"), [_mean(row, each, i) for row in rows])
+            for i, each in enumerate(result.objectives)
+        ),
+        *([Column("difference\n[any time]", [_difference(row, objective) for row in rows], 4)] if single else []),
+        Column("state", [row.words for row in rows], left=True, widest=max(24, width // 4)),
+        *(
+            [Column("reached", [f"{row.reached}/{row.seeds}" for row in rows], 2)]
+            if objective.value and _has_target(objective)
+            else []
+        ),
+    ]
+    table, hidden = fitting_table(columns, width)
+    notes = [
+        result.about_confidence,
+        _about_objectives(result),
+        result.about_cost,
+        _about_skipped(result),
+        about_hidden(hidden),
+    ]
+    return Group(Text(result.name, style="bold"), "", Text(result.recommendation), "", table, "", *dimmed(*notes))
+
+
+def _has_target(objective: "Objective") -> bool:
+    return objective.is_cost and bool(objective.limit)
+
+
+def _mean(row: "RacedRow", objective: "Objective", number: int) -> str:
+    """The mean of an objective, with its standard deviation if it is an accuracy."""
+    if objective.is_cost:
+        return objective.shown(row.means[number])
+    return spread(*measures.mean_sd(row.scores[number]))
+
+
+def _difference(row: "RacedRow", objective: "Objective") -> str:
+    """The difference to the recommended row and its interval; – if the interval has no end yet."""
+    if row.difference != row.difference:
+        return "–"
+    low, high = row.low, row.high
+    if objective.is_cost:
+        low, high = high, low  # less cost is a higher score
+    ends = [objective.shown_difference(end).rstrip("%") for end in (low, high)]
+    return f"{objective.shown_difference(row.difference)} [{', '.join(ends)}]"
+
+
+def _about_objectives(result: "Race") -> str:
+    sentences = []
+    for objective in result.objectives:
+        if objective.is_cost:
+            sentence = f"{objective.words.capitalize()}: geometric mean over seeds"
+            margin = f"{percent(objective.margin, 0)}%"
+        else:
+            sentence = f"{objective.words.capitalize()} in %: mean ± standard deviation over seeds"
+            margin = f"{percent(objective.margin)} points"
+        sentences.append(f"{sentence}; a difference of {margin} does not matter.")
+    if any(_has_target(objective) for objective in result.objectives):
+        sentences.append("A run that does not reach the target counts with twice its whole cost.")
+    if len(result.objectives) == 1:
+        sentences.append(
+            "Difference: to the first row, over the seeds that both have, with an interval that is valid at any time."
+        )
+    return " ".join(sentences)
+
+
+def _about_skipped(result: "Race") -> str:
+    if not result.skipped:
+        return ""
+    names = ", ".join(result.skipped)
+    first, reason = next(iter(result.skipped.items()))
+    return f"Not in the race, {count(len(result.skipped))}: {names}. {first}: {reason}."

@@ -1,0 +1,74 @@
+"""Compute the own measures of a run from the evaluation of a model on the test set."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.own_code import place_of
+from fedcohort.experiment import Experiment
+from fedcohort.experiment.own_measures import OwnMeasure, by_name, check_names
+from fedcohort.experiment.tasks import label_kind
+from fedcohort.runs.given_objects import Given
+
+if TYPE_CHECKING:
+    from fedcohort.training.forward_passes import Evaluation
+
+__all__ = ["own_measures", "values_of"]
+
+
+def own_measures(experiment: Experiment, given: Given) -> dict[str, OwnMeasure]:
+    """The measures of a run by name: ``mae`` for numeric labels, those of ``measures.extra``, and those that were given in Python.
+
+    Raises:
+        UsageError: two have the same name, or a function is missing.
+    """
+    named, handed = by_name(experiment.measures.extra), given.own_measures
+    of_task = {"mae": mean_absolute_error} if label_kind(experiment.training) == "numbers" else {}
+    for name in (*named, *handed):
+        if name in of_task:
+            raise UsageError(f"measures: {name!r} is measured in every run with numeric labels; rename the function")
+        if name in named and name in handed:
+            raise UsageError(f"measures: {name!r} is also one of measures.extra; rename one")
+    measures = of_task | named | handed
+    check_names(measures, "measures")
+    return measures
+
+
+def mean_absolute_error(predictions: "np.ndarray", labels: "np.ndarray") -> float:
+    """Mean absolute error of numeric labels, in their units."""
+    return float(np.abs(predictions - labels).mean())
+
+
+def values_of(measures: Mapping[str, OwnMeasure], evaluation: "Evaluation") -> dict[str, float]:
+    """The value of each measure.
+
+    Args:
+        measures: functions by name. Each gets its own copy of the predictions and the labels.
+        evaluation: an evaluation with predictions.
+
+    Raises:
+        UsageError: a function raised an error, which is the cause, or returned something else than a number.
+    """
+    assert evaluation.predictions is not None
+    assert evaluation.labels is not None
+    values = {}
+    for name, measure in measures.items():
+        try:
+            value = measure(evaluation.predictions.copy(), evaluation.labels.copy())
+        except (Exception, SystemExit) as error:
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UsageError(f"measures.extra: {name} raised {text}{place_of(error)}") from error
+        values[name] = _number(name, value)
+    return values
+
+
+def _number(name: str, value: object) -> float:
+    """The value as a number of Python."""
+    try:
+        if isinstance(value, str | bytes):
+            raise TypeError
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise UsageError(f"measures.extra: {name} returned {shown(value)}; it must return one number") from None

@@ -1,0 +1,177 @@
+"""The data of a run: load them, make them a part of the run's identity, and let them decide settings that were not given."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fedcohort.core.errors import UsageError
+from fedcohort.experiment import Cell, Experiment
+from fedcohort.federation.datasets import Dataset, standardised
+from fedcohort.federation.own_names import is_own
+from fedcohort.runs.given_objects import HANDED_OVER, Given
+
+if TYPE_CHECKING:
+    from fedcohort.federation.public_samples import PublicSet
+
+__all__ = ["fingerprint_of", "key_of", "load_data", "on_data"]
+
+log = logging.getLogger("fedcohort")
+"""Reports which partition was chosen for data without a named one, and ids of clients that are not used."""
+
+
+def fingerprint_of(experiment: Experiment, given: Given) -> str:
+    """Fingerprint of the data of the experiment, as the record stores it."""
+    return load_data(experiment, given)[1].fingerprint
+
+
+def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet]":
+    """The data set of an experiment, and its public part."""
+    from fedcohort.federation import datasets
+    from fedcohort.federation.public_samples import choose_public
+
+    public = experiment.public
+
+    def proxy(name: str) -> Dataset:
+        if given.public_data is not None:
+            return given.public_data
+        if name == HANDED_OVER:
+            raise UsageError(
+                f"public.name = {HANDED_OVER!r}: no samples were given; use fedcohort.run(…, public=…), 'holdout' or a data set"
+            )
+        return _loaded(given, name)
+
+    dataset = datasets.part(_dataset(experiment, given), experiment.data.share)
+    name = public.name if given.public is None else HANDED_OVER
+    return dataset, choose_public(name, public.share, dataset, experiment.seed, load=proxy)
+
+
+def _dataset(experiment: Experiment, given: Given) -> Dataset:
+    """The data set that was given in Python, or else that of the experiment."""
+    data = experiment.data
+    if given.data is not None:
+        return given.data if data.standardise is None else standardised(given.data, data.standardise)
+    columns = {
+        "image_column": data.image_column,
+        "label_column": data.label_column,
+        "client_column": data.client_column,
+        "feature_columns": data.feature_columns,
+    }
+    return _loaded(given, data.name, standardise=data.standardise, **columns)
+
+
+def _loaded(given: Given, name: str, **settings: Any) -> Dataset:
+    """A data set by its name. A user's own function or table is loaded once for all runs of a call."""
+    from fedcohort.federation import load_dataset
+
+    if not is_own(name):
+        return load_dataset.load(name, data_dir=given.data_dir, **settings)
+    key = (name, repr(sorted(settings.items())))
+    if key not in given.loaded:
+        given.loaded[key] = load_dataset.load(name, data_dir=given.data_dir, **settings)
+    return given.loaded[key]
+
+
+def key_of(experiment: Experiment, given: Given) -> str:
+    """The hash of a run: of its settings, of objects from Python, and of the content of a user's own data."""
+    parts = [given.key()] if given.key() else []
+    if (given.data is None and is_own(experiment.data.name)) or (
+        given.data is not None and experiment.data.standardise is not None
+    ):
+        parts.append(f"data {_dataset(experiment, given).fingerprint}")
+    if given.public is None and is_own(experiment.public.name):
+        parts.append(f"public {_loaded(given, experiment.public.name).fingerprint}")
+    return experiment.key("|".join(parts))
+
+
+# --- settings that the data decide --------------------------------------------------------------------------------------------
+
+
+def on_data(cell: Cell, given: Given) -> Cell:
+    """The cell; for data of users, with the settings that were not given as the data need them.
+
+    Without a partition, clients of the data become the clients, or the samples are divided by a Dirichlet partition that suits their
+    number. What was chosen is reported.
+    """
+    experiment = cell.experiment
+    if not (given.data is not None or is_own(experiment.data.name)):
+        return cell
+    dataset, public = load_data(experiment, given)
+    settings = _chosen(experiment, given, dataset, len(public.rest))
+    return replace(cell, experiment=experiment.settled(settings)) if experiment.unnamed else cell
+
+
+def _chosen(experiment: Experiment, given: Given, dataset: Dataset, num_samples: int) -> Mapping[str, Any]:
+    """The settings that the data decide, by their dotted keys."""
+    if "federation.partition" not in experiment.unnamed:
+        return _for_named_partition(experiment, given, dataset)
+    if dataset.writers is not None:
+        return _natural(experiment, given, dataset)
+    return _divided(experiment, given, dataset, num_samples)
+
+
+def _for_named_partition(experiment: Experiment, given: Given, dataset: Dataset) -> Mapping[str, Any]:
+    """The number of clients of a named partition: for natural clients, as many as the data have."""
+    partition, clients = experiment.federation.partition, experiment.federation.clients
+    natural = partition.name == "natural" or partition.parameters.get("natural") is True
+    if dataset.writers is not None and natural and "federation.clients" in experiment.unnamed:
+        clients = _num_eligible(dataset, int(partition.parameters["min_size"])) or clients
+        _say(given, f"federation.clients: not given, so {clients}, all clients of the data with enough samples")
+    elif dataset.writers is not None and not natural and partition.name in partition.table.builtin:
+        _say(
+            given,
+            f"federation.partition = {partition.name!r}: does not use the ids of the {dataset.num_writers} clients in the data; "
+            "to keep these clients, use 'natural'",
+        )
+    return _with_clients(experiment, clients)
+
+
+def _natural(experiment: Experiment, given: Given, dataset: Dataset) -> Mapping[str, Any]:
+    """The clients of the data as clients: all of them, unless a number is given."""
+    known = dataset.num_writers
+    number = known if "federation.clients" in experiment.unnamed else experiment.federation.clients
+    kept = f"the {number} clients" if number == known else f"{number} of {known} clients"
+    _say(given, f"federation.partition: not given, so 'natural': {kept} of the data")
+    return {**_with_clients(experiment, number), "federation.partition": {"name": "natural", "min_size": 1}}
+
+
+def _divided(experiment: Experiment, given: Given, dataset: Dataset, num_samples: int) -> Mapping[str, Any]:
+    """A partition that suits the number of samples; with fewer samples than the default number of clients, fewer clients."""
+    from fedcohort.federation.default_partition import default_partition
+
+    clients = experiment.federation.clients
+    if "federation.clients" in experiment.unnamed:
+        clients = min(clients, num_samples)
+    if clients > num_samples:
+        return {}  # the partition reports it
+    rule = default_partition(dataset.train_labels, clients)
+    _say(
+        given,
+        f"federation.partition: not given, so 'dirichlet_class' with alpha = {rule.alpha:g} and min_size = {rule.min_size}, which "
+        f"suit {num_samples} samples of {dataset.num_classes} classes for {clients} clients",
+    )
+    chosen = {"name": "dirichlet_class", "alpha": rule.alpha, "min_size": rule.min_size}
+    return {**_with_clients(experiment, clients), "federation.partition": chosen}
+
+
+def _with_clients(experiment: Experiment, clients: int) -> dict[str, Any]:
+    """The number of clients, and fewer to select if there are not as many."""
+    settings: dict[str, Any] = {"federation.clients": clients}
+    if "selection.k" in experiment.unnamed:
+        settings["selection.k"] = min(experiment.selection.k, clients)
+    return settings
+
+
+def _num_eligible(dataset: Dataset, min_size: int) -> int:
+    """Number of clients in the data that have at least ``min_size`` training samples."""
+    import numpy as np
+
+    assert dataset.writers is not None
+    return int(np.count_nonzero(np.bincount(dataset.writers) >= max(min_size, 1)))
+
+
+def _say(given: Given, message: str) -> None:
+    """Report a choice once for all runs of a call."""
+    if message not in given.said:
+        given.said.add(message)
+        log.warning("%s", message)

@@ -1,0 +1,163 @@
+"""Diagnose the decisions of a run: whether scores predict what happens, and how much the strategy explores."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedcohort.core.arrays import Values
+from fedcohort.core.errors import UsageError
+from fedcohort.record import Run
+from fedcohort.study.run_results import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Correlation", "Diagnosis", "diagnose", "greedy_probability"]
+
+NOT_OUTCOMES = {"round", "client", "status", "detail", "num_samples", "steps", "weight"}
+"""Columns of the table of clients that are no outcome of a selection."""
+
+FEWEST = 3
+"""Smallest number of clients, or rounds, of a rank correlation."""
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """How the scores of selected clients go with an outcome.
+
+    Attributes:
+        outcome: ``loss``, ``accuracy``, ``duration``, or another number that clients reported; ``gain`` is the change of the test
+            accuracy in the round, which is compared with the mean score of the selected clients.
+        rank_correlation: Spearman's rank correlation, from −1 to 1: its mean over rounds, and for ``gain`` over the whole run.
+        rounds: number of rounds with at least three values; for ``gain``, the number of rounds.
+    """
+
+    outcome: str
+    rank_correlation: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the decisions of a run have in common.
+
+    Attributes:
+        label, seed: the row of the run, and its seed.
+        rounds: number of rounds played.
+        scored_rounds: number of rounds in which the candidates had scores, and not all were selected; the shares below cover them.
+        greedy: share of selected clients that a greedy choice (the highest scores, ties at random) selects as well.
+        chance: the same share for uniform selection among the candidates.
+        exploration: share of selected clients that a greedy choice does not select, 1 − greedy.
+        new: share of selections, over all rounds, of clients that had not been selected before.
+        correlations: scores compared with outcomes.
+    """
+
+    label: str
+    seed: int
+    rounds: int
+    scored_rounds: int
+    greedy: float
+    chance: float
+    exploration: float
+    new: float
+    correlations: tuple[Correlation, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; unknown values are None."""
+        values = {name: plain(value) for name, value in asdict(self).items() if name != "correlations"}
+        found = [{name: plain(value) for name, value in asdict(each).items()} for each in self.correlations]
+        return values | {"correlations": found}
+
+
+def diagnose(run: Run) -> Diagnosis:
+    """Diagnose the decisions of a run, from its record.
+
+    Only recorded candidates count: all selected clients, and up to 1,000 candidates with the best scores in each round.
+
+    Raises:
+        UsageError: the run has no finished round.
+    """
+    rounds = run.rounds
+    if rounds.empty:
+        raise UsageError(f"{run.path}: has no finished round yet; start it again with `fedcohort run`")
+    decisions, clients = run.decisions, run.clients
+    scored = decisions[np.isfinite(decisions["score"])]
+    greedy, chance = _agreement(scored)
+    meta = run.meta
+    share = float(np.mean(greedy)) if greedy else math.nan
+    return Diagnosis(
+        label=meta["label"],
+        seed=int(meta["seed"]),
+        rounds=len(rounds),
+        scored_rounds=len(greedy),
+        greedy=share,
+        chance=float(np.mean(chance)) if chance else math.nan,
+        exploration=1 - share,
+        new=clients["client"].nunique() / len(clients) if len(clients) else math.nan,
+        correlations=(*_with_outcomes(scored, clients), *_with_gain(scored, rounds["test_accuracy"])),
+    )
+
+
+def greedy_probability(scores: Values, count: int) -> Values:
+    """Probability that each client is among the ``count`` highest scores, with ties broken at random [n].
+
+    Args:
+        scores: finite scores [n].
+        count: number of clients, from 1 to n.
+    """
+    threshold = np.sort(scores)[-count]
+    above, tied = scores > threshold, scores == threshold
+    probability: Values = above + tied * ((count - above.sum()) / tied.sum())
+    return probability
+
+
+def _agreement(scored: "pd.DataFrame") -> tuple[list[float], list[float]]:
+    """For each round, the share of selected clients that a greedy choice and uniform selection select as well."""
+    greedy, chance = [], []
+    for _, candidates in scored.groupby("round"):
+        selected = candidates["selected"].to_numpy(bool)
+        count = int(selected.sum())
+        if 0 < count < len(candidates):
+            probability = greedy_probability(candidates["score"].to_numpy(np.float64), count)
+            greedy.append(float(probability[selected].mean()))
+            chance.append(count / len(candidates))
+    return greedy, chance
+
+
+def _with_outcomes(scored: "pd.DataFrame", clients: "pd.DataFrame") -> list[Correlation]:
+    """Scores of selected clients compared with what they reported, within rounds."""
+    chosen = scored.loc[scored["selected"], ["round", "client", "score"]]
+    names = [str(name) for name in clients.select_dtypes("number") if name not in NOT_OUTCOMES]
+    both = chosen.merge(clients[["round", "client", *names]], on=["round", "client"])
+    found = []
+    for name in names:
+        each = [_spearman(part["score"], part[name]) for _, part in both.groupby("round")]
+        known = [value for value in each if math.isfinite(value)]
+        if known:
+            found.append(Correlation(name, float(np.mean(known)), len(known)))
+    return found
+
+
+def _with_gain(scored: "pd.DataFrame", accuracy: "pd.Series[Any]") -> list[Correlation]:
+    """The mean score of the selected clients compared with the change of the test accuracy, over rounds."""
+    gain = accuracy.astype("float64").diff().rename("gain")
+    means = scored.loc[scored["selected"]].groupby("round")["score"].mean()
+    both = means.to_frame().join(gain).dropna()
+    value = _spearman(both["score"], both["gain"])
+    return [Correlation("gain", value, len(both))] if math.isfinite(value) else []
+
+
+def _spearman(a: "pd.Series[Any]", b: "pd.Series[Any]") -> float:
+    """Spearman's rank correlation of pairs without NaN; NaN for fewer than three, or if one side does not vary."""
+    from scipy.stats import rankdata
+
+    x, y = a.to_numpy(np.float64), b.to_numpy(np.float64)
+    known = np.isfinite(x) & np.isfinite(y)
+    if known.sum() < FEWEST:
+        return math.nan
+    ranks = rankdata(x[known]), rankdata(y[known])
+    if any(np.ptp(each) == 0 for each in ranks):
+        return math.nan
+    return float(np.corrcoef(*ranks)[0, 1])

@@ -1,0 +1,56 @@
+"""Partitions that follow from the number of samples, and the time that impossible partitions take."""
+
+import numpy as np
+import pytest
+
+from fedcohort.core.errors import UsageError
+from fedcohort.federation import partition as partition_module
+from fedcohort.federation.default_partition import default_partition
+from fedcohort.federation.partition import partition
+from fedcohort.federation.partitions.dirichlet_class import DirichletClass
+
+
+@pytest.mark.parametrize("num_classes", [1, 2, 3, 10, 40])
+@pytest.mark.parametrize("num_samples", [12, 25, 60, 150, 1_000])
+def test_default_partitions_of_small_data_work_under_every_seed(num_samples, num_classes):
+    labels = np.arange(num_samples) % num_classes
+    rule = default_partition(labels, 12)
+    assert 0 <= rule.min_size <= 10
+    for seed in range(8):
+        assert partition(rule, labels, 12, seed).sizes.min() >= rule.min_size
+
+
+def test_many_samples_of_many_classes_keep_the_usual_partition():
+    assert default_partition(np.arange(20_000) % 50, 12) == DirichletClass()
+
+
+def test_fewer_samples_give_smaller_or_more_equal_clients():
+    labels = np.arange(20_000) % 10
+    rules = [default_partition(labels[:number], 12) for number in (20_000, 1_000, 240, 60, 24)]
+    assert [rule.min_size for rule in rules] == sorted((rule.min_size for rule in rules), reverse=True)
+    assert rules[0].min_size == 10
+    assert rules[-1].min_size <= 1
+    assert rules[2].alpha >= rules[0].alpha
+
+
+def test_the_default_partition_depends_on_nothing_random():
+    labels = np.random.default_rng(0).integers(0, 3, 150)
+    assert default_partition(labels, 12) == default_partition(labels, 12)
+
+
+@pytest.mark.parametrize(
+    ("rule", "num_samples", "num_clients"),
+    [(DirichletClass(), 150, 12), (DirichletClass(), 1_400, 60), (DirichletClass(variant="plain"), 60_000, 100)],
+)
+def test_impossible_partitions_end_after_few_draws(rule, num_samples, num_clients, monkeypatch):
+    draws = []
+    check = partition_module._check_assignment
+
+    def counted(*arguments):
+        draws.append(1)
+        check(*arguments)
+
+    monkeypatch.setattr(partition_module, "_check_assignment", counted)
+    with pytest.raises(UsageError, match=rf"no draw gives each of {num_clients} clients"):
+        partition(rule, np.arange(num_samples) % 3, num_clients, seed=0)
+    assert len(draws) <= 150

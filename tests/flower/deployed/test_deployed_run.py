@@ -1,0 +1,283 @@
+"""A run over Flower's Grid is the local run, with the same record; it goes on after its processes died, and clients come and go."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message
+from safetensors.torch import load_file
+
+import fedcohort
+from fedcohort.core.errors import UsageError
+from fedcohort.experiment import Experiment
+from fedcohort.federation.federation import Federation
+from fedcohort.flower import play_deployment
+from fedcohort.flower.sites.memory_versions import MemoryVersions
+from fedcohort.flower.sites.owner_policy import Allowed
+from fedcohort.flower.sites.site import Site
+from fedcohort.flower.sites.site_file import installed_plugins
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.prepare_run import federate
+from fedcohort.testing import LoopGrid
+from tests.experiments import small
+from tests.flower.deployed.sites import EVERYTHING, grid_of, is_training, sites_of
+
+ROUNDS, SITES = 5, 3
+CASES: dict[str, dict[str, Any]] = {
+    "powd": {"selection": {"name": "powd", "k": 3, "d": 6}},
+    "oort": {"selection": {"name": "oort", "k": 3}},
+    "ucb": {"selection": {"name": "ucb", "k": 3, "initial_rounds": 2}},
+    "flash": {"selection": {"name": "flash", "k": 3}, "federation": {"clients": 12, "holdout": 0.2}},
+    "scaffold": {"algorithm": {"name": "scaffold"}},
+    "haccs": {"selection": {"name": "haccs", "k": 3}},
+    "conformal": {
+        "selection": {"name": "conformal", "k": 3, "max_epochs": 3},
+        "federation": {"clients": 12, "holdout": 0.2},
+    },
+}
+OPEN = dataclasses.replace(EVERYTHING, histogram=True)
+
+
+def clients_of(experiment: Experiment) -> Federation:
+    return federate(experiment, Given()).federation
+
+
+def grid(
+    experiment: Experiment, *, allowed: Allowed = OPEN, memories: MemoryVersions | None = None, **settings: Any
+) -> LoopGrid:
+    """The clients of an experiment at three sites; the nodes are numbered in another order than the clients."""
+    sites = sites_of(clients_of(experiment), SITES, installed_plugins, allowed=allowed, memories=memories)
+    return grid_of(sites, nodes=[30, 10, 20], order=lambda replies: replies[::-1], **settings)
+
+
+def played(
+    where: LoopGrid, experiment: Experiment, runs: Path, time: Any = "simulated", **settings: Any
+) -> fedcohort.Run:
+    run = play_deployment(where, experiment, runs=runs, time=time, patience=5.0, clock=where.clock, **settings)
+    return fedcohort.open_run(run.path)
+
+
+def model_of(run: fedcohort.Run) -> dict[str, bytes]:
+    return {name: value.numpy().tobytes() for name, value in sorted(load_file(run.path / "model.safetensors").items())}
+
+
+def picks(run: fedcohort.Run) -> list[list[int]]:
+    return [clients.tolist() for clients in run.selections]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_run_is_the_local_run(name: str, tmp_path: Path) -> None:
+    experiment = small(rounds=ROUNDS, **CASES[name])
+    local = fedcohort.run(experiment, runs=tmp_path / "local")
+    there = played(grid(experiment), experiment, tmp_path / "there")
+    assert picks(there) == picks(local)
+    assert len({tuple(clients) for clients in picks(local)}) > 1 or name == "conformal"  # which selects all clients
+    wall = {"wall", *(column for column in local.rounds.columns if "seconds" in column)}
+    for column in set(local.rounds.columns) - wall:
+        if local.rounds[column].dtype.kind in "if":
+            np.testing.assert_array_equal(there.rounds[column], local.rounds[column], column)
+    assert there.decisions.equals(local.decisions)
+    assert there.clients.equals(local.clients)
+    assert there.ledger.drop(columns="seconds").equals(local.ledger.drop(columns="seconds"))
+    assert model_of(there) == model_of(local)
+    assert there.path.name != local.path.name
+
+
+def test_with_wall_time_the_record_has_the_seconds_that_clients_took(tmp_path: Path) -> None:
+    experiment = small(rounds=3, **CASES["powd"])
+    where = grid(experiment, seconds=lambda position, message: 1.0 + position)
+    run = played(where, experiment, tmp_path, "wall")
+    local = fedcohort.run(experiment, runs=tmp_path / "local")
+    assert picks(run) == picks(local)  # no time enters the decisions of power-of-choice
+    assert model_of(run) == model_of(local)
+    assert run.clock == "wall"
+    trained = run.clients.set_index(["round", "client"])["duration"]
+    assert {(client % SITES) + 1.0 for _, client in trained.index} == set(trained.round(9))
+    # a question to all sites takes 3 virtual seconds, and a training as long as its slowest site
+    slowest = [max(client % SITES for client in clients) + 1.0 for clients in picks(run)]
+    times = np.diff(run.rounds["simulated_time"], prepend=0.0)
+    assert all(at_least <= time <= 3.0 + at_least for time, at_least in zip(times, slowest, strict=True))
+
+
+class ServerDied(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("name", ["scaffold", "powd"])
+def test_a_run_goes_on_after_the_server_died(name: str, tmp_path: Path) -> None:
+    experiment = small(rounds=4, **CASES[name])
+    whole = played(grid(experiment), experiment, tmp_path / "whole")
+    memories = MemoryVersions()
+    trainings = []
+
+    def dying(position: int, message: Message, reply: Message) -> Message:
+        if is_training(message):
+            trainings.append(position)
+            if len(trainings) == 8:
+                raise ServerDied
+        return reply
+
+    with pytest.raises(ServerDied):
+        played(grid(experiment, memories=memories, tamper=dying), experiment, tmp_path / "killed")
+    [path] = (tmp_path / "killed").iterdir()
+    assert 0 < fedcohort.open_run(path).last_round < 4
+    again = grid(experiment, memories=memories)
+    again.nodes[:] = [7, 8, 9]  # the SuperLink died as well: nodes have new ids
+    for context, node in zip(again._contexts, again.nodes, strict=True):
+        context.node_id = node
+    resumed = played(again, experiment, tmp_path / "killed")
+    assert resumed.path == path
+    assert model_of(resumed) == model_of(whole)
+    assert picks(resumed) == picks(whole)
+
+
+def test_a_run_that_is_resumed_goes_on_with_the_clients_that_come(tmp_path: Path) -> None:
+    experiment = small(rounds=3, selection={"name": "uniform", "k": 12})
+    where = grid(experiment)
+
+    def dying(_: Any, row: Any) -> None:
+        raise ServerDied
+
+    with pytest.raises(ServerDied):
+        played(where, experiment, tmp_path, progress=dying)
+    where.offline.add(2)
+    resumed = play_deployment(where, experiment, runs=tmp_path, time="simulated", patience=0.3, clock=where.clock)
+    assert fedcohort.open_run(resumed.path).rounds["available"].tolist()[-1] == 8
+    assert len(fedcohort.open_run(resumed.path).meta["clients"].split(", ")) == 12
+
+
+def test_clients_leave_and_come_back_between_rounds(tmp_path: Path) -> None:
+    experiment = small(rounds=4, selection={"name": "uniform", "k": 12})
+    where = grid(experiment)
+
+    def leaving(_: Any, row: Any) -> None:
+        where.offline = {1: {1}, 2: {1}, 3: set()}.get(row.round, set())
+
+    run = played(where, experiment, tmp_path, progress=leaving)
+    assert run.rounds["available"].tolist() in ([12, 8, 8, 12], [12, 12, 8, 8])  # a round is reported in the next one
+    assert (run.rounds["trained"] <= run.rounds["available"]).all()
+
+
+@pytest.mark.parametrize("name", ["powd", "oort"])
+def test_clients_join_between_rounds_if_the_strategy_keeps_nothing_about_them(name: str, tmp_path: Path) -> None:
+    experiment = small(rounds=5, **CASES[name])
+    where = grid(experiment)
+    where.offline = {1}
+
+    def joining(_: Any, row: Any) -> None:
+        where.offline = set()
+
+    run = played(where, experiment, tmp_path, "wall", min_clients=8, progress=joining)
+    late = [1, 4, 7, 10]  # the names of the clients of the second site; the others are numbered first
+    notes = " ".join(run.rounds["note"])
+    assert run.rounds["available"].tolist()[0] == 8
+    if name == "oort":
+        assert set(run.rounds["available"]) == {8}
+        assert "its client '1' was not there when the run began, and Oort keeps numbers about each client" in notes
+        return
+    assert run.rounds["available"].tolist()[-2:] == [12, 12]
+    assert all(f"client '{client}' joined as client {8 + i}" in notes for i, client in enumerate(late))
+    asked = run.decisions.query("round >= 4")["client"]
+    assert asked.max() >= 8  # power-of-choice asks six of twelve
+    sizes = clients_of(experiment).num_samples
+    trained = run.clients[run.clients["client"] >= 8]
+    assert (trained["num_samples"].to_numpy() == sizes[[late[client - 8] for client in trained["client"]]]).all()
+
+
+def test_a_lost_node_costs_one_round_its_clients(tmp_path: Path) -> None:
+    experiment = small(rounds=3, selection={"name": "uniform", "k": 12})
+    where = grid(experiment)
+    killed: list[int] = []
+
+    def dying(position: int, message: Message, reply: Message) -> Message:
+        if is_training(message) and position == 2 and len(killed) < 1:
+            killed.append(1)
+            where.offline.add(2)
+            return where._reply(2, message)
+        return reply
+
+    where.tamper = dying
+    run = played(where, experiment, tmp_path)
+    assert run.rounds["trained"].tolist() == [8, 8, 8]
+    assert run.rounds["available"].tolist() == [12, 8, 8]
+    lost = run.clients.query("round == 1 and status == 'failed'")
+    assert sorted(lost["client"]) == [2, 5, 8, 11]
+    assert lost["detail"].str.startswith("unreachable: ").all()
+
+
+REFUSED: dict[str, tuple[Mapping[str, Any], Allowed, str]] = {
+    "a question": (
+        {"selection": {"name": "powd", "k": 3, "d": 6}},
+        Allowed(),
+        "asks clients for LocalLoss, which no site allows",
+    ),
+    "reports": (
+        {"selection": {"name": "oort", "k": 3}},
+        Allowed(),
+        "reads the reports samples, square_loss, which no site",
+    ),
+    "label counts": ({"selection": {"name": "haccs", "k": 3}}, EVERYTHING, "'site-0' does not disclose"),
+    "training": ({}, Allowed(training=False), "allows no training: its owner has to set"),
+    "dropout": ({"systems": {"dropout": 0.1}}, OPEN, "systems.dropout: describes simulated clients"),
+    "clients": (
+        {"federation": {"clients": 13}},
+        OPEN,
+        "federation.clients = 13: only 12 clients introduced themselves",
+    ),
+    "fewer clients": (
+        {"federation": {"clients": 11}},
+        OPEN,
+        "federation.clients = 11: the connected sites have 12 clients",
+    ),
+    "pooled data": ({"algorithm": {"name": "centralised"}}, OPEN, "pools the data of all clients"),
+    "clients_every": ({"measures": {"clients_every": 1}}, OPEN, "measures.clients_every: asks all clients"),
+    "plan": ({"engine": {"plan": "stacked"}}, OPEN, "engine: a deployment has the plan 'threads'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_played_is_refused_before_the_first_round(name: str, tmp_path: Path) -> None:
+    settings, allowed, message = REFUSED[name]
+    where = grid(small(), allowed=allowed)
+    with pytest.raises(UsageError, match=message):
+        play_deployment(where, small(**settings), runs=tmp_path, patience=0.3, clock=where.clock)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_is_bound_to_the_key_of_its_first_node(tmp_path: Path) -> None:
+    """A stranger with a client's name: refused while the client is connected, and after it has left."""
+    experiment = small(rounds=2, selection={"name": "uniform", "k": 12})
+    sites = sites_of(clients_of(experiment), SITES, installed_plugins, allowed=OPEN)
+    where = grid_of([*sites, Site("stranger", sites[0].clients, installed_plugins, allowed=OPEN)])
+    keys = {node: b"key %d" % node for node in where.nodes}
+
+    @dataclasses.dataclass
+    class Info:
+        node_id: int
+        public_key: bytes
+
+    where.get_nodes = lambda: [Info(node, keys[node]) for node in where.get_node_ids()]  # type: ignore[attr-defined]
+    where.offline = {3}
+
+    def swapped(_: Any, row: Any) -> None:
+        where.offline = {0}  # the stranger connects when the client has left
+
+    run = played(where, experiment, tmp_path, progress=swapped)
+    assert run.rounds["available"].tolist()[0] == 12
+    again = small(rounds=3, selection={"name": "uniform", "k": 12})
+    where.offline = set()
+    with pytest.raises(UsageError, match=r"only 8 clients introduced .*another connected node also has the client"):
+        play_deployment(where, again, runs=tmp_path, patience=0.3, clock=where.clock)
+
+
+def test_settings_are_checked(tmp_path: Path) -> None:
+    where = grid(small())
+    with pytest.raises(UsageError, match="time = 'lunar': valid are 'wall' and 'simulated'"):
+        play_deployment(where, small(), runs=tmp_path, time="lunar")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="min_clients = 0"):
+        play_deployment(where, small(), runs=tmp_path, min_clients=0)
+    with pytest.raises(UsageError, match="patience = 0"):
+        play_deployment(where, small(), runs=tmp_path, patience=0)

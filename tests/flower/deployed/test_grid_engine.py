@@ -1,0 +1,248 @@
+"""The engine over Flower's Grid fulfills the contract of engines, and a reply that cannot be used is a failed client."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Error, Message, RecordDict
+
+from fedcohort.algorithms import Update
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.algorithms.updates import is_finite
+from fedcohort.core.state_files import pack, unpack
+from fedcohort.flower.deployed.grid_engine import GridEngine
+from fedcohort.flower.sites.envelope import reply_message
+from fedcohort.flower.sites.memory_versions import MemoryVersions
+from fedcohort.flower.sites.owner_policy import Allowed, Budget, Spent
+from fedcohort.models import Mlp
+from fedcohort.selection import Cohort, LocalLoss, UpdateNorm
+from fedcohort.testing import LoopGrid, check_engine
+from fedcohort.testing.base import BROKEN, HEALTHY, ControlVariates, small_federation
+from tests.flower.deployed.sites import EVERYTHING, grid_of, is_training, making, met, sites_of, words_of
+
+TRAINING = Training(batch_size=4, epochs=2)
+FEDERATION = small_federation(trouble=False)
+CLIENTS = np.array([6, 0, 3, 1])
+SITES = 2
+Tamper = Callable[[Message, Message], Any]
+
+
+def test_the_engine_fulfills_the_contract() -> None:
+    check_engine(making(), memories_elsewhere=True)
+
+
+def engine_on(grid: LoopGrid, algorithm: Any = None, **settings: Any) -> GridEngine:
+    link, roster = met(grid, FEDERATION)
+    return GridEngine(
+        FEDERATION, Mlp(hidden=8), TRAINING, algorithm or FedAvg(), 3, 1, link=link, roster=roster, **settings
+    )
+
+
+def grid(algorithm: Any = None, grid_settings: Mapping[str, Any] | None = None, **settings: Any) -> LoopGrid:
+    sites = sites_of(FEDERATION, SITES, lambda _: (Mlp(hidden=8), TRAINING, algorithm or FedAvg()), **settings)
+    return grid_of(sites, **(grid_settings or {}))
+
+
+def updates(engine: GridEngine, t: int = 1, algorithm: Any = None) -> dict[int, Update]:
+    cohort = Cohort(CLIENTS)
+    found = list(engine.train(engine.initial_model(), t, cohort, algorithm or FedAvg()))
+    assert [update.client for update in found] == CLIENTS.tolist()
+    return {update.client: update for update in found}
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> Tamper:
+    """Changes the words of a reply about a training."""
+
+    def tamper(_: Message, reply: Message) -> Message:
+        words = words_of(reply)
+        change(words)
+        return reply_message(pack(words), _)
+
+    return tamper
+
+
+def first(change: Callable[[dict[str, Any]], object]) -> Tamper:
+    """Changes what a reply says about its first client, which is number 1."""
+    return changed(lambda words: change(next(row for row in words["clients"] if row["name"] == "1")))
+
+
+def of_model(change: Callable[[dict[str, torch.Tensor]], object]) -> Tamper:
+    return first(lambda row: change(row["state"]))
+
+
+def rename(state: dict[str, torch.Tensor]) -> None:
+    state["unknown"] = state.pop(next(iter(state)))
+
+
+def set_first(value: Callable[[torch.Tensor], torch.Tensor]) -> Tamper:
+    return of_model(lambda state: state.update({next(iter(state)): value(next(iter(state.values())))}))
+
+
+def duplicate(message: Message, reply: Message) -> list[Message]:
+    return [reply, reply]
+
+
+BAD_REPLIES: dict[str, tuple[Tamper, str]] = {
+    "duplicate": (duplicate, "malformed: duplicate: 2 replies to one request"),
+    "oversized": (
+        changed(lambda words: words.update(more=torch.zeros(2**23))),
+        "malformed: oversized: 33,",
+    ),
+    "not bytes of a message": (lambda m, _: reply_message(b"\x80\x04pickle", m), "malformed: its bytes cannot be read"),
+    "another version": (changed(lambda words: words.update(version=7)), "malformed: it has version 7"),
+    "wrongly shaped": (set_first(lambda x: x[:1]), "malformed: tensor"),
+    "another dtype": (set_first(lambda x: x.double()), "float64"),
+    "another tensor": (of_model(rename), "malformed: its tensors are not those of the model"),
+    "a tensor less": (of_model(lambda state: state.popitem()), "malformed: its tensors are not those of the model"),
+    "another client": (
+        first(lambda row: row.update(name="8")),
+        "malformed: it is not about the clients that were asked",
+    ),
+    "other samples": (
+        first(lambda row: row.update(num_samples=10**6)),
+        "malformed: it has 1000000 samples, and had 16",
+    ),
+    "negative steps": (first(lambda row: row.update(steps=-1)), "malformed: message.clients.steps is no count"),
+    "NaN in the report": (
+        first(lambda row: row["report"].update(loss=float("nan"))),
+        "malformed: message.clients.report.report holds nan",
+    ),
+    "a measured report": (
+        first(lambda row: row["report"].update(test_accuracy=1.0)),
+        "malformed: it reports 'test_accuracy'",
+    ),
+    "extra tensors": (
+        first(lambda row: row["extra"].update(c={"w": torch.zeros(2)})),
+        "malformed: what it sent beside the model is not what the algorithm sends",
+    ),
+    "a part that was not asked for": (
+        first(lambda row: row.update(sent=[])),
+        "malformed: it sent a part of its update",
+    ),
+    "an error of Flower": (lambda m, _: Message(Error(5, "Node Unavailable"), reply_to=m), "unreachable: its node"),
+    "an error of the app": (
+        lambda m, _: Message(Error(2, "ValueError: no"), reply_to=m),
+        "error: its ClientApp raised",
+    ),
+    "no bytes": (
+        lambda m, _: Message(RecordDict(), reply_to=m),
+        "malformed: the reply does not come from a FedCohort site",
+    ),
+    "nothing": (lambda m, _: None, "timeout: no reply within 10 s"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_REPLIES)
+def test_a_bad_reply_is_a_failed_client_and_the_others_are_not(name: str) -> None:
+    tamper, failure = BAD_REPLIES[name]
+
+    def tampered(position: int, message: Message, reply: Message) -> Any:
+        return tamper(message, reply) if position == 1 and is_training(message) else reply
+
+    engine = engine_on(grid(grid_settings={"tamper": tampered}))
+    found = updates(engine)
+    assert found[1].failure is not None
+    assert failure in found[1].failure
+    good = updates(engine_on(grid()))
+    for client in (6, 0):  # of the other site
+        assert found[client].failure is None
+        assert pack(found[client].state) == pack(good[client].state)
+    engine.close()
+
+
+def test_nan_in_an_update_is_found_and_the_clients_beside_it_are_not_affected() -> None:
+    tamper = set_first(lambda x: torch.full_like(x, float("nan")))
+    engine = engine_on(grid(grid_settings={"tamper": lambda i, m, r: tamper(m, r) if is_training(m) and i == 1 else r}))
+    found = updates(engine)
+    assert [is_finite(found[client]) for client in CLIENTS.tolist()] == [True, True, True, False]
+
+
+def test_a_client_whose_own_code_fails_is_a_failed_client() -> None:
+    federation = small_federation()
+    sites = sites_of(federation, SITES, lambda _: (Mlp(hidden=8), TRAINING, FedAvg()))
+    link, roster = met(grid_of(sites), federation)
+    engine = GridEngine(federation, Mlp(hidden=8), TRAINING, FedAvg(), 3, 1, link=link, roster=roster)
+    cohort = Cohort(np.array([BROKEN, *HEALTHY[:2]]))
+    broken, *others = engine.train(engine.initial_model(), 1, cohort, FedAvg())
+    assert broken.failure is not None
+    assert broken.failure.startswith("error: IndexError")
+    assert [update.failure for update in others] == [None, None]
+    losses = engine.answer(engine.initial_model(), 1, LocalLoss(), np.array([BROKEN, 0]))
+    assert np.isnan(losses).tolist() == [True, False]
+    assert engine.take_notes()[0].startswith(f"client {BROKEN} gave no LocalLoss: error: IndexError")
+    assert engine.take_notes() == []
+
+
+def test_a_site_answers_only_what_its_owner_allows() -> None:
+    engine = engine_on(grid(allowed=Allowed(questions=frozenset({"UpdateNorm"}), reports=frozenset({"loss"}))))
+    model = engine.initial_model()
+    assert np.isnan(engine.answer(model, 1, LocalLoss(), CLIENTS)).all()
+    assert "refused: the owner does not allow LocalLoss" in engine.take_notes()[0]
+    assert np.isfinite(engine.answer(model, 1, UpdateNorm(), CLIENTS, FedAvg())).all()
+    assert {frozenset(update.report) for update in updates(engine).values()} == {frozenset({"loss"})}
+    refusing = engine_on(grid(allowed=Allowed(training=False)))
+    assert {update.failure for update in updates(refusing).values()} == {"refused: the owner does not allow training"}
+
+
+def test_a_budget_ends_what_a_site_does() -> None:
+    spent = Spent(Budget(rounds=2, answers=3))
+    engine = engine_on(grid(spent=spent))  # both sites share the budget
+    model = engine.initial_model()
+    assert np.isfinite(engine.answer(model, 1, LocalLoss(), CLIENTS[:3])).all()
+    assert np.isnan(engine.answer(model, 1, LocalLoss(), CLIENTS[:1])).all()
+    for t in (1, 1, 2):  # the same round again is the same round
+        assert {update.failure for update in updates(engine, t).values()} == {None}
+    assert spent.left() == {"rounds": 0, "answers": 0, "bytes": None}
+    failures = {update.failure for update in updates(engine, 3).values()}
+    assert failures == {"refused: the site's budget of 2 rounds is used up"}
+    few = engine_on(grid(spent=Spent(Budget(bytes=5000))))
+    assert {update.failure for update in updates(few).values()} == {
+        "refused: the site's budget of 5,000 bytes is used up"
+    }
+
+
+def test_clients_at_nodes_that_are_not_connected_are_unreachable() -> None:
+    where = grid()
+    engine = engine_on(where)
+    where.offline.add(1)
+    assert updates(engine)[1].failure == "unreachable: its node is unreachable: Node Unavailable"
+    engine.roster.meet(engine.link)
+    assert engine.roster.present().tolist() == [0, 2, 4, 6, 8]
+    assert updates(engine)[1].failure == "unreachable: its node is not connected"
+    where.offline.clear()
+    assert engine.roster.meet(engine.link) == []
+    assert updates(engine)[1].failure is None
+
+
+def test_a_message_that_cannot_be_sent_is_an_unreachable_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_on(grid())
+    push = LoopGrid.push_messages
+    monkeypatch.setattr(LoopGrid, "push_messages", lambda self, messages: [*push(self, list(messages)[:1]), None])
+    failures = [update.failure for update in updates(engine).values()]
+    assert failures == [None, None, *["unreachable: the message could not be sent"] * 2]
+
+
+def test_memories_stay_at_the_sites_and_a_lost_one_is_said_to_be_lost() -> None:
+    algorithm, memories = ControlVariates(), MemoryVersions()
+    where = grid(algorithm, memories=memories)
+    engine = engine_on(where, algorithm)
+    before = updates(engine, algorithm=algorithm)
+    engine.commit(CLIENTS.tolist())
+    assert all(set(kept) == {"version"} for kept in engine.state_dict().values())
+    after = updates(engine, algorithm=algorithm)
+    assert pack(after[1].state) != pack(before[1].state)
+    again = engine_on(where, algorithm)  # a new process of the server, with the state of its checkpoint
+    again.load_state_dict(unpack(pack(engine.state_dict())))
+    assert pack(updates(again, algorithm=algorithm)[1].state) == pack(after[1].state)
+    memories._kept.clear()
+    lost = updates(again, algorithm=algorithm)[1].failure
+    assert lost == "refused: its site has lost its memory; it begins without one in its next round"
+    assert pack(updates(again, algorithm=algorithm)[1].state) == pack(before[1].state)
+
+
+def test_the_owner_decides_about_everything_that_is_disclosed() -> None:
+    assert EVERYTHING.reported({"loss": 1.0}) == {"loss": 1.0}
+    assert Allowed().reported({"loss": 1.0}) == {}

@@ -1,0 +1,325 @@
+"""The data owner's process: its file, its data, its socket, and what survives a restart."""
+
+import io
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from flwr.app import Context, RecordDict
+
+from fedcohort.cli.entry import cli
+from fedcohort.core.errors import UsageError
+from fedcohort.core.state_files import pack, unpack
+from fedcohort.flower.new_app import new_app
+from fedcohort.flower.sites.courier import call_site, receive, send
+from fedcohort.flower.sites.memory_versions import KEPT, MemoryVersions
+from fedcohort.flower.sites.owner_policy import Budget, Refused, Spent
+from fedcohort.flower.sites.protocol import BadMessage, Words, packed
+from fedcohort.flower.sites.serve import check_security, end_group, is_loopback, listening, supernode_command
+from fedcohort.flower.sites.site_file import SiteFile, installed_plugins, open_site, read_site_file
+from tests.docs.pages import ROOT, blocks
+
+HELLO = packed({"kind": "hello", "classes": 3})
+
+
+def owner(folder: Path, text: str = "", **arrays: np.ndarray) -> Path:
+    """A site file with the owner's own data."""
+    rng = np.random.default_rng(0)
+    given = {"features": rng.normal(size=(20, 4)).astype(np.float32), "labels": np.arange(20) % 3} | arrays
+    for name, values in given.items():
+        np.save(folder / f"{name}.npy", values)
+    path = folder / "site.toml"
+    path.write_text(
+        f'name = "clinic"\n{text}\n[data]\nfeatures = "features.npy"\nlabels = "labels.npy"\nheld_out = 0.25\n'
+    )
+    return path
+
+
+def test_a_site_with_the_owners_data_introduces_itself(tmp_path: Path) -> None:
+    site = open_site(owner(tmp_path, "[allow]\nhistogram = true\nquestions = ['LocalLoss']\nreports = ['loss']"))
+    said = unpack(site.handle(HELLO))
+    assert (said["name"], said["questions"], said["reports"]) == ("clinic", ["LocalLoss"], ["loss"])
+    [client] = said["clients"]
+    assert (client["name"], client["num_samples"], client["held_out"], sum(client["histogram"])) == (
+        "clinic",
+        15,
+        5,
+        15,
+    )
+
+
+def test_by_default_nothing_but_training_is_allowed(tmp_path: Path) -> None:
+    said = unpack(open_site(owner(tmp_path)).handle(HELLO))
+    assert (said["training"], said["questions"], said["reports"], said["clients"][0]["histogram"]) == (
+        True,
+        [],
+        [],
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"labels": np.arange(19)}, "data.labels: int64 .19. for 20 samples"),
+        ({"labels": np.full(20, -1)}, "must be one integer from 0 for each"),
+        ({"labels": np.zeros(20)}, "data.labels: float64"),
+        ({"features": np.full((20, 4), np.nan)}, "data.features: has NaN"),
+        ({"features": np.zeros((20, 4), np.uint8)}, "data.features: uint8 .20, 4.; must be floats, or uint8 images"),
+        ({"features": np.array([{}] * 20)}, "data.features = 'features.npy': cannot be read"),
+    ],
+)
+def test_data_that_cannot_be_used_are_refused(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        open_site(owner(tmp_path, **arrays))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nam = 'x'", "nam"),
+        (
+            "[allow]\nquestions = ['LocalLos']",
+            "allow.questions = 'LocalLos': there is no such question; did you mean 'LocalLoss'",
+        ),
+        ("[budget]\nrounds = -1", "budget.rounds"),
+        ("x = = 1", "cannot be read"),
+    ],
+)
+def test_a_site_file_that_cannot_be_used_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        open_site(owner(tmp_path, text))
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_site_file(tmp_path / "missing.toml")
+
+
+def test_tls_and_a_key_are_required_except_on_this_machine(tmp_path: Path) -> None:
+    remote = SiteFile(superlink={"address": "fl.example.org:8000"})
+    with pytest.raises(
+        UsageError, match=r"superlink.root_certificates = '': there is no such file; TLS and a key are required"
+    ):
+        check_security(remote, tmp_path, insecure=False)
+    with pytest.raises(UsageError, match="--insecure: only for a server on this machine"):
+        check_security(remote, tmp_path, insecure=True)
+    check_security(SiteFile(), tmp_path, insecure=True)
+    for name in ("ca.crt", "key"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "key").chmod(0o644)
+    secured = SiteFile(
+        superlink={"address": "fl.example.org:8000", "root_certificates": "ca.crt", "private_key": "key"}
+    )
+    with pytest.raises(UsageError, match="others can read it"):
+        check_security(secured, tmp_path, insecure=False)
+    (tmp_path / "key").chmod(0o600)
+    check_security(secured, tmp_path, insecure=False)
+    command = supernode_command(secured, tmp_path, tmp_path / "s", insecure=False)
+    assert "--insecure" not in command
+    assert command[command.index("--auth-supernode-private-key") + 1] == str(tmp_path / "key")
+    assert "--insecure" in supernode_command(SiteFile(), tmp_path, tmp_path / "s", insecure=True)
+    assert [is_loopback(each) for each in ("localhost:1", "[::1]:1", "127.0.0.1.example.org:1", ":1")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_site_runs_no_files_that_a_server_names() -> None:
+    sections = {"model": {"name": "x.py:Model"}, "algorithm": {"name": "fedavg"}, "training": {}}
+    with pytest.raises(UsageError, match="a site runs no files that a server names"):
+        installed_plugins(Words({"sections": sections}, "setup"))
+    with pytest.raises(UsageError, match="no such model"):
+        installed_plugins(Words({"sections": sections | {"model": {"name": "mlpp"}}}, "setup"))
+
+
+def context(path: Path | str) -> Context:
+    return Context(1, 1, {"site": str(path)}, RecordDict(), {})
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Any:
+    """A short path, as sockets need."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder) / "site"
+
+
+def test_the_courier_carries_requests_to_the_socket_of_the_owner(short: Path, tmp_path: Path) -> None:
+    site = open_site(owner(tmp_path))
+    with listening(site, short):
+        assert short.stat().st_mode & 0o077 == 0
+        assert call_site(context(short), HELLO) == site.handle(HELLO)
+        assert "refused" in unpack(call_site(context(short), b"\x80\x04nonsense"))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as rude:
+            rude.connect(str(short))
+            rude.sendall(b"\xff" * 8)  # announces more than is read
+            assert rude.recv(1) == b""
+        assert call_site(context(short), HELLO) == site.handle(HELLO)  # it still answers
+    with pytest.raises(RuntimeError, match="the owner's process does not listen"):
+        call_site(context(short), HELLO)
+    with pytest.raises(RuntimeError, match="the SuperNode has no --node-config"):
+        call_site(context(""), HELLO)
+
+
+def test_a_message_that_ends_early_is_an_error() -> None:
+    one, two = socket.socketpair()
+    with one, two:
+        send(one, b"x" * 100)
+        assert receive(two) == b"x" * 100
+        one.sendall(b"\x05\0\0\0\0\0\0\0abc")
+        one.shutdown(socket.SHUT_WR)
+        with pytest.raises(ConnectionError, match="in the middle of a message"):
+            receive(two)
+
+
+def test_a_restart_does_not_renew_the_budget(tmp_path: Path) -> None:
+    path = tmp_path / "spent.json"
+    spent = Spent(Budget(rounds=1, bytes=100), path)
+    spent.train("run", 1)
+    spent.send(60)
+    again = Spent(Budget(rounds=1, bytes=100), path)
+    again.train("run", 1)  # the same round
+    assert again.left() == {"rounds": 0, "answers": None, "bytes": 40}
+    for refused in (lambda: again.train("run", 2), lambda: again.train("other", 1), lambda: again.send(41)):
+        with pytest.raises(Refused):
+            refused()
+    path.write_text("{")
+    with pytest.raises(UsageError, match="what the site has spent cannot be read"):
+        Spent(Budget(), path)
+
+
+@pytest.mark.parametrize("folder", [None, "memories"])
+def test_memories_are_kept_in_versions(folder: str | None, tmp_path: Path) -> None:
+    import torch
+
+    def memory(x: float) -> dict[str, dict[str, torch.Tensor]]:
+        return {"c": {"w": torch.full((2,), x)}}
+
+    def opened() -> MemoryVersions:
+        return MemoryVersions(None if folder is None else tmp_path / folder)
+
+    memories = opened()
+    assert memories.get("run", "a", "") == {}
+    for i in range(KEPT + 3):
+        memories.put("run", "a", f"v{i}", "v1", memory(i))
+    memories.put("run", "b", "v0", "", memory(9))
+    later = memories if folder is None else opened()
+    assert pack(later.get("run", "a", "v1") or {}) == pack(memory(1))  # the one that the last training began with
+    assert later.get("run", "a", "v2") is None
+    assert pack(later.get("run", "a", f"v{KEPT + 2}") or {}) == pack(memory(KEPT + 2))
+    assert pack(later.get("run", "b", "v0") or {}) == pack(memory(9))
+    assert later.get("other", "a", "v1") is None
+    for run, version in (("../x", "v1"), ("run", "../../x"), ("run", "a/b")):
+        with pytest.raises(BadMessage, match="is no name of a run or a memory"):
+            later.get(run, "a", version)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"kind": "delete"}, "kind = 'delete': valid are hello, ask and train"),
+        ({"kind": "ask", "question": {"kind": "YourData"}}, "there is no question"),
+        ({"kind": "ask", "question": {"kind": "LocalLoss", "more": 1}}, "there is no question"),
+        ({"kind": "ask", "question": {"kind": "LocalLoss"}}, "the owner does not allow LocalLoss"),
+        ({"kind": "train"}, "message.run is not a text"),
+        ({"kind": "hello"}, "message.classes is not a number"),
+    ],
+)
+def test_a_request_that_cannot_be_used_is_refused(change: dict[str, object], reason: str, tmp_path: Path) -> None:
+    assert reason in unpack(open_site(owner(tmp_path)).handle(packed(change)))["refused"]
+
+
+def test_a_new_app_is_complete(tmp_path: Path) -> None:
+    folder = tmp_path / "my lab 2"
+    result = CliRunner().invoke(cli, ["deploy", "new", str(folder), "--sites", "2", "--address", "fl.example.org:9000"])
+    assert result.exit_code == 0, result.output
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert names >= {"pyproject.toml", "README.md", "make-keys.sh", "site-1.toml", "site-2.toml", "LICENSE"}
+    assert names >= {f"my_lab_2_app/{name}" for name in ("server.py", "client.py", "experiment.toml", "__init__.py")}
+    assert not any("$" in (folder / name).read_text() for name in names if name.endswith(("toml", ".py")))
+    first, second = (read_site_file(folder / f"site-{i}.toml") for i in (1, 2))
+    assert first.superlink.address == "fl.example.org:9000"
+    assert first.data.clients + second.data.clients == tuple(range(8))
+    from flwr.cli.build import build_fab_from_disk
+    from flwr.common.config import get_fab_config
+
+    bundle = build_fab_from_disk(folder)
+    assert get_fab_config(bundle)["tool"]["flwr"]["app"]["components"]["serverapp"] == "my_lab_2_app.server:app"
+    sent = zipfile.ZipFile(io.BytesIO(bundle)).namelist()
+    assert "site-1.toml" not in sent  # what belongs to an owner is not sent around
+    assert "my_lab_2_app/experiment.toml" in sent
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("x")
+    with pytest.raises(UsageError, match="is not empty; give a new folder"):
+        new_app(tmp_path)
+    with pytest.raises(UsageError, match="--sites = 0"):
+        new_app(tmp_path / "new", sites=0)
+    with pytest.raises(UsageError, match="--address = 'here'"):
+        new_app(tmp_path / "new", address="here")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_the_site_file_of_the_documentation_is_valid(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "deployment.md"
+    [text] = [block.text for block in blocks(page) if block.language == "toml" and "[budget]" in block.text]
+    (tmp_path / "site.toml").write_text(text)
+    file = read_site_file(tmp_path / "site.toml")
+    assert (file.name, file.budget.bytes, file.allow.questions) == ("clinic", 10**10, ("LocalLoss",))
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None or shutil.which("openssl") is None, reason="no tools for keys")
+def test_the_keys_of_a_new_app_are_made(tmp_path: Path) -> None:
+    folder = tmp_path / "app"
+    new_app(folder, sites=2)
+    subprocess.run([folder / "make-keys.sh"], check=True, capture_output=True)
+    verified = [
+        "openssl",
+        "verify",
+        "-CAfile",
+        "certificates/ca.crt",
+        "-verify_ip",
+        "127.0.0.1",
+        "certificates/server.pem",
+    ]
+    subprocess.run(verified, cwd=folder, check=True, capture_output=True)
+    for i in (1, 2):
+        check_security(read_site_file(folder / f"site-{i}.toml"), folder, insecure=False)
+
+
+def test_ending_a_process_ends_those_that_it_started() -> None:
+    program = "import subprocess, sys, time; p = subprocess.Popen(['sleep', '100']); print(p.pid, flush=True); time.sleep(100)"
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    end_group(parent)
+    assert parent.returncode == -signal.SIGTERM
+    waited_for(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2])
+    parent.stdout.close()
+
+
+def waited_for(done: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_flower_is_not_loaded_by_fedcohort_and_torch_not_by_the_courier() -> None:
+    """The courier is started for every message, so it has to be quick."""
+    for module, other in (("fedcohort, fedcohort.cli", "flwr"), ("fedcohort.flower.sites.courier", "torch")):
+        program = f"import sys, {module}; sys.exit({other!r} in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", program], env=os.environ, check=False).returncode == 0, module

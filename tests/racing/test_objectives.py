@@ -1,0 +1,136 @@
+"""Objectives: what they read from a record, worked out by hand, and which texts are refused."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcohort.core.errors import UsageError
+from fedcohort.racing.objectives import Objective, objectives
+from fedcohort.record import LedgerRow, Run
+from fedcohort.study.run_measures import Measured
+from tests.experiments import small
+from tests.records import played, written
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Four rounds: accuracies 0.2, 0.6, 0.5, 0.7; in each, 1000 bytes, 2 passes, and 10 time units."""
+    rows = [
+        played(
+            t, [0, 1], test_accuracy=accuracy, validation_accuracy=accuracy + 0.1, simulated_time=10.0 * t,
+            client_accuracy=np.linspace(accuracy, 1.0, 12) if t in (2, 4) else None,
+            ledger=[
+                LedgerRow("training", 4, 500, 460, 1.5, 0.1, "its update and number of samples, loss, steps"),
+                LedgerRow("LocalLoss", 10, 20, 20, 0.5, 0.1, "the loss"),
+            ],
+        )
+        for t, accuracy in enumerate((0.2, 0.6, 0.5, 0.7), 1)
+    ]  # fmt: skip
+    return written(tmp_path_factory.mktemp("objectives") / "run", rows, measures={"clients_every": 2})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("accuracy", 0.7),
+        ("validation_accuracy", 0.8),
+        ("worst_accuracy", (0.7 + 0.7 + 0.3 / 11) / 2),
+        ("accuracy@bytes=3500", 0.5),
+        ("accuracy@bytes=3000", 0.5),
+        ("accuracy@bytes=999", 0.0),
+        ("accuracy@time=20", 0.6),
+        ("accuracy@passes=7.9", 0.5),
+        ("accuracy@rounds=2", 0.6),
+        ("accuracy@disclosure=18", 0.6),
+        ("accuracy@disclosure=17.9", 0.2),
+        ("worst_accuracy@rounds=3", (0.6 + 0.6 + 0.4 / 11) / 2),
+        ("rounds", 4),
+        ("time", 40),
+        ("bytes", 4000),
+        ("passes", 8),
+        ("disclosure", 4 * (2 * 2 + 5)),
+        ("time@accuracy=0.6", 20),
+        ("bytes@accuracy=0.65", 4000),
+        ("rounds@accuracy=0.2", 1),
+        ("time@accuracy=0.9", 2 * 40),
+    ],
+)
+def test_an_objective_reads_the_record(run: Run, text: str, value: float) -> None:
+    (objective,) = objectives(text)
+    assert objective.text == text
+    assert objective.value_of(Measured(run)) == pytest.approx(value)
+    assert objective.score(run) == pytest.approx(-math.log(1 + value) if objective.is_cost else value)
+    assert objective.reached(run) == (text != "time@accuracy=0.9")
+
+
+def test_numbers_are_shown_in_their_unit() -> None:
+    accuracy, cost = objectives(["accuracy", "bytes"])
+    assert (accuracy.shown(0.912), accuracy.shown_difference(-0.013)) == ("91.2", "−1.3")
+    assert accuracy.shown_bound(0.013) == "1.3 points better"
+    assert cost.shown(-math.log(1 + 2e6)) == "2.0 MB"
+    assert cost.shown_difference(math.log(2)) == "−50.0%"
+    assert cost.shown_difference(-math.inf) == "∞%"
+    assert cost.shown_bound(math.log(1.25)) == "20.0% better"
+    assert [one.words for one in objectives(["accuracy@time=2000", "bytes@accuracy=0.855"])] == [
+        "test accuracy at a simulated time of 2,000",
+        "bytes to 85.5% test accuracy",
+    ]
+
+
+def test_margins_have_defaults_and_become_differences_of_scores() -> None:
+    accuracy, cost = objectives(["accuracy", "time"])
+    assert (accuracy.margin, accuracy.score_margin) == (0.005, 0.005)
+    assert (cost.margin, cost.score_margin) == (0.05, pytest.approx(math.log(1.05)))
+    assert [one.margin for one in objectives(["accuracy", "time"], [0.01, 0.1])] == [0.01, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("acuracy", "objective = 'acuracy': no such objective; did you mean 'accuracy'"),
+        ("accuracy@byte=5", "objective = 'accuracy@byte=5': write accuracy@bytes=5e6; did you mean 'bytes'"),
+        ("time@bytes=5", "objective = 'time@bytes=5': write time@accuracy=0.85"),
+        (
+            "accuracy@bytes",
+            "objective = 'accuracy@bytes': the limit should be a number above 0, as in accuracy@bytes=5e6",
+        ),
+        ("time@accuracy=85", "objective = 'time@accuracy=85': the limit should be a number above 0 and at most 1"),
+        ("accuracy@bytes=nan", "the limit should be a number above 0"),
+        ("accuracy@bytes=inf", "the limit should be a number above 0"),
+        ([], "objective = []: give one objective, or two for their Pareto front"),
+        (["accuracy", "time", "bytes"], "give one objective, or two"),
+        (["accuracy", "accuracy"], "is given twice"),
+        ([3], "objective = 3: should be a text"),
+    ],
+)
+def test_texts_that_cannot_be_used_are_refused(text: str | list[str], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        objectives(text)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("margin", [0.0, 1.0, -0.1, math.nan, True, "0.1"])
+def test_margins_that_cannot_be_used_are_refused(margin: float) -> None:
+    with pytest.raises(UsageError, match=r"^margin = .*: should be above 0 and below 1, such as 0.005 for accuracy$"):
+        objectives("accuracy", [margin])
+
+
+def test_each_objective_needs_its_margin() -> None:
+    with pytest.raises(UsageError, match="give one margin for each of 2 objectives"):
+        objectives(["accuracy", "time"], [0.1])
+
+
+def test_what_a_run_will_not_have_is_refused_before_it_is_played() -> None:
+    with pytest.raises(UsageError, match=r"^measures.clients_every = 0: the objective 'worst_accuracy' .* row 'UCB'"):
+        Objective("worst_accuracy").check("UCB", small())
+    with pytest.raises(UsageError, match=r"^data.validation = 0: the objective 'validation_accuracy'"):
+        Objective("validation_accuracy").check("UCB", small(data={"validation": 0}))
+    Objective("worst_accuracy").check("UCB", small(measures={"clients_every": 1}))
+
+
+def test_a_run_without_the_number_is_refused(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", [played(1, [0], test_accuracy=math.nan)])
+    with pytest.raises(UsageError, match=r"^objective = 'accuracy': .*run has no test accuracy; choose another"):
+        objectives("accuracy")[0].score(run)

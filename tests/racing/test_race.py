@@ -1,0 +1,280 @@
+"""Races over real runs: which rows take part, which runs are played and found again, how a race ends, and what it says."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import fedcohort
+from fedcohort.cli import cli
+from fedcohort.core.errors import UsageError
+from fedcohort.experiment import Experiment
+from fedcohort.racing.candidates import candidates
+from fedcohort.racing.objectives import objectives
+from fedcohort.racing.result import BEST, DROPPED, NOT_BETTER, UNDECIDED, Cost, Race, RacedRow
+from fedcohort.racing.run_race import Limits, plan
+from fedcohort.runs.given_objects import Given
+from fedcohort.selection import STRATEGIES, UCB
+from tests.experiments import small
+
+ROWS = [{"label": "all clients", "selection": "all"}, {"label": "UCB", "selection": "ucb"}]
+SHORT = {"rounds": 1, "federation": {"clients": 4, "partition": "iid"}, "selection": {"k": 2}}
+
+
+def experiment(**values: Any) -> Experiment:
+    return small(**{**SHORT, "variants": ROWS, **values})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("raced")
+
+
+@pytest.fixture(scope="module")
+def raced(folder: Path) -> fedcohort.Race:
+    return fedcohort.race(experiment(), max_seeds=3, runs=folder)
+
+
+# --- the rows ------------------------------------------------------------------------------------------------------------------
+
+
+def test_all_strategies_race_if_the_experiment_has_one_row() -> None:
+    rows, skipped = candidates(small(), Given())
+    assert {row.label for row in rows} | set(skipped) == set(STRATEGIES.builtin)
+    assert "federation.holdout = 0" in skipped["flash"]
+    assert [row.label for row in rows][:2] == ["uniform", "all"]
+    assert all(row.experiment.selection.k == 3 for row in rows)
+
+
+def test_strategies_that_do_not_fit_the_algorithm_do_not_race() -> None:
+    rows, skipped = candidates(small(algorithm={"name": "fedavg", "weights": "cohort"}), Given())
+    assert "rizk" in {row.label for row in rows}
+    assert "gives no weights" in skipped["uniform"]
+
+
+def test_settings_vary_for_the_strategies_that_have_them() -> None:
+    over: dict[str, list[Any]] = {"selection.d": [4, 6], "training.lr": [0.1]}
+    rows, skipped = candidates(small(), Given(), strategies=["uniform", "powd"], over=over)
+    assert [row.label for row in rows] == ["uniform, lr=0.1", "powd, d=4, lr=0.1", "powd, d=6, lr=0.1"]
+    assert rows[2].experiment.selection.parameters["d"] == 6
+    assert not skipped
+
+
+def test_the_rows_of_an_experiment_race_as_they_are() -> None:
+    rows, skipped = candidates(experiment(), Given(), over={"selection.k": [1, 2]})
+    assert [row.label for row in rows] == [
+        f"{label}, k={k}" for label in ("uniform", "all clients", "UCB") for k in (1, 2)
+    ]
+    assert skipped == {}
+
+
+def test_strategies_written_in_python_race() -> None:
+    rows, _ = candidates(small(), Given(), selector={"my UCB": UCB()})
+    assert [row.label for row in rows] == ["uniform", "my UCB"]
+    assert rows[1].given.names() == "selector"
+
+
+@pytest.mark.parametrize(
+    ("values", "arguments", "message"),
+    [
+        ({}, {"strategies": ["flash", "ucb"]}, "federation.holdout = 0: 'flash' needs a held-out part"),
+        ({}, {"strategies": ["ucbb", "ucb"]}, "strategies = 'ucbb': no such strategy; did you mean 'ucb'?"),
+        ({}, {"strategies": ["ucb"]}, "rows = 1: a race needs at least 2"),
+        ({"variants": ROWS}, {"strategies": ["ucb"]}, "strategies = ['ucb']: the experiment has rows of its own"),
+    ],
+)
+def test_rows_that_cannot_race_are_refused(values: dict[str, Any], arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        candidates(small(**values), Given(), **arguments)
+    assert str(error.value).startswith(message)
+
+
+def test_a_race_of_very_many_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedcohort.racing.candidates.MAX_ROWS", 2)
+    with pytest.raises(UsageError, match=r"^rows = 3: at most 2 can race; change the variants"):
+        candidates(experiment(), Given())
+
+
+# --- the runs ------------------------------------------------------------------------------------------------------------------
+
+
+def test_all_rows_play_the_same_seeds(raced: fedcohort.Race, folder: Path) -> None:
+    assert sorted(row.label for row in raced.rows) == ["UCB", "all clients", "uniform"]
+    assert [sorted(row.runs) for row in raced.rows] == [[0, 1, 2]] * 3
+    assert len(list(folder.iterdir())) == 9
+    assert (raced.ended, raced.decided) == ("seeds", False)
+    for row in raced.rows:
+        finals = [float(row.runs[seed].rounds["test_accuracy"].iloc[-1]) for seed in range(3)]
+        assert row.scores == (tuple(finals),)
+    assert raced.recommended == max(raced.rows, key=lambda row: row.means[0]).label
+
+
+def test_runs_of_a_comparison_are_used_and_the_other_way_round(raced: fedcohort.Race, folder: Path) -> None:
+    before = {path: (path / "run.sqlite").stat().st_mtime_ns for path in folder.iterdir()}
+    compared = fedcohort.compare(experiment(seeds=3), runs=folder)
+    assert {run.path for row in compared.rows for run in row.runs.values()} == set(before)
+    again = fedcohort.race(experiment(), max_seeds=3, runs=folder)
+    assert again.to_json() == raced.to_json()
+    assert before == {path: (path / "run.sqlite").stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def test_a_race_that_a_limit_ended_resumes(raced: fedcohort.Race, tmp_path: Path) -> None:
+    first = fedcohort.race(experiment(), max_seeds=3, max_runs=5, runs=tmp_path)
+    assert (first.ended, first.cost.runs) == ("runs", 3)
+    second = fedcohort.race(experiment(), max_seeds=3, runs=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 9
+    played = [{row.label: [run.digest() for run in row.runs.values()] for row in each.rows} for each in (second, raced)]
+    assert played[0] == played[1]
+    assert second.recommended == raced.recommended
+
+
+def test_a_time_limit_ends_a_race_before_a_block_that_would_take_too_long(folder: Path) -> None:
+    planned = plan(experiment(), Given(), limits=Limits(seeds=3, minutes=5.0))
+    times = iter(
+        [0.0, 0.0, 0.0, 130.0, 130.0, 300.0]
+    )  # begin, look, block, look: 130 + 130 s are left of 300, block, look
+    race = planned.run(runs=folder, clock=lambda: next(times))
+    assert race.ended == "minutes"
+    assert race.rows[0].seeds == 2
+
+
+def test_processes_play_the_same_race(raced: fedcohort.Race, tmp_path: Path) -> None:
+    race = fedcohort.race(experiment(), max_seeds=2, max_runs=3, runs=tmp_path, jobs=2)
+    digests = {(row.label, seed): run.digest() for row in race.rows for seed, run in row.runs.items()}
+    alone = {(row.label, seed): run.digest() for row in raced.rows for seed, run in row.runs.items() if seed < 1}
+    assert digests == alone
+
+
+def test_two_objectives_give_a_front(folder: Path) -> None:
+    race = fedcohort.race(experiment(), objective=["accuracy", "bytes"], max_seeds=3, runs=folder)
+    assert isinstance(race.recommended, list)
+    assert set(race.recommended) == {"uniform", "UCB", "all clients"}
+    assert race.recommendation.startswith("Pareto front of test accuracy and bytes of a run: ")
+    table = race.table.set_index("label")
+    assert table["bytes"]["all clients"] == pytest.approx(2 * table["bytes"]["uniform"])
+    assert table["total_bytes"]["all clients"] == pytest.approx(3 * table["bytes"]["all clients"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_seeds": 1}, "max_seeds = 1: should be a whole number from 2 to 10,000"),
+        ({"max_runs": 0}, "max_runs = 0: should be a whole number of at least 1"),
+        ({"max_runs": 2}, "max_runs = 2: fewer than the 3 rows, which all start"),
+        ({"minutes": 0}, "minutes = 0: should be a number above 0"),
+        ({"confidence": 1.0}, "confidence = 1.0: should be at least 0.5 and below 1"),
+        ({"jobs": 0}, "jobs = 0: should be a whole number of at least 1"),
+        ({"jobs": 2, "selector": {"my UCB": UCB()}}, "jobs = 2: objects from Python stay in their process"),
+        ({"objective": "worst_accuracy"}, "measures.clients_every = 0: the objective 'worst_accuracy'"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_refused(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        fedcohort.race(experiment(), runs=tmp_path, **arguments)
+    assert str(error.value).startswith(message)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the command ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_the_recommendation_or_json(folder: Path, raced: fedcohort.Race, tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(experiment().to_toml())
+    arguments = ["race", str(tmp_path / "small.toml"), "--max-seeds", "3", "--runs", str(folder), "--quiet"]
+    shown = CliRunner().invoke(cli, arguments)
+    assert shown.exit_code == 0, shown.output
+    assert raced.recommendation in " ".join(shown.stdout.split())
+    assert "The race ended at its largest number of seeds." in raced.recommendation
+    found = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).stdout)
+    assert found["recommended"] == raced.recommended
+    assert found["recommendation"] == raced.recommendation
+    assert found["cost"]["runs"] == 9
+    assert [row["label"] for row in found["rows"]] == [row.label for row in raced.rows]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--objective", "speed"], "objective = 'speed': no such objective"),
+        (["--margin", "2"], "--margin 2: give a number above 0 and below 1"),
+        (["--max-seeds", "1"], "--max-seeds 1: give a whole number from 2 to 10,000"),
+        (["--strategy", "ucb", "--strategy", "flash"], "federation.holdout = 0"),
+    ],
+)
+def test_errors_of_the_command_are_one_line(options: list[str], message: str) -> None:
+    result = CliRunner().invoke(cli, ["race", *options])
+    assert result.exit_code == 2
+    assert message in result.output
+    assert result.output.strip().count("\n") == 0
+
+
+# --- what it says --------------------------------------------------------------------------------------------------------------
+
+
+def row(label: str, state: str, scores: list[float], **values: Any) -> RacedRow:
+    """A row without runs, of which each cost 100 bytes and 2 seconds."""
+    runs: Any = dict.fromkeys(range(len(scores)))
+    cost = Cost(1, 100, 3, 50, 2).times(len(scores))
+    return RacedRow(label, runs, (tuple(scores),), state, cost=cost, reached=len(scores), **values)
+
+
+def race(*rows: RacedRow, ended: str = "best", objective: str = "accuracy") -> Race:
+    return Race("made up", tuple(objectives(objective)), rows, ended, 0.95, {})
+
+
+def test_the_recommendation_says_how_sure_it_is() -> None:
+    first = row("A", BEST, [0.9] * 10)
+    worse = row("B", DROPPED, [0.5] * 8, dropped_by="A", dropped_after=8, difference=-0.4, low=-0.5, high=-0.1)
+    near = row("C", NOT_BETTER, [0.899] * 10, difference=-0.001, low=-0.006, high=0.004)
+    open_ = row("D", UNDECIDED, [0.89] * 10, difference=-0.01, low=-0.04, high=0.02)
+    assert race(first, worse).recommendation == (
+        "Recommended: 'A', test accuracy 90.0% over 10 seeds. The other row is clearly worse (95% confidence)."
+    )
+    assert race(first, near, worse, ended="settled").recommendation == (
+        "Recommended: 'A', test accuracy 90.0% over 10 seeds. 1 row is clearly worse; 'C' is at most 0.4 points "
+        "better, which does not matter (95% confidence)."
+    )
+    assert race(first, open_, near, worse, worse, ended="minutes").recommendation == (
+        "Recommended: 'A', test accuracy 90.0% over 10 seeds. 2 rows are clearly worse; 'D' and 'C' are at most 2.0 points better "
+        "(95% confidence). The race ended at its time limit."
+    )
+    assert race(first, worse).at_most_better == 0
+    assert race(first, open_, near).at_most_better == 0.02
+
+
+def test_the_cost_says_what_was_saved() -> None:
+    result = race(row("A", BEST, [0.9] * 10), row("B", DROPPED, [0.5] * 5, dropped_by="A", dropped_after=5))
+    assert (result.cost.runs, result.grid_cost.runs) == (15, 20)
+    assert (result.cost.bytes, result.grid_cost.bytes) == (1500, 2000)
+    assert (
+        "A run of 'A' costs 100 B, 3 client passes, a simulated time of 50, and 2.0 s of wall time."
+        in result.about_cost
+    )
+    assert "The race took 15 runs" in result.about_cost
+    assert "All 2 rows with 10 seeds would be 20 runs: 1.3 times as many" in result.about_cost
+    assert repr(result) == "<Race made up, 2 rows, 15 runs: A, all others are clearly worse>"
+
+
+def test_a_cost_is_shown_as_a_cost() -> None:
+    scores = [-math.log1p(2000)] * 3
+    result = race(
+        row("A", UNDECIDED, scores),
+        row("B", UNDECIDED, scores, difference=0.0, low=-math.log(2), high=math.log(1.25)),
+        ended="seeds",
+        objective="time@accuracy=0.8",
+    )
+    assert result.recommendation == (
+        "Recommended: 'A', simulated time to 80% test accuracy 2,000 over 3 seeds. 'B' is at most 20.0% better (95% confidence). The "
+        "race ended at its largest number of seeds."
+    )
+    assert result.table["time@accuracy=0.8"].tolist() == pytest.approx([2000, 2000])
+
+
+def test_a_race_in_python_prints_its_table(raced: fedcohort.Race) -> None:
+    assert str(raced).startswith("small\n\nRecommended: ")
+    assert "undecided" in str(raced)
+    assert raced.table["state"].tolist() == ["undecided"] * 3
+    assert raced.table["seeds"].tolist() == [3, 3, 3]

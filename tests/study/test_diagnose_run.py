@@ -1,0 +1,101 @@
+"""Diagnoses of decisions: every number worked out by hand from a record that is written for it."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import fedcohort
+from fedcohort.cli import cli
+from fedcohort.core.errors import UsageError
+from fedcohort.record import ClientRow, create_run
+from fedcohort.record import Run as RecordedRun
+from fedcohort.study.diagnose_run import diagnose, greedy_probability
+from tests.experiments import small
+from tests.records import played, written
+
+
+def client(number: int, loss: float, duration: float = 1.0) -> ClientRow:
+    return ClientRow(number, "admitted", loss=loss, duration=duration)
+
+
+def candidates(scores: list[float], selected: set[int]) -> list[tuple[int, bool, float, dict[str, float]]]:
+    return [(i, i in selected, score, {}) for i, score in enumerate(scores)]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> fedcohort.Run:
+    """Three rounds. Losses go with scores in the first, against them in the second; the third has no scores."""
+    first, second = [client(0, 3.0), client(1, 2.0), client(2, 1.0)], [client(0, 1.0), client(1, 2.0), client(3, 3.0)]
+    scores = [9.0, 8.0, 7.0, 1.0]
+    rows = [
+        played(1, first, decisions=candidates(scores, {0, 1, 2}), test_accuracy=0.2),
+        played(2, second, decisions=candidates(scores, {0, 1, 3}), test_accuracy=0.5),
+        played(3, [client(0, 1.0)], decisions=candidates([math.nan] * 4, {0}), test_accuracy=0.6),
+    ]
+    return written(tmp_path / "run", rows)
+
+
+def test_the_highest_scores_are_greedy_and_ties_are_shared() -> None:
+    assert greedy_probability(np.array([3.0, 1.0, 2.0]), 2).tolist() == [1, 0, 1]
+    assert greedy_probability(np.array([5.0, 1.0, 1.0, 1.0, 0.0]), 2).tolist() == pytest.approx(
+        [1, 1 / 3, 1 / 3, 1 / 3, 0]
+    )
+    assert greedy_probability(np.ones(4), 1).tolist() == [0.25] * 4
+
+
+def test_shares_and_correlations(run: fedcohort.Run) -> None:
+    found = diagnose(run)
+    assert (found.rounds, found.scored_rounds) == (3, 2)
+    assert found.greedy == pytest.approx((1 + 2 / 3) / 2)
+    assert found.exploration == pytest.approx(1 / 6)
+    assert found.chance == pytest.approx(3 / 4)
+    assert found.new == pytest.approx(4 / 7)
+    by_outcome = {each.outcome: each for each in found.correlations}
+    assert by_outcome["loss"].rank_correlation == pytest.approx((1 - 1) / 2)
+    assert by_outcome["loss"].rounds == 2
+    assert "duration" not in by_outcome  # it does not vary
+    assert "gain" not in by_outcome  # only one round has both a score and a gain
+
+
+def test_mean_scores_are_compared_with_the_gain(tmp_path: Path) -> None:
+    accuracies, scores = [0.1, 0.2, 0.4, 0.7, 0.75], [1.0, 2.0, 3.0, 4.0, 0.0]
+    rows = [
+        played(t, [client(0, 1.0)], decisions=candidates([score, 0.5], {0}), test_accuracy=accuracy)
+        for t, (score, accuracy) in enumerate(zip(scores, accuracies, strict=True), 1)
+    ]
+    (gain,) = [each for each in diagnose(written(tmp_path / "run", rows)).correlations if each.outcome == "gain"]
+    assert gain.rounds == 4
+    assert gain.rank_correlation == pytest.approx(1)  # gains 0.1, 0.2, 0.3, 0.05 with scores 2, 3, 4, 0
+
+
+def test_a_strategy_without_scores_has_no_shares(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=2), runs=tmp_path)
+    found = diagnose(run)
+    if found.scored_rounds:
+        assert found.greedy == pytest.approx(found.chance)
+    assert found.to_json()["rounds"] == 2
+
+
+def test_a_run_without_rounds_is_refused(tmp_path: Path) -> None:
+    meta: dict[str, Any] = {"label": "uniform", "name": "small", "seed": "0", "data": "", "given": ""}
+    create_run(tmp_path / "run", small().single(0).to_toml(), meta)
+    with pytest.raises(UsageError, match="has no finished round yet"):
+        diagnose(RecordedRun(tmp_path / "run"))
+
+
+def test_the_command_prints_shares_or_json(run: fedcohort.Run) -> None:
+    shown = CliRunner().invoke(cli, ["diagnose", str(run.path)])
+    assert shown.exit_code == 0, shown.output
+    words = " ".join(shown.stdout.split())
+    assert (
+        "In 2 rounds with scores, 83% of the selected clients have the highest scores; uniform selection would give 75%."
+        in words
+    )
+    assert "Exploration: 17%." in words
+    found = json.loads(CliRunner().invoke(cli, ["diagnose", str(run.path), "--json"]).stdout)
+    assert found["exploration"] == pytest.approx(1 / 6)
