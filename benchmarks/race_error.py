@@ -37,7 +37,7 @@ def raced(scores: "np.ndarray[Any, Any]", margin: float) -> RaceRule:
     """A race over scores [rows, seeds]."""
     rule = RaceRule(len(scores), [margin])
     while (block := rule.next_block()) and max(seed for _, seed in block) < scores.shape[1]:
-        rule.add_block([(row, seed, scores[row, seed : seed + 1]) for row, seed in block])
+        rule.add_block([(row, seed, scores[row, seed : seed + 1].tolist()) for row, seed in block])
     return rule
 
 

@@ -147,13 +147,6 @@ def test_a_bad_pairing_is_one_line_before_anything_is_run(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("values", [{"selector": Lowest()}, {"algorithm": {"damped": FedAvg(server_lr=0.5)}}])
-def test_objects_do_not_go_to_other_processes(values: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^jobs = 2: objects from Python stay in their process; use 1"):
-        fedcohort.compare(small(), runs=tmp_path, jobs=2, **values)
-    assert not list(tmp_path.iterdir())
-
-
 # --- runs ------------------------------------------------------------------------------------------------------------------
 
 

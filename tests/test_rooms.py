@@ -176,9 +176,15 @@ MAY_SEED_TORCH = {"core/random_streams.py"}
 """Files that may seed torch's global generators temporarily, because torch modules draw only from them."""
 
 
+MAY_SEND_OBJECTS = {("runs/process_objects.py", "cloudpickle")}
+"""Files that may send objects to processes of this machine; tests/runs/test_process_objects.py holds that no file is written."""
+
+
 def test_no_module_imports_pickle_or_the_global_random_module() -> None:
-    wrong = [str(line) for line in IMPORTS if line.module.split(".")[0] in FORBIDDEN_MODULES]
-    assert not wrong
+    found = [(line.file, line.module.split(".")[0], str(line)) for line in IMPORTS]
+    assert not [
+        words for file, module, words in found if module in FORBIDDEN_MODULES and (file, module) not in MAY_SEND_OBJECTS
+    ]
 
 
 def test_no_module_has_a_catch_all_name() -> None:

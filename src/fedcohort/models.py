@@ -210,6 +210,24 @@ class _Models(Table):
             return given
         return type(short_name(name), (Model,), {"build": lambda _, shape, count: as_model(given).build(shape, count)})
 
+    def accepts(self, given: object) -> bool:
+        """Whether an object from Python is a Model, a module, or a function or class that builds one."""
+        return isinstance(given, Model) or callable(given)
+
+    def is_class_of_kind(self, cls: type) -> bool:
+        """Whether a class extends :class:`Model`."""
+        return issubclass(cls, Model)
+
+    @property
+    def contract(self) -> str:
+        """See :meth:`Table.contract`."""
+        return "is a torch.nn.Module, or builds one"
+
+    def stored(self, given: object) -> object:
+        """A Model or its class as it is; of a module, or a function or class that builds one, the Model."""
+        is_model = isinstance(given, Model) or (isinstance(given, type) and issubclass(given, Model))
+        return given if is_model else as_model(cast(AnyModel, given))
+
 
 MODELS = _Models(
     kind="model",

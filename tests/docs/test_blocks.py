@@ -20,6 +20,7 @@ from tests.docs.pages import PAGES, ROOT, Block, blocks, read
 
 HOW_TO = (
     "report",
+    "notebooks",
     "compare-strategies",
     "own-data",
     "race",

@@ -68,6 +68,8 @@ class Device:
 
 
 DEVICE = torch.device("cpu")
+WITHOUT_FLOAT64 = False
+"""Whether the device refuses float64, as the GPU of a Mac does."""
 GPU = Device()
 
 
@@ -110,6 +112,8 @@ def here(value: Any) -> Any:
 def _back(value: Any, known: dict[int, Tensor], on_device: bool) -> Any:
     if not isinstance(value, Tensor):
         return value
+    if on_device and WITHOUT_FLOAT64 and value.dtype == torch.float64:
+        raise TypeError("Cannot convert a tensor to float64: the device does not have it")
     return known.get(id(value)) if id(value) in known else There(value) if on_device else value
 
 

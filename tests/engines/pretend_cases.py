@@ -127,6 +127,13 @@ def refusals() -> None:
         except (RuntimeError, TypeError):
             continue
         raise AssertionError(f"{name} was not refused")
+    if pretend.WITHOUT_FLOAT64:
+        try:
+            there.double()
+        except TypeError:
+            pass
+        else:
+            raise AssertionError("float64 was not refused")
     assert (there + torch.tensor(1.0) + there[torch.arange(3)]).device.type == "pretend"
     assert pretend.GPU.waited(lambda: float(there.sum())) == ["_local_scalar_dense"]
 
@@ -163,6 +170,11 @@ def all_cases() -> dict[str, Callable[[], None]]:
 
 def main() -> None:
     pretend.install()
+    if "without_float64" in sys.argv:
+        from fedcohort.core import sums
+
+        pretend.WITHOUT_FLOAT64 = True
+        sums.WITHOUT_FLOAT64.add("pretend")
     warnings.simplefilter("ignore")
     wrong = {}
     chosen = all_cases() if "all" in sys.argv else cases()

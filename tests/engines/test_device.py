@@ -1,6 +1,7 @@
 """Devices and arithmetic, as far as a machine without a GPU can tell."""
 
 import copy
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,17 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
+from fedcohort.core.random_streams import torch_seeded
 from fedcohort.engines import device
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import CnnA, Mlp
+from fedcohort.runs import parallel_runs
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.process_objects import packed
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, small_federation
 from fedcohort.training.random_layers import draws_at_random
-from tests.experiments import small
+from tests.experiments import cell, small
 
 
 def see(monkeypatch: pytest.MonkeyPatch, gpu: bool) -> None:
@@ -38,6 +43,96 @@ def test_a_gpu_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     see(monkeypatch, False)
     with pytest.raises(UsageError, match=r"engine\.device = 'cuda': torch sees no GPU; use 'cpu', or 'auto'"):
         fedcohort.run(small(engine={"device": "cuda"}), runs=tmp_path)
+
+
+def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """A machine with so many GPUs."""
+    see(monkeypatch, count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "message"),
+    [
+        (2, "cuda:2", r"^engine\.device = 'cuda:2': torch sees 2 GPUs; use 'cuda:0' to 'cuda:1', or 'cuda'$"),
+        (1, "cuda:7", r"^engine\.device = 'cuda:7': torch sees 1 GPU; use 'cuda:0', or 'cuda'$"),
+        (0, "cuda:0", r"^engine\.device = 'cuda:0': torch sees no GPU; use 'cpu', or 'auto'"),
+        (1, "mps", r"^engine\.device = 'mps': torch sees no GPU of a Mac; use 'cpu', or 'auto'$"),
+        (
+            1,
+            "gpu",
+            r"^engine\.device = 'gpu': should be 'cpu', 'cuda', 'cuda:N' with the number of a GPU, 'mps' or 'auto'$",
+        ),
+        (1, "cuda:-1", r"^engine\.device = 'cuda:-1': should be"),
+    ],
+)
+def test_devices_that_do_not_exist_are_one_line(
+    count: int, name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus(monkeypatch, count)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=message):
+        fedcohort.run(small(engine={"device": name}), runs=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_devices_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus(monkeypatch, 2)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    names = ["cuda", "cuda:0", "cuda:1", "mps"]
+    assert [device.pick_device(name) for name in names] == names
+
+
+def test_a_mac_has_no_float64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    with pytest.raises(
+        UsageError, match=r"^training\.precision = 'float64': not on engine\.device = 'mps', which has none"
+    ):
+        fedcohort.run(small(engine={"device": "mps"}, training={"precision": "float64"}), runs=tmp_path)
+
+
+def test_random_layers_on_a_mac_are_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = torch.Generator().manual_seed(7)
+    before = own.get_state()
+    monkeypatch.setattr(torch.mps, "_get_default_mps_generator", lambda: own)
+    with torch_seeded(5, torch.device("mps")) as generators:
+        assert [generator.initial_seed() for generator in generators] == [5, 5]
+    assert torch.equal(own.get_state(), before)
+
+
+def test_a_cluster_has_no_numbered_devices(tmp_path: Path) -> None:
+    for name in ("cuda:1", "mps", "auto"):
+        with pytest.raises(UsageError, match=rf"^engine\.device = '{name}': not with engine\.name = 'ray'"):
+            fedcohort.run(small(engine={"device": name, "name": "ray"}), runs=tmp_path)
+
+
+def test_runs_of_several_jobs_take_turns_among_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus(monkeypatch, 3)
+    assert [device.of_process("cuda", n) for n in range(5)] == ["cuda:0", "cuda:1", "cuda:2", "cuda:0", "cuda:1"]
+    assert {device.of_process(name, 1) for name in ("cpu", "cuda:2", "mps")} == {"cpu", "cuda:2", "mps"}
+    gpus(monkeypatch, 1)
+    assert {device.of_process("cuda", n) for n in range(3)} == {"cuda"}
+
+
+def test_the_processes_of_jobs_play_on_their_own_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process of the pool has a number, which is that of its GPU."""
+    gpus(monkeypatch, 2)
+    played = []
+    monkeypatch.setattr(parallel_runs, "run_cell", lambda cell, *_, **__: played.append(cell.experiment.engine.device))
+    threads = torch.get_num_threads()
+    process = parallel_runs._Process(packed([Given()], [], 3), multiprocessing.get_context("spawn").Value("i", 0))
+    for name in ("cuda", "cuda", "auto", "cuda:0", "cpu"):
+        parallel_runs._receive(process)
+        parallel_runs._play(cell(small(engine={"device": name})), 0, tmp_path, 1, False)
+    torch.set_num_threads(threads)
+    assert played == ["cuda:0", "cuda:1", "cuda:0", "cuda:0", "cpu"]
+
+
+def test_runs_on_any_gpu_are_the_same_run() -> None:
+    keys = [small(engine={"device": name}).key() for name in ("cuda", "cuda:0", "cuda:1", "mps", "cpu")]
+    assert keys[0] == keys[1] == keys[2]
+    assert len(set(keys)) == 3
+    assert keys[4] == small().key()
 
 
 def test_auto_is_the_device_that_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("which", ["few", pytest.param("all", marks=pytest.mark.slow)])
-def test_a_device_that_refuses_what_a_gpu_refuses(which: str) -> None:
+@pytest.mark.parametrize(
+    "which",
+    [
+        ["few"],
+        ["few", "without_float64"],
+        pytest.param(["all"], marks=pytest.mark.slow),
+        pytest.param(["all", "without_float64"], marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def test_a_device_that_refuses_what_a_gpu_refuses(which: list[str]) -> None:
+    """Also a device without float64, as the GPU of a Mac."""
     pytest.importorskip("torch.utils.backend_registration")
     import torch.utils.backend_registration as registration
 
@@ -23,7 +33,7 @@ def test_a_device_that_refuses_what_a_gpu_refuses(which: str) -> None:
         pytest.skip("this torch has no devices that are written in Python")
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-m", "tests.engines.pretend_cases", which],
+        [sys.executable, "-m", "tests.engines.pretend_cases", *which],
         capture_output=True, text=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": path},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

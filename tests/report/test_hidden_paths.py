@@ -68,4 +68,4 @@ def test_the_live_page_has_no_absolute_path(tmp_path: Path) -> None:
     assert "file=…/on.json" in html.unescape(text)
     assert "mine-" in text
     assert str(tmp_path) not in text
-    assert str(tmp_path) in fedcohort.open_run(next((tmp_path / "runs").iterdir()))._repr_html_()
+    assert str(tmp_path) in fedcohort.open_run(next((tmp_path / "runs").iterdir())).report()

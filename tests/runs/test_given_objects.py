@@ -10,7 +10,7 @@ from torch import nn
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.runs.identity import identity
+from fedcohort.core.identity import identity
 from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.ucb import UCB
 from tests.experiments import IID, blobs, small

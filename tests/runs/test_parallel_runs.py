@@ -16,8 +16,8 @@ import pytest
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell
-from fedcohort.federation.load_dataset import load
 from fedcohort.runs import parallel_runs
+from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Interrupted
 from tests.experiments import small
 from tests.golden.test_same_bits import record
@@ -28,8 +28,9 @@ class Here:
 
     sizes: list[int] = []  # noqa: RUF012 - what the tests look at
 
-    def __init__(self, jobs: int, **_: Any) -> None:
+    def __init__(self, jobs: int, *, initargs: tuple[Any, ...], **_: Any) -> None:
         Here.sizes.append(jobs)
+        parallel_runs._receive(*initargs)
 
     def __enter__(self) -> "Here":
         return self
@@ -95,11 +96,11 @@ def ends_its_process(cell: Cell, *_: Any) -> None:
 def test_the_other_processes_end_with_a_killed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_runs, "_play", ends_its_process)
     with pytest.raises(UsageError, match="a process was killed"):
-        parallel_runs.run_cells(small(rounds=2, seeds=2).cells(), None, tmp_path, 2)
+        parallel_runs.run_cells([(cell, Given()) for cell in small(rounds=2, seeds=2).cells()], tmp_path, 2)
     assert not multiprocessing.active_children()
 
 
-def is_not_interrupted(cell: Cell, data_dir: Any, loaded: Any, runs: Path, *_: Any) -> None:
+def is_not_interrupted(cell: Cell, number: int, runs: Path, *_: Any) -> None:
     """In place of a run: says that it has begun, and goes on for two seconds after a signal."""
     (runs / f"{cell.seed}").touch()
     end = time.monotonic() + 2
@@ -121,14 +122,9 @@ def test_an_interrupted_comparison_waits_for_its_processes(tmp_path: Path, monke
     watch = threading.Thread(target=interrupt, daemon=True)
     watch.start()
     with pytest.raises(Interrupted, match="stopped; finished rounds of all runs are kept"):
-        parallel_runs.run_cells(small(rounds=2, seeds=2).cells(), None, tmp_path, 2)
+        parallel_runs.run_cells([(cell, Given()) for cell in small(rounds=2, seeds=2).cells()], tmp_path, 2)
     assert not multiprocessing.active_children()
     watch.join()
-
-
-def test_objects_stay_in_their_process(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="jobs = 2: objects from Python stay in their process"):
-        fedcohort.compare(small(), data=load("digits"), runs=tmp_path, jobs=2)
 
 
 @pytest.mark.slow

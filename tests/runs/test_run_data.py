@@ -409,7 +409,7 @@ def test_accuracy_of_clients_stands_beside_the_global_one():
     text = str(compared)
     assert "over" in text
     assert "accuracy on each client's own test samples" in " ".join(text.split())
-    page = runs[0]._repr_html_()
+    page = runs[0].report()
     assert "each client&#x27;s own test samples" in page or "own test samples" in page
 
 

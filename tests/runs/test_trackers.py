@@ -1,6 +1,7 @@
 """What other programs are told: the record's numbers, through their own libraries; nothing unless asked."""
 
 import itertools
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
-from fedcohort.runs.trackers import TRACKERS, tracker
+from fedcohort.runs.trackers import TRACKERS, WandB, tracker
 from tests import records
 from tests.experiments import cell, small
 
@@ -74,6 +75,55 @@ def test_mlflow_is_told_and_finds_its_run_again(tmp_path: Path) -> None:
     assert found.data.params["selection.k"] == "3"
 
 
+def wandb_records(file: Path) -> list[Any]:
+    """The records of a W&B file: 7 bytes, then blocks of 32 KiB with pieces of crc (4), length (2), type (1) and content."""
+    from wandb.proto import wandb_internal_pb2
+
+    content, at, found, begun = file.read_bytes(), 7, [], b""
+    while at + 7 <= len(content):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        begun, at = begun + content[at + 7 : at + 7 + length], at + 7 + length
+        if kind in (1, 4):  # a whole record, or the last piece of one
+            record = wandb_internal_pb2.Record()  # type: ignore[attr-defined,unused-ignore]
+            record.ParseFromString(begun)
+            found.append(record)
+            begun = b""
+    return found
+
+
+def test_wandb_is_told_every_round_and_sends_nothing_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason="needs pip install 'fedcohort[wandb]'")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = played(tmp_path, f"wandb:{tmp_path / 'logs'}")
+    (file,) = (tmp_path / "logs/wandb").glob("offline-run-*/*.wandb")
+    assert file.stem == f"run-{run.meta['key']}"
+    written = wandb_records(file)
+    (begun,) = {one.run.display_name for one in written if one.HasField("run")}
+    assert begun == "uniform, seed 0"
+    rounds = [
+        {"".join([item.key, *item.nested_key]): json.loads(item.value_json) for item in one.history.item}
+        for one in written
+        if one.HasField("history")
+    ]
+    told = [(values["_step"], values["test_accuracy"]) for values in rounds]
+    assert told == [(t, pytest.approx(a)) for t, a in run.rounds["test_accuracy"].items()]
+
+
+def test_wandb_asks_for_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a login it is offline; with one, online; a mode that is set is kept."""
+    wandb = pytest.importorskip("wandb", reason="needs pip install 'fedcohort[wandb]'")
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    for known, mode in ((False, "offline"), (True, "online")):
+        monkeypatch.setattr(wandb, "login", lambda *, prompt, known=known: known and not prompt)
+        assert WandB._mode() == mode
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert WandB._mode() == "disabled"
+
+
 def _has_sql() -> bool:
     try:
         import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
@@ -103,13 +153,13 @@ def test_several_jobs_have_no_tracker(tmp_path: Path) -> None:
     assert "--jobs 2: trackers work with one process only" in result.output
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
 def test_what_cannot_be_told_is_one_line_and_the_round_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     pytest.importorskip(name)
     (tmp_path / "file").write_text("no folder")
-    where = f"{tmp_path / 'file' / 'logs'}" if name == "tensorboard" else "http://127.0.0.1:9"
+    where = f"{tmp_path / 'file' / 'logs'}" if name != "mlflow" else "http://127.0.0.1:9"
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     result = CliRunner().invoke(cli, ["run", *SMALL, "--track", f"{name}:{where}", "--runs", str(tmp_path / "runs")])
     assert result.exit_code == 2

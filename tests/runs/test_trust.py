@@ -185,7 +185,8 @@ READING: dict[str, Callable[[Path, Path], object]] = {
     "Run.experiment": of("finished", lambda run: refused(lambda: run.experiment)),
     "Run.plug_ins": of("finished", lambda run: run.plug_ins),
     "Run.summary": of("stopped", lambda run: run.summary()),  # type: ignore[attr-defined]
-    "Run._repr_html_": of("finished", lambda run: run._repr_html_()),  # type: ignore[attr-defined]
+    "Run.report": of("finished", lambda run: run.report()),  # type: ignore[attr-defined]
+    "Run._repr_mimebundle_": of("finished", lambda run: run._repr_mimebundle_()),  # type: ignore[attr-defined]
     "Run.digest": of("finished", lambda run: run.digest()),
     "Run.rewards": of("finished", lambda run: jain(run.rewards("loss")[0] > 0)),
     "Run.portrait": of("stopped", lambda run: run.portrait),
@@ -232,7 +233,7 @@ def test_names_outside_of_a_run_are_not_imported_either(strange: Path, tmp_path:
     with pytest.MonkeyPatch.context() as patch:
         point = importlib.metadata.EntryPoint("installed", "nothing_to_import:Mine", "fedcohort.strategies")
         patch.setattr("fedcohort.core.plugins.entry_points", lambda **_: importlib.metadata.EntryPoints([point]))
-        for command in ("report", "compare RUN", "measures", "Run._repr_html_", "live"):
+        for command in ("report", "compare RUN", "measures", "Run.report", "Run._repr_mimebundle_", "live"):
             READING[command](link(run, tmp_path / "runs"), tmp_path)
         assert call("why", run, "--round", "1").exit_code == 0
     assert not (file.parent / "witness").exists()
@@ -263,7 +264,7 @@ def test_what_pages_need_is_recorded(tmp_path: Path) -> None:
     content = hashlib.sha256(file.read_bytes()).hexdigest()
     assert run.plug_in_files == {f"plug-ins/own-{content[:8]}.py": content}
     assert run.described.selection.name == f"plug-ins/own-{content[:8]}.py:Mine"
-    page = run._repr_html_()
+    page = run.report()
     assert "Mine: our reading or design" in page
     assert str(file) not in page
 

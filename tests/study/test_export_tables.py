@@ -76,6 +76,10 @@ def test_the_latex_table_has_the_numbers_of_the_terminal(compared: Comparison) -
     assert third[2].endswith("{]}")
     assert third[3] == "too few seeds"
     assert "p corrected by Holm for 1 comparison." in compared.to_latex()
+    assert re.search(
+        r"Target accuracy \d+\\%: taken from these results, a level that every row reaches on average\.\}$",
+        compared.to_latex(), re.MULTILINE,
+    )  # fmt: skip
 
 
 def test_labels_are_escaped(compared: Comparison) -> None:

@@ -35,6 +35,7 @@ from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card, LabelKind
+from fedcohort.core.sums import for_sums
 
 __all__ = ["FedBiO", "reweighed"]
 
@@ -195,7 +196,7 @@ def reweighed(lam: Tensor, slopes: Tensor, kappa: float, eta: float) -> Tensor:
 
 
 def _length(u: Tensors) -> float:
-    return float(torch.stack([value.double().square().sum() for value in u.values()]).sum().sqrt())
+    return float(torch.stack([for_sums(value).square().sum() for value in u.values()]).sum().sqrt())
 
 
 def _bounded(u: Tensors) -> Tensors:

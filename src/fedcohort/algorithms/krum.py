@@ -28,6 +28,7 @@ from fedcohort.algorithms.updates import Members, ModelState, Update
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
+from fedcohort.core.sums import for_sums
 from fedcohort.core.threads import one_thread
 
 __all__ = ["Krum", "scores", "square_distances"]
@@ -39,7 +40,7 @@ def square_distances(models: Sequence[ModelState], names: Sequence[str]) -> Valu
     distances = np.zeros((n, n))
     with one_thread():
         for name in names:
-            values = [model[name].double() for model in models]
+            values = [for_sums(model[name]) for model in models]
             for i in range(n):
                 for j in range(i):
                     distances[i, j] += float((values[i] - values[j]).square_().sum())

@@ -8,6 +8,7 @@ from torch import Tensor
 from fedcohort.algorithms.base import WeightMode
 from fedcohort.algorithms.updates import ModelState, Update
 from fedcohort.core.errors import UsageError
+from fedcohort.core.sums import for_sums
 
 __all__ = ["Coordinates", "check_one_vote"]
 
@@ -46,7 +47,7 @@ def _merged(values: list[Tensor], rule: Callable[[Tensor], Tensor]) -> Tensor:
         return merged
     result, columns = merged.view(-1), [value.reshape(-1) for value in values]
     for start in range(0, len(result), BLOCK):
-        block = torch.stack([column[start : start + BLOCK] for column in columns]).double()
+        block = for_sums(torch.stack([column[start : start + BLOCK] for column in columns]))
         result[start : start + BLOCK] = rule(block.sort(dim=0).values)
     return merged
 

@@ -39,6 +39,7 @@ from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card, LabelKind
+from fedcohort.core.sums import for_sums
 from fedcohort.core.threads import one_thread
 
 __all__ = ["RHFL", "alignment_gradient", "confidence"]
@@ -196,7 +197,7 @@ class _Alignment:
 
 def _are_finite(models: list[ClientModel]) -> bool:
     values = (value for member in models for value in member.state.values() if value.is_floating_point())
-    return all(math.isfinite(float(value.double().sum())) for value in values)
+    return all(math.isfinite(float(for_sums(value).sum())) for value in values)
 
 
 def _trainable(module: nn.Module) -> list[Tensor]:

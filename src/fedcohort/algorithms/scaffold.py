@@ -34,6 +34,7 @@ from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
+from fedcohort.core.sums import for_sums
 
 __all__ = ["Scaffold"]
 
@@ -102,7 +103,7 @@ class Scaffold(Algorithm):
             return {}
         decay: float | Tensor = 1.0
         if self.c_decay < 1 and "round" in problem.memory:
-            missed = (problem.t - 1 - problem.memory["round"]["last"]).clamp(min=0).double()
+            missed = for_sums((problem.t - 1 - problem.memory["round"]["last"]).clamp(min=0))
             decay = self.c_decay**missed
         shift = {}
         for name, w in problem.anchor.items():

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms.updates import Members, ModelState, Tensors
+from fedcohort.core.sums import for_sums
 
 __all__ = ["adaptive_move", "decayed", "difference", "moved"]
 
@@ -17,14 +18,14 @@ __all__ = ["adaptive_move", "decayed", "difference", "moved"]
 def difference(model: ModelState, merged: ModelState, members: Members) -> Tensors:
     """Δ = merged − model over trainable parameters, float64."""
     return {
-        name: merged[name].double() - value.double() for name, value in model.items() if members.trains(name, value)
+        name: for_sums(merged[name]) - for_sums(value) for name, value in model.items() if members.trains(name, value)
     }
 
 
 def moved(model: ModelState, merged: ModelState, move: Mapping[str, Tensor]) -> ModelState:
     """model + move for entries that have a move, the entry of ``merged`` for all others; in the dtypes of the model."""
     return {
-        name: (model[name].double() + move[name]).to(value.dtype) if name in move else value
+        name: (for_sums(model[name]) + move[name]).to(value.dtype) if name in move else value
         for name, value in merged.items()
     }
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fedcohort.algorithms.sample_measures import sample_losses
 from fedcohort.core.random_streams import integer, rng, torch_seeded
+from fedcohort.core.sums import for_sums
 
 __all__ = ["ServerTools"]
 
@@ -72,7 +73,7 @@ class ServerTools:
         with torch.no_grad():
             for start in range(0, len(labels), BLOCK):
                 logits = self.logits(module, features[start : start + BLOCK])
-                total += float(measure(logits, labels[start : start + BLOCK]).double().sum())
+                total += float(for_sums(measure(logits, labels[start : start + BLOCK])).sum())
         module.train(training)
         return total / len(labels)
 

@@ -6,6 +6,7 @@ from functools import partial
 import torch
 
 from fedcohort.algorithms.updates import ModelGroup, ModelState, Tensors, Update
+from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.core.threads import in_background
 
 __all__ = ["RunningMean", "blend"]
@@ -76,9 +77,11 @@ class RunningMean:
             share = weight / self._totals[name]
             if name not in self.mean:
                 self._dtypes[name] = value.dtype
-                self.mean[name] = value.to(torch.float64, copy=True) if value.is_floating_point() else value.clone()
+                self.mean[name] = (
+                    value.to(sum_type(value.device), copy=True) if value.is_floating_point() else value.clone()
+                )
             elif value.is_floating_point():
-                self.mean[name].lerp_(value.double(), share)
+                self.mean[name].lerp_(for_sums(value), share)
             else:
                 torch.maximum(self.mean[name], value, out=self.mean[name])
 
@@ -99,7 +102,7 @@ def blend(start: ModelState, end: ModelState, share: float) -> ModelState:
     if share == 1.0:
         return end
     return {
-        name: torch.lerp(start[name].double(), value.double(), share).to(value.dtype)
+        name: torch.lerp(for_sums(start[name]), for_sums(value), share).to(value.dtype)
         if value.is_floating_point()
         else value
         for name, value in end.items()

@@ -193,7 +193,7 @@ track_option: Option = click.option(
     expose_value=False,
     callback=_remember,
     metavar="TRACKER:WHERE",
-    help="Log every round to tensorboard:DIR or mlflow:URI; repeatable.",
+    help="Log every round to tensorboard:DIR, mlflow:URI or wandb:DIR; repeatable.",
 )
 
 # what is printed or written

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from zlib import crc32
 
 from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.handed_over import handed_over, is_handed_over, name_of_class
 from fedcohort.core.own_code import place_of
 from fedcohort.core.paths import is_file, resolved
 
@@ -71,7 +72,7 @@ class Table:
         yield from sorted({point.name for point in entry_points(group=self.group)} - set(self.builtin))
 
     def find(self, name: str, where: str) -> Any:
-        """The class called ``name``: built in, installed, or ``path/to/file.py:Class``.
+        """The class called ``name``: built in, installed, ``path/to/file.py:Class``, or handed over in Python.
 
         Raises:
             UsageError: no plug-in of this kind has the name; the message names the key ``where`` and valid names.
@@ -92,8 +93,34 @@ class Table:
                 ) from error
         if is_file_name(name):
             return self._checked(from_file(name, where), name, where)
+        if is_handed_over(name):
+            return self._checked(handed_over(name, where), name, where)
         hint = f"{nearest(name, self)}; your own: 'path/to/file.py:Class'"
         raise UsageError(f"{where} = {shown(name)}: no such {self.kind}; {hint}")
+
+    def accepts(self, given: object) -> bool:
+        """Whether a class or an object from Python is a plug-in of this kind."""
+        return self.is_class_of_kind(given if isinstance(given, type) else type(given))
+
+    def is_class_of_kind(self, cls: type) -> bool:
+        """Whether a class extends the base class, or defines the names, of this kind."""
+        if self.base:
+            return issubclass(cls, _imported(self.base))
+        return bool(self.defines) and all(_defines(cls, required) for required in self.defines)
+
+    @property
+    def contract(self) -> str:
+        """What classes of this kind do, in words: extend a base class, or define names."""
+        return f"extends {self.base.replace(':', '.')}" if self.base else f"defines {', '.join(self.defines)}"
+
+    def stored(self, given: object) -> object:
+        """What is kept of a class or an object from Python, see :func:`fedcohort.core.handed_over.keep`."""
+        return given
+
+    def builtin_name(self, cls: type) -> str:
+        """The name of a built-in class; empty for any other class."""
+        names = (name for name, location in self.builtin.items() if location.endswith(f":{cls.__name__}"))
+        return next((name for name in names if _imported(self.builtin[name]) is cls), "")
 
     def locations_by_class(self) -> dict[str, str]:
         """The built-in classes by their own names, each with its location ``"module:Class"``."""
@@ -134,7 +161,9 @@ def is_file_name(name: str) -> bool:
 
 
 def short_name(name: str) -> str:
-    """``name`` as tables show it: without the path, if it is a class in a user's own file."""
+    """``name`` as tables show it: only the class, if it is in a user's own file or was handed over in Python."""
+    if is_handed_over(name):
+        return name_of_class(name)
     return name.rpartition(":")[2] if is_file_name(name) else name
 
 

@@ -111,6 +111,8 @@ def torch_seeded(number: int, device: "torch.device") -> "Iterator[list[torch.Ge
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index
         generators.append(torch.cuda.default_generators[index])
+    elif device.type == "mps":
+        generators.append(torch.mps._get_default_mps_generator())
     with _GLOBAL_GENERATORS:
         before = [generator.get_state() for generator in generators]
         for generator in generators:

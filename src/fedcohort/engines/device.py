@@ -15,26 +15,64 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.sums import WITHOUT_FLOAT64
 
-__all__ = ["Arithmetic", "arithmetic", "in_bfloat16", "moved", "pick_device"]
+__all__ = ["Arithmetic", "arithmetic", "check_precision", "in_bfloat16", "moved", "of_process", "pick_device"]
 
 Arithmetic = Literal["exact", "tf32", "bf16"]
 
 
 def pick_device(name: str) -> str:
-    """``cpu`` or ``cuda``; ``auto`` means a GPU if torch sees one.
+    """The device that a name means: ``auto`` means a GPU if torch sees one, and any other name means itself.
 
     Raises:
-        UsageError: ``name`` is ``cuda``, and torch sees no GPU.
+        UsageError: this machine has no such device; the message names those that it has.
     """
-    has_gpu = torch.cuda.is_available()
-    if name == "cuda" and not has_gpu:
-        raise UsageError(
-            "engine.device = 'cuda': torch sees no GPU; use 'cpu', or 'auto' to use a GPU only if there is one"
-        )
     if name == "auto":
-        return "cuda" if has_gpu else "cpu"
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise UsageError("engine.device = 'mps': torch sees no GPU of a Mac; use 'cpu', or 'auto'")
+    if name.startswith("cuda"):
+        _check_gpu(name)
     return name
+
+
+def check_precision(device: str, precision: str) -> None:
+    """Refuse a precision that a device does not have.
+
+    Raises:
+        UsageError: it is float64, on the GPU of a Mac.
+    """
+    if device in WITHOUT_FLOAT64 and precision == "float64":
+        raise UsageError(
+            f"training.precision = 'float64': not on engine.device = {device!r}, which has none; use 'float32'"
+        )
+
+
+def _check_gpu(name: str) -> None:
+    """Refuse ``cuda`` without a GPU, and ``cuda:N`` unless there are more than N."""
+    if not torch.cuda.is_available():
+        raise UsageError(
+            f"engine.device = {name!r}: torch sees no GPU; use 'cpu', or 'auto' to use a GPU only if there is one"
+        )
+    _, _, number = name.partition(":")
+    count = torch.cuda.device_count()
+    if number and int(number) >= count:
+        valid = "'cuda:0'" if count == 1 else f"'cuda:0' to 'cuda:{count - 1}'"
+        raise UsageError(
+            f"engine.device = {name!r}: torch sees {count} GPU{'s' if count > 1 else ''}; use {valid}, or 'cuda'"
+        )
+
+
+def of_process(name: str, process: int) -> str:
+    """The device of one of several processes: with ``cuda`` and several GPUs, processes take turns among them.
+
+    Args:
+        name: the device of the experiment; only ``cuda`` is divided.
+        process: number of the process, from 0.
+    """
+    count = torch.cuda.device_count() if name == "cuda" else 1
+    return f"cuda:{process % count}" if count > 1 else name
 
 
 def arithmetic(kind: Arithmetic) -> Callable[[], None]:

@@ -28,7 +28,7 @@ from fedcohort.experiment.sections import (
 )
 from fedcohort.federation.own_names import is_own, is_table
 
-__all__ = ["NOT_IN_ROWS", "completed", "plug_in_sections"]
+__all__ = ["NOT_IN_ROWS", "choices", "completed", "plug_in_sections"]
 
 _PLUGIN_SECTIONS: dict[tuple[str, ...], type[Choice]] = {
     ("federation", "partition"): Partition,
@@ -46,6 +46,11 @@ _PLUGIN_SECTIONS: dict[tuple[str, ...], type[Choice]] = {
 
 NOT_IN_ROWS = ("name", "seed", "seeds", "variants", "sweep", "public")
 """Settings that are the same for all rows of a comparison."""
+
+
+def choices() -> dict[tuple[str, ...], type[Choice]]:
+    """The schema of every section that chooses a plug-in, by its path; with that of the loss, which is a part of ``[training]``."""
+    return {**_PLUGIN_SECTIONS, ("training", "loss"): Loss}
 
 
 def plug_in_sections(experiment: object) -> dict[str, Choice]:
@@ -71,17 +76,25 @@ def completed(values: Mapping[str, Any], *, recorded: bool = False) -> dict[str,
                 continue  # the schema reports it
             section = complete[path[0]] = dict(inner)
         section[path[-1]] = _choice(choice, section.get(path[-1], {}), ".".join(path), recorded)
-    for named in ("data", "public"):
-        if isinstance(complete.get(named), Mapping) and not recorded:
-            complete[named] = _with_own_data(complete[named], f"{named}.name")
+    if not recorded:
+        complete |= _own_files(complete)
     if isinstance(complete.get("training"), Mapping):
         complete["training"] = make(Training, _with_loss(complete["training"], recorded), "training")
-    measures = complete.get("measures")
-    if not recorded and isinstance(measures, Mapping) and isinstance(measures.get("extra"), list | tuple):
-        complete["measures"] = {**measures, "extra": complete_names(measures["extra"])}
     if isinstance(complete.get("variants"), list | tuple):
         complete["variants"] = tuple(_variant(row, i) for i, row in enumerate(complete["variants"]))
     return complete
+
+
+def _own_files(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections that name data or measures in users' own files, with complete names."""
+    changed: dict[str, Any] = {}
+    for named in ("data", "public"):
+        if isinstance(values.get(named), Mapping):
+            changed[named] = _with_own_data(values[named], f"{named}.name")
+    measures = values.get("measures")
+    if isinstance(measures, Mapping) and isinstance(measures.get("extra"), list | tuple):
+        changed["measures"] = {**measures, "extra": complete_names(measures["extra"])}
+    return changed
 
 
 def _with_own_data(section: Mapping[str, Any], where: str) -> Mapping[str, Any]:

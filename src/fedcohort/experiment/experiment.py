@@ -19,13 +19,16 @@ from pydantic import BaseModel, Field, ValidationError
 
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.core.parameters import NotInKey, explain, in_key
 from fedcohort.core.plugins import short_name
 from fedcohort.experiment.completion import completed
 from fedcohort.experiment.nested_values import flattened, merge, nested, without_none
+from fedcohort.experiment.overview import overview
 from fedcohort.experiment.pairings import check_row
 from fedcohort.experiment.plain_values import check_values
 from fedcohort.experiment.plugin_files import by_content, plugin_files
+from fedcohort.experiment.python_objects import in_label, with_names
 from fedcohort.experiment.sections import (
     Algorithm,
     Choice,
@@ -86,6 +89,7 @@ class Experiment(Section):
     """Dotted key → list of values. Every row is run for every combination of the values."""
 
     def __init__(self, /, **values: Any) -> None:
+        values = with_names(values)
         check_values(values)
         try:
             super().__init__(**completed(values))
@@ -127,6 +131,10 @@ class Experiment(Section):
         )
 
     __str__ = __repr__
+
+    def _repr_mimebundle_(self, **_: object) -> Bundle:
+        """What a notebook displays: the settings that rows name, and the rows."""
+        return bundle(repr(self), f"Experiment {self.name}", [], overview(self))
 
     def _cap_k(self, given: object) -> None:
         """Select all clients if there are fewer than the default k; a larger k that was ``given`` is an error."""
@@ -214,6 +222,7 @@ class Experiment(Section):
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> "Experiment":
         """A new experiment with nested values replaced. A new plug-in name drops the parameters of the old plug-in."""
+        overrides = with_names(overrides)
         check_values(overrides)
         return Experiment(**merge(without_unnamed(self.to_dict(), self.unnamed), overrides, where=""))
 
@@ -273,7 +282,7 @@ class Experiment(Section):
         rows = []
         for (label, experiment), point in itertools.product(named, itertools.product(*self.sweep.values())):
             settings = dict(zip(self.sweep, point, strict=True))
-            words = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in settings.items())
+            words = ", ".join(f"{key.rpartition('.')[2]}={in_label(value)}" for key, value in settings.items())
             swept = experiment.with_overrides(nested(settings, "sweep"))
             rows.append((f"{label}, {words}" if words else label, swept))
         return rows
@@ -300,6 +309,7 @@ class Experiment(Section):
         values = _settings_in_key(self, self.to_dict())
         if trace := self._trace():
             values["systems"]["availability"]["file"] = trace
+        values["engine"]["device"] = self.engine.device.partition(":")[0]  # one GPU is like another
         text = json.dumps([by_content(values), extra], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

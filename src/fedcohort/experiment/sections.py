@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from fedcohort.algorithms import ALGORITHMS, LOSSES
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey
 from fedcohort.core.plugins import Table, is_file_name
+from fedcohort.experiment.device_names import device_name
 from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.models import MODELS
 from fedcohort.selection import STRATEGIES
@@ -309,9 +310,10 @@ class Engine(Section):
     """Address of the Ray cluster, such as ``10.0.0.5:6379``; empty means a private cluster on this machine. Only for ``ray``."""
     patience: Annotated[float, Gt(0), NotInKey()] = 600.0
     """Seconds that a run waits for a host when none is left. Only for ``ray``."""
-    device: Literal["cpu", "cuda", "auto"] = "cpu"
-    """Where tensors are stored: cpu; cuda: a GPU; auto: a GPU if the machine has one, which the record then states. On a cluster, cuda
-    means one GPU for each host."""
+    device: Annotated[str, AfterValidator(device_name)] = "cpu"
+    """Where tensors are stored: cpu; cuda: a GPU; cuda:N: the GPU with number N, from 0; mps: the GPU of a Mac; auto: a GPU if torch
+    sees one through CUDA, which the record then states. With several GPUs, cuda divides the runs of ``--jobs`` among them. On a
+    cluster, cuda means one GPU for each host. A run on cuda:1 is the same run as one on cuda."""
     arithmetic: Annotated[Literal["exact", "tf32", "bf16"], NotInKey(("exact",))] = "exact"
     """How products are rounded. exact: to the experiment's precision; tf32: GPU products with 10-bit inputs; bf16: networks run in
     bfloat16. The last two are faster on GPUs that support them, and change results."""

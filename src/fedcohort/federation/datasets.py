@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.core.random_streams import rng
 from fedcohort.federation.array_checks import (
     brief,
@@ -98,6 +99,18 @@ class Dataset:
         return (
             f"<Dataset {self.name}: {self.num_train:,} training and {len(self.test_labels):,} test samples of shape {shape}, "
             f"{self.labels_in_words}>"
+        )
+
+    def _repr_mimebundle_(self, **_: object) -> Bundle:
+        """What a notebook displays: the samples of each class."""
+        counts = [np.bincount(labels, minlength=self.num_classes) for labels in (self.train_labels, self.test_labels)]
+        rows = [[name, f"{train:,}", f"{test:,}"] for name, train, test in zip(self.classes, *counts, strict=True)]
+        total = ["all", f"{self.num_train:,}", f"{len(self.test_labels):,}"]
+        shape = "×".join(map(str, self.train_features.shape[1:])) or "1"
+        kind = f"Samples of shape {shape}, {self.train_features.dtype.name}."
+        writers = "" if self.writers is None else f"{len(np.unique(self.writers)):,} writers."
+        return bundle(
+            repr(self), self.name, ["class", "training samples", "test samples"], [total, *rows], [kind, writers]
         )
 
     @property

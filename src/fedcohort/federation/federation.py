@@ -20,6 +20,7 @@ from torch import Tensor
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
+from fedcohort.core.sums import moved_to
 from fedcohort.federation.client_test_parts import clients_of_test_samples
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.featureshift import FeatureShift, NoFeatureShift, Space, shift_features, shift_test
@@ -72,7 +73,7 @@ class Samples:
         """The same samples on a device; they are packed if the device changes."""
         if self.labels.device == device:
             return self
-        return Samples(self.features.to(device), self.labels.to(device))
+        return Samples(moved_to(device, self.features), self.labels.to(device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +133,8 @@ class Federation:
             train=self.train.to(device),
             validation=self.validation.to(device),
             test=self.test.to(device),
-            shift=self.shift.to(device),
-            scale=self.scale.to(device),
+            shift=moved_to(device, self.shift),
+            scale=moved_to(device, self.scale),
         )
 
     @property

@@ -171,7 +171,8 @@ class PlannedRace:
         if jobs > 1:
             from fedcohort.runs.parallel_runs import run_cells
 
-            run_cells(cells, self.rows[0].given.data_dir, runs, jobs, trust=trust)
+            planned = [(cell, self.rows[row].given) for (row, _), cell in zip(block, cells, strict=True)]
+            run_cells(planned, runs, jobs, trust=trust)
         for (row, seed), cell in zip(block, cells, strict=True):
             run = run_cell(cell, self.rows[row].given, runs=runs, progress=progress, trust=trust)
             scores = tuple(objective.score(run) for objective in self.objectives)

@@ -20,7 +20,7 @@ from fedcohort.report.table_rows import (
     strategies,
     unfinished,
 )
-from fedcohort.report.terminal.comparisons import about_references
+from fedcohort.report.terminal.comparison_notes import about_references
 from fedcohort.study.question_costs import TWO_DOWNLOADS, asks_about_the_model
 
 __all__ = ["framed", "gallery", "page", "payload"]

@@ -100,8 +100,8 @@ def _columns(charts: Sequence[Spec], look: Look) -> int:
     return max(1, min(len(charts), int(whole // least)))
 
 
-def draw(specification: Spec, format_: str) -> bytes:
-    """Draw a Vega-Lite specification, and return the content of the file.
+def draw(specification: Spec, format_: str, pixels: float = PNG) -> bytes:
+    """Draw a Vega-Lite specification, and return the content of the file; a PNG has so many ``pixels`` per point.
 
     Raises:
         UsageError: the format is unknown.
@@ -114,5 +114,5 @@ def draw(specification: Spec, format_: str) -> bytes:
     if format_ == "pdf":
         return bytes(vl_convert.vegalite_to_pdf(specification))
     if format_ == "png":
-        return bytes(vl_convert.vegalite_to_png(specification, scale=PNG))
+        return bytes(vl_convert.vegalite_to_png(specification, scale=pixels))
     raise UsageError(f"--format {format_!r}: valid formats are {', '.join(FORMATS)}")

@@ -10,6 +10,7 @@ from fedcohort.algorithms import Algorithm, Members, ModelState, Update
 from fedcohort.algorithms.base import LARGE_WEIGHT_MODES
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
+from fedcohort.core.sums import for_sums
 from fedcohort.record import ClientRow
 from fedcohort.selection import Cohort, Outcome
 
@@ -176,7 +177,7 @@ class Tally:
     def _difference(self, update: Update) -> Values:
         """The update as one vector: trained minus received parameters, float64 [P]."""
         parts = [
-            (update.state[name].double() - self._start[name].double()).flatten().cpu().numpy()
+            (for_sums(update.state[name]) - for_sums(self._start[name])).flatten().cpu().double().numpy()
             for name in self._trainable
         ]
         return np.concatenate(parts)

@@ -21,12 +21,13 @@ log = logging.getLogger("fedcohort")
 
 def on_device(cell: Cell) -> Cell:
     """The cell; if its device is "auto", with the device that this machine has."""
-    if cell.experiment.engine.device != "auto":
-        return cell
-    if cell.experiment.engine.name == "ray":
+    device = cell.experiment.engine.device
+    if cell.experiment.engine.name == "ray" and device not in ("cpu", "cuda"):
         raise UsageError(
-            "engine.device = 'auto': not with engine.name = 'ray', whose hosts may differ; use 'cpu' or 'cuda'"
+            f"engine.device = {device!r}: not with engine.name = 'ray', whose hosts may differ; use 'cpu' or 'cuda'"
         )
+    if device != "auto":
+        return cell
     from fedcohort.engines.device import pick_device
 
     return replace(cell, experiment=cell.experiment.with_engine(device=pick_device("auto")))

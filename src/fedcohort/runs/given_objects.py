@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.identity import identity
 from fedcohort.core.parameters import make
 from fedcohort.core.paths import as_path
 from fedcohort.experiment.own_measures import OwnMeasure, check_names
 from fedcohort.federation.datasets import Dataset
-from fedcohort.runs.identity import identity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +45,7 @@ class Given:
         data_dir: a local mirror in the layout of the Hugging Face Hub.
         public: the server's public samples: a Dataset (the training part is used), or only samples [N, ...]; see ``[public]``.
         measures: own measures by name, besides those of ``measures.extra``; a list of functions becomes a dictionary.
+        known_key: the identity of the objects, if another process has found it out; see :meth:`key`.
         loaded: data sets of users' own files that were loaded for this call, by name and columns.
         said: choices that were reported in this call.
 
@@ -59,6 +60,7 @@ class Given:
     data_dir: str | Path | None = None
     public: "PublicSamples | None" = None
     measures: "GivenMeasures | None" = None
+    known_key: str | None = None
     loaded: dict[tuple[str, str], Dataset] = field(default_factory=dict, repr=False, compare=False)
     said: set[str] = field(default_factory=set, repr=False, compare=False)
 
@@ -92,6 +94,8 @@ class Given:
 
     def key(self) -> str:
         """The identity of all objects that determine the results, for the hash of the run."""
+        if self.known_key is not None:
+            return self.known_key
         parts = []
         if self.data is not None:
             parts.append(self.data.fingerprint)

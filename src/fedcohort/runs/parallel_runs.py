@@ -8,8 +8,9 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -17,17 +18,21 @@ from dataclasses import replace
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from fedcohort.core.cores import cores
 from fedcohort.core.errors import UsageError
 from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
-from fedcohort.federation.own_data import Stored, shared, stored
-from fedcohort.runs.find_run import find_run
+from fedcohort.runs.find_run import find_run, on_device
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Interrupted, run_cell
+from fedcohort.runs.process_objects import Parcel, packed, unpacked
 from fedcohort.runs.run_data import on_data
+
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import Synchronized
 
 __all__ = ["run_cells"]
 
@@ -35,41 +40,67 @@ log = logging.getLogger("fedcohort")
 
 
 def run_cells(
-    cells: Sequence[Cell], data_dir: str | Path | None, runs: str | Path, jobs: int, *, trust: bool = False
+    planned: Sequence[tuple[Cell, Given]],
+    runs: str | Path,
+    jobs: int,
+    *,
+    trust: bool = False,
+    finished: Callable[[Cell], None] | None = None,
 ) -> None:
     """Play the runs that are not finished, ``jobs`` at a time. After an error no run starts; it is raised when the others end.
 
-    ``trust`` is as for :func:`fedcohort.runs.play_run.run_cell`.
+    Args:
+        planned: the runs, each with the objects from Python that it needs; these are sent to the processes.
+        runs: folder of run directories.
+        jobs: number of processes.
+        trust: as for :func:`fedcohort.runs.play_run.run_cell`.
+        finished: called in this process with the cell of every run that is finished.
 
     Raises:
-        UsageError: a setting cannot be used, or a process was killed.
+        UsageError: a setting cannot be used, an object cannot be sent, or a process was killed.
         Interrupted: Ctrl-C, SIGTERM or SIGHUP. The processes finish their rounds first; a second signal ends them at once.
     """
-    given = Given(data_dir=data_dir)
-    missing = _missing(cells, given, runs)
+    missing = _missing(planned, runs)
     if not missing:
         return
-    if any(cell.experiment.engine.name == "ray" for cell in missing):
+    if any(cell.experiment.engine.name == "ray" for cell, _ in missing):
         raise UsageError(f"jobs = {jobs}: a cluster plays one run after another, each on all hosts; use jobs = 1")
     jobs = min(jobs, len(missing))
-    loaded = _Loaded({key: stored(dataset) for key, dataset in given.loaded.items()}, given.said)
+    givens = list({id(given): given for _, given in missing}.values())
+    number = {id(given): n for n, given in enumerate(givens)}
+    parcel = packed(givens, (cell.experiment for cell, _ in missing), jobs)
     threads = max(1, cores() // jobs)
+    tasks = [(cell, number[id(given)], runs, threads, trust) for cell, given in missing]
+    _play_all(tasks, parcel, jobs, runs, (lambda _: None) if finished is None else finished)
+
+
+_Task = tuple[Cell, int, str | Path, int, bool]
+"""The arguments of :func:`_play`."""
+
+
+def _play_all(
+    tasks: Sequence[_Task], parcel: Parcel, jobs: int, runs: str | Path, finished: Callable[[Cell], None]
+) -> None:
+    """Play runs in a pool of processes; see :func:`run_cells`."""
     others = set(multiprocessing.active_children())
     if os.name == "posix":
         with (
             _signals_wait()
         ):  # the process that watches over semaphores blocks SIGHUP then, which would end it too early
             resource_tracker.ensure_running()  # ends with this process, or a moment later if it is still starting
+    context = multiprocessing.get_context("spawn")
+    sent = _Process(parcel, context.Value("i", 0))
     with (
         handled(raise_signalled),
-        ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_process) as pool,
+        ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process, initargs=(sent,)) as pool,
     ):
         try:
-            with _signals_wait():
-                begun = {pool.submit(_play, cell, data_dir, loaded, runs, threads, trust): cell for cell in missing}
+            with _signals_wait(), _without_main():
+                begun = {pool.submit(_play, *task): task[0] for task in tasks}
             for done in as_completed(begun):
                 done.result()
                 log.info("%s, seed %d: finished", begun[done].label, begun[done].seed)
+                finished(begun[done])
         except BrokenProcessPool:
             for process in set(multiprocessing.active_children()) - others:  # an idle one would wait for work for ever
                 process.kill()
@@ -85,10 +116,10 @@ def run_cells(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _missing(cells: Sequence[Cell], given: Given, runs: str | Path) -> list[Cell]:
-    """The cells that are not finished, with the settings that their data decide."""
-    records = [(cell, find_run(cell, given, runs)) for cell in (on_data(cell, given) for cell in cells)]
-    return [cell for cell, run in records if run is None or not run.finished]
+def _missing(planned: Sequence[tuple[Cell, Given]], runs: str | Path) -> list[tuple[Cell, Given]]:
+    """The runs that are not finished, with the settings that their data decide."""
+    records = [(cell, given, find_run(cell, given, runs)) for cell, given in ((on_data(c, g), g) for c, g in planned)]
+    return [(cell, given) for cell, given, run in records if run is None or not run.finished]
 
 
 _STOPPED = "stopped; finished rounds of all runs are kept, and the same command resumes them ({folder})"
@@ -127,12 +158,65 @@ def _signals_wait() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Let new processes not run the script of the user again: what they need of it is sent to them.
+
+    Otherwise, a script that compares outside of ``if __name__ == "__main__":`` would start processes that start processes.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 _asked: list[int] = []
 """In a process of the pool: the signals that asked it to end. It plays no further run then."""
 
 
-def _begin_process() -> None:
+class _Process:
+    """What a process of the pool knows about its task.
+
+    Args:
+        parcel: the objects that its runs need.
+        begun: the number of processes that have begun.
+    """
+
+    def __init__(self, parcel: Parcel, begun: "Synchronized[int]") -> None:
+        self.parcel, self.begun, self.number = parcel, begun, 0
+        self._givens: list[Given] | None = None
+
+    def take_number(self) -> None:
+        """Number this process, from 0."""
+        with self.begun.get_lock():
+            self.number, self.begun.value = self.begun.value, self.begun.value + 1
+
+    def given(self, number: int) -> Given:
+        """The objects of a run.
+
+        Raises:
+            UsageError: an object cannot be read in this process.
+        """
+        if self._givens is None:
+            self._givens = unpacked(self.parcel)
+        return self._givens[number]
+
+
+_process: list[_Process] = []
+"""In a process of the pool: itself."""
+
+
+def _receive(process: _Process) -> None:
+    """Begin with what the process that started this one has sent."""
+    process.take_number()
+    _process[:] = [process]
+
+
+def _begin_process(process: _Process) -> None:
     """Prepare a process of the pool: signals are handled, and it ends with the process that started it."""
+    _receive(process)
     for signum in SIGNALS:
         if signal.getsignal(signum) != signal.SIG_IGN:
             signal.signal(signum, lambda signum, _: _asked.append(signum))
@@ -149,33 +233,31 @@ def _end_with_parent() -> None:
         os._exit(128 + signal.SIGTERM)
 
 
-class _Loaded(NamedTuple):
-    """What the process that starts others has loaded and reported: data of users in the cache, and choices."""
+def _play(cell: Cell, number: int, runs: str | Path, threads: int, trust: bool) -> None:
+    """Play one run.
 
-    data: dict[tuple[str, str], Stored]
-    said: set[str]
-
-    def given(self, data_dir: str | Path | None) -> Given:
-        """The same data in another process, mapped from the cache; what is no longer there is loaded again."""
-        mapped = {key: shared(place) for key, place in self.data.items()}
-        return Given(
-            data_dir=data_dir,
-            loaded={key: dataset for key, dataset in mapped.items() if dataset is not None},
-            said=self.said,
-        )
-
-
-def _play(
-    cell: Cell, data_dir: str | Path | None, loaded: _Loaded, runs: str | Path, threads: int, trust: bool
-) -> None:
-    """Play one run, with this number of threads unless the experiment sets one."""
+    Args:
+        cell: the run.
+        number: place of its objects among those that were sent.
+        runs: folder of run directories.
+        threads: number of threads, unless the experiment sets one.
+        trust: see :func:`run_cells`.
+    """
     import torch
 
+    from fedcohort.engines.device import of_process
+
     torch.set_num_threads(1)
+    process = _process[0]
+    given = process.given(number)
+    cell = on_device(cell)
+    device = cell.experiment.engine.device
+    if of_process(device, process.number) != device:
+        cell = replace(cell, experiment=cell.experiment.with_engine(device=of_process(device, process.number)))
     if not cell.experiment.engine.workers:
         cell = replace(cell, experiment=cell.experiment.with_engine(workers=threads))
     with _unless_asked_to_end():
-        run_cell(cell, loaded.given(data_dir), runs=runs, trust=trust)
+        run_cell(cell, given, runs=runs, trust=trust)
 
 
 @contextmanager

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedcohort.core.handed_over import check_unchanged
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.plugin_facts import plugin_facts
+from fedcohort.experiment.python_objects import names_in
 from fedcohort.experiment.tasks import label_kind
 from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, locked
 from fedcohort.record.recorded_plugins import FACTS, FILES
@@ -83,6 +85,8 @@ def _run_cell(
     cell: Cell, given: Given, runs: str | Path, progress: Progress | None, trust: bool, preparation: "Preparation"
 ) -> Run:
     """See :func:`run_cell`."""
+    for name in names_in(cell.experiment):
+        check_unchanged(name)
     cell = on_data(on_device(cell), given)
     record = find_run(cell, given, runs)
     if record is not None:

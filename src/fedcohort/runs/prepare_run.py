@@ -224,8 +224,9 @@ def give_tools(
 
 def _driver_device(experiment: Experiment) -> str:
     """The device of the tensors in this process: the experiment's, or the CPU if clients are trained on a cluster."""
-    from fedcohort.engines.device import pick_device
+    from fedcohort.engines.device import check_precision, pick_device
 
+    check_precision(experiment.engine.device, experiment.training.precision)
     return "cpu" if experiment.engine.name == "ray" else pick_device(experiment.engine.device)
 
 

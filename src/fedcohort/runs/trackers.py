@@ -1,9 +1,9 @@
-"""Log every round to TensorBoard or MLflow, through their own libraries.
+"""Log every round to TensorBoard, MLflow or Weights & Biases, through their own libraries.
 
-    fedcohort run experiment.toml --track tensorboard:logs --track mlflow:http://localhost:5000
+    fedcohort run experiment.toml --track tensorboard:logs --track mlflow:http://localhost:5000 --track wandb:logs
 
-Trackers are off by default, and their libraries are optional dependencies: ``pip install 'fedcohort[tensorboard]'`` or
-``'fedcohort[mlflow]'``. They receive :data:`NUMBERS`, a part of the record. A resumed run continues its log.
+Trackers are off by default, and their libraries are optional dependencies: ``pip install 'fedcohort[tensorboard]'``,
+``'fedcohort[mlflow]'`` or ``'fedcohort[wandb]'``. They receive :data:`NUMBERS`, a part of the record. A resumed run continues its log.
 """
 
 import math
@@ -11,7 +11,8 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.core.formatted_values import by_dotted_key
@@ -21,7 +22,7 @@ from fedcohort.record import RoundRow
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-__all__ = ["TRACKERS", "MLflow", "TensorBoard", "tracker"]
+__all__ = ["TRACKERS", "MLflow", "TensorBoard", "WandB", "tracker"]
 
 NUMBERS = (
     "available", "selected", "trained", "admitted", "simulated_time", "round_time", "test_accuracy", "test_loss",
@@ -131,7 +132,73 @@ class MLflow:
             self._client.set_terminated(run)
 
 
-TRACKERS: Mapping[str, Callable[[str], TensorBoard | MLflow]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+class WandB:
+    """Log to Weights & Biases: one of its runs per run, in the project with the name of the experiment; its files are in ``where``.
+
+    Without a login, or with ``WANDB_MODE=offline``, nothing is sent: ``wandb sync`` sends the files later.
+    """
+
+    library = "wandb"
+
+    def __init__(self, where: str) -> None:
+        self.where = where or None
+        self._key: tuple[str, str, int] | None = None
+        self._run: Any = None
+
+    def __call__(self, cell: Cell, row: RoundRow) -> None:
+        """Log one round."""
+        key = (cell.experiment.name, cell.label, cell.seed)
+        if key != self._key:
+            self._finish()
+            self._run, self._key = self._begin(cell), key
+        self._run.log(numbers(row), step=row.round)
+
+    def _begin(self, cell: Cell) -> Any:
+        """The W&B run of this run; an interrupted one goes on under the same id, the hash of the run."""
+        import wandb
+
+        if self.where is not None:
+            Path(self.where).mkdir(parents=True, exist_ok=True)
+        settings = by_dotted_key(cell.experiment.to_dict())
+        return wandb.init(
+            project=_plain(cell.experiment.name),
+            name=f"{_plain(cell.label)}, seed {cell.seed}",
+            id=cell.experiment.key(),
+            resume="allow",
+            config={key: value for key, value in settings.items() if key != "variants"},
+            dir=self.where,
+            mode=self._mode(),
+            settings=wandb.Settings(silent=True, console="off", disable_git=True, save_code=False),
+        )
+
+    @staticmethod
+    def _mode() -> Literal["online", "offline", "disabled"]:
+        """``WANDB_MODE`` if it is set; otherwise online with a login, and offline without one: nothing waits for a password."""
+        import wandb
+
+        if mode := os.environ.get("WANDB_MODE"):
+            return cast(Literal["online", "offline", "disabled"], mode)
+        return "online" if wandb.login(prompt=False) else "offline"
+
+    def _finish(self) -> None:
+        """Finish the W&B run, if there is one."""
+        if self._run is not None:
+            self._run.finish()
+        self._run = self._key = None
+
+    def close(self) -> None:
+        """Finish the W&B run, and wait until its process has written the files, which goes on after the run is finished."""
+        import wandb
+
+        self._finish()
+        wandb.teardown()
+
+
+TRACKERS: Mapping[str, Callable[[str], TensorBoard | MLflow | WandB]] = {
+    "tensorboard": TensorBoard,
+    "mlflow": MLflow,
+    "wandb": WandB,
+}
 
 
 class OneLineErrors:
@@ -142,7 +209,7 @@ class OneLineErrors:
         tracker: the tracker.
     """
 
-    def __init__(self, text: str, tracker: TensorBoard | MLflow) -> None:
+    def __init__(self, text: str, tracker: TensorBoard | MLflow | WandB) -> None:
         self.text, self.tracker = text, tracker
 
     def __call__(self, cell: Cell, row: RoundRow) -> None:

@@ -288,10 +288,9 @@ class Conformal(Selector):
         """What to change so that clients are admitted."""
         finite = quantiles[np.isfinite(quantiles)]
         if not len(finite):
-            needed = math.ceil(1 / alpha) - 1
             return (
-                f"alpha = {alpha:.4g} needs {needed} held-out samples, which no client has: raise selection.alpha_cp, or give clients "
-                "more data (a larger federation.holdout, or fewer clients)"
+                f"alpha = {alpha:.4g} needs {math.ceil(1 / alpha) - 1} held-out samples, which no client has: raise "
+                "selection.alpha_cp, or give clients more data (a larger federation.holdout, or fewer clients)"
             )
         rule = f"theta = {theta:.4g}" if self.rule == "threshold" else f"rule = {self.rule!r}"
         return (

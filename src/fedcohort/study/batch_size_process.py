@@ -89,7 +89,7 @@ def measure(order: Order) -> Size:
 
 def _timed(run_state: RunState, order: Order) -> Timing:
     """Time passes over the clients until the interval is small enough or the time is up."""
-    memory = PeakMemory(run_state.device.type)
+    memory = PeakMemory(str(run_state.device))
     timing = Timing(_spread(np.flatnonzero(run_state.clock.num_samples > 0)), memory.where, memory.now())
     timer = StepTimer(run_state.algorithm, memory.wait)
     start = time.perf_counter()

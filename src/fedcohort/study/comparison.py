@@ -257,8 +257,11 @@ class Comparison:
         """
         table = [{str(key): value for key, value in record.items()} for record in self.table.to_dict("records")]
         records = [table[i] for i in self.in_groups]
+        target = self.target
         return written(
-            latex_table(self.name, records, self.seeds, self.target.accuracy, self.note, self.own_measures, self.score),
+            latex_table(
+                self.name, records, self.seeds, target.accuracy, target.chosen, self.note, self.own_measures, self.score
+            ),
             file,
         )
 

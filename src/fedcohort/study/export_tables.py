@@ -39,6 +39,7 @@ def latex_table(
     rows: Sequence[Mapping[str, Any]],
     seeds: Sequence[int],
     target: float,
+    chosen: str,
     note: str = "",
     own_measures: Sequence[str] = (),
     score: ScoreStyle = ACCURACY,
@@ -50,10 +51,13 @@ def latex_table(
         rows: the rows of :attr:`fedcohort.Comparison.table`.
         seeds: the seeds of all rows.
         target: the target accuracy.
+        chosen: how it was chosen, in words.
         note: another sentence for the caption.
         own_measures: names of own measures, each of which is a column.
         score: how the score is named and written.
     """
+    goal = score.target(target)
+    about_target = "" if math.isnan(target) else f"Target {score.name} {goal}: {chosen}."
     columns = _columns(rows, target, own_measures, score)
     lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
     return "\n".join(
@@ -61,7 +65,7 @@ def latex_table(
             r"% \usepackage{booktabs}",
             r"\begin{table}",
             r"  \centering",
-            rf"  \caption{{{_caption(name, rows, seeds, note, score)}}}",
+            rf"  \caption{{{_caption(name, rows, seeds, [about_target, note], score)}}}",
             rf"  \label{{tab:{_key(name)}}}",
             rf"  \begin{{tabular}}{{{''.join(align for _, align, _ in columns)}}}",
             r"    \toprule",
@@ -131,7 +135,9 @@ def _difference(row: Mapping[str, Any], score: ScoreStyle) -> str:
     return f"{score.signed(row['difference'])} {score.interval(row['difference_low'], row['difference_high'])}"
 
 
-def _caption(name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], note: str, score: ScoreStyle) -> str:
+def _caption(
+    name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], notes: Sequence[str], score: ScoreStyle
+) -> str:
     """What the table shows, and how its intervals and p-values are made."""
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and standard deviation over {len(seeds)} seeds"
     sentences = [f"{name}: test {score.name} after the last round, {over}."]
@@ -147,7 +153,7 @@ def _caption(name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int],
         sentences.append(
             f"Verdict: two-sided permutation test of the paired differences, p corrected by Holm for {comparisons}."
         )
-    return escaped(" ".join([*sentences, note] if note else sentences))
+    return escaped(" ".join([*sentences, *(note for note in notes if note)]))
 
 
 def _key(name: str) -> str:

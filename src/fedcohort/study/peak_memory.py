@@ -15,22 +15,23 @@ class PeakMemory:
     so far.
 
     Args:
-        device: ``cpu`` or ``cuda``.
+        device: the device of the tensors, such as ``cpu`` or ``cuda:1``.
     """
 
     def __init__(self, device: str) -> None:
-        self.where = "device" if device == "cuda" else "resident"
+        self.device = device
+        self.where = "device" if device.startswith("cuda") else "resident"
 
     def now(self) -> float:
         """Bytes in use."""
         if self.where == "device":
-            return float(_cuda().memory_allocated())
+            return float(_cuda().memory_allocated(self.device))
         return self.peak()
 
     def reset(self) -> None:
         """Reset the peak."""
         if self.where == "device":
-            _cuda().reset_peak_memory_stats()
+            _cuda().reset_peak_memory_stats(self.device)
         else:
             with suppress(OSError):
                 Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -38,7 +39,7 @@ class PeakMemory:
     def peak(self) -> float:
         """The most bytes in use since the last reset."""
         if self.where == "device":
-            return float(_cuda().max_memory_allocated())
+            return float(_cuda().max_memory_allocated(self.device))
         with suppress(OSError):
             for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
                 if line.startswith("VmHWM:"):
@@ -48,7 +49,7 @@ class PeakMemory:
     def wait(self) -> None:
         """Wait until the device has finished all its work."""
         if self.where == "device":
-            _cuda().synchronize()
+            _cuda().synchronize(self.device)
 
 
 def _peak_by_the_system() -> float:

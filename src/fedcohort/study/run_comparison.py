@@ -3,14 +3,16 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.handed_over import check_unchanged
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.pairings import check_row
+from fedcohort.experiment.python_objects import names_in
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study.comparison import Comparison, Row
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm
     from fedcohort.selection import Selector
 
-__all__ = ["PlannedRow", "compare", "planned_rows"]
+__all__ = ["PlannedRow", "Watch", "compare", "planned_rows"]
 
 
 def compare(
@@ -34,22 +36,40 @@ def compare(
     jobs: int = 1,
     trust: bool = False,
     reference: str = "",
+    watch: "Watch | None" = None,
 ) -> Comparison:
-    """Run every row of an experiment under every seed, and compare the rows; see :func:`fedcohort.compare`."""
+    """Run every row of an experiment under every seed, and compare the rows; see :func:`fedcohort.compare`.
+
+    ``watch`` hears how many runs there are, and which are finished.
+    """
     rows = planned_rows(experiment, given, selector, algorithm)
     for row in rows:
         row.check()
     check_reference([row.label for row in rows], reference)
     if not isinstance(jobs, int) or jobs < 1:
         raise UsageError(f"jobs = {shown(jobs)}: should be a whole number of at least 1")
+    watch = Watch() if watch is None else watch
+    watch.begin(len(rows) * len(experiment.all_seeds))
     if jobs > 1:
-        _run_in_processes(experiment, rows, given, runs, jobs, trust)
+        _run_in_processes(experiment, rows, runs, jobs, trust, watch.finished)
     compared = []
     for row in rows:
-        cells = [Cell(row.label, seed, row.experiment.single(seed)) for seed in experiment.all_seeds]
-        played = {cell.seed: run_cell(cell, row.given, runs=runs, progress=progress, trust=trust) for cell in cells}
+        played = {}
+        for cell in row.cells(experiment.all_seeds):
+            played[cell.seed] = run_cell(cell, row.given, runs=runs, progress=progress, trust=trust)
+            watch.finished(cell)
         compared.append(Row(row.label, row.experiment, played))
     return Comparison(experiment.name, tuple(compared), reference=reference)
+
+
+class Watch:
+    """Hears how far several runs are. This class does nothing; a subclass shows it."""
+
+    def begin(self, runs: int) -> None:
+        """The number of runs, before the first one."""
+
+    def finished(self, cell: Cell) -> None:
+        """A run is finished; it may be one that was finished before. A run can be reported twice."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +86,14 @@ class PlannedRow:
     experiment: Experiment
     given: Given
 
+    def cells(self, seeds: Iterable[int]) -> list[Cell]:
+        """The runs of the row."""
+        return [Cell(self.label, seed, self.experiment.single(seed)) for seed in seeds]
+
     def check(self) -> None:
-        """Refuse a strategy and an algorithm that cannot be combined, before anything is run."""
+        """Refuse a strategy and an algorithm that cannot be combined, and classes that have changed, before anything is run."""
+        for name in names_in(self.experiment):
+            check_unchanged(name)
         selector, algorithm = self.given.selector, self.given.algorithm
         check_row(
             self.label,
@@ -77,16 +103,18 @@ class PlannedRow:
 
 
 def _run_in_processes(
-    experiment: Experiment, rows: list[PlannedRow], given: Given, runs: str | Path, jobs: int, trust: bool
+    experiment: Experiment,
+    rows: list[PlannedRow],
+    runs: str | Path,
+    jobs: int,
+    trust: bool,
+    finished: Callable[[Cell], None],
 ) -> None:
     """Play all runs that are missing in several processes."""
     from fedcohort.runs.parallel_runs import run_cells
 
-    if any(row.given.names() for row in rows):
-        raise UsageError(
-            f"jobs = {jobs}: objects from Python stay in their process; use 1, or name them in the experiment"
-        )
-    run_cells(experiment.cells(), given.data_dir, runs, jobs, trust=trust)
+    planned = [(cell, row.given) for row in rows for cell in row.cells(experiment.all_seeds)]
+    run_cells(planned, runs, jobs, trust=trust, finished=finished)
 
 
 def planned_rows(

@@ -14,6 +14,7 @@ from fedcohort.algorithms.losses import CrossEntropy, SquaredError
 from fedcohort.algorithms.sample_measures import sample_losses, total_score
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import integer, rng, torch_seeded
+from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.federation.federation import Samples
 from fedcohort.training.forward_passes import probabilities
 from fedcohort.training.image_augmentation import Changes
@@ -258,11 +259,11 @@ class ClientProblem:
         module, device = self._setup.module, self._data.labels.device
         training = module.training
         module.eval()
-        total = torch.zeros((), dtype=torch.float64, device=device)
+        total = torch.zeros((), dtype=sum_type(device), device=device)
         with torch.no_grad():
             for index in torch.arange(len(self._data), device=device).split(CHUNK):
                 logits = torch.func.functional_call(module, self._model, (self._features(index),))
-                total += self._objective(logits, self._data.labels[index], index).double().sum()
+                total += for_sums(self._objective(logits, self._data.labels[index], index)).sum()
         module.train(training)
         return float(total / len(self._data))
 

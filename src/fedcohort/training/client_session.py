@@ -135,7 +135,7 @@ class Session:
         return ends
 
     def _report(self) -> dict[str, float]:
-        first_epoch = torch.cat(self.losses[: self.first_steps]).double().cpu().numpy()
+        first_epoch = torch.cat(self.losses[: self.first_steps]).cpu().double().numpy()
         # samples of a last batch that was left out have no loss
         first_pass = first_epoch[self.first_visits[self.first_visits < len(first_epoch)]]
         checked = self.checks[-1] | {"epochs": float(self.used)} if self.checks else {}
@@ -152,5 +152,5 @@ class Session:
 def _step_means(losses: list[Tensor]) -> Values:
     """The mean loss of every step, float64."""
     sizes = np.array([len(step) for step in losses])
-    means: Values = np.add.reduceat(torch.cat(losses).double().cpu().numpy(), np.cumsum(sizes) - sizes) / sizes
+    means: Values = np.add.reduceat(torch.cat(losses).cpu().double().numpy(), np.cumsum(sizes) - sizes) / sizes
     return means

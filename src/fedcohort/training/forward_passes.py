@@ -20,6 +20,7 @@ from fedcohort.algorithms.losses import CrossEntropy, Loss, Robust, SquaredError
 from fedcohort.algorithms.sample_measures import sample_losses
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
+from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.selection import Context, GradientNorm, LocalAccuracy, LocalLoss, Question
 from fedcohort.training.reused_memory import ALIGNMENT
@@ -90,8 +91,8 @@ def evaluate_block(
     right = block.labels[hits]
     return Evaluation(
         hits=hits.cpu().numpy(),
-        loss=float(losses.double().sum()),
-        losses=losses.double().cpu().numpy(),
+        loss=float(for_sums(losses).sum()),
+        losses=losses.cpu().double().numpy(),
         right=torch.bincount(right, minlength=classes).cpu().numpy(),
         total=torch.bincount(block.labels, minlength=classes).cpu().numpy(),
         predictions=logits.double().softmax(1).cpu().numpy() if predictions else None,
@@ -158,8 +159,8 @@ def probabilities(module: nn.Module, federation: Federation, dtype: torch.dtype,
     parts = [np.zeros((0, federation.num_outputs))]
     for block in blocks(samples):
         with torch.no_grad():
-            outputs = module(federation.prepare(block.features, dtype)).double()
-            parts.append((outputs if federation.is_numeric else outputs.softmax(1)).cpu().numpy())
+            outputs = for_sums(module(federation.prepare(block.features, dtype)))
+            parts.append((outputs if federation.is_numeric else outputs.softmax(1)).cpu().double().numpy())
     return np.concatenate(parts)
 
 
@@ -230,7 +231,7 @@ def _losses_together(
         features = federation.prepare(federation.train.pick(positions), dtype)
         logits = torch.cat([module(features[a:b]) for edges in own for a, b in itertools.pairwise(edges)])
         labels = federation.train.labels.index_select(0, positions)
-        losses = sample_losses(logits, labels).double()
+        losses = for_sums(sample_losses(logits, labels))
     sums = [sum(float(losses[a:b].sum()) for a, b in itertools.pairwise(edges)) for edges in own]
     return [np.array([total / (stop - start)]) for total, (start, stop) in zip(sums, ranges, strict=True)]
 
@@ -240,7 +241,7 @@ def _local_loss(question: LocalLoss, asked: _Asked) -> Values:
     if question.batch:
         index = rng(asked.seed, "question", asked.t, asked.client).permutation(len(data))[: question.batch]
         data = data[torch.from_numpy(index).to(data.labels.device)]
-    total = sum(float(asked.losses(block)[0].double().sum()) for block in blocks(data))
+    total = sum(float(for_sums(asked.losses(block)[0]).sum()) for block in blocks(data))
     return np.array([total / len(data)])
 
 
@@ -267,14 +268,14 @@ def _mean_loss(asked: _Asked, loss: Loss, data: Samples) -> float:
     total = 0.0
     for block in blocks(data):
         _, logits = asked.losses(block)
-        total += float(loss.samples(logits, block.labels, logits.softmax(dim=1)).double().sum())
+        total += float(for_sums(loss.samples(logits, block.labels, logits.softmax(dim=1))).sum())
     return total / len(data)
 
 
 def _gradient_norm(_: GradientNorm, asked: _Asked) -> Values:
     data = asked.federation.client(asked.client)
     points = [p for p in asked.module.parameters() if p.requires_grad]
-    total = [torch.zeros_like(p, dtype=torch.float64) for p in points]
+    total = [torch.zeros_like(p, dtype=sum_type(p.device)) for p in points]
     for block in blocks(data):
         logits = asked.module(asked.federation.prepare(block.features, asked.dtype))
         if asked.federation.is_numeric:

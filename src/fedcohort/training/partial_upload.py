@@ -12,6 +12,7 @@ import torch
 
 from fedcohort.algorithms import ModelState, Update
 from fedcohort.core.random_streams import rng
+from fedcohort.core.sums import for_sums
 
 __all__ = ["partial_upload"]
 
@@ -28,7 +29,9 @@ def partial_upload(
         return update
     draw = rng(seed, "upload", t, update.client)
     left_out = {name for name in sorted(trainable) if draw.random() >= share}
-    norms = [torch.linalg.vector_norm(update.state[name].double() - model[name].double()) for name in sorted(trainable)]
+    norms = [
+        torch.linalg.vector_norm(for_sums(update.state[name]) - for_sums(model[name])) for name in sorted(trainable)
+    ]
     norm = float(torch.stack(norms).norm())
     return replace(
         update,

@@ -11,6 +11,7 @@ import torch
 
 from fedcohort.algorithms import ModelState, Tensors, Update
 from fedcohort.core.arrays import Values
+from fedcohort.core.sums import for_sums
 from fedcohort.training.trainer import Trainer
 
 __all__ = ["norm_of_update", "update_norm"]
@@ -34,5 +35,5 @@ def update_norm(
 
 def norm_of_update(update: Update, start: ModelState, names: list[str]) -> float:
     """‖Δ‖₂ over the entries ``names``, in float64."""
-    squares = [(update.state[name].double() - start[name].double()).square().sum() for name in names]
+    squares = [(for_sums(update.state[name]) - for_sums(start[name])).square().sum() for name in names]
     return float(torch.stack(squares).sum().sqrt())

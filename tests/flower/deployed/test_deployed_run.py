@@ -247,7 +247,7 @@ def test_what_cannot_be_played_is_refused_before_the_first_round(name: str, tmp_
     assert not list(tmp_path.iterdir())
 
 
-def test_a_name_is_bound_to_the_key_of_its_first_node(tmp_path: Path) -> None:
+def test_a_name_is_bound_to_the_key_of_its_first_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger with a client's name: refused while the client is connected, and after it has left."""
     experiment = small(rounds=2, selection={"name": "uniform", "k": 12})
     sites = sites_of(clients_of(experiment), SITES, installed_plugins, allowed=OPEN)
@@ -259,7 +259,7 @@ def test_a_name_is_bound_to_the_key_of_its_first_node(tmp_path: Path) -> None:
         node_id: int
         public_key: bytes
 
-    where.get_nodes = lambda: [Info(node, keys[node]) for node in where.get_node_ids()]  # type: ignore[attr-defined]
+    monkeypatch.setattr(where, "get_nodes", lambda: [Info(node, keys[node]) for node in where.get_node_ids()])
     where.offline = {3}
 
     def swapped(_: Any, row: Any) -> None:

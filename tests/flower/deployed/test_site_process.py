@@ -27,7 +27,7 @@ from fedcohort.flower.sites.memory_versions import KEPT, MemoryVersions
 from fedcohort.flower.sites.owner_policy import Budget, Refused, Spent
 from fedcohort.flower.sites.protocol import BadMessage, Words, packed
 from fedcohort.flower.sites.serve import check_security, end_group, is_loopback, listening, supernode_command
-from fedcohort.flower.sites.site_file import SiteFile, installed_plugins, open_site, read_site_file
+from fedcohort.flower.sites.site_file import SiteFile, SuperLink, installed_plugins, open_site, read_site_file
 from tests.docs.pages import ROOT, blocks
 
 HELLO = packed({"kind": "hello", "classes": 3})
@@ -36,7 +36,10 @@ HELLO = packed({"kind": "hello", "classes": 3})
 def owner(folder: Path, text: str = "", **arrays: np.ndarray) -> Path:
     """A site file with the owner's own data."""
     rng = np.random.default_rng(0)
-    given = {"features": rng.normal(size=(20, 4)).astype(np.float32), "labels": np.arange(20) % 3} | arrays
+    given: dict[str, Any] = {
+        "features": rng.normal(size=(20, 4)).astype(np.float32),
+        "labels": np.arange(20) % 3,
+    } | arrays
     for name, values in given.items():
         np.save(folder / f"{name}.npy", values)
     path = folder / "site.toml"
@@ -82,7 +85,7 @@ def test_by_default_nothing_but_training_is_allowed(tmp_path: Path) -> None:
 )
 def test_data_that_cannot_be_used_are_refused(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
-        open_site(owner(tmp_path, **arrays))
+        open_site(owner(tmp_path, "", **arrays))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,7 @@ def test_a_site_file_that_cannot_be_used_is_refused(text: str, message: str, tmp
 
 
 def test_tls_and_a_key_are_required_except_on_this_machine(tmp_path: Path) -> None:
-    remote = SiteFile(superlink={"address": "fl.example.org:8000"})
+    remote = SiteFile(superlink=SuperLink(address="fl.example.org:8000"))
     with pytest.raises(
         UsageError, match=r"superlink.root_certificates = '': there is no such file; TLS and a key are required"
     ):
@@ -117,7 +120,7 @@ def test_tls_and_a_key_are_required_except_on_this_machine(tmp_path: Path) -> No
         (tmp_path / name).write_text("x")
     (tmp_path / "key").chmod(0o644)
     secured = SiteFile(
-        superlink={"address": "fl.example.org:8000", "root_certificates": "ca.crt", "private_key": "key"}
+        superlink=SuperLink(address="fl.example.org:8000", root_certificates="ca.crt", private_key="key")
     )
     with pytest.raises(UsageError, match="others can read it"):
         check_security(secured, tmp_path, insecure=False)

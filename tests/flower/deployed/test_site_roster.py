@@ -29,7 +29,7 @@ class KeyedGrid(LoopGrid):
 
     keys: dict[int, bytes]
 
-    def get_nodes(self) -> list[Node]:
+    def get_nodes(self) -> list[Any]:
         return [Node(node, self.keys[node]) for node in self.get_node_ids()]
 
 

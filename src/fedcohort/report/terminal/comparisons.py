@@ -21,8 +21,8 @@ from fedcohort.core.formatted_values import (
     time_on,
 )
 from fedcohort.core.score_style import ScoreStyle, score_style
+from fedcohort.report.terminal.comparison_notes import listed, notes
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
-from fedcohort.study.question_costs import TWO_DOWNLOADS, asks_about_the_model
 from fedcohort.study.verdicts import BASELINE
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedcohort.study.run_results import Result
     from fedcohort.study.summary import Summary
 
-__all__ = ["about_references", "comparison", "results", "summaries"]
+__all__ = ["comparison", "results", "summaries"]
 
 
 def comparison(compared: "Comparison", width: int = WIDE) -> Group:
@@ -39,18 +39,14 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     table = [{str(key): value for key, value in row.items()} for row in compared.table.to_dict("records")]
     rows, ends = [table[i] for i in compared.in_groups], _ends(compared)
     printed, hidden = fitting_table(_columns(compared, rows, width), width, ends)
-    notes = [
-        compared.note,
-        _about_accuracy(compared),
-        _about_clients(compared, rows),
-        compared.about_verdicts,
-        _about_target(compared, rows),
-        f"{compared.about_times} {_about_chance(rows)}",
-        *_about_algorithms(compared),
-        _about_two_downloads(compared),
-        about_hidden(hidden),
-    ]
-    return Group(Text(compared.name, style="bold"), "", printed, "", *_health(compared), *dimmed(*notes))
+    return Group(
+        Text(compared.name, style="bold"),
+        "",
+        printed,
+        "",
+        *_health(compared),
+        *dimmed(*notes(compared, rows), about_hidden(hidden)),
+    )
 
 
 def _ends(compared: "Comparison") -> list[int]:
@@ -102,99 +98,12 @@ def _health(compared: "Comparison") -> list[RenderableType]:
     return [*lines, ""] if lines else []
 
 
-def _about_two_downloads(compared: "Comparison") -> str:
-    """A note on how a question about the model is billed, if a row asked one."""
-    return TWO_DOWNLOADS if any(asks_about_the_model(run) for row in compared.rows for run in row.runs.values()) else ""
-
-
 def _of_clients(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> Iterator[Column]:
     """Columns for the accuracy on clients' own data, if it was measured: mean and standard deviation over clients, worst tenth."""
     if any(math.isfinite(row["client_accuracy"]) for row in rows):
         means = [score.spread(row["client_accuracy"], row["client_accuracy_sd"]) for row in rows]
         yield Column("over\nclients", means, 10)
         yield Column("worst\ntenth", [score.value(row["worst_client_accuracy"]) for row in rows], 10)
-
-
-def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the accuracy over clients is measured on."""
-    if not any(math.isfinite(row["client_accuracy"]) for row in rows):
-        return ""
-    name = compared.score.name
-    tested = {run.meta.get("client data") == "test samples" for row in compared.rows for run in row.runs.values()}
-    own = (
-        "test samples"
-        if tested == {True}
-        else "data"
-        if False in tested and len(tested) > 1
-        else "held-out or training data"
-    )
-    return (
-        f"Over clients: {name} on each client's own {own}, mean ± standard deviation over clients; worst tenth: mean of the 10% of "
-        f"the clients with the lowest {name}."
-    )
-
-
-def _about_accuracy(compared: "Comparison") -> str:
-    seeds, score = compared.seeds, compared.score
-    after = f"Test {score.name} after the last round{score.in_unit}"
-    if len(seeds) == 1:
-        return f"{after}, seed {seeds[0]}. One seed gives no standard deviation and no interval."
-    return (
-        f"{after}: mean ± standard deviation over {len(seeds)} seeds ({_listed(seeds)}). {about_references(compared)}"
-    )
-
-
-def about_references(compared: "Comparison") -> str:
-    """What differences are taken to, in a sentence; empty if no rows are compared."""
-    several = [group for group in compared.groups if len(group.rows) > 1]
-    if not several:
-        return (
-            "No two rows are about the same clients and data, so there are no differences." if compared.rows[1:] else ""
-        )
-    labels = compared.names_without_settings if len(compared.groups) > 1 else [row.label for row in compared.rows]
-    names = list(dict.fromkeys(labels[group.reference] for group in several))
-    references = " or ".join(map(repr, names[:3]))
-    points = compared.score.points
-    where = " with the same settings" if len(compared.groups) > 1 else ""
-    return f"Difference to {references}{where}{' in' if points else ''}{points}, paired over seeds."
-
-
-def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
-    if math.isnan(compared.target.accuracy):
-        return f"Target {compared.score.name}: {compared.target.chosen}."
-    note = f"Target {compared.score.name} {compared.score.target(compared.target.accuracy)}: {compared.target.chosen}."
-    partly = next((row for row in rows if 0 < row["reached"] < row["seeds"]), None)
-    if partly is not None:
-        reached, seeds = partly["reached"], partly["seeds"]
-        note += f" ({reached}/{seeds}): {reached} of {seeds} seeds reached it; the means cover only those."
-    if any(row["reached"] == 0 for row in rows):
-        note += " –: no seed reached it."
-    return note
-
-
-def _about_chance(rows: Sequence[Mapping[str, Any]]) -> str:
-    labels_by_chance: dict[str, list[str]] = {}
-    for row in rows:
-        labels_by_chance.setdefault(index(row["jain_random"]), []).append(row["label"])
-    usual = max(labels_by_chance, key=lambda chance: len(labels_by_chance[chance]))
-    others = [
-        f"{' and '.join(map(repr, labels)) if len(labels) <= 3 else f'{len(labels)} other rows'} {chance}"
-        for chance, labels in labels_by_chance.items()
-        if chance != usual
-    ]
-    all_chances = f"{usual} ({', '.join(others)})" if others else usual
-    return f"Jain's index: 1 is even; uniform chance gives {all_chances} on average."
-
-
-def _about_algorithms(compared: "Comparison") -> Iterator[str]:
-    """Notes on algorithms that were combined with a local optimizer that their source does not have."""
-    labels_by_algorithm: dict[str, list[str]] = {}
-    for row in compared.rows:
-        algorithm = next(iter(row.runs.values())).meta.get("algorithm", "")
-        if algorithm.endswith("(ours)"):
-            labels_by_algorithm.setdefault(algorithm, []).append(repr(row.label))
-    for algorithm, labels in labels_by_algorithm.items():
-        yield f"{algorithm}: {', '.join(labels)}. The algorithm's source has no such local optimizer."
 
 
 def _difference(row: Mapping[str, Any], score: ScoreStyle) -> Text:
@@ -212,12 +121,6 @@ def _rounds_to_target(row: Mapping[str, Any]) -> str:
 def _times_to_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str]:
     clocks = ("wall" if row.on_wall_clock else "simulated" for row in compared.rows)
     return [time_on(clock, row["time_to_target"]) for clock, row in zip(clocks, rows, strict=True)]
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    """Ascending numbers as text: 0 to 4, or 0, 2, 5."""
-    first, last = numbers[0], numbers[-1]
-    return f"{first} to {last}" if last - first == len(numbers) - 1 > 1 else ", ".join(map(str, numbers))
 
 
 def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
@@ -240,7 +143,7 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
     table, _ = fitting_table(columns, width)
     rounds = sorted({run.rounds for run in runs})
     return Group(
-        Text.assemble((label, "bold"), f", {_listed(rounds)} rounds"),
+        Text.assemble((label, "bold"), f", {listed(rounds)} rounds"),
         "",
         table,
         "",

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.core.arrays import Indices
+from fedcohort.core.sums import for_sums
 from fedcohort.training.matrix_products import linear
 from fedcohort.training.stack.stacked_networks import Chain, Linear, Slope, outputs
 
@@ -306,7 +307,7 @@ class Models:
         first = self.first
         others = [value.flatten(1).abs().amax(1) for value in self.others.values()]  # NaN if an entry is NaN
         self._finite = torch.stack(others).isfinite().all(0).tolist() if others else [True] * self.size
-        largest = first.A.flatten(1).abs().amax(1).double() * (first.largest * first.n)
+        largest = for_sums(first.A.flatten(1).abs().amax(1)) * (first.largest * first.n)
         self._bounds = (largest + float(first.received.abs().max())).tolist()
 
     def mean(self, weights: Mapping[int, float]) -> ModelState:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
+from fedcohort.core.sums import sum_type
 from fedcohort.training.model_states import to_device
 from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.stack.batch_plan import Plan
@@ -144,7 +145,7 @@ class StackProblem:
         plans = self.plans
         self._count([plan.size for plan in plans])
         losses = [self._received_model.mean_loss(plan) for plan in plans]
-        return torch.tensor(losses, dtype=torch.float64, device=self._setup.device)
+        return torch.tensor(losses, dtype=sum_type(self._setup.device), device=self._setup.device)
 
     def _count(self, samples: list[int]) -> None:
         """Count the ``samples`` of each client that went through its model."""

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.training.client_report import training_report
 from fedcohort.training.model_states import to_device
 from fedcohort.training.stack.batch_plan import Plan, sample_counts
@@ -34,7 +35,7 @@ class Tally:
         steps, per_pass = np.arange(self.counts.shape[1]), np.array([[plan.per_pass] for plan in plans])
         self._first_pass = steps < per_pass
         self._last_pass = steps >= np.array([[plan.steps] for plan in plans]) - per_pass
-        self._loss = torch.zeros(len(plans), dtype=torch.float64, device=setup.device)
+        self._loss = torch.zeros(len(plans), dtype=sum_type(setup.device), device=setup.device)
         self._squares, self._right = torch.zeros_like(self._loss), torch.zeros_like(self._loss)
         self.forwards = np.zeros(len(plans))
         if setup.loss.needs_outputs:
@@ -45,7 +46,7 @@ class Tally:
         a = len(losses)
         self._loss[:a] += losses.sum(1) / self.divisors[:a, step]
         if self._first_pass[:a, step].any():
-            self._squares[:a] += losses.double().square().sum(1) * to_device(self._first_pass[:a, step], self.device)
+            self._squares[:a] += for_sums(losses).square().sum(1) * to_device(self._first_pass[:a, step], self.device)
         if self._last_pass[:a, step].any():
             self._right[:a] += right * to_device(self._last_pass[:a, step], self.device)
 

@@ -3,10 +3,13 @@
 import dis
 import hashlib
 import inspect
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.own_code import is_of_user
@@ -14,7 +17,7 @@ from fedcohort.core.own_code import is_of_user
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["identity"]
+__all__ = ["code_identity", "identity"]
 
 _VALUES = (bool, int, float, complex, str, bytes)
 """Types of variables that count. Other objects change while they are used, or have no text that tells them apart."""
@@ -28,6 +31,18 @@ def identity(given: object) -> str:
     used = _Used()
     text = _identity(given, used)
     return f"{text}:{used.others}" if used.others else text
+
+
+def code_identity(cls: type) -> str:
+    """Hashes of the compiled methods and of the plain values of a class and its base classes, except for those of installed packages.
+
+    The source that Python finds is that of another class of the same name, if a file or a notebook defines the name twice.
+    """
+    return "".join(
+        f"{_digest_of_code([*_methods(base)])}{_digest_of_values(base)}"
+        for base in cls.__mro__
+        if _written_by_user(base)
+    )
 
 
 class _Used:
@@ -87,7 +102,73 @@ def _identity(given: object, used: _Used) -> str:
             used.add_class(type(part))
         return f"{_identity_of_class(type(given))}:{_digest_of_module(module)}"
     used.add_class(type(given))
-    return f"{_identity_of_class(type(given))}:{given!r}"
+    return f"{_identity_of_class(type(given))}:{_state(given, used)}"
+
+
+def _state(given: object, used: _Used) -> str:
+    """What an object holds: its text if it holds only plain values, as a ``@parameters`` object does, and otherwise a hash.
+
+    The default text of Python's objects has an address, and that of long arrays leaves out most values.
+    """
+    held = getattr(given, "__dict__", {})
+    if type(given).__repr__ is not object.__repr__ and all(map(_is_plain, held.values())):
+        return repr(given)
+    digest = hashlib.sha256(code_identity(type(given)).encode())
+    for part in _pieces(held or _ADDRESS.sub("", repr(given)), used, frozenset({id(given)})):
+        digest.update(part)
+    return digest.hexdigest()[:16]
+
+
+def _is_plain(value: object) -> bool:
+    """Whether the text of a value says all about it."""
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, [*value, *value.values()]))
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, _VALUES)
+
+
+def _pieces(value: object, used: _Used, around: frozenset[int]) -> Iterator[bytes]:
+    """A value as bytes that determine it: numbers, texts, arrays, tensors, functions, classes, and objects and collections of them.
+
+    Args:
+        value: the value.
+        used: what its functions and classes use.
+        around: ids of the objects that it is in, so that a cycle ends.
+    """
+    yield f"{type(value).__name__} ".encode()
+    if id(value) in around:
+        yield b"cycle"
+    elif isinstance(value, set | frozenset):
+        yield from sorted(b"".join(_pieces(inner, used, around)) for inner in value)
+    elif isinstance(value, Mapping | list | tuple):
+        inside = [*value.items()] if isinstance(value, Mapping) else value
+        yield f"{len(inside)} ".encode()
+        for inner in inside:
+            yield from _pieces(inner, used, around | {id(value)})
+    else:
+        yield from _pieces_of_one(value, used, around)
+
+
+def _pieces_of_one(value: Any, used: _Used, around: frozenset[int]) -> Iterator[bytes]:
+    """What :func:`_pieces` yields for a value that is not a collection."""
+    if hasattr(value, "detach"):  # a tensor
+        value = value.detach().cpu().double().numpy() if value.is_floating_point() else value.detach().cpu().numpy()
+    if hasattr(value, "__array__"):
+        array = np.asarray(value)
+        yield f"{array.dtype.str}{array.shape} ".encode()
+        yield repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
+    elif isinstance(value, type | FunctionType | partial) or hasattr(value, "named_parameters"):
+        yield _identity(value, used).encode()
+    elif hasattr(value, "__dict__"):
+        used.add_class(type(value))
+        yield _identity_of_class(type(value)).encode()
+        yield from _pieces(vars(value), used, around | {id(value)})
+    else:
+        yield _ADDRESS.sub("", repr(value)).encode()
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def _identity_of_function(function: FunctionType, used: _Used) -> str:
@@ -131,7 +212,7 @@ def _source(written: type | FunctionType) -> str:
     try:
         source = inspect.getsource(written)
     except (OSError, TypeError):
-        return f"{getattr(written, '__qualname__', written)}{_digest_of_code(functions)}"
+        return f"{getattr(written, '__qualname__', written)}{_digest_of_code(functions)}{_digest_of_values(written)}"
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
     several = written.__name__ == "<lambda>" and source.count("lambda") > 1
     return f"{digest}{_digest_of_code(functions)}" if several else digest
@@ -141,6 +222,15 @@ def _digest_of_code(functions: list[FunctionType]) -> str:
     """A hash of the compiled code of functions, after a colon; empty without functions."""
     parts = [_parts(function.__code__) for function in functions]
     return f":{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}" if parts else ""
+
+
+def _digest_of_values(written: type | FunctionType) -> str:
+    """A hash of the plain values in the body of a class, after a colon; empty without any, and for functions."""
+    if not isinstance(written, type):
+        return ""
+    values = {name: value for name, value in vars(written).items() if not name.startswith("__") and _is_plain(value)}
+    text = repr([(name, sorted(map(repr, v)) if isinstance(v, set | frozenset) else v) for name, v in values.items()])
+    return f":{hashlib.sha256(text.encode()).hexdigest()[:16]}" if values else ""
 
 
 def _parts(code: CodeType) -> tuple[Any, ...]:

@@ -1,0 +1,216 @@
+"""What notebooks display: small tables with pictures, a progress bar, and in a real notebook a comparison of classes of its cells."""
+
+import base64
+import io
+import re
+import struct
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedcohort
+from fedcohort.core import notebook_display
+from fedcohort.core.errors import UsageError
+from fedcohort.core.notebook_display import LARGEST, bundle
+from fedcohort.report import progress_bar
+from tests.experiments import blobs, small
+
+
+def size_in_file(content: dict[str, Any]) -> int:
+    """The size of a display in a notebook's file, which holds images as base64."""
+    return sum(
+        len(base64.b64encode(value)) if isinstance(value, bytes) else len(value.encode()) for value in content.values()
+    )
+
+
+def size_of_png(png: str | bytes) -> tuple[int, int]:
+    assert isinstance(png, bytes)
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> fedcohort.Comparison:
+    variants = [{"label": f"k = {k} <b>", "selection": {"k": k}} for k in (2, 3, 4)]
+    experiment = small(rounds=3, seeds=3, model="logistic", variants=variants)
+    return fedcohort.compare(experiment, runs=tmp_path_factory.mktemp("runs"))
+
+
+def test_a_comparison_has_a_table_and_a_chart(compared: fedcohort.Comparison) -> None:
+    content = compared._repr_mimebundle_(include=None, exclude=None)
+    html, png = str(content["text/html"]), content["image/png"]
+    assert content["text/plain"] == repr(compared)
+    assert html.count("<tr>") == 1 + len(compared.rows)
+    assert "k = 2 &lt;b&gt;" in html
+    assert "taken from these results" in html
+    assert f'src="data:image/png;base64,{base64.b64encode(png).decode()}"' in html  # type: ignore[arg-type]
+    assert size_of_png(png)[0] > 900
+    assert size_in_file(content) <= LARGEST
+    assert not re.search(r"<(script|style|iframe|svg)|style=|class=", html)
+
+
+def test_a_run_has_its_results_and_a_chart(compared: fedcohort.Comparison) -> None:
+    run = compared.rows[0].runs[0]
+    content = run._repr_mimebundle_()
+    accuracy = 100 * run.rounds["test_accuracy"].iloc[-1]
+    assert f"<td>{accuracy:.1f}%</td>" in content["text/html"]
+    assert str(run.path) in content["text/html"]
+    assert size_in_file(content) <= LARGEST
+    assert size_of_png(content["image/png"])[0] > 900
+
+
+def test_the_whole_page_is_one_call_away(compared: fedcohort.Comparison) -> None:
+    page = compared.report()
+    assert "<!doctype html>" in page[:1000]
+    assert page._repr_html_().startswith("<iframe srcdoc=")
+    assert "k = 2" in page
+    assert "<!doctype html>" in compared.rows[0].runs[0].report()[:1000]
+
+
+def test_data_and_experiments_have_tables_and_pictures_of_them() -> None:
+    data, experiment = (
+        blobs(),
+        small(
+            selection={"name": "powd", "d": 6},
+            variants=[{"label": "x", "selection": "ucb"}],
+            sweep={"training.lr": [0.1, 0.2]},
+        ),
+    )
+    content = data._repr_mimebundle_()
+    assert "<td>180</td><td>60</td>" in content["text/html"]
+    shown = str(experiment._repr_mimebundle_()["text/html"])
+    for words in ("3 by powd(d = 6", "12 by dirichlet_class(", "variant x", "sweep of training.lr", "0.1, 0.2"):
+        assert words in shown
+    for each in (content, experiment._repr_mimebundle_()):
+        width, height = size_of_png(each["image/png"])
+        assert width > 200
+        assert height > 50
+        assert size_in_file(each) <= LARGEST
+
+
+def test_the_picture_shows_the_table() -> None:
+    """Dark pixels stand in every line and in every column."""
+    from PIL import Image
+
+    rows = [["first", "1"], ["second", "22"]]
+    image = np.asarray(Image.open(io.BytesIO(notebook_display.picture_of_table("title", ["name", "number"], rows))))
+    lines = np.flatnonzero((image < 128).any(axis=1)) // notebook_display._LINE
+    assert set(lines) >= {0, 1, 2, 3}
+    assert (image[3 * notebook_display._LINE + 8 :, image.shape[1] // 2 :] < 128).any()
+
+
+def test_a_display_of_many_rows_stays_small() -> None:
+    rng = np.random.default_rng(0)
+    rows = [["".join(map(chr, rng.integers(97, 122, 400))) for _ in range(8)] for _ in range(2000)]
+    content = bundle("many", "many", [str(n) for n in range(8)], rows, ["a note"])
+    assert size_in_file(content) <= LARGEST
+    assert "1,940 more rows." in content["text/html"]
+    too_large = bundle("x", "x", [], [["a", "b"]], picture=lambda: bytes(300_000))
+    assert set(too_large) == {"text/plain", "text/html"}
+
+
+def test_a_chart_that_is_too_large_is_left_out(compared: fedcohort.Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedcohort.report.notebook._chart", lambda *_: bytes(200_000))
+    content = compared._repr_mimebundle_()
+    assert "<img" not in content["text/html"]
+    assert size_of_png(content["image/png"])[1] > 100  # the picture of the table
+
+
+def test_a_comparison_writes_its_figures(compared: fedcohort.Comparison, tmp_path: Path) -> None:
+    files = compared.figures(tmp_path, only=["accuracy"])
+    assert [file.name for file in files] == ["accuracy-rounds.pdf", "accuracy-simulated-time.pdf", "accuracy-bytes.pdf"]
+    assert all(file.read_bytes()[:5] == b"%PDF-" for file in files)
+    for values, message in (
+        ({"suffix": "gif"}, r"^suffix = 'gif': valid: pdf, png, svg"),
+        ({"columns": 3}, r"^columns = 3: use 1 or 2"),
+        ({"only": ["acuracy"]}, r"^only = 'acuracy': these runs have no such figure; did you mean 'accuracy'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            compared.figures(tmp_path, **values)
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bar_shows_rounds_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fedcohort.compare(small(rounds=2, seeds=2, model="logistic"), runs=tmp_path, progress=True)
+    shown = capsys.readouterr().err
+    assert "uniform, seed 0: round 1 of 2  25%" in shown
+    assert "uniform, seed 1: round 2 of 2 100%" in shown
+    assert "2 of 2 runs 100%" in shown
+    fedcohort.compare(small(rounds=2, seeds=2, model="logistic"), runs=tmp_path)
+    fedcohort.compare(small(rounds=2, seeds=2, model="logistic"), runs=tmp_path, progress=False)
+    assert capsys.readouterr().err == ""
+    fedcohort.run_seeds(small(rounds=2, seeds=2, model="logistic"), runs=tmp_path, progress=True)
+    assert "1 of 2 runs  50%" in capsys.readouterr().err
+
+
+def test_a_notebook_has_a_bar_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Bar(progress_bar.ProgressBar):
+        def __init__(self) -> None:
+            self._bar = None
+
+    def shown(progress: Any) -> type:
+        with progress_bar.shown_progress(progress) as (called, _):
+            return type(called)
+
+    monkeypatch.setattr(progress_bar, "ProgressBar", Bar)
+    assert (shown(None), shown(True)) == (type(None), Bar)
+    kernel = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel="a kernel"))
+    monkeypatch.setitem(__import__("sys").modules, "IPython", kernel)
+    assert (shown(None), shown(False), shown(print)) == (Bar, type(None), type(print))
+    with pytest.raises(UsageError, match=r"^progress = 'yes': give a function"):
+        shown("yes")
+
+
+CELLS = [
+    """
+import fedcohort
+from fedcohort.selection import Cohort, Selector
+""",
+    """
+class Newest(Selector):
+    first = 1
+    def select(self, round):
+        return Cohort(round.available[self.first :][: round.k])
+""",
+    """
+experiment = fedcohort.Experiment(name="nb", rounds=2, seeds=2, model="logistic", selection=Newest)
+experiment
+""",
+    "compared = fedcohort.compare(experiment, jobs=2); compared",
+    "compared.rows[0].runs[0]",
+    "fedcohort.load_dataset('digits')",
+    "again = fedcohort.compare(experiment, progress=False); print([r.path for r in again.rows[0].runs.values()])",
+]
+
+
+@pytest.mark.slow
+def test_a_notebook_runs_its_own_classes_in_two_processes_and_displays_them(tmp_path: Path) -> None:
+    """Executed by Jupyter's own client: the displays, the bar, and the same runs when the class is written again."""
+    nbclient = pytest.importorskip("nbclient", reason="needs the development tools: nbclient and ipykernel")
+    pytest.importorskip("ipykernel", reason="needs the development tools: nbclient and ipykernel")
+    nbformat = pytest.importorskip("nbformat")
+
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in CELLS])
+    nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [cell["outputs"] for cell in notebook.cells]
+    displays = [next(out["data"] for out in outputs[n] if out["output_type"] == "execute_result") for n in (2, 3, 4, 5)]
+    for data in displays:
+        assert data["text/html"].startswith("<div>")
+        assert base64.b64decode(data["image/png"])[:4] == b"\x89PNG"
+        assert sum(len(value) for value in data.values()) <= LARGEST
+    assert "Newest" in displays[1]["text/html"]
+    bar = "".join(
+        out.get("text", "") or str(out.get("data", "")) for out in outputs[3] if out["output_type"] != "execute_result"
+    )
+    assert "runs" in bar
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+    assert "newest-seed1" in outputs[6][0]["text"]
+    notebook_again = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in CELLS[:4]])
+    nbclient.NotebookClient(notebook_again, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert len(list((tmp_path / "runs").iterdir())) == 2  # another session: the same code, the same runs
