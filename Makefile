@@ -23,7 +23,7 @@ PIP := -m pip --disable-pip-version-check -q
 TRIAL := build/dist-check/venv/$(SCRIPTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types complexity format docs docs-check hooks check test-lowest dist clean campaign bench bench-peers bench-ray bench-gpu
+.PHONY: help demo test test-slow lint types complexity format docs docs-check pictures hooks check test-lowest dist clean campaign bench bench-peers bench-ray bench-gpu
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ docs: $(VENV)/.installed ## update the generated parts of the pages
 
 docs-check: $(VENV)/.installed ## list the pages whose generated parts are out of date
 	@$(BIN)/python docs/generate.py --check
+
+pictures: $(VENV)/.dev ## make the pictures of docs/report.md again; needs Chromium
+	@$(BIN)/python docs/pictures.py
 
 hooks: $(VENV)/.dev ## run the quick checks before every commit in this clone
 	@$(BIN)/pre-commit install

@@ -407,7 +407,19 @@ def test_one_strategy_in_full() -> None:
 
 def test_the_page_of_everything_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert max(map(cell_len, call("strategies").stdout.splitlines())) <= 80
+    assert max(map(cell_len, call("strategies", "--details").stdout.splitlines())) <= 80
+
+
+def test_the_list_of_plug_ins_has_one_line_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = call("strategies").stdout.splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    names = [line.split()[0] for line in lines if line and "  " in line]
+    known = list(STRATEGIES)
+    assert names[: len(known)] == known
+    assert set(ALGORITHMS) < set(names)
+    assert "initial_rounds" not in "\n".join(lines)
+    assert "`fedcohort strategies NAME` shows parameters" in lines[-2]
 
 
 OWN = '''"""A strategy of one's own."""

@@ -423,3 +423,52 @@ def test_what_it_needs() -> None:
         small(selection={**SELECTION, "adaptive_alpha": True}, federation=FEDERATION, data={"validation": 0})
     with pytest.raises(UsageError, match=r"^data\.validation = 0: 'conformal' needs a validation set"):
         small(selection={**SELECTION, "base": "ucb"}, federation=FEDERATION, data={"validation": 0})
+
+
+# --- rounds in which no client is admitted ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("quantiles", "advice"),
+    [
+        (
+            [np.nan, np.nan],
+            (
+                "alpha = 0.05 needs 19 held-out samples, which no client has: raise selection.alpha_cp, or give clients more "
+                "data"
+            ),
+        ),
+        (
+            [0.9, 0.62],
+            (
+                "the smallest quantile is 0.62 with theta = 0.25: take more steps (a smaller training.batch_size, or more "
+                "selection.max_epochs, now 40), raise selection.alpha_cp (now 0.05)"
+            ),
+        ),
+    ],
+)
+def test_the_second_empty_round_in_a_row_says_once_what_to_change(
+    caplog: pytest.LogCaptureFixture, quantiles: list[float], advice: str
+) -> None:
+    selector = ready(alpha_cp=0.05)
+
+    def observe(t: int, *admitted: bool) -> list[str]:
+        caplog.clear()
+        selector.observe(an_outcome([0, 1], t=t, admitted=admitted, reports={"q_hat": quantiles}))
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    assert observe(1, False, False) == []
+    assert observe(2, True, False) == []
+    assert observe(3, False, False) == []
+    (warning,) = observe(4, False, False)
+    assert "no client was admitted in rounds 3 and 4, and the model did not change" in warning
+    assert advice in warning
+    assert observe(5, False, False) == []
+    assert "empty_rounds" not in selector.state_dict()
+
+
+def test_a_round_without_arrivals_is_not_the_rules_fault(caplog: pytest.LogCaptureFixture) -> None:
+    selector = ready()
+    for t in (1, 2, 3):
+        selector.observe(an_outcome([0, 1], t=t, trained=[False, False]))
+    assert not caplog.records

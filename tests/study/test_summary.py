@@ -17,6 +17,7 @@ from fedcohort.report import terminal
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import prepare
 from fedcohort.study.conformal_coverage import conformal
+from fedcohort.study.summary import summaries
 from tests.cli.test_cli import call, refused
 from tests.experiments import UCB, cell, small
 from tests.golden.test_same_bits import record
@@ -148,6 +149,22 @@ def test_a_target_out_of_reach_costs_infinitely_much(run: Run) -> None:
     assert "Target accuracy: taken from" not in terminal.as_text(terminal.summaries(["a"], [found]))
     assert run.summary().target == math.floor(round(found.best_accuracy * 100, 6)) / 100
     assert run.summary().rounds_to_target < math.inf
+
+
+def test_several_runs_have_one_target(tmp_path: Path) -> None:
+    """The lowest best accuracy, except that of a run which fails; a target that one of them sets is that of all."""
+    best = {"a": 0.871, "b": 0.842, "fails": 0.07}
+    runs = [written(tmp_path / name, [played(1, [0], test_accuracy=accuracy)]) for name, accuracy in best.items()]
+    assert {(one.target, one.target_chosen) for one in summaries(runs)} == {(0.84, "results")}
+    assert {one.target for one in summaries(runs, 0.5)} == {0.5}
+    set_to = written(tmp_path / "set", [played(1, [0])], measures={"target_accuracy": 0.6})
+    assert {one.target for one in summaries([*runs, set_to])} == {0.6}
+    assert summaries(runs[:1])[0].target == 0.87
+    said = json.loads(call("measures", *(run.path for run in runs), "--json").stdout)
+    assert [one["target"] for one in said] == [0.84] * 3
+    assert "Target accuracy: taken from these results, a level that the runs reach, rounded down." in " ".join(
+        call("measures", *(run.path for run in runs)).stdout.split()
+    )
 
 
 @pytest.mark.parametrize("target", [0.0, 1.5, -1.0, math.nan])

@@ -61,7 +61,7 @@ def test_the_number_of_seeds_that_are_needed(comparisons: int, needed: int) -> N
 def test_the_note_says_what_too_few_seeds_cannot_show() -> None:
     assert about_verdicts(paired(FIRST)) == ""
     assert about_verdicts(paired(FIRST[:2], BETTER[:2])) == (
-        "No verdict: fewer than 3 seeds in common with the first row cannot tell a difference from chance. "
+        "No verdict: fewer than 3 seeds in common with the reference cannot tell a difference from chance. "
         "Use 3 or more; with 1 comparison, a difference can be clear from 6 seeds on."
     )
     assert about_verdicts(paired(FIRST[:3], BETTER[:3], WORSE[:3])) == (

@@ -119,8 +119,10 @@ class Comparison(comparison.Comparison):
 
     Attributes:
         name: name of the experiment.
-        rows: one row for each strategy, in the order of the experiment; differences are those from the first row.
+        rows: one row for each strategy, in the order of the experiment; differences are those from the reference row.
         note: a sentence about runs that are compared before they are finished; empty for finished runs.
+        reference: label of the reference row; by default the first row with uniform selection, or else the first row. In a sweep,
+            each row is compared with the reference at the same point of the grid.
     """
 
     rows: tuple[Row, ...]
@@ -134,7 +136,7 @@ class Comparison(comparison.Comparison):
         """The report page, as ``fedcohort report`` writes it: a notebook displays it, and ``str()`` gives its HTML."""
         from fedcohort.report.notebook import report
 
-        return report(self._all_runs(), self.name)
+        return report(self._all_runs(), self.name, self.reference)
 
     def _all_runs(self) -> list[Run]:
         """Every run once; rows with the same settings share runs."""
@@ -155,8 +157,10 @@ class Comparison(comparison.Comparison):
             UsageError: an argument is not valid, or the folder cannot be written.
         """
         from fedcohort.report.notebook import export_figures
+        from fedcohort.report.report_data import gather
 
-        return export_figures(self._all_runs(), self.name, Path(folder), suffix, columns, only)
+        story = gather(self._all_runs(), self.name, self.reference)
+        return export_figures(story, Path(folder), suffix, columns, only)
 
     def _repr_mimebundle_(self, **_: object) -> "Bundle":
         """What a notebook displays: the table, and the chart of the accuracy."""

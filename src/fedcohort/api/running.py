@@ -146,6 +146,7 @@ def compare(
     progress: Progress | bool | None = None,
     jobs: int = 1,
     trust: bool = False,
+    reference: str = "",
 ) -> Comparison:
     """Run every row of an experiment under every seed, and compare the rows. Finished runs are not repeated.
 
@@ -167,9 +168,11 @@ def compare(
         jobs: number of runs at the same time, each in a process of its own with its share of the cores. Objects from Python are sent
             to these processes.
         trust: resume run directories even if their copies of plug-in files are not the files of the experiment.
+        reference: label of the row that the others are compared with; by default the first row with uniform selection, or else the
+            first row.
 
     Raises:
-        UsageError: a setting, the data or a run directory cannot be used.
+        UsageError: a setting, the data or a run directory cannot be used, or no row has the label ``reference``.
         Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
     """
     from fedcohort.report.progress_bar import shown_progress
@@ -180,12 +183,12 @@ def compare(
     with shown_progress(progress) as (called, watch):
         compared = comparing.compare(
             experiment, given, selector=selector, algorithm=algorithm, runs=runs, progress=called, jobs=jobs, trust=trust,
-            watch=watch,
+            watch=watch, reference=reference,
         )  # fmt: skip
     rows = (
         Row(row.label, row.experiment, {seed: Run(run.path) for seed, run in row.runs.items()}) for row in compared.rows
     )
-    return Comparison(compared.name, tuple(rows))
+    return Comparison(compared.name, tuple(rows), reference=reference)
 
 
 def race(

@@ -16,12 +16,13 @@ __all__ = ["strategies"]
 
 @click.command()
 @click.argument("name", required=False)
+@click.option("--details", is_flag=True, help="Show all plug-ins in full, not in one line each.")
 @json_option
-def strategies(name: str | None, as_json: bool) -> None:
-    """Show strategies, algorithms and all other plug-ins.
+def strategies(name: str | None, details: bool, as_json: bool) -> None:
+    """List strategies, algorithms and all other plug-ins, or show one in full.
 
-    Each is shown with its parameters, defaults, source and status, what it asks clients, what clients disclose, and what it costs.
-    With NAME, only plug-ins of this name are shown; NAME can also be a class of your own, 'path/to/file.py:Class'.
+    With NAME, plug-ins of this name are shown with their parameters, defaults, source and status, what they ask clients, what clients
+    disclose, and what they cost. NAME can also be a class of your own, 'path/to/file.py:Class'.
     """
     from fedcohort.core import formatted_values
     from fedcohort.core.plugins import from_file, is_file_name
@@ -41,8 +42,9 @@ def strategies(name: str | None, as_json: bool) -> None:
         raise UsageError(f"{name}: no plug-in has this name; {nearest(str(name), known)}")
     if as_json:
         echo(formatted_values.as_json(sections))
-    else:
-        terminal.screen().print(terminal.plug_ins(sections))
+        return
+    show = terminal.plug_ins if details or name is not None else terminal.plug_in_list
+    terminal.screen().print(show(sections))
 
 
 def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ __all__ = [
     "port_option",
     "precision_option",
     "quiet_option",
+    "reference_option",
     "report_option",
     "round_option",
     "rounds_option",
@@ -259,6 +260,14 @@ columns_option: Option = click.option(
 
 only_option: Option = click.option(
     "--only", multiple=True, metavar="NAME", help="Write only this figure, such as accuracy; repeatable."
+)
+
+reference_option: Option = click.option(
+    "--reference",
+    metavar="LABEL",
+    callback=_remember,
+    expose_value=False,
+    help="Row that the others are compared with.  [default: the first with uniform selection, or else the first]",
 )
 
 # measures and decisions of runs

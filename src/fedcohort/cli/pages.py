@@ -21,6 +21,7 @@ from fedcohort.cli.options import (
     played_with_option,
     port_option,
     precision_option,
+    reference_option,
     report_option,
     rounds_option,
     runs_option,
@@ -41,9 +42,14 @@ if TYPE_CHECKING:
 __all__ = ["figures", "live", "profile", "report"]
 
 
+def _reference() -> str:
+    """The label of ``--reference``; empty without it."""
+    return click.get_current_context().meta.get("fedcohort.reference") or ""
+
+
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[RUN…]")
-@with_options(report_option, runs_option, played_with_option)
+@with_options(report_option, reference_option, runs_option, played_with_option)
 def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, ...]) -> None:
     """Write a page about runs: results, costs and decisions.
 
@@ -55,13 +61,15 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
     from fedcohort.report.write_page import write_page
 
     command = "fedcohort " + shlex.join(sys.argv[1:]) if Path(sys.argv[0]).name == "fedcohort" else None
-    text = page(gather(find_runs(paths, runs, settings)), command=command)
+    text = page(gather(find_runs(paths, runs, settings), reference=_reference()), command=command)
     write_page(output, text)
 
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[RUN…]")
-@with_options(format_option, folder_option, columns_option, only_option, runs_option, played_with_option)
+@with_options(
+    format_option, folder_option, columns_option, only_option, reference_option, runs_option, played_with_option
+)
 def figures(
     paths: tuple[str, ...],
     format_: str,
@@ -102,7 +110,7 @@ def _figures(paths: Sequence[str], runs: str, settings: Sequence[str], look: "Lo
     others = [path for path in paths if path not in measured]
     charts: list[Figure] = []
     if others or not measured:
-        charts += figures_of_runs(gather(find_runs(others, runs, settings)), look)
+        charts += figures_of_runs(gather(find_runs(others, runs, settings), reference=_reference()), look)
     if measured:
         charts += profiles(Profile.load(measured[0]), look)
     return charts

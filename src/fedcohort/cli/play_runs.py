@@ -16,6 +16,7 @@ from fedcohort.cli.options import (
     over_option,
     partial_option,
     quiet_option,
+    reference_option,
     runs_option,
     seed_option,
     set_option,
@@ -110,7 +111,7 @@ def _note(before: "Run | None") -> str:
 @click.argument("paths", nargs=-1, metavar="[FILE | RUN…]")
 @with_options(
     set_option, runs_option, data_dir_option, trust_option, jobs_option, partial_option, live_option, track_option, quiet_option,
-    latex_option, csv_option, json_option,
+    reference_option, latex_option, csv_option, json_option,
 )  # fmt: skip
 def compare(
     paths: tuple[str, ...],
@@ -149,7 +150,7 @@ def compare(
         )
     from fedcohort.study.compare_existing_runs import read
 
-    _print_comparison(read(folders, partial=partial), as_json)
+    _print_comparison(read(folders, partial=partial, reference=_reference()), as_json)
 
 
 @click.command()
@@ -164,6 +165,7 @@ def compare(
     live_option,
     track_option,
     quiet_option,
+    reference_option,
     latex_option,
     csv_option,
     json_option,
@@ -220,8 +222,21 @@ def _compare(
     if jobs > 1 and click.get_current_context().meta.get("fedcohort.track"):
         raise UsageError(f"--jobs {jobs}: trackers work with one process only; leave out --track, or use --jobs 1")
     with watching(experiment.cells(), quiet) as progress:
-        compared = compare(experiment, Given(data_dir=data_dir), runs=runs, progress=progress, jobs=jobs, trust=trust)
+        compared = compare(
+            experiment,
+            Given(data_dir=data_dir),
+            runs=runs,
+            progress=progress,
+            jobs=jobs,
+            trust=trust,
+            reference=_reference(),
+        )
     _print_comparison(compared, as_json)
+
+
+def _reference() -> str:
+    """The label of ``--reference``; empty without it."""
+    return click.get_current_context().meta.get("fedcohort.reference") or ""
 
 
 def _print_comparison(compared: "Comparison", as_json: bool) -> None:

@@ -39,10 +39,10 @@ def measure(
     from fedcohort.record import open_run
     from fedcohort.report import terminal
     from fedcohort.study import conformal_coverage
-    from fedcohort.study.summary import summary
+    from fedcohort.study.summary import summaries as summarize
 
     runs = [open_run(path) for path in paths]
-    summaries = [summary(run, target) for run in runs]
+    summaries = summarize(runs, target)
     sets = (
         [conformal_coverage.conformal(run, conformal, data_dir=data_dir, trust=trust) for run in runs]
         if conformal is not None

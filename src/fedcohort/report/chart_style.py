@@ -5,11 +5,24 @@ lines can be distinguished in grayscale, too. On the page, a color is a CSS vari
 dark mode, and prints in light mode.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CLASSES", "DASHES", "PAGE", "STRATEGIES", "SYMBOLS", "WIDTHS", "Look", "drawable", "paper", "short", "tick"]
+__all__ = [
+    "CLASSES",
+    "DASHES",
+    "PAGE",
+    "STRATEGIES",
+    "SYMBOLS",
+    "WIDTHS",
+    "Look",
+    "RowLooks",
+    "drawable",
+    "paper",
+    "short",
+    "tick",
+]
 
 STRATEGIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#3B98CF", "#000000", "#7A5195")
 """Okabe–Ito without its yellow, which cannot be seen on white paper: ochre and violet replace it, and its sky blue is darker."""
@@ -36,6 +49,21 @@ WIDTHS = {1: 252, 2: 516}
 
 
 @dataclass(frozen=True)
+class RowLooks:
+    """How the rows of a sweep are told apart; empty for other comparisons.
+
+    Attributes:
+        ranks: for each label, the place of its strategy, which gives its color, dash and symbol.
+        names: for each label, the name of its strategy, for the ends of lines.
+        groups: the labels at each point of the sweep.
+    """
+
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    groups: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
 class Look:
     """Colors by role, and sizes.
 
@@ -47,6 +75,7 @@ class Look:
         width: width of a chart in points; None for the width of its place on the page.
         height: height of a chart in points.
         page: whether the chart is shown on a page, where readers can point at marks and hide strategies.
+        rows: how the rows of a sweep are told apart.
     """
 
     ink: str
@@ -62,10 +91,18 @@ class Look:
     width: int | None
     height: int
     page: bool
+    rows: RowLooks = field(default_factory=RowLooks)
 
     def colors(self, number: int) -> list[str]:
         """Colors of ``number`` strategies; after the last color, the first is used again, with another dash."""
         return [self.strategies[i % len(self.strategies)] for i in range(number)]
+
+    def of_rows(self, labels: Sequence[str]) -> tuple[list[str], list[list[int]], list[str]]:
+        """Colors, dashes and symbols of rows by their labels."""
+        ranks = [self.rows.ranks.get(label, i) for i, label in enumerate(labels)]
+        number = max(ranks, default=-1) + 1
+        colors, dashes, symbols = self.colors(number), self.dashes(number), self.symbols(number)
+        return [colors[i] for i in ranks], [dashes[i] for i in ranks], [symbols[i] for i in ranks]
 
     def parts(self, number: int) -> list[str]:
         """Colors of the parts of a bar. Neighbors differ in lightness, so that they can be distinguished in grayscale."""
@@ -207,12 +244,17 @@ def drawable(name: str) -> str:
 
 
 def short(names: Sequence[str], limit: int = 28) -> list[str]:
-    """Names cut to ``limit`` characters for charts; names that become equal get a number, so that they stay distinct."""
+    """Names cut to ``limit`` characters for charts, in the middle; names that become equal get a number, so that they stay distinct.
+
+    >>> short(["conformal participation, alpha=0.1"])
+    ['conformal partici…, alpha=0.1']
+    """
     times: dict[str, int] = {}
     cut_names = []
     for name in names:
         text = " ".join(name.split())
-        cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
+        end = int(0.4 * (limit - 1))
+        cut = text if len(text) <= limit else f"{text[: limit - 1 - end]}…{text[-end:]}"
         times[cut] = times.get(cut, 0) + 1
         cut_names.append(drawable(cut) if times[cut] == 1 else f"{cut} ({times[cut]})")
     return cut_names

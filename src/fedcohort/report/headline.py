@@ -1,7 +1,8 @@
-"""Say the result of a report in a sentence or two."""
+"""Say the result of a report in words: which strategy, how sure that is, and at what cost beside the reference."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,22 +10,66 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
+from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Story
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.verdicts import FEWEST, LEVEL
+from fedcohort.study.references import Group
+from fedcohort.study.verdicts import FEWEST, LEVEL, seeds_to_be_clear
 
-__all__ = ["headline"]
+__all__ = ["Answers", "answers", "headline"]
+
+SAME = 0.02
+"""Costs that differ by at most this share are called the same."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The result at one point of a sweep, or of a whole comparison.
+
+    Attributes:
+        point: the point of the sweep in words; empty without several points.
+        answers: questions with the sentences that answer them.
+    """
+
+    point: str
+    answers: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def headline(story: Story) -> list[str]:
-    """The result in sentences: the accuracy of a single row, or the best row and its lead over the second."""
+    """All sentences of the first point."""
+    return [sentence for _, sentences in answers(story)[0].answers for sentence in sentences]
+
+
+def answers(story: Story) -> list[Answers]:
+    """The answers for each point of a sweep, each about one federation; one entry without a sweep."""
     compared = story.comparison
     if compared is None:
-        return ["No round has been played yet. This page shows results as soon as a round is finished."]
-    if len(compared.rows) == 1:
-        rounds = max(reading.num_rounds for reading in story.everything)
-        return [_single(compared.table.iloc[0].to_dict(), rounds, compared.score)]
-    return _best_two(compared)
+        waiting = "No round has been played yet. This page shows results as soon as a round is finished."
+        return [Answers("", (("Result", (waiting,)),))]
+    return [Answers(group.point, tuple(_of_group(story, compared, group))) for group in compared.groups]
+
+
+def _of_group(story: Story, compared: Comparison, group: Group) -> list[tuple[str, tuple[str, ...]]]:
+    if len(group.rows) == 1:
+        (position,) = group.rows
+        rounds = max(reading.num_rounds for reading in story.played[position][1])
+        return [("Result", (_single(compared.table.iloc[position].to_dict(), rounds, compared.score),))]
+    accuracy = compared.table["accuracy"].to_numpy(np.float64)[list(group.rows)]
+    best, second = (group.rows[i] for i in np.argsort(-accuracy, kind="stable")[:2].tolist())  # NaN comes last
+    labels = _names(compared, group)
+    if math.isnan(compared.table["accuracy"][second]):
+        known = "No row has" if math.isnan(compared.table["accuracy"][best]) else f"Only {labels[best]} has"
+        return [("Which strategy?", (f"{known} a test {compared.score.name}, so the rows cannot be ranked.",))]
+    return [
+        ("Which strategy?", (_highest(compared, group, best),)),
+        ("How sure?", tuple(_how_sure(compared, group, best, second))),
+        ("At what cost?", tuple(_cost(story, compared, group, best))),
+    ]
+
+
+def _names(compared: Comparison, group: Group) -> list[str]:
+    """What rows are called: at a point of a sweep without the settings, which the point names."""
+    return compared.names_without_settings if group.point else [row.label for row in compared.rows]
 
 
 def _single(row: Mapping[Any, Any], rounds: int, score: ScoreStyle) -> str:
@@ -38,49 +83,141 @@ def _single(row: Mapping[Any, Any], rounds: int, score: ScoreStyle) -> str:
     )
 
 
-def _best_two(compared: Comparison) -> list[str]:
-    accuracy = compared.table["accuracy"].to_numpy(np.float64)
-    first, second = np.argsort(-accuracy, kind="stable")[:2].tolist()  # NaN comes last
-    if np.isnan(accuracy[second]):
-        known = "No row has" if np.isnan(accuracy[first]) else f"Only {compared.rows[first].label} has"
-        return [f"{known} a test {compared.score.name}, so the rows cannot be ranked."]
-    best, next_best = compared.rows[first].label, compared.rows[second].label
+def _highest(compared: Comparison, group: Group, best: int) -> str:
+    """The best row, beside the reference."""
+    row, names, score = compared.table.iloc[best], _names(compared, group), compared.score
+    where = f"At {group.point}, " if group.point else ""
+    text = f"{where}{names[best]} has the highest test {score.name} after the last round: {score.value(row['accuracy'])}{score.unit}"
+    if best == group.reference:
+        return f"{text}. It is the row that the others are compared with."
+    reference = compared.table.iloc[group.reference]
+    other = f"{names[group.reference]}, which the others are compared with, has {score.value(reference['accuracy'])}{score.unit}"
+    return f"{text}. The reference, {other}."
+
+
+def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> list[str]:
+    """The lead over the reference, as the table judges it, and the lead over the second best."""
+    sentences = []
+    if best != group.reference:
+        verdict = compared.verdicts[best]
+        comparisons = sum(math.isfinite(other.p_holm) for other in compared.verdicts)
+        sentences.append(_lead(compared, best, group.reference, verdict.p_holm, max(1, comparisons), corrected=False))
+    if second != group.reference or best == group.reference:
+        pairs = math.comb(len(group.rows), 2)
+        own, other = compared.paired(best, second)
+        p_value = min(1.0, measures.paired_p_value(own, other) * pairs) if len(own) >= FEWEST else math.nan
+        sentences.append(_lead(compared, best, second, p_value, pairs, corrected=pairs > 1))
+    return sentences
+
+
+def _lead(compared: Comparison, best: int, other: int, p_value: float, comparisons: int, *, corrected: bool) -> str:
+    """By how much the best row leads another, paired over seeds, whether that is clear, and how many seeds would make it clear.
+
+    Args:
+        compared: the comparison.
+        best, other: positions of the rows.
+        p_value: the p-value of the difference, corrected for ``comparisons``; NaN with too few seeds.
+        comparisons: the number of comparisons that the p-value is corrected for.
+        corrected: whether the interval is corrected, too, because the two rows were chosen by their results.
+    """
+    names = _names(compared, _group_of(compared, best))
+    first, second = names[best], names[other]
     score = compared.score
-    highest = (
-        f"{best} has the highest test {score.name} after the last round: {score.value(accuracy[first])}{score.unit}."
-    )
-    return [highest, _lead(compared, best, next_best)]
-
-
-def _lead(compared: Comparison, best: str, second: str) -> str:
-    """By how much the best row leads the second, paired over seeds, and whether that is clear."""
-    own, other = ({result.seed: result.accuracy for result in compared.results[label]} for label in (best, second))
-    paired = sorted(set(own) & set(other))
-    if not paired:
-        return f"It shares no seed with the second, {second}. Therefore it is not known whether the difference is due to chance."
-    values, others = [own[seed] for seed in paired], [other[seed] for seed in paired]
-    mean, low, high = measures.paired_interval(values, others, limits=compared.score.differences)
-    lead = compared.score.signed(mean)
-    verb, points = ("leads", lead.lstrip("+")) if mean >= 0 or math.isnan(mean) else ("differs from", lead)
-    if len(paired) < FEWEST:
-        seeds = "one seed" if len(paired) == 1 else f"{len(paired)} seeds"
+    own, others = compared.paired(best, other)
+    if not own:
         return (
-            f"It {verb} {second} by {points}{compared.score.points}. They share only {seeds}: it is not known whether the difference "
+            f"{first} shares no seed with {second}. Therefore it is not known whether the difference is due to chance."
+        )
+    confidence = 1 - LEVEL / comparisons if corrected else 0.95
+    mean, low, high = measures.paired_interval(own, others, confidence, limits=score.differences)
+    lead = score.signed(mean)
+    verb, points = ("leads", lead.lstrip("+")) if mean >= 0 or math.isnan(mean) else ("differs from", lead)
+    if len(own) < FEWEST:
+        seeds = "one seed" if len(own) == 1 else f"{len(own)} seeds"
+        return (
+            f"{first} {verb} {second} by {points}{score.points}. They share only {seeds}: it is not known whether the difference "
             f"is due to chance. Run {FEWEST} seeds or more."
         )
-    clear = "clear" if _is_clear(compared, best, second, measures.paired_p_value(values, others)) else "not clear"
+    clear = p_value <= LEVEL
+    kind = (
+        f"95% interval, corrected for choosing the best of {len(_group_of(compared, best).rows)} rows,"
+        if corrected
+        else "95% interval"
+    )
+    sentence = (
+        f"{first} {verb} {second} by {points}{score.points} ({kind} {score.signed(low)} to "
+        f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}). The difference is "
+        f"{'clear' if clear else 'not clear'} with these seeds."
+    ).replace("p = <", "p < ")
     return (
-        f"It {verb} {second} by {points}{compared.score.points} (95% interval {compared.score.signed(low)} to "
-        f"{compared.score.signed(high)}, {len(paired)} paired seeds). The difference is {clear} with these seeds."
+        sentence
+        if clear
+        else f"{sentence} {_more_seeds([a - b for a, b in zip(own, others, strict=True)], comparisons)}"
     )
 
 
-def _is_clear(compared: Comparison, best: str, second: str, p_value: float) -> bool:
-    """Whether the best row differs from the second; as in the table, if one of them is the first row.
+def _group_of(compared: Comparison, position: int) -> Group:
+    return next(group for group in compared.groups if position in group.rows)
 
-    Otherwise the p-value is multiplied by the number of rows that the best row could have been compared with.
-    """
-    verdicts = {row.label: verdict.words for row, verdict in zip(compared.rows, compared.verdicts, strict=True)}
-    if compared.rows[0].label in (best, second):
-        return bool({"better", "worse"} & {verdicts[best], verdicts[second]})
-    return p_value * (len(compared.rows) - 1) <= LEVEL
+
+def _more_seeds(differences: Sequence[float], comparisons: int) -> str:
+    """How many seeds would make a difference clear that is not clear yet."""
+    needed = seeds_to_be_clear(differences, comparisons)
+    if needed is None:
+        return "The two are so close that even 1,000 seeds would not be likely to tell them apart."
+    needed = max(needed, len(differences) + 1)
+    return (
+        f"About {formatted_values.count(needed)} seeds ({formatted_values.count(needed - len(differences))} more) would make it "
+        "clear, if the difference and its spread stay as they are."
+    )
+
+
+def _cost(story: Story, compared: Comparison, group: Group, best: int) -> list[str]:
+    """What the best row costs beside the reference, and what its clients disclose in addition."""
+    own, reference = compared.table.iloc[best], compared.table.iloc[group.reference]
+    time = "wall time" if compared.rows[best].on_wall_clock else "simulated time"
+    clock = "wall" if compared.rows[best].on_wall_clock else "simulated"
+    parts = [
+        ("bytes", formatted_values.size(own["bytes"]), own["bytes"], reference["bytes"]),
+        (
+            "client passes",
+            formatted_values.count(own["client_passes"]),
+            own["client_passes"],
+            reference["client_passes"],
+        ),
+        (
+            time,
+            formatted_values.time_on(clock, own["simulated_time"]),
+            own["simulated_time"],
+            reference["simulated_time"],
+        ),
+    ]
+    names = _names(compared, group)
+    label = names[best]
+    if best == group.reference:
+        (_, sent, _, _), (_, passes, _, _), (_, spent, _, _) = parts
+        return [
+            f"{label} sent and received {sent} in the whole run, and took {passes} client passes and a {time} of {spent}."
+        ]
+    words = ", ".join(f"{_ratio(value, other)} {name} ({text})" for name, text, value, other in parts)
+    sentences = [f"Beside {names[group.reference]}, {label} took {words}."]
+    more = _disclosed(story, best) - _disclosed(story, group.reference)
+    if more:
+        sentences.append(f"Its clients also disclose: {'; '.join(sorted(more))}.")
+    return sentences
+
+
+def _ratio(value: float, other: float) -> str:
+    """How many times a cost is another: the same, 1.5 times the, less than a tenth of the."""
+    if not (math.isfinite(value) and math.isfinite(other)) or other <= 0:
+        return "an unknown multiple of the"
+    if abs(value / other - 1) <= SAME:
+        return "the same"
+    return f"{formatted_values.number(value / other, 2)} times the"
+
+
+def _disclosed(story: Story, position: int) -> set[str]:
+    """What the clients of a row disclose."""
+    costs = ledger(story)
+    own = costs[costs["strategy"] == story.played[position][0]]
+    return {part.strip() for text in own["discloses"] for part in str(text or "").split(",") if part.strip()}

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.notebook_display import Bundle, bundle
+from fedcohort.core.score_style import score_style
 from fedcohort.record import Run
 from fedcohort.report.page import framed, page
-from fedcohort.report.report_data import gather
+from fedcohort.report.report_data import Story, gather
+from fedcohort.report.terminal.comparison_notes import about_references
+from fedcohort.study.verdicts import BASELINE
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -33,14 +36,12 @@ class Page(str):
         return framed(self)
 
 
-def report(runs: Sequence[Run], name: str | None = None) -> Page:
+def report(runs: Sequence[Run], name: str | None = None, reference: str = "") -> Page:
     """The report page of runs."""
-    return Page(page(gather(runs, name)))
+    return Page(page(gather(runs, name, reference)))
 
 
-def export_figures(
-    runs: Sequence[Run], name: str, folder: Path, suffix: str, columns: int, only: Sequence[str]
-) -> list[Path]:
+def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: Sequence[str]) -> list[Path]:
     """Write charts of the report as files; see :meth:`fedcohort.Comparison.figures`."""
     from fedcohort.report.chart_style import WIDTHS, paper
     from fedcohort.report.page_sections import figures
@@ -50,7 +51,7 @@ def export_figures(
         raise UsageError(f"suffix = {shown(suffix)}: {nearest(str(suffix), FORMATS)}")
     if columns not in WIDTHS:
         raise UsageError(f"columns = {shown(columns)}: use 1 or 2")
-    charts = list(figures(gather(runs, name), paper(columns)))
+    charts = list(figures(story, paper(columns)))
     keys = [figure.key for figure in charts]
     for key in only:
         if key not in keys:
@@ -60,11 +61,12 @@ def export_figures(
 
 def comparison_in_notebook(compared: "Comparison") -> Bundle:
     """The table of a comparison, and the chart of its accuracy."""
-    records = [{str(key): value for key, value in record.items()} for record in compared.table.to_dict("records")]
-    goal = formatted_values.target(compared.target.accuracy)
+    table = [{str(key): value for key, value in record.items()} for record in compared.table.to_dict("records")]
+    records, score = [table[i] for i in compared.in_groups], compared.score
+    goal = score.target(compared.target.accuracy)
     heads = [
         "strategy",
-        "test accuracy",
+        f"test {score.name}",
         "difference [95% interval]",
         "verdict, p",
         f"rounds to {goal}",
@@ -74,15 +76,15 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     rows = [
         [
             row["label"],
-            formatted_values.spread(row["accuracy"], row["accuracy_sd"]),
-            f"{formatted_values.signed(row['difference'])} "
-            f"{formatted_values.interval(row['difference_low'], row['difference_high'])}" if i else "–",
+            score.spread(row["accuracy"], row["accuracy_sd"]),
+            "–" if row["verdict"] == BASELINE
+            else f"{score.signed(row['difference'])} {score.interval(row['difference_low'], row['difference_high'])}",
             formatted_values.verdict(row["verdict"], row["p_holm"]),
             formatted_values.rounds(row["rounds_to_target"], row["reached"], row["seeds"]),
             formatted_values.index(row["jain"]),
             formatted_values.size(row["bytes"]),
         ]
-        for i, row in enumerate(records)
+        for row in records
     ]  # fmt: skip
     if len(records) == 1:
         heads, rows = [*heads[:2], *heads[4:]], [[*row[:2], *row[4:]] for row in rows]
@@ -90,13 +92,18 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean ± standard deviation over {len(seeds)} seeds"
     notes = [
         compared.note,
-        f"Test accuracy after the last round in %, {over}.",
+        f"Test {score.name} after the last round{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
-        f"Target accuracy {goal}: {compared.target.chosen}.",
+        f"Target {score.name} {goal}: {compared.target.chosen}.",
         compared.place,
     ]
     runs = {row.runs[seed].path: row.runs[seed] for row in compared.rows for seed in sorted(row.runs)}
-    return _with_chart(bundle(repr(compared), compared.name, heads, rows, notes), list(runs.values()), compared.name)
+    return _with_chart(
+        bundle(repr(compared), compared.name, heads, rows, notes),
+        list(runs.values()),
+        compared.name,
+        compared.reference,
+    )
 
 
 def run_in_notebook(run: Run) -> Bundle:
@@ -113,19 +120,19 @@ def run_in_notebook(run: Run) -> Bundle:
         return bundle(repr(run), title, [], rows)
     from fedcohort.study.run_results import result
 
-    results = result(run)
+    results, score = result(run), score_style([run.labels])
     rows[1:1] = [
-        ["test accuracy after the last round", f"{formatted_values.percent(results.accuracy)}%"],
-        ["best test accuracy", f"{formatted_values.percent(results.best_accuracy)}%"],
+        [f"test {score.name} after the last round", score.with_unit(results.accuracy)],
+        [f"best test {score.name}", score.with_unit(results.best_accuracy)],
         ["bytes", formatted_values.size(results.bytes)],
         ["Jain's index of selections", formatted_values.index(results.jain)],
     ]
     return _with_chart(bundle(repr(run), title, [], rows), [run], None)
 
 
-def _with_chart(content: Bundle, runs: Sequence[Run], name: str | None) -> Bundle:
+def _with_chart(content: Bundle, runs: Sequence[Run], name: str | None, reference: str = "") -> Bundle:
     """The content with the chart of the accuracy in place of the picture of its table, if there is one that is small enough."""
-    png = _chart(runs, name)
+    png = _chart(runs, name, reference)
     if not png or len(png) > _LARGEST_CHART:
         return content
     image = f'<img alt="Test accuracy over rounds" width="516" src="data:image/png;base64,{b64encode(png).decode()}">'
@@ -133,7 +140,7 @@ def _with_chart(content: Bundle, runs: Sequence[Run], name: str | None) -> Bundl
     return {**content, "text/html": f"{html}{image}</div>", "image/png": png}
 
 
-def _chart(runs: Sequence[Run], name: str | None) -> bytes:
+def _chart(runs: Sequence[Run], name: str | None, reference: str) -> bytes:
     """The chart of the test accuracy over rounds as PNG; empty if the runs have no test accuracy, or cannot be drawn together."""
     from fedcohort.report.chart_style import paper
     from fedcohort.report.charts.accuracy import accuracy
@@ -141,7 +148,7 @@ def _chart(runs: Sequence[Run], name: str | None) -> bytes:
 
     look = paper(2)
     try:
-        figure = accuracy(gather(runs, name), look)
+        figure = accuracy(gather(runs, name, reference), look)
     except UsageError:  # the table of a comparison of different experiments is displayed all the same
         return b""
     return b"" if figure is None else draw(composed(figure, figure.views[0], look), "png", _PIXELS)

@@ -7,10 +7,10 @@ from typing import Any
 
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.figure import Figure, columns, spec
-from fedcohort.report.headline import headline
+from fedcohort.report.headline import answers
 from fedcohort.report.page_assets import environment, page_script, scripts, style
 from fedcohort.report.page_sections import parts, sections
-from fedcohort.report.report_data import PANELS, Story
+from fedcohort.report.report_data import Story
 from fedcohort.report.table_rows import (
     different_federations,
     fairness_rows,
@@ -20,6 +20,8 @@ from fedcohort.report.table_rows import (
     strategies,
     unfinished,
 )
+from fedcohort.report.terminal.comparison_notes import about_references
+from fedcohort.study.question_costs import TWO_DOWNLOADS, asks_about_the_model
 
 __all__ = ["framed", "gallery", "page", "payload"]
 
@@ -34,29 +36,34 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
     """
     by_section = parts(story)
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]
-    target = story.comparison.target if story.comparison else None
-    score = story.score
+    compared, score = story.comparison, story.score
+    target = compared.target if compared else None
     values = {
         "story": story,
         "title": story.name,
         "sections": sections(by_section),
         "strategies": strategies(story),
-        "headline": headline(story),
+        "answers": answers(story),
+        "health": compared.health if compared else [],
+        "about_references": about_references(compared) if compared else "",
+        "about_downloads": TWO_DOWNLOADS
+        if any(asks_about_the_model(reading.run) for reading in story.everything)
+        else "",
         "states": unfinished(story),
         "made": _now(),
         "payload": payload(drawn),
         "results": result_rows(story),
         "target": target,
-        "own_measures": story.comparison.own_measures if story.comparison else [],
-        "about_times": story.comparison.about_times if story.comparison else "",
-        "about_verdicts": story.comparison.about_verdicts if story.comparison else "",
-        "goal": score.target(target.accuracy) if target else "",
+        "about_times": compared.about_times if compared else "",
+        "about_verdicts": compared.about_verdicts if compared else "",
+        "own_measures": compared.own_measures if compared else [],
         "score": score,
+        "goal": score.target(target.accuracy) if target else "",
         "ledger": ledger_rows(story),
         "fairness": fairness_rows(story),
         "how": how(story),
         "differ": different_federations(story),
-        "panels": PANELS,
+        "panels": len(story.panels),
         "command": command,
         "live": live,
         "css": style(),

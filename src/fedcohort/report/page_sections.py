@@ -1,13 +1,14 @@
 """Arrange the figures of a report: which figures belong to which section, and in which order."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedcohort.report.chart_style import PAGE, Look
 from fedcohort.report.charts import (
     accuracy,
+    accuracy_and_cost,
     client_accuracy,
     cost,
     own_measures,
@@ -80,10 +81,12 @@ def parts(story: Story, look: Look = PAGE) -> dict[str, list[Part]]:
 
 
 def _parts(story: Story, look: Look) -> dict[str, list[Part]]:
+    look = replace(look, rows=story.row_looks)
     return {
         "result": _untitled(
             accuracy.accuracy(story, look),
             accuracy.differences(story, look),
+            accuracy_and_cost.accuracy_and_cost(story, look),
             accuracy.loss(story, look),
             own_measures.own_measures(story, look),
             *sweeps.studies(story, look),

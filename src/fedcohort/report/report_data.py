@@ -1,18 +1,17 @@
 """Read runs for the report, whether they are finished, still going on, or have no round yet."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.errors import UsageError
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.record import Portrait, Run
-from fedcohort.report.chart_style import short
+from fedcohort.report.chart_style import RowLooks, short
+from fedcohort.report.runs_on_disk import begun, find_runs
 from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.run_measures import Measured, Personal
@@ -22,10 +21,24 @@ if TYPE_CHECKING:
 
     from fedcohort.experiment import Experiment
 
-__all__ = ["PANELS", "POINTS", "CachedRun", "Reading", "Story", "begun", "blocks", "find_runs", "gather"]
+__all__ = [
+    "PANELS",
+    "POINTS",
+    "SWEEP_PANELS",
+    "CachedRun",
+    "Reading",
+    "Story",
+    "begun",
+    "blocks",
+    "find_runs",
+    "gather",
+]
 
 PANELS = 12
 """Largest number of panels in charts that have one panel for each strategy."""
+
+SWEEP_PANELS = 36
+"""Largest number of such panels for all points of a sweep together; the page shows those of one point at a time."""
 
 POINTS = 300
 """Largest number of points of a line; with more rounds, a point is the mean of a block of rounds."""
@@ -198,12 +211,14 @@ class Story:
         rows: strategies with their runs by seed, in order.
         labels: labels of the rows, shortened for charts and distinct.
         readings: the runs of each row, in the order of the seeds.
+        reference: label of the row that the others are compared with; see :class:`~fedcohort.study.comparison.Comparison`.
     """
 
     name: str
     rows: tuple[Row, ...]
     labels: list[str]
     readings: list[list[Reading]]
+    reference: str = ""
 
     @property
     def everything(self) -> list[Reading]:
@@ -218,7 +233,7 @@ class Story:
             played = {reading.seed: reading.run for reading in readings if reading.num_rounds}
             if played:
                 rows.append(Row(row.label, row.experiment, played))
-        return Comparison(self.name, tuple(rows)) if rows else None
+        return Comparison(self.name, tuple(rows), reference=self.reference) if rows else None
 
     @cached_property
     def score(self) -> ScoreStyle:
@@ -239,10 +254,29 @@ class Story:
         ]
         return [(label, readings) for label, readings in rows if readings]
 
-    @property
+    @cached_property
+    def row_looks(self) -> RowLooks:
+        """How charts tell rows apart: at each point of a sweep, a strategy has the same color, and its name without the settings."""
+        if self.comparison is None or len(self.comparison.groups) < 2:
+            return RowLooks()
+        labels = [label for label, _ in self.played]
+        names = self.comparison.names_without_settings
+        order = list(dict.fromkeys(names))
+        return RowLooks(
+            {label: order.index(name) for label, name in zip(labels, names, strict=True)},
+            dict(zip(labels, (short([name])[0] for name in names), strict=True)),
+            tuple(tuple(labels[i] for i in group.rows) for group in self.comparison.groups),
+        )
+
+    @cached_property
     def panels(self) -> list[tuple[str, Reading]]:
-        """Label and first run of the rows that get a panel."""
-        return [(label, readings[0]) for label, readings in self.played][:PANELS]
+        """Label and first run of the rows that get a panel: the first ones of each point of a sweep."""
+        rows = [(label, readings[0]) for label, readings in self.played]
+        if not self.row_looks.groups:
+            return rows[:PANELS]
+        each = max(1, min(PANELS, SWEEP_PANELS // len(self.row_looks.groups)))
+        kept = {label for group in self.row_looks.groups[:SWEEP_PANELS] for label in group[:each]}
+        return [(label, reading) for label, reading in rows if label in kept]
 
     @property
     def unfinished(self) -> list[Reading]:
@@ -250,76 +284,21 @@ class Story:
         return [reading for reading in self.everything if not reading.finished]
 
 
-def gather(runs: Sequence[Run], name: str | None = None) -> Story:
-    """Read runs, finished or not. Runs that differ only in their seed become one row."""
+def gather(runs: Sequence[Run], name: str | None = None, reference: str = "") -> Story:
+    """Read runs, finished or not. Runs that differ only in their seed become one row.
+
+    Args:
+        runs: the runs.
+        name: title of the page; by default the names of the experiments.
+        reference: label of the row that the others are compared with.
+    """
     name = name or ", ".join(dict.fromkeys(run.meta["name"] for run in runs)) or "runs"
     rows = side_by_side(map(CachedRun, runs))
     labels = short([row.label for row in rows], 28 if len(rows) <= 8 else 40)
     readings = [
         [Reading(row.runs[seed], label) for seed in sorted(row.runs)] for label, row in zip(labels, rows, strict=True)
     ]
-    return Story(name, rows, labels, readings)
-
-
-# --- where the runs are -----------------------------------------------------------------------------------------------------
-
-
-def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings: Sequence[str] = ()) -> list[Run]:
-    """Find the runs that paths name; without paths, all runs in ``folder``.
-
-    A path is a run directory, a folder of run directories, or an experiment file. The runs of an experiment file are in ``folder``.
-
-    Raises:
-        UsageError: a path is none of these, there is no run, or a run was changed or damaged after it was written.
-    """
-    given = list(map(Path, paths))
-    if not given and not Path(folder).exists():
-        raise UsageError(f"--runs {folder}: no such folder; `fedcohort run` creates it, or give another folder")
-    runs = [run for path in given or [Path(folder)] for run in _runs_of(path, folder, settings)]
-    runs = list({run.path.resolve(): run for run in runs}.values())
-    for run in runs:
-        run.verify()
-    return runs
-
-
-def _runs_of(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
-    """The runs that one path names."""
-    if (path / "run.sqlite").is_file():
-        return [Run(path)]
-    if path.is_file() and path.name == "experiment.toml" and (path.parent / "run.sqlite").is_file():
-        if settings:
-            raise UsageError(f"{path}: is the description of a run, which is only read; leave out --set {settings[0]}")
-        return [Run(path.parent)]
-    if path.is_file():
-        return _of_experiment(path, folder, settings)
-    if not path.is_dir():
-        raise UsageError(
-            f"{path}: no such run; give run directories, a folder of run directories, or an experiment file with runs in --runs"
-        )
-    inside = [inner for inner in path.iterdir() if (inner / "run.sqlite").is_file()]
-    if not inside:
-        raise UsageError(f"{path}: there is no run in it; `fedcohort run --runs {path}` creates one")
-    return [Run(inner) for inner in sorted(inside, key=begun)]
-
-
-def begun(path: Path) -> tuple[float, str]:
-    """Sort key of run directories: when the run began, then its name. Runs begin in the order of the experiment's rows."""
-    file = path / "experiment.toml"
-    return (file.stat().st_mtime if file.is_file() else 0.0), path.name
-
-
-def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
-    from fedcohort.experiment import load
-    from fedcohort.runs.find_run import find_run
-    from fedcohort.runs.given_objects import Given
-
-    given = Given()
-    runs = [run for cell in load(path, settings).cells() if (run := find_run(cell, given, folder)) is not None]
-    if not runs:
-        raise UsageError(
-            f"{path}: none of its runs is in {folder}; create them with `fedcohort compare {path}`, or give --runs"
-        )
-    return runs
+    return Story(name, rows, labels, readings, reference)
 
 
 def blocks(length: int, most: int) -> Indices:

@@ -4,7 +4,7 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Row
+from fedcohort.study.verdicts import BASELINE
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
@@ -55,20 +56,23 @@ def _cells(values: Mapping[Any, Any], formats: Mapping[str, Format]) -> dict[str
     return {name: Cell(write(values[name]), values[name]) for name, write in formats.items()}
 
 
-def strategies(story: Story) -> list[dict[str, str]]:
-    """Label, full name, color and dash of the rows that have a round, as in the charts."""
+def strategies(story: Story) -> list[dict[str, Any]]:
+    """Label, names, color, dash and point of the sweep of the rows that have a round, as in the charts."""
     if story.comparison is None:
         return []
     labels = [label for label, _ in story.played]
-    styles = zip(PAGE.colors(len(labels)), PAGE.dashes(len(labels)), strict=True)
+    colors, dashes, _ = replace(PAGE, rows=story.row_looks).of_rows(labels)
+    points = {i: number for number, group in enumerate(story.comparison.groups) for i in group.rows}
     return [
         {
             "label": label,
             "name": row.label,
-            "color": color,
-            "dash": " ".join(map(str, dash)) if dash[1] else "none",
+            "shown": story.row_looks.names.get(label, row.label),
+            "color": colors[i],
+            "dash": " ".join(map(str, dashes[i])) if dashes[i][1] else "none",
+            "point": points[i],
         }
-        for label, row, (color, dash) in zip(labels, story.comparison.rows, styles, strict=True)
+        for i, (label, row) in enumerate(zip(labels, story.comparison.rows, strict=True))
     ]
 
 
@@ -86,12 +90,16 @@ def unfinished(story: Story) -> list[dict[str, Any]]:
 
 
 def different_federations(story: Story) -> bool:
-    """Whether rows differ in clients, data or systems, so that a difference between them is not due to the strategy alone."""
-    distinct = {
-        json.dumps([d["federation"], d["data"], d["systems"]], sort_keys=True, default=str)
-        for d in (row.experiment.to_dict() for row in story.rows)
-    }
-    return len(distinct) > 1
+    """Whether rows that are compared with each other differ in clients, data or systems, so that a difference between them is not
+    due to the strategy alone."""
+    if story.comparison is None:
+        return False
+    distinct = [
+        {json.dumps([d["federation"], d["data"], d["systems"]], sort_keys=True, default=str) for d in described}
+        for group in story.comparison.groups
+        if (described := [story.comparison.rows[i].experiment.to_dict() for i in group.rows])
+    ]
+    return any(len(group) > 1 for group in distinct)
 
 
 RESULTS: dict[str, Format] = {
@@ -113,18 +121,23 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
     if compared is None:
         return []
     rows = []
-    for i, (own, strategy) in enumerate(zip(compared.table.to_dict("records"), strategies(story), strict=True)):
+    table, styles = compared.table.to_dict("records"), strategies(story)
+    for i in compared.in_groups:
+        own, strategy = table[i], styles[i]
         meta = story.played[i][1][0].meta
         rounds = formatted_values.rounds(own["rounds_to_target"], own["reached"], own["seeds"])
         rows.append(
             {
                 "label": strategy["label"],
                 "name": own["label"],
+                "point": own["point"],
                 "strategy": strategy,
                 "verdict": own["verdict"],
                 "p_holm": Cell(formatted_values.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),
                 "status": _unpublished(compared.rows[i].experiment, meta),
-                "difference": Cell(compared.score.signed(own["difference"]) if i else "–", own["difference"]),
+                "difference": Cell(
+                    "–" if own["verdict"] == BASELINE else compared.score.signed(own["difference"]), own["difference"]
+                ),
                 "interval": compared.score.interval(own["difference_low"], own["difference_high"]),
                 "rounds_to_target": Cell(rounds, own["rounds_to_target"]),
                 "time_to_target": Cell(

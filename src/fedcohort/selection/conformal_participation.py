@@ -30,6 +30,7 @@ with err_t the share of the server's validation samples outside the new model's 
 """
 
 import heapq
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -49,6 +50,11 @@ from fedcohort.selection.selector import Selector, UpdateT, choose
 from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["Conformal"]
+
+log = logging.getLogger("fedcohort")
+
+EMPTY_ROUNDS = 2
+"""Number of rounds in a row without an admitted client after which a warning says what to change."""
 
 Share = Annotated[float, Gt(0), Lt(1)]
 
@@ -177,6 +183,7 @@ class Conformal(Selector):
         self.base_strategy.setup(census)
         self.theta_now, self.alpha_now = self.theta, self.alpha_cp
         self.tie_keys: Values | None = None
+        self.empty_rounds = 0
 
     def select(self, round: Round) -> Cohort:
         """Return the base strategy's cohort with a stopping rule."""
@@ -255,6 +262,7 @@ class Conformal(Selector):
         """Pass the outcome to the base strategy, and adjust θ and alpha."""
         self.base_strategy.observe(outcome)
         self.tie_keys = None
+        self._warn(outcome)
         if self.controller and len(outcome.cohort):
             missing = self.participation - float(outcome.admitted.mean())
             self.theta_now = float(np.clip(self.theta_now + self.gain * missing, self.theta_min, self.theta_max))
@@ -262,6 +270,34 @@ class Conformal(Selector):
             target = self.alpha_cp if self.alpha_target is None else self.alpha_target
             moved = self.alpha_now + self.alpha_gain * (target - self._errors(outcome))
             self.alpha_now = float(np.clip(moved, 0.01, 0.9))
+
+    def _warn(self, outcome: Outcome) -> None:
+        """Say once what to change if no client is admitted in :data:`EMPTY_ROUNDS` rounds in a row: the model does not change then,
+        and the next round is likely to repeat this one."""
+        empty = bool(outcome.trained.any()) and not outcome.admitted.any()
+        self.empty_rounds = self.empty_rounds + 1 if empty else 0
+        if self.empty_rounds != EMPTY_ROUNDS:
+            return
+        quantiles = outcome.billed_report("q_hat")  # sent anyway, so that reading it costs nothing
+        log.warning(
+            "conformal participation: no client was admitted in rounds %d and %d, and the model did not change; %s",
+            outcome.t - 1, outcome.t, self._advice(quantiles, *self.at(outcome.t)),
+        )  # fmt: skip
+
+    def _advice(self, quantiles: Values, theta: float, alpha: float) -> str:
+        """What to change so that clients are admitted."""
+        finite = quantiles[np.isfinite(quantiles)]
+        if not len(finite):
+            return (
+                f"alpha = {alpha:.4g} needs {math.ceil(1 / alpha) - 1} held-out samples, which no client has: raise "
+                "selection.alpha_cp, or give clients more data (a larger federation.holdout, or fewer clients)"
+            )
+        rule = f"theta = {theta:.4g}" if self.rule == "threshold" else f"rule = {self.rule!r}"
+        return (
+            f"the smallest quantile is {finite.min():.3g} with {rule}: take more steps (a smaller training.batch_size, or more "
+            f"selection.max_epochs, now {self.max_epochs}), raise selection.alpha_cp (now {alpha:.4g}) or loosen the rule, or give "
+            "clients more data"
+        )
 
     def _errors(self, outcome: Outcome) -> float:
         """err_t: share of validation samples outside the new model's prediction sets."""
@@ -277,6 +313,7 @@ class Conformal(Selector):
     def state_dict(self) -> dict[str, Any]:
         """θ, alpha, and the base strategy's state."""
         others = super().state_dict()
+        del others["empty_rounds"]  # only for a warning; a resumed run counts from 0
         base = others.pop("base_strategy")
         return {"stacked": base.state_dict()} | others  # the name that saved states contain
 

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["FirstRounds", "read", "side_by_side"]
 
 
-def read(paths: Iterable[str | Path], *, partial: bool = False) -> Comparison:
+def read(paths: Iterable[str | Path], *, partial: bool = False, reference: str = "") -> Comparison:
     """Compare run directories. Runs that differ only in the seed are one row. Nothing is run.
 
     Args:
         paths: run directories.
         partial: also take unfinished runs. All runs are then compared up to the last round that all of them have played.
+        reference: label of the reference row; see :class:`~fedcohort.study.comparison.Comparison`.
 
     Raises:
         UsageError: a directory is not a run, or two directories are the same run; a run is not finished, or, if ``partial``, it has no
@@ -32,9 +33,10 @@ def read(paths: Iterable[str | Path], *, partial: bool = False) -> Comparison:
         if not run.finished and not (partial and run.last_round):
             raise UsageError(_how_to_finish(run))
     if all(run.finished for run in runs):
-        return Comparison("runs", side_by_side(runs))
+        return Comparison("runs", side_by_side(runs), reference=reference)
     last = min(run.last_round for run in runs)
-    return Comparison("runs", side_by_side([FirstRounds(run, last) for run in runs]), _about_partial(runs, last))
+    rows = side_by_side([FirstRounds(run, last) for run in runs])
+    return Comparison("runs", rows, _about_partial(runs, last), reference)
 
 
 def _how_to_finish(run: Run) -> str:

@@ -16,8 +16,11 @@ from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
 from fedcohort.study.export_tables import latex_table, written
-from fedcohort.study.run_measures import Measured, level_below
+from fedcohort.study.health import Checked, Finding, findings
+from fedcohort.study.references import Entry, Group, grouped, swept_settings, without_settings
+from fedcohort.study.run_measures import Measured
 from fedcohort.study.run_results import Result, plain, result
+from fedcohort.study.targets import Target, chance_level, common_target
 from fedcohort.study.verdicts import Verdict, about_verdicts, verdicts
 
 if TYPE_CHECKING:
@@ -40,27 +43,22 @@ class Row:
         return all(run.clock == "wall" for run in self.runs.values())
 
 
-@dataclass(frozen=True)
-class Target:
-    """The target test accuracy, and how it was chosen, in words."""
-
-    accuracy: float
-    chosen: str
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """Rows of finished runs, side by side. Printing it shows the table; ``.table`` and ``.rounds`` are DataFrames.
 
     Attributes:
         name: name of the experiment.
-        rows: one row for each strategy, in the order of the experiment; differences are taken to the first row.
+        rows: one row for each strategy, in the order of the experiment; differences are taken to the reference row.
         note: a sentence about runs that are compared before they are finished; empty for finished runs.
+        reference: label of the reference row; by default the first row with uniform selection, or else the first row. In a sweep,
+            each row is compared with the reference at the same point of the grid.
     """
 
     name: str
     rows: tuple[Row, ...]
     note: str = ""
+    reference: str = ""
 
     def __repr__(self) -> str:
         """The rows and their mean accuracies, at most five of them."""
@@ -88,24 +86,57 @@ class Comparison:
         return {row.label: [result(row.runs[seed]) for seed in sorted(row.runs)] for row in self.rows}
 
     @cached_property
-    def target(self) -> Target:
-        """The target accuracy: ``measures.target_accuracy`` of the first row, or else a level that every row reaches on average.
+    def groups(self) -> list[Group]:
+        """The rows that are compared with each other, and their reference; several groups for the points of a sweep."""
+        return grouped(self._entries, self.reference)
 
-        That level is the lowest of the rows' mean best test accuracies, rounded down to two decimals. Rows in which an update diverged
-        are left out. A run below the mean of its row may miss the target: ``reached`` in the table counts those that reach it.
+    @property
+    def in_groups(self) -> list[int]:
+        """The positions of all rows in the order of tables: the rows of each group together."""
+        return [i for group in self.groups for i in group.rows]
+
+    @cached_property
+    def _entries(self) -> list[Entry]:
+        return [
+            Entry(row.label, _named(row, "selector") or row.experiment.selection.name, row.experiment)
+            for row in self.rows
+        ]
+
+    @cached_property
+    def names_without_settings(self) -> list[str]:
+        """The label of each row without the settings of a sweep."""
+        settings = swept_settings(self._entries)
+        return [without_settings(row.label, own) for row, own in zip(self.rows, settings, strict=True)]
+
+    @cached_property
+    def references(self) -> list[int]:
+        """For each row, the position of the row that it is compared with; its own position for a reference."""
+        of_row = {i: group.reference for group in self.groups for i in group.rows}
+        return [of_row[i] for i in range(len(self.rows))]
+
+    @cached_property
+    def target(self) -> Target:
+        """The target accuracy of all rows: ``measures.target_accuracy``, or else a level taken from the results.
+
+        That level is the lowest of the rows' mean best test accuracies, rounded down to two decimals. Rows that fail do not count:
+        rows in which an update diverged, rows at chance, and rows with less than a third of the best accuracy in their group. A run
+        below the mean of its row may miss the target: ``reached`` in the table counts those that reach it.
         """
-        given = self.rows[0].experiment.measures.target_accuracy
+        given = self.rows[self.groups[0].reference].experiment.measures.target_accuracy
         if given is not None:
             return Target(given, "measures.target_accuracy")
-        whole = [runs for runs in self.results.values() if not any(run.diverged for run in runs)]
-        means = [float(np.mean([run.best_accuracy for run in runs])) for runs in whole or self.results.values()]
-        known = [mean for mean in means if not math.isnan(mean)]
-        if not known:
-            return Target(math.nan, f"none, because no row has a test {self.score.name}")
-        lowest = min(known)
-        without = " (without rows with diverged updates)" if 0 < len(whole) < len(self.results) else ""
-        return Target(
-            level_below(lowest), f"taken from these results, a level that every row reaches on average{without}"
+        results = [self.results[row.label] for row in self.rows]
+        accuracies = [float(np.mean([run.best_accuracy for run in runs])) for runs in results]
+        failing = [
+            any(run.diverged for run in runs) or accuracy <= chance_level(runs[0].classes, numeric=self.score.numeric)
+            for accuracy, runs in zip(accuracies, results, strict=True)
+        ]
+        return common_target(
+            accuracies,
+            [row.label for row in self.rows],
+            failing,
+            [group.rows for group in self.groups],
+            self.score.name,
         )
 
     @property
@@ -124,9 +155,11 @@ class Comparison:
         """One row for each strategy, with means over its seeds; NaN is unknown.
 
         * ``label``, ``selection``, ``algorithm``, and ``seeds``, their number.
+        * ``point``, the point of the sweep (empty without several), and ``reference``, the label of the row that this one is compared
+          with: the row itself if it is a reference.
         * ``accuracy``, ``accuracy_sd``, ``best_accuracy``, ``early_stop_accuracy``, ``local_accuracy``: see :class:`Result`.
-        * ``difference``, ``difference_low``, ``difference_high``: mean difference of the accuracy to that of the first row, over the
-          seeds that both have, and its paired 95% confidence interval, within −1 and 1.
+        * ``difference``, ``difference_low``, ``difference_high``: mean difference of the accuracy to that of the reference, over
+          the seeds that both have, and its paired 95% confidence interval, within −1 and 1.
         * ``paired_seeds``, their number, ``p_value``, ``p_holm`` and ``verdict``: see :class:`~fedcohort.study.verdicts.Verdict`.
         * ``target_accuracy``, ``rounds_to_target``, ``time_to_target`` (see :attr:`about_times`), ``bytes_to_target``: means over
           the seeds that reached the target, and ``reached``, their number.
@@ -138,19 +171,26 @@ class Comparison:
         """
         import pandas as pd
 
-        return pd.DataFrame(
-            [self._summary(row, verdict) for row, verdict in zip(self.rows, self.verdicts, strict=True)]
-        )
+        return pd.DataFrame([self._summary(i, verdict) for i, verdict in enumerate(self.verdicts)])
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """Whether the difference of each row to the first is clear; the rows share one correction for several comparisons."""
-        return verdicts([self._paired(self.results[row.label]) for row in self.rows])
+        """Whether the difference of each row to its reference is clear; all rows share one correction for several comparisons."""
+        return verdicts([self.paired(i, j) for i, j in enumerate(self.references)], self.references)
 
     @property
     def about_verdicts(self) -> str:
         """How the verdicts are made, and what the number of seeds cannot show, in words."""
         return about_verdicts(self.verdicts)
+
+    @cached_property
+    def health(self) -> list[Finding]:
+        """What is wrong with the runs, or makes their results say little, the most serious first; empty if all is well."""
+        failing = []
+        for row, costs in zip(self.rows, self.table.to_dict("records"), strict=True):
+            runs = [Measured(row.runs[seed]) for seed in sorted(row.runs)]
+            failing.append(Checked(row.label, runs, int(costs["reached"])))
+        return findings(failing, self.target, self.score)
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":
@@ -185,7 +225,14 @@ class Comparison:
         for summary, row in zip(summaries, self.rows, strict=True):
             summary["runs"] = [result.to_json() for result in self.results[row.label]]
         note = {"note": self.note} if self.note else {}
-        return {"name": self.name, "seeds": self.seeds, "target": asdict(self.target), **note, "rows": summaries}
+        return {
+            "name": self.name,
+            "seeds": self.seeds,
+            "target": asdict(self.target),
+            **note,
+            "health": [asdict(finding) for finding in self.health],
+            "rows": summaries,
+        }
 
     def to_csv(self, file: str | Path | None = None) -> str:
         """The table as CSV: a header with the names of the columns of :attr:`table`, all digits, and empty fields for unknown values.
@@ -209,7 +256,8 @@ class Comparison:
         Raises:
             UsageError: the file cannot be written.
         """
-        records = [{str(key): value for key, value in record.items()} for record in self.table.to_dict("records")]
+        table = [{str(key): value for key, value in record.items()} for record in self.table.to_dict("records")]
+        records = [table[i] for i in self.in_groups]
         target = self.target
         return written(
             latex_table(
@@ -218,8 +266,9 @@ class Comparison:
             file,
         )
 
-    def _summary(self, row: Row, verdict: Verdict) -> dict[str, Any]:
+    def _summary(self, position: int, verdict: Verdict) -> dict[str, Any]:
         """A row of the table."""
+        row, reference = self.rows[position], self.references[position]
         results = self.results[row.label]
         accuracy, sd = measures.mean_sd([result.accuracy for result in results])
         values = {name: float(np.mean([getattr(result, name) for result in results])) for name in _AVERAGED}
@@ -228,10 +277,12 @@ class Comparison:
             "selection": _named(row, "selector") or short_name(row.experiment.selection.name),
             "algorithm": _named(row, "algorithm") or short_name(row.experiment.algorithm.name),
             "seeds": len(results),
+            "point": next(group.point for group in self.groups if position in group.rows),
+            "reference": self.rows[reference].label,
             "accuracy": accuracy,
             "accuracy_sd": sd,
             **{name: values.pop(name) for name in ("best_accuracy", "early_stop_accuracy", "local_accuracy")},
-            **self._difference(results),
+            **self._difference(position, reference),
             "paired_seeds": verdict.seeds,
             "p_value": verdict.p_value,
             "p_holm": verdict.p_holm,
@@ -256,18 +307,18 @@ class Comparison:
             columns[name], columns[f"{name}_sd"] = measures.mean_sd(values) if known else (math.nan, math.nan)
         return columns
 
-    def _difference(self, results: Sequence[Result]) -> dict[str, float]:
-        """The paired difference to the first row, and its interval."""
-        own, first = self._paired(results)
+    def _difference(self, position: int, reference: int) -> dict[str, float]:
+        """The paired difference to the reference, and its interval."""
+        own, first = self.paired(position, reference)
         if not own:
             return dict.fromkeys(("difference", "difference_low", "difference_high"), math.nan)
         mean, low, high = measures.paired_interval(own, first, limits=self.score.differences)
         return {"difference": mean, "difference_low": low, "difference_high": high}
 
-    def _paired(self, results: Sequence[Result]) -> tuple[list[float], list[float]]:
-        """The accuracies of a row and of the first row, over the seeds that both have."""
-        first = {result.seed: result.accuracy for result in self.results[self.rows[0].label]}
-        paired = [result for result in results if result.seed in first]
+    def paired(self, position: int, reference: int) -> tuple[list[float], list[float]]:
+        """The accuracies of two rows, by their positions, over the seeds that both have."""
+        first = {result.seed: result.accuracy for result in self.results[self.rows[reference].label]}
+        paired = [result for result in self.results[self.rows[position].label] if result.seed in first]
         return [result.accuracy for result in paired], [first[result.seed] for result in paired]
 
     def _to_target(self, row: Row) -> dict[str, float]:
@@ -288,6 +339,6 @@ def _named(row: Row, part: str) -> str:
 _AVERAGED = tuple(
     field.name
     for field in fields(Result)
-    if field.name not in ("seed", "path", "rounds", "accuracy", "own_measures", "labels")
+    if field.name not in ("seed", "path", "rounds", "accuracy", "classes", "own_measures", "labels")
 )
 """Columns of the table that are means of results."""

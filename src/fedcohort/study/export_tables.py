@@ -106,11 +106,16 @@ def _columns(
         columns.append(("Algorithm", "l", [row["algorithm"] for row in rows]))
     columns.append(_score(rows, score))
     if rows[1:]:
-        columns.append(("Difference [95% CI]", "r", ["–", *(_difference(row, score) for row in rows[1:])]))
+        columns.append(("Difference [95% CI]", "r", [_difference(row, score) for row in rows]))
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
     columns += _personal_columns(rows, score)
-    columns += [
-        *(_own_measure(name, rows) for name in own_measures),
+    columns += [_own_measure(name, rows) for name in own_measures]
+    columns += _costs(rows, goal)
+    return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
+
+
+def _costs(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
+    return [
         (
             f"Rounds to {goal}",
             "r",
@@ -119,7 +124,6 @@ def _columns(
         ("Jain", "r", [formatted_values.index(row["jain"]) for row in rows]),
         ("Bytes", "r", [formatted_values.size(row["bytes"]) for row in rows]),
     ]
-    return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
 
 
 def _score(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> Column:
@@ -138,6 +142,8 @@ def _with_p(heading: str) -> str:
 
 
 def _difference(row: Mapping[str, Any], score: ScoreStyle) -> str:
+    if row["reference"] == row["label"]:
+        return "–"
     return f"{score.signed(row['difference'])} {score.interval(row['difference_low'], row['difference_high'])}"
 
 
@@ -148,7 +154,8 @@ def _caption(
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and standard deviation over {len(seeds)} seeds"
     sentences = [f"{name}: test {score.name} after the last round, {over}."]
     if rows[1:]:
-        first = rows[0]["label"]
+        references = list(dict.fromkeys(row["reference"] for row in rows))
+        first = references[0] if len(references) == 1 else "the reference with the same settings"
         sentences.append(
             f"Difference to {first}:{f'{score.points},' if score.points else ''} paired over seeds, with a 95% interval (Student's t)."
         )

@@ -16,6 +16,7 @@ from fedcohort.experiment.python_objects import names_in
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.references import check_reference
 
 if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm
@@ -34,6 +35,7 @@ def compare(
     progress: Progress | None = None,
     jobs: int = 1,
     trust: bool = False,
+    reference: str = "",
     watch: "Watch | None" = None,
 ) -> Comparison:
     """Run every row of an experiment under every seed, and compare the rows; see :func:`fedcohort.compare`.
@@ -43,6 +45,7 @@ def compare(
     rows = planned_rows(experiment, given, selector, algorithm)
     for row in rows:
         row.check()
+    check_reference([row.label for row in rows], reference)
     if not isinstance(jobs, int) or jobs < 1:
         raise UsageError(f"jobs = {shown(jobs)}: should be a whole number of at least 1")
     watch = Watch() if watch is None else watch
@@ -56,7 +59,7 @@ def compare(
             played[cell.seed] = run_cell(cell, row.given, runs=runs, progress=progress, trust=trust)
             watch.finished(cell)
         compared.append(Row(row.label, row.experiment, played))
-    return Comparison(experiment.name, tuple(compared))
+    return Comparison(experiment.name, tuple(compared), reference=reference)
 
 
 class Watch:

@@ -98,6 +98,12 @@ class Measured:
         """Accuracy after the last round; NaN if no round was tested, as in a Flower run that measures a loss only."""
         return measures.final_accuracy(self.series("test_accuracy")) if self.tested else math.nan
 
+    @cached_property
+    def class_accuracy(self) -> Values:
+        """Accuracy of each class in the last round in which it was measured, float64 [K]; empty if it was not recorded."""
+        rows = [row for row in self.rounds["class_accuracy"].tolist() if row]
+        return np.array(rows[-1] if rows else [], dtype=np.float64)
+
     @property
     def best_accuracy(self) -> float:
         """The highest accuracy of all rounds."""

@@ -34,6 +34,7 @@ class Result:
         wall_seconds: wall time of the simulator for all rounds.
         updates: number of selected clients, summed over rounds.
         diverged: number of them with an update that had NaN or infinite entries and was dropped.
+        classes: number of classes; 0 if the accuracy of classes was not recorded.
         client_accuracy: mean over all clients of the last model's accuracy on their own data, see
             :attr:`fedcohort.Run.client_accuracy`.
         worst_client_accuracy: mean over the 10% of the clients with the lowest accuracy.
@@ -60,6 +61,7 @@ class Result:
     wall_seconds: float
     updates: int
     diverged: int
+    classes: int
     client_accuracy: float
     worst_client_accuracy: float
     client_accuracy_sd: float
@@ -97,6 +99,7 @@ def result(run: Run) -> Result:
         wall_seconds=measured.wall_seconds["total"],
         updates=len(measured.clients),
         diverged=int((measured.clients["status"] == "diverged").sum()),
+        classes=len(measured.class_accuracy),
         client_accuracy=measured.over_clients.mean,
         worst_client_accuracy=measured.over_clients.worst,
         client_accuracy_sd=measured.over_clients.sd,

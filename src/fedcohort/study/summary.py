@@ -1,6 +1,7 @@
 """A summary of one run: all measures of its record, and what uniform selection would give."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,8 +13,9 @@ from fedcohort.core.errors import UsageError
 from fedcohort.measures import JainReference, Participation
 from fedcohort.record import Run
 from fedcohort.study.run_measures import Measured, level_below
+from fedcohort.study.targets import chance_level, common_target
 
-__all__ = ["Summary", "summary"]
+__all__ = ["Summary", "summaries", "summary"]
 
 
 @dataclass(frozen=True)
@@ -91,16 +93,54 @@ class Summary:
         return values
 
 
+def summaries(runs: Sequence[Run], target: float | None = None) -> list[Summary]:
+    """Summarize runs with one target for all, so that their costs of reaching it can be compared.
+
+    Args:
+        runs: the runs.
+        target: the target test accuracy; by default ``measures.target_accuracy`` of the first run that sets it, or else the level of
+            :func:`fedcohort.study.targets.common_target`.
+
+    Raises:
+        UsageError: a run has no finished round, or the target is not an accuracy.
+    """
+    if target is not None or len(runs) < 2:
+        return [summary(run, target) for run in runs]
+    measured = [Measured(run) for run in runs]
+    given = [one.experiment.measures.target_accuracy for one in measured]
+    chosen = next((level for level in given if level is not None), None)
+    if chosen is not None:
+        return [_summary(one, chosen, "measures.target_accuracy") for one in measured]
+    failing = [_fails(one) for one in measured]
+    names = [str(run.path) for run in runs]
+    level = common_target([one.best_accuracy for one in measured], names, failing, [range(len(runs))])
+    return [_summary(one, level.accuracy, "results") for one in measured]
+
+
+def _fails(measured: Measured) -> bool:
+    """Whether an update of the run diverged, or its model is never better than chance."""
+    diverged = bool((measured.clients["status"] == "diverged").any())
+    return diverged or measured.best_accuracy <= chance_level(
+        len(measured.class_accuracy), numeric=measured.run.labels == "numbers"
+    )
+
+
 def summary(run: Run, target: float | None = None) -> Summary:
     """Summarize a run from its record; see :meth:`fedcohort.Run.summary`."""
     if target is not None and not 0 < target <= 1:
         raise UsageError(f"target = {target}: give a test accuracy above 0 and at most 1, such as 0.8")
     measured = Measured(run)
-    chosen = "argument"
-    if target is None:
-        given = measured.experiment.measures.target_accuracy
-        chosen = "results" if given is None else "measures.target_accuracy"
-        target = level_below(measured.best_accuracy) if given is None else given
+    if target is not None:
+        return _summary(measured, target, "argument")
+    given = measured.experiment.measures.target_accuracy
+    if given is not None:
+        return _summary(measured, given, "measures.target_accuracy")
+    return _summary(measured, level_below(measured.best_accuracy), "results")
+
+
+def _summary(measured: Measured, target: float, chosen: str) -> Summary:
+    """All measures of a run, with a target and how it was chosen."""
+    run = measured.run
     by_class = _by_class(measured.rounds["class_accuracy"].tolist())
     final, tested, stop = by_class[-1:].ravel(), measured.series("test_accuracy"), measured.early_stop
     cost = measured.cost_of(target)

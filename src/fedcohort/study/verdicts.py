@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fedcohort import measures
 from fedcohort.core import formatted_values
 
-__all__ = ["FEWEST", "LEVEL", "Verdict", "about_verdicts", "needed_seeds", "verdicts"]
+__all__ = ["BASELINE", "FEWEST", "LEVEL", "Verdict", "about_verdicts", "needed_seeds", "seeds_to_be_clear", "verdicts"]
 
 LEVEL = 0.05
 """A difference is clear if its corrected p-value is at most this."""
@@ -20,13 +20,13 @@ BASELINE, TOO_FEW, UNCLEAR, BETTER, WORSE = "baseline", "too few seeds", "not cl
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the difference of a row to the first row says.
+    """What the difference of a row to its reference says.
 
     Attributes:
         seeds: number of paired seeds.
-        p_value: p-value of the paired permutation test; NaN with fewer than :data:`FEWEST` paired seeds, and for the first row.
-        p_holm: the p-value, corrected by Holm for the number of rows that are compared with the first.
-        words: ``baseline`` (the first row), ``better``, ``worse``, ``not clear``, or ``too few seeds``.
+        p_value: p-value of the paired permutation test; NaN with fewer than :data:`FEWEST` paired seeds, and for references.
+        p_holm: the p-value, corrected by Holm for the number of rows that are compared with a reference.
+        words: ``baseline`` (a reference), ``better``, ``worse``, ``not clear``, or ``too few seeds``.
     """
 
     seeds: int
@@ -35,13 +35,18 @@ class Verdict:
     words: str
 
 
-def verdicts(results: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Verdict]:
-    """A verdict for each row, in their order; the first is the baseline.
+def verdicts(
+    results: Sequence[tuple[Sequence[float], Sequence[float]]], references: Sequence[int] = ()
+) -> list[Verdict]:
+    """A verdict for each row, in their order.
 
     Args:
-        results: for each row, its results and those of the first row, paired over the seeds that both have.
+        results: for each row, its results and those of its reference, paired over the seeds that both have.
+        references: for each row, the position of its reference; a row that is its own reference is a baseline. By default, the first
+            row is the reference of all.
     """
-    enough = [i > 0 and len(own) >= FEWEST for i, (own, _) in enumerate(results)]
+    baselines = {i for i, reference in enumerate(references or [0] * len(results)) if i == reference}
+    enough = [i not in baselines and len(own) >= FEWEST for i, (own, _) in enumerate(results)]
     p_values = [
         measures.paired_p_value(own, first) if tested else math.nan
         for (own, first), tested in zip(results, enough, strict=True)
@@ -50,7 +55,7 @@ def verdicts(results: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list
     found = []
     for i, (own, first) in enumerate(results):
         difference = sum(own) - sum(first)
-        text = BASELINE if i == 0 else _in_words(difference, corrected[i])
+        text = BASELINE if i in baselines else _in_words(difference, corrected[i])
         found.append(Verdict(len(own), p_values[i], corrected[i], text))
     return found
 
@@ -69,16 +74,48 @@ def needed_seeds(comparisons: int) -> int:
     return math.ceil(math.log2(2 * comparisons / LEVEL))
 
 
+MOST_SEEDS = 1_000
+"""Largest number of seeds that :func:`seeds_to_be_clear` tries."""
+
+POWER = 0.8
+"""Probability with which a difference is clear with the number of seeds of :func:`seeds_to_be_clear`."""
+
+
+def seeds_to_be_clear(differences: Sequence[float], comparisons: int) -> int | None:
+    """About how many seeds would make a difference clear, if its mean and its spread over seeds stay as they are.
+
+    The smallest n with |mean| ≥ (t_{n−1, 1 − α/2} + t_{n−1, 0.8}) · sd/√n, α = :data:`LEVEL` / comparisons, the usual sample size of a
+    paired t test with a power of 80%; at least :func:`needed_seeds`.
+
+    Args:
+        differences: the paired differences so far, at least :data:`FEWEST`.
+        comparisons: the number of differences that are tested together.
+
+    Returns:
+        The number of seeds; None if it is above :data:`MOST_SEEDS`, or if the mean is 0 or unknown.
+    """
+    from scipy.special import stdtrit
+
+    mean, sd = measures.mean_sd(differences)
+    if not math.isfinite(mean) or mean == 0:
+        return None
+    for n in range(needed_seeds(comparisons), MOST_SEEDS + 1):
+        level = 1 - LEVEL / comparisons / 2
+        if abs(mean) >= (stdtrit(n - 1, level) + stdtrit(n - 1, POWER)) * sd / math.sqrt(n):
+            return n
+    return None
+
+
 def about_verdicts(rows: Sequence[Verdict]) -> str:
-    """Sentences on how verdicts are made, and on what too few seeds cannot show; empty without a second row."""
-    compared = rows[1:]
+    """Sentences on how verdicts are made, and on what too few seeds cannot show; empty if no row is compared."""
+    compared = [row for row in rows if row.words != BASELINE]
     if not compared:
         return ""
     tested = [row for row in compared if row.words != TOO_FEW]
     needed = needed_seeds(max(1, len(tested)))
     if not tested:
         return (
-            f"No verdict: fewer than {FEWEST} seeds in common with the first row cannot tell a difference from chance. "
+            f"No verdict: fewer than {FEWEST} seeds in common with the reference cannot tell a difference from chance. "
             f"Use {FEWEST} or more; with {_number(len(compared))}, a difference can be clear from {needed_seeds(len(compared))} "
             "seeds on."
         )

@@ -12,7 +12,15 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look
-from fedcohort.report.charts.axes_and_legends import color, hideable, sized, strategy_axis, text_tooltip, with_texts
+from fedcohort.report.charts.axes_and_legends import (
+    color,
+    hideable,
+    rows_height,
+    sized,
+    strategy_axis,
+    text_tooltip,
+    with_texts,
+)
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -70,7 +78,7 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     }
     values = [frame[column] for frame, _, _ in frames.values() for column in ("mean", "low", "high")]
     span = domain(*values, floor=None if score.numeric else 0.0, ceiling=1.0)
-    target = story.comparison.target.accuracy if story.comparison else None
+    target = story.comparison.target if story.comparison else None
     labels = [label for label, _ in rows]
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
@@ -109,13 +117,16 @@ def loss(story: Story, look: Look) -> Figure | None:
 
 
 def differences(story: Story, look: Look) -> Figure | None:
-    """The paired difference of every row to the first, with its interval and each seed."""
+    """The paired difference of every row to its reference, with its interval and each seed."""
     compared = story.comparison
     if compared is None or len(compared.rows) < 2:
         return None
     labels = [label for label, _ in story.played]
     scale = 1 if story.score.numeric else 100
     intervals, dots = _paired_differences(compared, labels, scale)
+    called = [look.rows.names.get(label, label) for label in labels]
+    names = {called[group.reference] for group in compared.groups if len(group.rows) > 1}
+    title = f"Difference to {names.pop()}" if len(names) == 1 else "Difference to the reference"
     if intervals.empty:
         return None
     written = partial(_written, compared)
@@ -124,11 +135,11 @@ def differences(story: Story, look: Look) -> Figure | None:
         "differences": with_texts(intervals, formats),
         "seed_differences": with_texts(dots, {"difference": written}),
     }
-    height = 34 * len(intervals)
-    chart = sized(_difference_chart(data, labels, look, compared.score), look, height, 18 * len(intervals))
+    chart = _difference_chart(data, labels, look, compared.score)
+    chart = sized(chart, look, rows_height(34, intervals["strategy"], look), 18 * len(intervals))
     if (intervals["seeds"] == 1).all():
         note = (
-            "Each row shares one seed with the first. One seed gives no interval, so it is not known whether differences are "
+            "Each row shares one seed with its reference. One seed gives no interval, so it is not known whether differences are "
             "due to chance. Run more seeds."
         )
     else:
@@ -138,7 +149,7 @@ def differences(story: Story, look: Look) -> Figure | None:
         )
         if len(intervals) > 1:
             note += " The intervals are not corrected for multiple comparisons; the verdicts in the table are."
-    return Figure("differences", f"Difference to {labels[0]}", note, [View("difference", [Panel(chart)])], data)
+    return Figure("differences", title, note, [View("difference", [Panel(chart)])], data)
 
 
 def _written(compared: Comparison, difference: float) -> str:
@@ -147,20 +158,20 @@ def _written(compared: Comparison, difference: float) -> str:
 
 
 def _paired_differences(compared: Comparison, labels: list[str], scale: float) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Differences to the first row, times ``scale``: one row for each strategy with its interval, and one for each seed."""
-    accuracies = [_by_seed(compared, row.label) for row in compared.rows]
-    first = accuracies[0]
+    """Differences to the reference, times ``scale``: one row for each strategy with its interval, and one for each seed."""
     intervals, dots = [], []
-    for label, own in list(zip(labels, accuracies, strict=True))[1:]:
+    for i, reference in enumerate(compared.references):
+        own, first = _by_seed(compared, compared.rows[i].label), _by_seed(compared, compared.rows[reference].label)
         paired = {seed: value for seed, value in own.items() if seed in first}
-        if not paired:
+        if i == reference or not paired:
             continue
-        reference = [first[seed] for seed in paired]
-        mean, low, high = measures.paired_interval(list(paired.values()), reference, limits=compared.score.differences)
+        mean, low, high = measures.paired_interval(
+            list(paired.values()), [first[seed] for seed in paired], limits=compared.score.differences
+        )
         interval = {"mean": scale * mean, "low": scale * low, "high": scale * high, "seeds": len(paired)}
-        intervals.append({"strategy": label, **interval})
+        intervals.append({"strategy": labels[i], **interval})
         dots += [
-            {"strategy": label, "difference": scale * (value - first[seed]), "seed": seed}
+            {"strategy": labels[i], "difference": scale * (value - first[seed]), "seed": seed}
             for seed, value in paired.items()
         ]
     return pd.DataFrame(intervals), pd.DataFrame(dots)

@@ -1,6 +1,7 @@
 """Provide what many charts share: axes, colors, dashes, legends, sizes and tooltips."""
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -19,11 +20,18 @@ __all__ = [
     "number_tooltip",
     "of_strategy",
     "round_axis",
+    "rows_height",
     "sized",
     "strategy_axis",
     "text_tooltip",
     "with_texts",
 ]
+
+
+def rows_height(each: int, labels: Iterable[str], look: Look) -> float:
+    """The height of a chart with a bar of ``each`` points for each row: for the rows of one point, if the page shows one at a time."""
+    shown = set(labels)
+    return each * max((len(shown & set(group)) for group in look.rows.groups or (shown,)), default=1)
 
 
 def sized(chart: Drawing, look: Look, height: float, paper: float | None = None) -> Drawing:
@@ -62,7 +70,11 @@ def round_axis(rounds: int, field: str = "x:Q", **more: Any) -> alt.X:
 
 def strategy_axis(labels: Sequence[str], look: Look) -> alt.Y:
     """The y axis of bars with one bar for each strategy."""
-    axis = alt.Axis(labelColor=look.ink, labelLimit=150)
+    names = json.dumps(dict(look.rows.names))
+    shown: dict[str, Any] = (
+        {"labelExpr": f"{names}[datum.label] || datum.label"} if look.page and look.rows.names else {}
+    )
+    axis = alt.Axis(labelColor=look.ink, labelLimit=150, **shown)
     return alt.Y("strategy:N", sort=list(labels), title=None, axis=axis)
 
 
@@ -77,13 +89,13 @@ def marks(number: int, most: int = 7) -> list[int]:
 
 def color(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.Color:
     """The color of each strategy. On the page, the list of strategies above the charts is the legend."""
-    scale = alt.Scale(domain=list(labels), range=look.colors(len(labels)))
+    scale = alt.Scale(domain=list(labels), range=look.of_rows(labels)[0])
     return alt.Color("strategy:N", scale=scale, legend=_legend(labels, look) if legend else None)
 
 
 def dash(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.StrokeDash:
     """The dash of each strategy."""
-    scale = alt.Scale(domain=list(labels), range=look.dashes(len(labels)))
+    scale = alt.Scale(domain=list(labels), range=look.of_rows(labels)[1])
     return alt.StrokeDash("strategy:N", scale=scale, legend=_legend(labels, look) if legend else None)
 
 

@@ -17,6 +17,7 @@ from fedcohort.report.charts.axes_and_legends import (
     number_tooltip,
     of_strategy,
     round_axis,
+    rows_height,
     sized,
     strategy_axis,
     text_tooltip,
@@ -97,7 +98,7 @@ def _distribution(rows: Rows, labels: list[str], look: Look, score: ScoreStyle) 
     chart = sized(
         alt.layer(*_distribution_layers(labels, look, span, score, single="clients_last" in data)),
         look,
-        40 * len(rows),
+        rows_height(40, [label for label, _ in rows], look),
         22 * len(rows),
     )
     note = (

@@ -35,9 +35,14 @@ def reported(number: int, reading: Reading, look: Look) -> Figure | None:
         chart, own = _chart(f"reported_{number}_{i}", reading, name, look)
         views.append(View(named(name), [Panel(sized(chart, look, 220, 120))]))
         data |= own
-    note = "Thick line: mean over the clients that reported. Thin lines: single clients."
+    note = "Thick line: mean over the clients that reported."
+    note += " Thin lines: single clients." if _draws_single_clients(reading) else ""
     note += " Dotted line: the threshold θ." if any(key.endswith("_level") for key in data) else ""
     return Figure(f"reported-{number}", "What clients reported", f"{note} Seed {reading.seed}.", views, data)
+
+
+def _draws_single_clients(reading: Reading) -> bool:
+    return reading.num_clients <= SINGLE[0] and reading.num_rounds <= SINGLE[1]
 
 
 def _names(clients: pd.DataFrame) -> list[str]:
@@ -67,7 +72,7 @@ def _chart(key: str, reading: Reading, name: str, look: Look) -> tuple[Drawing, 
             color=look.ink, strokeWidth=1, strokeDash=[2, 2], interpolate="step"
         )
         layers.append(level.encode(x, y))
-    if reading.num_clients <= SINGLE[0] and reading.num_rounds <= SINGLE[1]:
+    if _draws_single_clients(reading):
         data[key] = values
         single = alt.Chart(alt.NamedData(name=key)).mark_line(
             strokeWidth=1, opacity=0.35, color=look.heat, point=alt.OverlayMarkDef(size=14)

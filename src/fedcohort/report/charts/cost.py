@@ -9,7 +9,14 @@ import pandas as pd
 
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look, tick
-from fedcohort.report.charts.axes_and_legends import hideable, sized, strategy_axis, text_tooltip, with_texts
+from fedcohort.report.charts.axes_and_legends import (
+    hideable,
+    rows_height,
+    sized,
+    strategy_axis,
+    text_tooltip,
+    with_texts,
+)
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
 
@@ -105,4 +112,4 @@ def _bars(
             tooltip=tooltip,
         )
     )
-    return sized(chart, look, 30 * len(labels), 16 * len(labels))
+    return sized(chart, look, rows_height(30, labels, look), 16 * len(labels))

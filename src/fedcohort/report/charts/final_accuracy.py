@@ -6,7 +6,15 @@ import pandas as pd
 
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look, tick
-from fedcohort.report.charts.axes_and_legends import color, hideable, sized, strategy_axis, text_tooltip, with_texts
+from fedcohort.report.charts.axes_and_legends import (
+    color,
+    hideable,
+    rows_height,
+    sized,
+    strategy_axis,
+    text_tooltip,
+    with_texts,
+)
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.report_data import Story
 
@@ -34,7 +42,7 @@ def bars(story: Story, look: Look) -> Figure | None:
         x, y, color(labels, look, legend=False), tooltip=[alt.Tooltip("strategy:N"), *mean_and_deviation(score)]
     )
     error = base.mark_rule(color=look.ink, strokeWidth=1.2).encode(alt.X("low:Q", scale=scale), y, x2=alt.X2("high:Q"))
-    chart = sized(alt.layer(drawn, error), look, 30 * len(labels), 16 * len(labels))
+    chart = sized(alt.layer(drawn, error), look, rows_height(30, labels, look), 16 * len(labels))
     note = f"Test {score.name} after the last round: mean over seeds ± one standard deviation."
     data = {"bars": with_texts(frame, {"mean": score.value, "sd": score.value})}
     return Figure("bars", f"Final {score.name}", note, [View("bars", [Panel(chart)])], data)

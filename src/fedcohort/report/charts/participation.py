@@ -76,7 +76,7 @@ def participation(story: Story, look: Look) -> Figure | None:
         frame = by_round(story.played, lambda reading, column=column: reading.rounds[column])  # type: ignore[misc]
         banded = banded or has_band(frame)
         highest = float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64)))
-        axes = Axes("round", f"{column} clients", [0, max(1.0, 1.05 * highest)])
+        axes = Axes("round", f"{column} clients", [0, max(1.0, 1.05 * highest)], whole=True)
         chart, own = lines(f"clients_{column}", frame, labels, look, axes)
         views.append(View(column, [Panel(chart)]))
         data |= own

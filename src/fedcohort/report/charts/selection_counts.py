@@ -1,5 +1,8 @@
 """Draw how often each client was selected, beside uniform chance."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -25,20 +28,24 @@ def selections(story: Story, look: Look) -> Figure | None:
         return None
     many = max(reading.num_clients for reading in story.first) > SHOWN
     panels, frames, chances = [], [], []
-    colors = look.colors(len(story.played))
-    for (label, reading), color in zip(story.panels, colors, strict=False):
+    colors = look.of_rows([label for label, _ in story.panels])[0]
+    axes = _Axes.of([reading for _, reading in story.panels])
+    for (label, reading), color in zip(story.panels, colors, strict=True):
         counts = reading.selected.sum(axis=0)
         frames.append(_histogram(label, counts) if many else _per_client(label, reading))
         chances.append(_chance_histogram(label, reading) if many else _chance_interval(label, reading))
-        chart = _histogram_chart(label, color, look) if many else _client_chart(label, reading, color, look)
+        chart = _histogram_chart(label, axes, color, look) if many else _client_chart(label, reading, axes, color, look)
         title = f"{label} · Jain's index {formatted_values.index(measures.jain(counts))}"
         panels.append(Panel(sized(chart, look, HEIGHT), title, strategy=label))
     data = {
         "selections": pd.concat(frames, ignore_index=True),
         "selections_chance": pd.concat(chances, ignore_index=True),
     }
-    note = f"{_legend(data['selections'], many)} Seed {story.first[0].seed}. {_chance_note(story)}"
-    return Figure("selections", "How often each client was selected", note, [View("selections", panels)], data)
+    note, title = f"{_legend(data['selections'], many)} {_chance_note(story)}", "How often each client was selected"
+    if len({reading.seed for reading in story.everything}) > 1:
+        title += f", seed {story.first[0].seed}"
+        note += f" Bars and indices are those of seed {story.first[0].seed}; tables show means over seeds."
+    return Figure("selections", title, note, [View("selections", panels)], data)
 
 
 def _legend(frame: pd.DataFrame, many: bool) -> str:
@@ -98,9 +105,26 @@ def _chance_histogram(label: str, reading: Reading) -> pd.DataFrame:
     return pd.DataFrame({"strategy": label, "times": times, "clients": reading.num_clients * chance.law[times]})
 
 
-def _client_chart(label: str, reading: Reading, color: str, look: Look) -> Drawing:
-    most = max(reading.selected.sum(axis=0).max(), _Chance(reading).quantile(0.95), 1)
-    scale = alt.Scale(domain=[0, float(most)], nice=True)
+@dataclass(frozen=True)
+class _Axes:
+    """The largest values of all panels, so that panels have the same axes: how often, and for histograms also how many clients."""
+
+    times: int
+    clients: float
+
+    @classmethod
+    def of(cls, readings: Sequence[Reading]) -> "_Axes":
+        """The axes for the panels of these runs."""
+        times, clients = 1, 1.0
+        for reading in readings:
+            counts, chance = reading.selected.sum(axis=0), _Chance(reading)
+            times = max(times, int(counts.max()), chance.quantile(0.95))
+            clients = max(clients, float(np.bincount(counts).max()), reading.num_clients * float(chance.law.max()))
+        return cls(times, clients)
+
+
+def _client_chart(label: str, reading: Reading, axes: _Axes, color: str, look: Look) -> Drawing:
+    scale = alt.Scale(domain=[0, float(axes.times)], nice=True)
     numbers = marks(reading.num_clients, 20 if look.page else 7)
     x = alt.X("client:O", title="client", axis=alt.Axis(values=numbers, labelAngle=0, labelOverlap=True))
     band, bars = of_strategy("selections_chance", label), of_strategy("selections", label)
@@ -120,11 +144,14 @@ def _client_chart(label: str, reading: Reading, color: str, look: Look) -> Drawi
     )
 
 
-def _histogram_chart(label: str, color: str, look: Look) -> Drawing:
-    x = alt.X("times:Q", title="times selected", axis=alt.Axis(tickMinStep=1, tickCount=6))
+def _histogram_chart(label: str, axes: _Axes, color: str, look: Look) -> Drawing:
+    along = alt.Scale(domain=[-0.5, axes.times + 0.5], nice=False)
+    x = alt.X("times:Q", title="times selected", scale=along, axis=alt.Axis(tickMinStep=1, tickCount=6))
+    y_axis, up = alt.Axis(tickMinStep=1, tickCount=4), alt.Scale(domain=[0, axes.clients], nice=True)
+    y = alt.Y("clients:Q", title="clients", scale=up, axis=y_axis)
     tooltip = [number_tooltip("times", "count", "times selected"), number_tooltip("clients", "count")]
-    bars = of_strategy("selections", label).mark_bar(color=color)
-    line = of_strategy("selections_chance", label).mark_line(color=look.ink, strokeWidth=1.2, strokeDash=[3, 3])
-    return alt.layer(
-        bars.encode(x, alt.Y("clients:Q", title="clients"), tooltip=tooltip), line.encode(x, alt.Y("clients:Q"))
+    bars = of_strategy("selections", label).mark_bar(color=color, clip=True)
+    line = of_strategy("selections_chance", label).mark_line(
+        color=look.ink, strokeWidth=1.2, strokeDash=[3, 3], clip=True
     )
+    return alt.layer(bars.encode(x, y, tooltip=tooltip), line.encode(x, y))

@@ -25,7 +25,8 @@ def raster(story: Story, look: Look) -> Figure | None:
     if not story.first:
         return None
     panels, frames, about_blocks = [], [], ""
-    for (label, reading), color in zip(story.panels, look.colors(len(story.played)), strict=False):
+    colors = look.of_rows([label for label, _ in story.panels])[0]
+    for (label, reading), color in zip(story.panels, colors, strict=True):
         columns, rows = blocks(reading.num_rounds, CELLS[0]), blocks(reading.num_clients, CELLS[1])
         wide, tall = int((columns == 0).sum()), int((rows == 0).sum())
         if wide * tall == 1:

@@ -9,11 +9,15 @@ import pandas as pd
 
 from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.chart_style import Look, tick
-from fedcohort.report.charts.axes_and_legends import color, dash, hideable, number_tooltip, sized, text_tooltip
+from fedcohort.report.charts.axes_and_legends import color, dash, hideable, sized
 from fedcohort.report.charts.means_and_bands import has_band
 from fedcohort.report.figure import Drawing
+from fedcohort.study.targets import Target
 
 __all__ = ["Axes", "lines"]
+
+NAMED = 8
+"""Largest number of lines with their names at their ends."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Axes:
         span: range of the y axis.
         percent: whether values are fractions, written in percent.
         x_format: d3 format of the x axis.
+        whole: whether values are whole numbers, so that the y axis has no ticks between them.
     """
 
     x: str
@@ -32,6 +37,7 @@ class Axes:
     span: Sequence[float]
     percent: bool = False
     x_format: str = ",.0f"
+    whole: bool = False
 
 
 def lines(
@@ -42,7 +48,7 @@ def lines(
     axes: Axes,
     *,
     reference: bool = False,
-    target: float | None = None,
+    target: Target | None = None,
 ) -> tuple[Drawing, dict[str, pd.DataFrame]]:
     """Mean lines with bands.
 
@@ -62,17 +68,30 @@ def lines(
     """
     chart = _Lines(name, frame, labels, look, axes)
     layers: list[Drawing] = chart.reference() if reference else []
-    if target is not None and axes.span[0] < target < axes.span[1]:
+    if target is not None and axes.span[0] < target.accuracy < axes.span[1]:
         layers += chart.level(target)
     layers += chart.means()
     few = bool(len(frame)) and frame.groupby("strategy", sort=False).size().max() <= 2
-    if look.page or few:
-        layers.append(chart.points(always=few))
+    if few:
+        layers.append(chart.points())
+    if look.page:
+        layers += chart.pointer()
     data = {name: frame}
-    if look.page and 1 < len(labels) <= 8 and len(frame):
-        data[f"{name}_ends"] = name_positions(frame, axes.span, look)
+    groups = look.rows.groups or (tuple(labels),)
+    if look.page and len(labels) > 1 and max(map(len, groups)) <= NAMED and len(frame):
+        ends = [name_positions(frame[frame["strategy"].isin(group)], axes.span, look) for group in groups]
+        data[f"{name}_ends"] = pd.concat(ends, ignore_index=True)
         layers.append(chart.names())
-    return sized(alt.layer(*layers), look, look.height, look.height), data
+    whole = alt.layer(*layers)
+    if look.page:
+        tip = {
+            "table": name,
+            "x": axes.x,
+            "y": axes.y,
+            "kind": "percent" if axes.percent else "number",
+        }
+        whole = whole.properties(usermeta={"tip": tip})
+    return sized(whole, look, look.height, look.height), data
 
 
 class _Lines:
@@ -83,13 +102,15 @@ class _Lines:
         ends = [float(frame["x"].min()), float(frame["x"].max())] if len(frame) else [0, 1]
         self.x_scale = alt.Scale(nice=False, zero=False, domain=ends)
         self.y_scale = alt.Scale(domain=list(axes.span), nice=False, zero=False)
-        self.x = alt.X("x:Q", title=axes.x, scale=self.x_scale, axis=alt.Axis(**tick(axes.x_format), tickCount=6))
+        axis = _whole_axis(6, ends) if axes.x_format == ",.0f" else alt.Axis(**tick(axes.x_format), tickCount=6)
+        self.x = alt.X("x:Q", title=axes.x, scale=self.x_scale, axis=axis)
         self.color = color(labels, look)
         self.base = hideable(alt.Chart(alt.NamedData(name=name)), look)
 
     def y(self, field: str) -> alt.Y:
         """The y axis, of one column of the table."""
-        axis = alt.Axis(**tick("~%" if self.axes.percent else "~g"), tickCount=5)
+        ticks = tick("~%" if self.axes.percent else "~g")
+        axis = _whole_axis(5, self.axes.span) if self.axes.whole else alt.Axis(**ticks, tickCount=5)
         return alt.Y(f"{field}:Q", title=self.axes.y, scale=self.y_scale, axis=axis)
 
     def reference(self) -> list[Drawing]:
@@ -100,10 +121,12 @@ class _Lines:
             gray.mark_line(color=soft, strokeWidth=1, strokeDash=[2, 2]).encode(self.x, self.y("mean")),
         ]
 
-    def level(self, target: float) -> list[Drawing]:
-        """A horizontal line at the target accuracy, with its name."""
+    def level(self, target: Target) -> list[Drawing]:
+        """A horizontal line at the target accuracy, with its name and where it comes from."""
         soft, size = self.look.soft, self.look.size - 1
-        values = [{"level": target, "name": f"target {(ACCURACY if self.axes.percent else R_SQUARED).target(target)}"}]
+        style = ACCURACY if self.axes.percent else R_SQUARED
+        origin = " (taken from the results)" if target.from_results else ""
+        values = [{"level": target.accuracy, "name": f"target {style.target(target.accuracy)}{origin}"}]
         level = alt.Chart(alt.InlineData(values=values))
         name = level.mark_text(align="left", baseline="bottom", dx=3, dy=-2, color=soft, fontSize=size)
         return [
@@ -120,36 +143,30 @@ class _Lines:
         line = self.base.mark_line(clip=True).encode(self.x, self.y("mean"), self.color, dash(self.labels, self.look))
         return [*layers, line.add_params(_zoom()) if self.look.page else line]
 
-    def points(self, *, always: bool) -> Drawing:
-        """Points with tooltips. The page shows the one near the pointer, or all if lines are too short to be seen (``always``)."""
-        size = 46 if self.look.page else 22
-        points = self.base.mark_point(size=size, opacity=1).encode(
-            self.x, self.y("mean"), self.color, tooltip=self._tooltip()
-        )
-        if not self.look.page:
-            always_shown: Drawing = points.encode(opacity=alt.OpacityValue(1))
-            return always_shown
+    def points(self) -> Drawing:
+        """Points, for lines that are too short to be seen."""
+        points = self.base.mark_point(size=46 if self.look.page else 22, opacity=1)
+        chart: Drawing = points.encode(self.x, self.y("mean"), self.color)
+        return chart
+
+    def pointer(self) -> list[Drawing]:
+        """A vertical line at the point nearest to the pointer, and points on the lines there.
+
+        The tooltip of the line has only x: the page's script adds the values of all strategies at this x.
+        """
         hover = alt.selection_point(
             nearest=True, on="pointerover", clear="pointerout", fields=["x"], empty=False, name="hover"
         )
-        opacity = alt.when(hover).then(alt.value(1)).otherwise(alt.value(1 if always else 0))
-        chart: Drawing = points.encode(opacity=opacity).add_params(hover)
-        return chart
-
-    def _tooltip(self) -> list[alt.Tooltip]:
-        kind = "percent" if self.axes.percent else "number"
-        has_text = "x_text" in self.frame
-        tooltip = [
-            alt.Tooltip("strategy:N", title="strategy"),
-            text_tooltip("x", self.axes.x) if has_text else number_tooltip("x", "count", self.axes.x),
-            number_tooltip("mean", kind, self.axes.y),
-        ]
-        if self.frame["seeds"].nunique() > 1:
-            tooltip.append(number_tooltip("seeds", "number"))
-        if has_band(self.frame):
-            tooltip.append(number_tooltip("low", kind, "mean − standard deviation"))
-            tooltip.append(number_tooltip("high", kind, "mean + standard deviation"))
-        return tooltip
+        shown = alt.when(hover)
+        points = self.base.mark_point(size=46).encode(
+            self.x, self.y("mean"), self.color, opacity=shown.then(alt.value(1)).otherwise(alt.value(0))
+        )
+        line = self.base.mark_rule(color=self.look.soft, strokeWidth=1).encode(
+            self.x,
+            opacity=shown.then(alt.value(0.5)).otherwise(alt.value(0)),
+            tooltip=[alt.Tooltip("x:Q", title=self.axes.x, format=".9~r")],
+        )
+        return [points, line.add_params(hover)]
 
     def names(self) -> Drawing:
         """The names of strategies at the ends of their lines."""
@@ -163,6 +180,13 @@ class _Lines:
             opacity=alt.OpacityValue(alt.ExprRef("named ? 1 : 0")),
         )
         return chart
+
+
+def _whole_axis(most: int, span: Sequence[float]) -> alt.Axis:
+    """An axis of whole numbers: at most about ``most`` ticks, and no labels between whole numbers when readers zoom in."""
+    whole = "abs(datum.value - round(datum.value)) < 1e-6"
+    count = max(1, min(most, int(span[1] - span[0])))
+    return alt.Axis(tickCount=count, labelExpr=f"{whole} ? format(datum.value, ',.0f') : ''")
 
 
 def _zoom() -> alt.Parameter:
@@ -191,4 +215,5 @@ def name_positions(frame: pd.DataFrame, span: Sequence[float], look: Look) -> pd
             break
     if len(places):
         places += max(0.0, span[0] - places[0]) - max(0.0, places[-1] - span[1])
-    return pd.DataFrame({"strategy": last["strategy"], "x": frame["x"].max(), "y": places, "name": last["strategy"]})
+    names = [look.rows.names.get(label, label) for label in last["strategy"]]
+    return pd.DataFrame({"strategy": last["strategy"], "x": frame["x"].max(), "y": places, "name": names})

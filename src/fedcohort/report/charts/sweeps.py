@@ -12,7 +12,6 @@ from fedcohort.core.formatted_values import by_dotted_key
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look, short, tick
 from fedcohort.report.charts.axes_and_legends import (
-    dash,
     hideable,
     legend_columns,
     of_strategy,
@@ -37,10 +36,12 @@ class Swept:
     Attributes:
         keys: the settings, such as ``selection.k``.
         frame: a row for each row of the comparison: ``strategy``, a column for each key, ``accuracy``, ``sd``, ``seeds``.
+        labels: the strategies, the reference first.
     """
 
     keys: list[str]
     frame: pd.DataFrame
+    labels: list[str]
 
 
 def swept(story: Story) -> Swept | None:
@@ -55,13 +56,15 @@ def swept(story: Story) -> Swept | None:
         return None
     names = _without_settings(labels, {_last(key) for key in keys})
     distinct = list(dict.fromkeys(names))
+    reference = names[compared.groups[0].reference]
+    distinct.sort(key=lambda name: name != reference)  # differences are taken to the first
     cut = dict(zip(distinct, short(distinct), strict=True))
     table = compared.table
     frame = pd.DataFrame({"strategy": [cut[name] for name in names]})
     for key in keys:
         frame[key] = [values[key] for values in settings]
     frame["accuracy"], frame["sd"], frame["seeds"] = table["accuracy"], table["accuracy_sd"], table["seeds"]
-    return Swept(keys, frame)
+    return Swept(keys, frame, [cut[name] for name in distinct])
 
 
 def _swept_keys(settings: Sequence[Mapping[str, float]], labels: Sequence[str]) -> list[str]:
@@ -111,7 +114,7 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     low = (frame["mean"] - frame["sd"]).clip(lower=score.limits[0])
     high = (frame["mean"] + frame["sd"]).clip(upper=1)
     frame = frame.assign(low=low, high=high)
-    labels = list(dict.fromkeys(sweep.frame["strategy"]))
+    labels = sweep.labels
     span = domain(frame["mean"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
     points = sorted(set(frame["x"].tolist()))
     ticks = alt.Axis(values=points, format="~g") if len(points) <= 8 else alt.Axis(tickCount=6)
@@ -119,12 +122,12 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     y_axis = alt.Axis(**tick("~g" if score.numeric else ".0%"), tickCount=5)
     y = alt.Y("mean:Q", title=f"test {score.name}", scale=alt.Scale(domain=span, nice=False), axis=y_axis)
     tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("x:Q", title=key), *mean_and_deviation(score)]
-    colors, shapes = _legend_encodings(labels, look)
+    colors, shapes, dashes = _legend_encodings(labels, look)
     base = hideable(alt.Chart(alt.NamedData(name="levels")), look)
     errors = base.mark_rule(opacity=0.7).encode(
         x, alt.Y("low:Q", scale=alt.Scale(domain=span)), colors, y2=alt.Y2("high:Q")
     )
-    line = base.mark_line().encode(x, y, colors, dash(labels, look))
+    line = base.mark_line().encode(x, y, colors, dashes)
     dots = base.mark_point(opacity=1, size=50 if look.page else 24).encode(x, y, colors, shapes, tooltip=tooltip)
     chart = sized(alt.layer(errors, line, dots), look, look.height, look.height)
     note = f"Test {score.name} after the last round for each value of {key}: mean over seeds ± one standard deviation."
@@ -132,14 +135,15 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     return Figure("levels", f"Test {score.name} over {key}", note, [View("levels", [Panel(chart)])], data)
 
 
-def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Shape]:
-    """Color and symbol of each strategy, with a legend on the page, too: sweeps have rows that the page's list does not name."""
+def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Shape, alt.StrokeDash]:
+    """Color, symbol and dash of each strategy, with a legend on the page, too: sweeps have rows that the page's list does not name."""
     small: dict[str, Any] = {"title": None, "symbolSize": 50, "symbolStrokeWidth": 1}
     place: dict[str, Any] = {"orient": "top"} if look.page else {"columns": legend_columns(labels, look)}
     legend, number = alt.Legend(**small, **place), len(labels)
     return (
         alt.Color("strategy:N", scale=alt.Scale(domain=labels, range=look.colors(number)), legend=legend),
         alt.Shape("strategy:N", scale=alt.Scale(domain=labels, range=look.symbols(number)), legend=legend),
+        alt.StrokeDash("strategy:N", scale=alt.Scale(domain=labels, range=look.dashes(number)), legend=legend),
     )
 
 
@@ -147,7 +151,7 @@ def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> 
     means = sweep.frame.groupby(["strategy", across, up], sort=False)["accuracy"].mean().reset_index()
     frame = means.rename(columns={across: "x", up: "y"})
     frame["text"] = [score.value(value) for value in frame["accuracy"]]
-    labels = list(dict.fromkeys(frame["strategy"]))
+    labels = sweep.labels
     shade = _Shade("accuracy", float(frame["accuracy"].min()), float(frame["accuracy"].max()))
     cells = [Panel(_cells("heat", label, shade, across, up, look, score.heading("test")), label) for label in labels]
     views, data = [View(score.name, cells)], {"heat": frame}
@@ -171,7 +175,7 @@ def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> 
 
 
 def _differences(frame: pd.DataFrame, labels: Sequence[str], score: ScoreStyle) -> pd.DataFrame:
-    """Accuracies minus those of the first strategy with the same settings."""
+    """Accuracies minus those of the reference with the same settings."""
     wide = frame.pivot(index=["x", "y"], columns="strategy", values="accuracy")
     parts = [
         (wide[label] - wide[labels[0]]).rename("accuracy").reset_index().assign(strategy=label) for label in labels[1:]

@@ -52,11 +52,49 @@ async function draw(place) {
   const container = spec.width === "container";
   if (container) spec.autosize = {type: "fit-x", contains: "padding"};
   const before = state.views.get(key);
-  const result = await vegaEmbed(place, spec, {mode: "vega-lite", renderer: "svg", actions: false, tooltip: {theme: "custom"}, logLevel: 1});
+  const result = await vegaEmbed(place, spec, {mode: "vega-lite", renderer: "svg", actions: false, tooltip: {theme: "custom", formatTooltip: (value, toHtml) => atOnce(key, value) || table(value, toHtml)}, logLevel: 1});
   if (before) before.finalize();
   state.views.set(key, result.view);
   apply(result.view);
   await result.view.runAsync();
+}
+
+/* One tooltip with all strategies at the pointer's x: of each, the last point up to there. Charts of lines name their table in "tip". */
+function atOnce(key, value) {
+  const tip = (state.charts[key].usermeta || {}).tip;
+  if (!tip || !value || value[tip.x] === undefined) return "";
+  const at = Number(value[tip.x]), words = text => new Option(text).innerHTML, last = new Map();
+  for (const row of state.data[tip.table]) {
+    if (row.mean === null || state.hidden.includes(row.strategy)) continue;
+    const known = last.get(row.strategy) || {};
+    if (row.x <= at * (1 + 1e-9)) known.row = row;
+    known.end = row.x;
+    last.set(row.strategy, known);
+  }
+  const rows = [...last.values()].filter(known => known.row && known.end >= at * (1 - 1e-9)).map(known => known.row);
+  rows.sort((a, b) => b.mean - a.mean);
+  if (!rows.length) return "";
+  const label = name => { const box = all(".strategies input").find(box => box.value === name); return box && box.parentElement; };
+  const swatch = name => label(name) ? label(name).querySelector(".swatch").outerHTML : "";
+  const shown = name => label(name) ? label(name).querySelector("span").textContent : name;
+  const number = x => written(x, tip.kind);
+  const spread = row => row.low === null || row.low === undefined ? "" : ` (${number(row.low)} to ${number(row.high)})`;
+  const lines = rows.map(row => `<tr><td class="key">${swatch(row.strategy)}${words(shown(row.strategy))}</td><td class="number">${number(row.mean)}${spread(row)}</td></tr>`);
+  const here = state.data[tip.table].find(row => row.x === at && row.x_text);
+  return `<p class="at">${words(tip.x)} ${words(here ? here.x_text : written(at, "number"))}</p><p class="what">${words(tip.y)}</p><table><tbody>${lines.join("")}</tbody></table>`;
+}
+
+/* A number as Python writes it: a share in percent, or four significant digits. */
+function written(x, kind) {
+  const text = kind === "percent" ? `${(100 * x).toFixed(1)}%`
+    : Math.abs(x) >= 1000 ? Math.round(x).toLocaleString("en-US") : String(Number(x.toPrecision(4)));
+  return text.replace("-", "−");
+}
+
+function table(value, toHtml) {
+  if (!value || typeof value !== "object") return toHtml(String(value));
+  const rows = Object.entries(value).map(([name, text]) => `<tr><td class="key">${toHtml(name)}</td><td class="value">${toHtml(String(text))}</td></tr>`);
+  return `<table><tbody>${rows.join("")}</tbody></table>`;
 }
 
 function apply(view) {
@@ -69,11 +107,11 @@ function pause() {
 
 let drawing = Promise.resolve();
 
-/* Draws the visible charts one by one, from the top; charts of hidden views are drawn when their view is shown. */
+/* Draws the visible charts one by one, from the top; charts of hidden views and of other points are drawn when they are shown. */
 function drawAll(root = document) {
   drawing = drawing.then(async () => {
     for (const place of all(".view:not([hidden]) .chart", root)) {
-      if (place.dataset.drawn) continue;
+      if (place.dataset.drawn || place.closest(".away")) continue;
       place.dataset.drawn = "yes";
       try { await draw(place); } catch (error) { state.problems.push(`${place.dataset.chart}: ${error}`); console.error(place.dataset.chart, error); }
       await pause();
@@ -88,9 +126,32 @@ function switchView(input) {
   return drawAll(figure);
 }
 
+/* The point of a sweep that is shown, as text; "all" for pages without a sweep. */
+function point() {
+  const chosen = document.querySelector(".points input:checked");
+  return chosen ? chosen.value : "all";
+}
+
+/* Marks what is hidden: unchecked strategies, and rows at other points of the sweep. */
+function mark() {
+  const here = point(), away = new Set(), off = new Set();
+  for (const box of all(".strategies input")) {
+    const label = box.closest("label"), elsewhere = here !== "all" && label.dataset.point !== here;
+    label.classList.toggle("away", elsewhere);
+    if (elsewhere) away.add(box.value);
+    if (!box.checked) off.add(box.value);
+  }
+  state.hidden = [...new Set([...away, ...off])];
+  all("[data-strategy]").forEach(place => {
+    place.classList.toggle("away", away.has(place.dataset.strategy));
+    place.classList.toggle("off", off.has(place.dataset.strategy));
+  });
+  all(".answers").forEach(part => { part.hidden = here !== "all" && part.dataset.point !== here; });
+}
+
 function hide() {
-  state.hidden = all(".strategies input").filter(box => !box.checked).map(box => box.value);
-  all("[data-strategy]").forEach(place => place.classList.toggle("off", state.hidden.includes(place.dataset.strategy)));
+  mark();
+  drawAll();
   for (const view of state.views.values()) { apply(view); view.runAsync(); }
 }
 
@@ -125,7 +186,7 @@ async function together(places) {
 
 async function save(button) {
   const figure = button.closest("figure"), key = figure.dataset.figure;
-  const places = all(".view:not([hidden]) .chart", figure);
+  const places = all(".view:not([hidden]) .chart", figure).filter(place => !place.closest(".away"));
   if (button.dataset.save === "svg") {
     const style = getComputedStyle(document.documentElement);
     const name = places.length === 1 ? places[0].dataset.chart : `${key}.${places[0].closest(".view").dataset.view}`;
@@ -192,6 +253,7 @@ async function renew() {
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const chosen = all(".switch input:checked").map(input => [input.name, input.value]);
   const open = all("details").map(part => part.open);
+  const unchecked = all(".strategies input").filter(box => !box.checked).map(box => box.value), here = point();
   const before = new Map(all(".chart").map(place => [place.dataset.chart, place]));
   const old = {data: state.data, charts: state.charts};
   document.getElementById("payload").textContent = fresh.getElementById("payload").textContent;
@@ -201,15 +263,17 @@ async function renew() {
     if (here && there) here.replaceWith(document.adoptNode(there));
     else if (there) document.querySelector("main").before(document.adoptNode(there));
   }
-  chosen.forEach(([name, value]) => {
+  chosen.filter(([name]) => name !== "point").forEach(([name, value]) => {
     const input = document.querySelector(`input[name="${CSS.escape(name)}"][value="${CSS.escape(value)}"]`);
     if (!input) return;
     input.checked = true;
     all(".view", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== value; });
   });
   all("details").forEach((part, i) => { if (open[i] !== undefined) part.open = open[i]; });
-  all(".strategies input").forEach(box => { box.checked = !state.hidden.includes(box.value); });
-  all("[data-strategy]").forEach(place => place.classList.toggle("off", state.hidden.includes(place.dataset.strategy)));
+  all(".strategies input").forEach(box => { box.checked = !unchecked.includes(box.value); });
+  const radio = document.querySelector(`.points input[value="${CSS.escape(here)}"]`);
+  if (radio) radio.checked = true;
+  mark();
   for (const place of all(".chart")) {
     const was = before.get(place.dataset.chart), key = place.dataset.chart;
     if (!was || !was.firstChild) continue;
@@ -226,7 +290,8 @@ async function renew() {
 /* --- start ------------------------------------------------------------------------------------------------------------------ */
 
 document.addEventListener("change", event => {
-  if (event.target.matches(".switch input")) switchView(event.target);
+  if (event.target.matches(".points input")) hide();
+  else if (event.target.matches(".switch input")) switchView(event.target);
   if (event.target.matches(".strategies input")) hide();
 });
 document.addEventListener("click", event => {
@@ -235,6 +300,7 @@ document.addEventListener("click", event => {
 });
 window.addEventListener("resize", resized);
 read();
+mark();
 state.ready = drawAll();
 state.drawAll = drawAll;
 if (document.body.dataset.live !== undefined) follow();

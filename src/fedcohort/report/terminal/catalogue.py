@@ -10,7 +10,22 @@ from rich.text import Text
 
 from fedcohort.core.formatted_values import setting
 
-__all__ = ["plug_ins"]
+__all__ = ["plug_in_list", "plug_ins"]
+
+
+def plug_in_list(sections: "Mapping[str, Sequence[Mapping[str, Any]]]") -> Group:
+    """All plug-ins by section, one line each."""
+    widest = max((len(entry["name"]) for entries in sections.values() for entry in entries), default=0)
+    parts: list[RenderableType] = []
+    for title, entries in sections.items():
+        lines = Table.grid(padding=(0, 2, 0, 0), expand=False)
+        lines.add_column(no_wrap=True, min_width=widest)
+        lines.add_column(no_wrap=True, overflow="ellipsis")
+        for entry in entries:
+            lines.add_row(Text(entry["name"], style="bold cyan"), Text(entry["summary"]))
+        parts += [Text(title, style="bold underline"), lines, ""]
+    how = "`fedcohort strategies NAME` shows parameters, source and cost; `--details` shows them for all."
+    return Group(*parts, Text(how, style="dim"))
 
 
 def plug_ins(sections: "Mapping[str, Sequence[Mapping[str, Any]]]") -> Group:

@@ -1,11 +1,12 @@
 """Print comparisons, the seeds of a run, and all measures of runs."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedcohort.core import formatted_values
@@ -20,7 +21,9 @@ from fedcohort.core.formatted_values import (
     time_on,
 )
 from fedcohort.core.score_style import ScoreStyle, score_style
+from fedcohort.report.terminal.comparison_notes import listed, notes
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
+from fedcohort.study.verdicts import BASELINE
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -33,15 +36,34 @@ __all__ = ["comparison", "results", "summaries"]
 
 def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     """The table of a comparison, and notes on how to read it."""
-    rows = [{str(key): value for key, value in row.items()} for row in compared.table.to_dict("records")]
+    table = [{str(key): value for key, value in row.items()} for row in compared.table.to_dict("records")]
+    rows, ends = [table[i] for i in compared.in_groups], _ends(compared)
+    printed, hidden = fitting_table(_columns(compared, rows, width), width, ends)
+    return Group(
+        Text(compared.name, style="bold"),
+        "",
+        printed,
+        "",
+        *_health(compared),
+        *dimmed(*notes(compared, rows), about_hidden(hidden)),
+    )
+
+
+def _ends(compared: "Comparison") -> list[int]:
+    """The lines of the table after which another point of a sweep begins."""
+    sizes = [len(group.rows) for group in compared.groups[:-1]]
+    return [end - 1 for end in itertools.accumulate(sizes)]
+
+
+def _columns(compared: "Comparison", rows: Sequence[Mapping[str, Any]], width: int) -> list[Column]:
     score = compared.score
     goal = score.target(compared.target.accuracy)
     several = len({row["algorithm"] for row in rows}) > 1
-    columns = [
+    return [
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
         *([Column("algorithm", [row["algorithm"] for row in rows], 3, left=True)] if several else []),
         Column(f"test\n{score.name}", [score.spread(row["accuracy"], row["accuracy_sd"]) for row in rows]),
-        Column("difference\n[95% interval]", [_difference(row, i == 0, score) for i, row in enumerate(rows)]),
+        Column("difference\n[95% interval]", [_difference(row, score) for row in rows]),
         *(
             [
                 Column(
@@ -66,20 +88,15 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
         Column("client\npasses", [count(row["client_passes"]) for row in rows], 1),
         Column("wall\ntime", [duration(row["wall_seconds"]) for row in rows], 2),
     ]
-    table, hidden = fitting_table(columns, width)
-    notes = [
-        compared.note,
-        _about_accuracy(compared, rows[0]["label"]),
-        _about_clients(compared, rows),
-        compared.about_verdicts,
-        _about_target(compared, rows),
-        f"{compared.about_times} {_about_chance(rows)}",
-        *_about_personal(compared, rows),
-        *_about_algorithms(compared),
-        *_about_diverged(compared),
-        about_hidden(hidden),
-    ]
-    return Group(Text(compared.name, style="bold"), "", table, "", *dimmed(*notes))
+
+
+def _health(compared: "Comparison") -> list[RenderableType]:
+    """What is wrong with the runs, each with what to try."""
+    lines: list[RenderableType] = []
+    for finding in compared.health:
+        text = f"{finding.about}{finding.text}. Try: {finding.advice}."
+        lines.append(Text(f"! {text}", style="yellow"))
+    return [*lines, ""] if lines else []
 
 
 def _of_clients(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> Iterator[Column]:
@@ -88,49 +105,6 @@ def _of_clients(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> Iterato
         means = [score.spread(row["client_accuracy"], row["client_accuracy_sd"]) for row in rows]
         yield Column("over\nclients", means, 10)
         yield Column("worst\ntenth", [score.value(row["worst_client_accuracy"]) for row in rows], 10)
-
-
-def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the accuracy over clients is measured on."""
-    if not any(math.isfinite(row["client_accuracy"]) for row in rows):
-        return ""
-    name = compared.score.name
-    tested = {run.meta.get("client data") == "test samples" for row in compared.rows for run in row.runs.values()}
-    own = (
-        "test samples"
-        if tested == {True}
-        else "data"
-        if False in tested and len(tested) > 1
-        else "held-out or training data"
-    )
-    return (
-        f"Over clients: {name} on each client's own {own}, mean ± standard deviation over clients; worst tenth: mean of the 10% of "
-        f"the clients with the lowest {name}."
-    )
-
-
-def _about_accuracy(compared: "Comparison", first: str) -> str:
-    seeds, score = compared.seeds, compared.score
-    after = f"Test {score.name} after the last round{score.in_unit}"
-    if len(seeds) == 1:
-        return f"{after}, seed {seeds[0]}. One seed gives no standard deviation and no interval."
-    return (
-        f"{after}: mean ± standard deviation over {len(seeds)} seeds ({_listed(seeds)}). "
-        f"Difference to {first!r}{' in' if score.points else ''}{score.points}, paired over seeds."
-    )
-
-
-def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
-    if math.isnan(compared.target.accuracy):
-        return f"Target {compared.score.name}: {compared.target.chosen}."
-    note = f"Target {compared.score.name} {compared.score.target(compared.target.accuracy)}: {compared.target.chosen}."
-    partly = next((row for row in rows if 0 < row["reached"] < row["seeds"]), None)
-    if partly is not None:
-        reached, seeds = partly["reached"], partly["seeds"]
-        note += f" ({reached}/{seeds}): {reached} of {seeds} seeds reached it; the means cover only those."
-    if any(row["reached"] == 0 for row in rows):
-        note += " –: no seed reached it."
-    return note
 
 
 def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> list[Column]:
@@ -143,50 +117,8 @@ def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> l
     ]
 
 
-def _about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A note on what personal models are, if they were measured."""
-    if any(math.isfinite(row["personal_accuracy"]) for row in rows):
-        epochs = sorted({row.experiment.measures.personal_epochs for row in compared.rows} - {0})
-        often = " or ".join(map(str, epochs))
-        yield (
-            f"Personal models: {compared.score.name}{compared.score.in_unit} on each client's held-out samples after {often} local "
-            f"{'epoch' if often == '1' else 'epochs'}, mean over clients and mean of the worst tenth."
-        )
-
-
-def _about_chance(rows: Sequence[Mapping[str, Any]]) -> str:
-    labels_by_chance: dict[str, list[str]] = {}
-    for row in rows:
-        labels_by_chance.setdefault(index(row["jain_random"]), []).append(row["label"])
-    usual = max(labels_by_chance, key=lambda chance: len(labels_by_chance[chance]))
-    others = [
-        f"{' and '.join(map(repr, labels))} {chance}" for chance, labels in labels_by_chance.items() if chance != usual
-    ]
-    all_chances = f"{usual} ({', '.join(others)})" if others else usual
-    return f"Jain's index: 1 is even; uniform chance gives {all_chances} on average."
-
-
-def _about_algorithms(compared: "Comparison") -> Iterator[str]:
-    """Notes on algorithms that were combined with a local optimizer that their source does not have."""
-    labels_by_algorithm: dict[str, list[str]] = {}
-    for row in compared.rows:
-        algorithm = next(iter(row.runs.values())).meta.get("algorithm", "")
-        if algorithm.endswith("(ours)"):
-            labels_by_algorithm.setdefault(algorithm, []).append(repr(row.label))
-    for algorithm, labels in labels_by_algorithm.items():
-        yield f"{algorithm}: {', '.join(labels)}. The algorithm's source has no such local optimizer."
-
-
-def _about_diverged(compared: "Comparison") -> Iterator[str]:
-    for label, runs in compared.results.items():
-        dropped = sum(run.diverged for run in runs)
-        if dropped:
-            updates = sum(run.updates for run in runs)
-            yield f"{label!r}: {count(dropped)} of {count(updates)} updates had NaN or infinite entries and were dropped."
-
-
-def _difference(row: Mapping[str, Any], first: bool, score: ScoreStyle) -> Text:
-    if first or not math.isfinite(row["difference"]):
+def _difference(row: Mapping[str, Any], score: ScoreStyle) -> Text:
+    if row["verdict"] == BASELINE or not math.isfinite(row["difference"]):
         return Text("–")
     low, high = row["difference_low"], row["difference_high"]
     style = "green" if low > 0 else "red" if high < 0 else ""
@@ -200,12 +132,6 @@ def _rounds_to_target(row: Mapping[str, Any]) -> str:
 def _times_to_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str]:
     clocks = ("wall" if row.on_wall_clock else "simulated" for row in compared.rows)
     return [time_on(clock, row["time_to_target"]) for clock, row in zip(clocks, rows, strict=True)]
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    """Ascending numbers as text: 0 to 4, or 0, 2, 5."""
-    first, last = numbers[0], numbers[-1]
-    return f"{first} to {last}" if last - first == len(numbers) - 1 > 1 else ", ".join(map(str, numbers))
 
 
 def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
@@ -228,7 +154,7 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
     table, _ = fitting_table(columns, width)
     rounds = sorted({run.rounds for run in runs})
     return Group(
-        Text.assemble((label, "bold"), f", {_listed(rounds)} rounds"),
+        Text.assemble((label, "bold"), f", {listed(rounds)} rounds"),
         "",
         table,
         "",
@@ -342,9 +268,10 @@ def _about_summaries(runs: "Sequence[Summary]", score: ScoreStyle) -> Iterator[s
         yield f"The {of_clients} of all clients was not measured. To measure it after every round, set measures.clients_every = 1."
     known = [run for run in runs if not math.isnan(run.target)]
     if any(run.target_chosen == "results" for run in known):
+        level = "a level that the runs reach" if runs[1:] else f"the best {score.name}"
         yield (
-            f"Target {score.name}: taken from these results, the best {score.name} of each run, rounded down. To choose it, use "
-            "--target or measures.target_accuracy."
+            f"Target {score.name}: taken from these results, {level}, "
+            "rounded down. To choose it, use --target or measures.target_accuracy."
         )
     if any(math.isinf(run.rounds_to_target) for run in known):
         yield f"∞: the run did not reach the target {score.name}."

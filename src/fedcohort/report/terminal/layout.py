@@ -83,11 +83,12 @@ class Column(NamedTuple):
     widest: int | None = None
 
 
-def fitting_table(columns: Sequence[Column], width: int) -> tuple[Table, list[str]]:
-    """A table of the columns that fit into ``width`` characters, and the headings of those that do not."""
+def fitting_table(columns: Sequence[Column], width: int, ends: Sequence[int] = ()) -> tuple[Table, list[str]]:
+    """A table of the columns that fit into ``width`` characters, with an empty line after the rows ``ends``, and the headings of the
+    columns that do not fit."""
     kept = list(columns)
     while True:
-        table = plain_table(kept)
+        table = plain_table(kept, ends)
         removable = [column for column in kept if column.rank is not None]
         if natural_width(table) <= width or not removable:
             return table, [one_line(column.heading) for column in columns if column not in kept]
@@ -104,8 +105,8 @@ def one_line(heading: str) -> str:
     return heading.replace("\n", " ")
 
 
-def plain_table(columns: Sequence[Column]) -> Table:
-    """A table of all columns, however wide it becomes."""
+def plain_table(columns: Sequence[Column], ends: Sequence[int] = ()) -> Table:
+    """A table of all columns, however wide it becomes, with an empty line after the rows ``ends``."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for column in columns:
         table.add_column(
@@ -115,8 +116,8 @@ def plain_table(columns: Sequence[Column]) -> Table:
             max_width=column.widest,
             no_wrap=column.widest is None,
         )
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+    for i, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), end_section=i in ends)
     return table
 
 

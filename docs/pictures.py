@@ -1,0 +1,69 @@
+"""Make the pictures of the page on reports: ``make pictures``, or ``python docs/pictures.py``.
+
+The pictures show the quickstart comparison, with every client's accuracy measured in each round. Needs Chromium and the development
+tools.
+"""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+from playwright import sync_api
+
+import fedcohort
+from fedcohort.report.chart_style import paper
+from fedcohort.report.page import page
+from fedcohort.report.page_sections import figures
+from fedcohort.report.paper_figures import composed
+from fedcohort.report.report_data import Story, find_runs, gather
+
+DOCS = Path(__file__).parent
+EXPERIMENT = DOCS.parent / "experiments" / "quickstart.toml"
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def main() -> None:
+    """Run the comparison in a temporary folder, and write the pictures."""
+    with tempfile.TemporaryDirectory() as folder:
+        runs = Path(folder) / "runs"
+        fedcohort.compare(fedcohort.load_experiment(EXPERIMENT, ["measures.clients_every=1"]), runs=runs)
+        story = gather(find_runs([runs]))
+        file = Path(folder) / "report.html"
+        file.write_text(page(story), encoding="utf-8")
+        screenshots(file.as_uri())
+        figure_of_accuracy(story)
+
+
+def screenshots(address: str) -> None:
+    """The head of the page, the same on a phone in the dark, and the section on participation."""
+    program = os.environ.get("FEDCOHORT_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        wide = opened(browser, address, 1120, 1560, "light")
+        wide.screenshot(path=DOCS / "report-light.png")
+        wide.locator("#participation").screenshot(path=DOCS / "report-participation.png")
+        opened(browser, address, 375, 1400, "dark").screenshot(path=DOCS / "report-dark.png")
+        browser.close()
+
+
+def opened(browser: Any, address: str, width: int, height: int, scheme: str) -> Any:
+    """The page with all its charts drawn."""
+    shown = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+    shown.goto(address)
+    shown.evaluate("fedcohort.ready")
+    return shown
+
+
+def figure_of_accuracy(story: Story) -> None:
+    """Accuracy over rounds in the size of one column, two pixels per point."""
+    look = paper(1)
+    figure = next(figure for figure in figures(story, look) if figure.key == "accuracy")
+    png = vl_convert.vegalite_to_png(composed(figure, figure.views[0], look), scale=2)
+    (DOCS / "figure-accuracy.png").write_bytes(png)
+
+
+if __name__ == "__main__":
+    main()

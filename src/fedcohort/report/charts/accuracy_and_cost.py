@@ -1,0 +1,134 @@
+"""Draw the test accuracy of every strategy against what it costs, with the strategies that no other one beats in both."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from fedcohort import measures
+from fedcohort.core import formatted_values
+from fedcohort.core.score_style import ScoreStyle
+from fedcohort.report.chart_style import Look, tick
+from fedcohort.report.charts.axes_and_legends import color, hideable, sized, text_tooltip, with_texts
+from fedcohort.report.charts.means_and_bands import domain
+from fedcohort.report.figure import Drawing, Figure, Panel, View
+from fedcohort.report.report_data import Story
+from fedcohort.study.comparison import Comparison
+from fedcohort.study.verdicts import FEWEST
+
+__all__ = ["accuracy_and_cost", "front"]
+
+COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
+    ("bytes", "bytes sent and received", "~s", formatted_values.size),
+    ("client_passes", "client passes", "~s", formatted_values.count),
+    ("simulated_time", "time of all rounds", "~s", formatted_values.count),
+)
+"""Column of a comparison's table, title, d3 format, and how tooltips write it."""
+
+
+def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
+    """Test accuracy after the last round against bytes, client passes and time; None with fewer than two rows that were tested."""
+    compared = story.comparison
+    if compared is None or np.isfinite(compared.table["accuracy"].to_numpy(np.float64)).sum() < 2:
+        return None
+    labels, score = [label for label, _ in story.played], story.score
+    frame = _rows(compared, labels, look)
+    span = domain(frame["accuracy"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
+    views: list[View] = []
+    data: dict[str, pd.DataFrame] = {}
+    for column, title, number, write in COSTS:
+        name = f"tradeoff_{column}"
+        own = frame.assign(x=frame[column], front=_fronts(compared, frame, column))
+        own = own[np.isfinite(own["accuracy"]) & np.isfinite(own["x"])]
+        own["standing"] = np.where(
+            own["front"], "no other row is better and cheaper", "another row is better and cheaper"
+        )
+        texts = {"x": write, **dict.fromkeys(("accuracy", "low", "high"), score.value)}
+        data[name] = with_texts(own.drop(columns=[column for column, *_ in COSTS]), texts)
+        views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, labels, look, score))]))
+    note = (
+        f"Mean over seeds after the last round. Filled: no other row has at least this {score.name} for less, or more for at most "
+        "this cost. Hollow: another row has."
+    )
+    if frame["low"].notna().any():
+        note += " Vertical line: 95% interval of the mean (Student's t)."
+    return Figure("tradeoff", f"{score.title} and cost", note, views, data)
+
+
+def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFrame:
+    """Accuracy with its interval, and costs, of each row; the interval is NaN with fewer than :data:`FEWEST` seeds."""
+    rows = []
+    for label, row, own in zip(labels, compared.rows, compared.table.to_dict("records"), strict=True):
+        values = [result.accuracy for result in compared.results[row.label]]
+        low = high = math.nan
+        if len(values) >= FEWEST:
+            _, low, high = measures.paired_interval(values, np.zeros(len(values)), limits=compared.score.limits)
+        costs = {column: float(own[column]) for column, *_ in COSTS}
+        name = look.rows.names.get(label, label)
+        rows.append({"strategy": label, "name": name, "accuracy": own["accuracy"], "low": low, "high": high, **costs})
+    return pd.DataFrame(rows)
+
+
+def _fronts(compared: Comparison, frame: pd.DataFrame, column: str) -> np.ndarray:
+    """Whether each row is on the front of its group."""
+    on_front = np.zeros(len(frame), dtype=bool)
+    for group in compared.groups:
+        rows = list(group.rows)
+        on_front[rows] = front(frame["accuracy"].iloc[rows].tolist(), frame[column].iloc[rows].tolist())
+    return on_front
+
+
+def front(accuracy: Sequence[float], cost: Sequence[float]) -> list[bool]:
+    """Whether no other row is at least as accurate and at most as costly, and better in one of the two.
+
+    >>> front([0.8, 0.9, 0.7], [1.0, 2.0, 1.0])
+    [True, True, False]
+    """
+    return [
+        not any(b >= a and d <= c and (b > a or d < c) for b, d in zip(accuracy, cost, strict=True))
+        for a, c in zip(accuracy, cost, strict=True)
+    ]
+
+
+def _chart(
+    name: str,
+    costs: "pd.Series[Any]",
+    title: str,
+    number: str,
+    span: Sequence[float],
+    labels: Sequence[str],
+    look: Look,
+    score: ScoreStyle,
+) -> Drawing:
+    low, high = domain(costs, floor=0.0)
+    room = 0.25 * (high - low)  # for the names
+    x_scale, y_scale = (
+        alt.Scale(domain=[low, high + room], nice=False, zero=False),
+        alt.Scale(domain=list(span), nice=False),
+    )
+    x = alt.X("x:Q", title=title, scale=x_scale, axis=alt.Axis(**tick(number), tickCount=4))
+    y_axis = alt.Axis(**tick("~g" if score.numeric else "~%"), tickCount=5)
+    y = alt.Y("accuracy:Q", title=f"test {score.name}", scale=y_scale, axis=y_axis)
+    own_color = color(labels, look, legend=False)
+    base = hideable(alt.Chart(alt.NamedData(name=name)), look)
+    tooltip = [
+        alt.Tooltip("strategy:N"),
+        text_tooltip("accuracy", score.heading("test")),
+        text_tooltip("low", "95% interval, from"),
+        text_tooltip("high", "95% interval, to"),
+        text_tooltip("x", title),
+        alt.Tooltip("standing:N", title="on the front"),
+    ]
+    fill = alt.condition("datum.front", alt.value(1), alt.value(0))
+    layers: list[Drawing] = [
+        base.mark_rule(strokeWidth=1.2).encode(x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color),
+        base.mark_point(size=80 if look.page else 36, opacity=1, filled=False).encode(
+            x, y, own_color, alt.Fill("strategy:N", scale=alt.Scale(domain=list(labels), range=look.of_rows(labels)[0]), legend=None),
+            fillOpacity=fill, tooltip=tooltip,
+        ),
+        base.mark_text(align="left", dx=8, fontSize=look.size, clip=False).encode(x, y, own_color, text=alt.Text("name:N")),
+    ]  # fmt: skip
+    return sized(alt.layer(*layers), look, 240, 120)

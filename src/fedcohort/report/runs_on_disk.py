@@ -1,0 +1,67 @@
+"""Find the runs that the paths of a command name: run directories, folders of them, and experiment files."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from fedcohort.core.errors import UsageError
+from fedcohort.record import Run
+
+__all__ = ["begun", "find_runs"]
+
+
+def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings: Sequence[str] = ()) -> list[Run]:
+    """Find the runs that paths name; without paths, all runs in ``folder``.
+
+    A path is a run directory, a folder of run directories, or an experiment file. The runs of an experiment file are in ``folder``.
+
+    Raises:
+        UsageError: a path is none of these, there is no run, or a run was changed or damaged after it was written.
+    """
+    given = list(map(Path, paths))
+    if not given and not Path(folder).exists():
+        raise UsageError(f"--runs {folder}: no such folder; `fedcohort run` creates it, or give another folder")
+    runs = [run for path in given or [Path(folder)] for run in _runs_of(path, folder, settings)]
+    runs = list({run.path.resolve(): run for run in runs}.values())
+    for run in runs:
+        run.verify()
+    return runs
+
+
+def _runs_of(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
+    """The runs that one path names."""
+    if (path / "run.sqlite").is_file():
+        return [Run(path)]
+    if path.is_file() and path.name == "experiment.toml" and (path.parent / "run.sqlite").is_file():
+        if settings:
+            raise UsageError(f"{path}: is the description of a run, which is only read; leave out --set {settings[0]}")
+        return [Run(path.parent)]
+    if path.is_file():
+        return _of_experiment(path, folder, settings)
+    if not path.is_dir():
+        raise UsageError(
+            f"{path}: no such run; give run directories, a folder of run directories, or an experiment file with runs in --runs"
+        )
+    inside = [inner for inner in path.iterdir() if (inner / "run.sqlite").is_file()]
+    if not inside:
+        raise UsageError(f"{path}: there is no run in it; `fedcohort run --runs {path}` creates one")
+    return [Run(inner) for inner in sorted(inside, key=begun)]
+
+
+def begun(path: Path) -> tuple[float, str]:
+    """Sort key of run directories: when the run began, then its name. Runs begin in the order of the experiment's rows."""
+    file = path / "experiment.toml"
+    return (file.stat().st_mtime if file.is_file() else 0.0), path.name
+
+
+def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
+    from fedcohort.experiment import load
+    from fedcohort.runs.find_run import find_run
+    from fedcohort.runs.given_objects import Given
+
+    given = Given()
+    runs = [run for cell in load(path, settings).cells() if (run := find_run(cell, given, folder)) is not None]
+    if not runs:
+        raise UsageError(
+            f"{path}: none of its runs is in {folder}; create them with `fedcohort compare {path}`, or give --runs"
+        )
+    return runs

@@ -1,0 +1,135 @@
+"""Notes on how to read a comparison: what scores and differences are, the target, times, and what chance gives."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedcohort.core.formatted_values import index
+from fedcohort.study.question_costs import TWO_DOWNLOADS, asks_about_the_model
+
+if TYPE_CHECKING:
+    from fedcohort.study.comparison import Comparison
+
+__all__ = ["about_references", "listed", "notes"]
+
+
+def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The notes below the table of a comparison; those that do not apply are empty.
+
+    Args:
+        compared: the comparison.
+        rows: the rows of its table, in the order in which they are printed.
+    """
+    return [
+        compared.note,
+        _about_accuracy(compared),
+        _about_clients(compared, rows),
+        compared.about_verdicts,
+        _about_target(compared, rows),
+        f"{compared.about_times} {_about_chance(rows)}",
+        *_about_personal(compared, rows),
+        *_about_algorithms(compared),
+        _about_two_downloads(compared),
+    ]
+
+
+def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the accuracy over clients is measured on."""
+    if not any(math.isfinite(row["client_accuracy"]) for row in rows):
+        return ""
+    name = compared.score.name
+    tested = {run.meta.get("client data") == "test samples" for row in compared.rows for run in row.runs.values()}
+    own = (
+        "test samples"
+        if tested == {True}
+        else "data"
+        if False in tested and len(tested) > 1
+        else "held-out or training data"
+    )
+    return (
+        f"Over clients: {name} on each client's own {own}, mean ± standard deviation over clients; worst tenth: mean of the 10% of "
+        f"the clients with the lowest {name}."
+    )
+
+
+def _about_accuracy(compared: "Comparison") -> str:
+    seeds, score = compared.seeds, compared.score
+    after = f"Test {score.name} after the last round{score.in_unit}"
+    if len(seeds) == 1:
+        return f"{after}, seed {seeds[0]}. One seed gives no standard deviation and no interval."
+    return f"{after}: mean ± standard deviation over {len(seeds)} seeds ({listed(seeds)}). {about_references(compared)}"
+
+
+def about_references(compared: "Comparison") -> str:
+    """What differences are taken to, in a sentence; empty if no rows are compared."""
+    several = [group for group in compared.groups if len(group.rows) > 1]
+    if not several:
+        return (
+            "No two rows are about the same clients and data, so there are no differences." if compared.rows[1:] else ""
+        )
+    labels = compared.names_without_settings if len(compared.groups) > 1 else [row.label for row in compared.rows]
+    names = list(dict.fromkeys(labels[group.reference] for group in several))
+    references = " or ".join(map(repr, names[:3]))
+    points = compared.score.points
+    where = " with the same settings" if len(compared.groups) > 1 else ""
+    return f"Difference to {references}{where}{' in' if points else ''}{points}, paired over seeds."
+
+
+def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
+    if math.isnan(compared.target.accuracy):
+        return f"Target {compared.score.name}: {compared.target.chosen}."
+    note = f"Target {compared.score.name} {compared.score.target(compared.target.accuracy)}: {compared.target.chosen}."
+    partly = next((row for row in rows if 0 < row["reached"] < row["seeds"]), None)
+    if partly is not None:
+        reached, seeds = partly["reached"], partly["seeds"]
+        note += f" ({reached}/{seeds}): {reached} of {seeds} seeds reached it; the means cover only those."
+    if any(row["reached"] == 0 for row in rows):
+        note += " –: no seed reached it."
+    return note
+
+
+def _about_chance(rows: Sequence[Mapping[str, Any]]) -> str:
+    labels_by_chance: dict[str, list[str]] = {}
+    for row in rows:
+        labels_by_chance.setdefault(index(row["jain_random"]), []).append(row["label"])
+    usual = max(labels_by_chance, key=lambda chance: len(labels_by_chance[chance]))
+    others = [
+        f"{' and '.join(map(repr, labels)) if len(labels) <= 3 else f'{len(labels)} other rows'} {chance}"
+        for chance, labels in labels_by_chance.items()
+        if chance != usual
+    ]
+    all_chances = f"{usual} ({', '.join(others)})" if others else usual
+    return f"Jain's index: 1 is even; uniform chance gives {all_chances} on average."
+
+
+def _about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A note on what personal models are, if they were measured."""
+    if any(math.isfinite(row["personal_accuracy"]) for row in rows):
+        epochs = sorted({row.experiment.measures.personal_epochs for row in compared.rows} - {0})
+        often = " or ".join(map(str, epochs))
+        yield (
+            f"Personal models: {compared.score.name}{compared.score.in_unit} on each client's held-out samples after {often} local "
+            f"{'epoch' if often == '1' else 'epochs'}, mean over clients and mean of the worst tenth."
+        )
+
+
+def _about_algorithms(compared: "Comparison") -> Iterator[str]:
+    """Notes on algorithms that were combined with a local optimizer that their source does not have."""
+    labels_by_algorithm: dict[str, list[str]] = {}
+    for row in compared.rows:
+        algorithm = next(iter(row.runs.values())).meta.get("algorithm", "")
+        if algorithm.endswith("(ours)"):
+            labels_by_algorithm.setdefault(algorithm, []).append(repr(row.label))
+    for algorithm, labels in labels_by_algorithm.items():
+        yield f"{algorithm}: {', '.join(labels)}. The algorithm's source has no such local optimizer."
+
+
+def _about_two_downloads(compared: "Comparison") -> str:
+    """A note on how a question about the model is billed, if a row asked one."""
+    return TWO_DOWNLOADS if any(asks_about_the_model(run) for row in compared.rows for run in row.runs.values()) else ""
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Ascending numbers as text: 0 to 4, or 0, 2, 5."""
+    first, last = numbers[0], numbers[-1]
+    return f"{first} to {last}" if last - first == len(numbers) - 1 > 1 else ", ".join(map(str, numbers))

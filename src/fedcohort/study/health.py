@@ -1,0 +1,203 @@
+"""The health of a comparison: runs in which training failed, and results that say little, each with what to try."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcohort.core import formatted_values
+from fedcohort.core.score_style import ScoreStyle
+from fedcohort.study.run_measures import Measured
+from fedcohort.study.targets import Target, chance_level
+from fedcohort.study.verdicts import FEWEST
+
+__all__ = ["Checked", "Finding", "findings"]
+
+HALF = 0.5
+"""From this share of its rounds without an admitted update on, a run is reported."""
+
+_MORE_TRAINING = "train longer (rounds, training.epochs), change training.lr, or select more clients"
+
+SHOWN = 4
+"""Largest number of rows that a finding names."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A row with its runs, and the number of them that reached the target."""
+
+    label: str
+    runs: Sequence[Measured]
+    reached: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a reader must know before the numbers.
+
+    Attributes:
+        kind: ``no update``, ``diverged``, ``one class``, ``chance``, ``target`` or ``few seeds``.
+        rows: labels of the rows that it is about.
+        text: what is wrong, in a sentence.
+        advice: what to try, in a sentence.
+    """
+
+    kind: str
+    rows: tuple[str, ...]
+    text: str
+    advice: str
+
+    @property
+    def about(self) -> str:
+        """The rows in words, with a colon; empty if it is about all rows."""
+        shown = ", ".join(map(repr, self.rows[:SHOWN]))
+        more = f" and {len(self.rows) - SHOWN} more rows" if len(self.rows) > SHOWN else ""
+        return f"{shown}{more}: " if self.rows else ""
+
+
+def findings(rows: Sequence[Checked], target: Target, score: ScoreStyle) -> list[Finding]:
+    """What is wrong with the rows, the most serious first. A row at chance is not reported again for missing the target."""
+    found = [finding for check in (_no_update, _diverged, _one_class) for finding in _of_rows(check, rows)]
+    told = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
+    chance = _no_better_than_the_mean if score.numeric else _chance
+    found += _of_rows(chance, [row for row in rows if row.label not in told])
+    failing = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
+    missed = [row.label for row in rows if not row.reached]
+    return [*found, *_target_missed(missed, failing, target, score), *_few_seeds(rows)]
+
+
+def _of_rows(check: Callable[[Checked], Finding | None], rows: Sequence[Checked]) -> Iterator[Finding]:
+    """The findings of a check; rows with the same sentence and advice are one finding."""
+    same: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        finding = check(row)
+        if finding is not None:
+            same.setdefault((finding.kind, finding.text, finding.advice), []).extend(finding.rows)
+    for (kind, text, advice), labels in same.items():
+        yield Finding(kind, tuple(labels), text, advice)
+
+
+def _no_update(row: Checked) -> Finding | None:
+    """Runs in which no update entered the model, in at least half of the rounds in which clients were selected."""
+    empty = [int(((run.rounds["selected"] > 0) & (run.rounds["admitted"] == 0)).sum()) for run in row.runs]
+    played = [int((run.rounds["selected"] > 0).sum()) for run in row.runs]
+    if not any(p and e >= HALF * p for e, p in zip(empty, played, strict=True)):
+        return None
+    rounds, without = sum(played), sum(empty)
+    text = (
+        f"no update entered the model in any of its {_counted(rounds, 'round')}: the model is the initial one"
+        if without == rounds
+        else f"no update entered the model in {without} of its {_counted(rounds, 'round')}, which repeat the round before"
+    )
+    return Finding("no update", (row.label,), text, _advice_on_updates(row))
+
+
+def _advice_on_updates(row: Checked) -> str:
+    """What to change, by the most frequent reason for which updates did not enter the model."""
+    statuses = [status for run in row.runs for status in run.clients["status"].tolist() if status != "admitted"]
+    reason = max(sorted(set(statuses)), key=statuses.count, default="")
+    experiment = row.runs[0].experiment
+    if reason == "declined" and experiment.selection.name == "conformal":
+        return conformal_advice(row.runs)
+    return {
+        "declined": "loosen the rule by which the strategy admits updates",
+        "late": "raise systems.deadline, or train fewer epochs",
+        "failed": "lower systems.dropout, or select more clients",
+        "diverged": "lower training.lr",
+    }.get(reason, "look at the statuses of the clients with `fedcohort why`")
+
+
+def conformal_advice(runs: Sequence[Measured]) -> str:
+    """What to change if conformal participation admits no client: it depends on whether any quantile was finite."""
+    clients, experiment = runs[0].clients, runs[0].experiment
+    values = clients["q_hat"].to_numpy(np.float64) if "q_hat" in clients else np.zeros(0)
+    finite = values[np.isfinite(values)]
+    settings = {name: formatted_values.setting(value) for name, value in experiment.to_dict()["selection"].items()}
+    alpha, theta = settings.get("alpha_cp", "0.1"), settings.get("theta", "0.25")
+    if not len(finite):
+        needed = math.ceil(1 / float(alpha)) - 1
+        return (
+            f"raise selection.alpha_cp (at {alpha}, a client needs {needed} held-out samples), or give clients more data: a larger "
+            "federation.holdout, or fewer clients"
+        )
+    return (
+        f"the smallest quantile was {formatted_values.number(float(finite.min()), 3)}, and selection.theta = {theta}; take more steps "
+        f"(a smaller training.batch_size, now {experiment.training.batch_size}, or more selection.max_epochs, now "
+        f"{settings.get('max_epochs', '40')}), raise selection.alpha_cp (now {alpha}) or theta, or give clients more data"
+    )
+
+
+def _diverged(row: Checked) -> Finding | None:
+    """Updates with NaN or infinite entries."""
+    statuses = [run.clients["status"] for run in row.runs]
+    dropped, updates = sum(int((one == "diverged").sum()) for one in statuses), sum(map(len, statuses))
+    if not dropped:
+        return None
+    text = f"{formatted_values.count(dropped)} of {_counted(updates, 'update')} had NaN or infinite entries and were dropped"
+    return Finding("diverged", (row.label,), text, "lower training.lr, or limit gradients with training.clip_norm")
+
+
+def _one_class(row: Checked) -> Finding | None:
+    """Models that recognize one class only."""
+    last = [run.class_accuracy for run in row.runs]
+    only = [classes for classes in last if len(classes) > 1 and (np.nan_to_num(classes) > 0).sum() == 1]
+    if not only:
+        return None
+    where = (
+        "the last model"
+        if len(row.runs) == 1
+        else f"the last model of {len(only)} of {_counted(len(row.runs), 'seed')}"
+    )
+    text = f"{where} predicts one class for every sample"
+    return Finding("one class", (row.label,), text, "select more clients (selection.k), train longer or with another training.lr, or "
+                   "use a federation in which clients hold more classes")  # fmt: skip
+
+
+def _chance(row: Checked) -> Finding | None:
+    """Models whose mean accuracy over classes is that of guessing."""
+    last = [run.class_accuracy for run in row.runs if len(run.class_accuracy) > 1]
+    if not last:
+        return None
+    number = len(last[0])
+    mean = float(np.mean([np.nan_to_num(classes).mean() for classes in last]))
+    if mean > chance_level(number):
+        return None
+    text = f"test accuracy is at chance, {formatted_values.share(1 / number)} with {number} classes"
+    return Finding(
+        "chance",
+        (row.label,),
+        text,
+        _MORE_TRAINING,
+    )
+
+
+def _no_better_than_the_mean(row: Checked) -> Finding | None:
+    """Models of numeric labels whose mean R² is at most 0."""
+    if not float(np.mean([run.accuracy for run in row.runs])) <= chance_level(0, numeric=True):
+        return None
+    text = "test R² is at most 0: the model is not better than one that always predicts the mean of the labels"
+    return Finding("chance", (row.label,), text, _MORE_TRAINING)
+
+
+def _target_missed(labels: Sequence[str], failing: set[str], target: Target, score: ScoreStyle) -> Iterator[Finding]:
+    """Rows that did not reach the target under any seed, except those that fail for another reason."""
+    missed = tuple(label for label in labels if label not in failing)
+    if missed and not math.isnan(target.accuracy):
+        text = f"no seed reached the target {score.name}, {score.target(target.accuracy)}"
+        lower = "choose a lower target with" if target.from_results else "lower"
+        yield Finding("target", missed, text, f"play more rounds, or {lower} measures.target_accuracy")
+
+
+def _few_seeds(rows: Sequence[Checked]) -> Iterator[Finding]:
+    """Rows with fewer seeds than a verdict needs."""
+    few = min(len(row.runs) for row in rows)
+    if few < FEWEST:
+        labels = tuple(row.label for row in rows if len(row.runs) < FEWEST)
+        cannot = "cannot tell a difference from chance" if len(rows) > 1 else "cannot tell how much the result varies"
+        about = labels if len(labels) < len(rows) else ()
+        yield Finding("few seeds", about, f"{_counted(few, 'seed')} {cannot}", f"set seeds = {FEWEST} or more")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{formatted_values.count(number)} {thing}{'s' * (number != 1)}"

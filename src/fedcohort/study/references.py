@@ -1,0 +1,218 @@
+"""Which rows of a comparison are compared with each other: rows at the same point of a sweep, each with one reference row."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from fedcohort.core import formatted_values
+from fedcohort.core.errors import UsageError, nearest
+from fedcohort.experiment import Experiment
+
+__all__ = ["Entry", "Group", "check_reference", "grouped", "swept_settings", "without_settings"]
+
+SETTING = re.compile(r", ([\w.]+)=(\{[^{}]*\}|\[[^\[\]]*\]|[^,]+)")
+"""A setting in the label of a row: ``, k=3``."""
+
+NUMBERED = re.compile(r" \(\d+\)$")
+"""The number that equal labels get."""
+
+FEDERATION = (
+    "data",
+    "federation",
+    "public",
+    "systems.availability",
+    "systems.latency",
+    "systems.network",
+    "systems.dropout",
+)
+"""Settings that describe clients and their data: rows in which they differ are rows about different federations."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row as this module needs it: its label, the name of its strategy, and its experiment."""
+
+    label: str
+    strategy: str
+    experiment: Experiment
+
+    @cached_property
+    def settings(self) -> dict[str, object]:
+        """The settings of the experiment by their whole keys."""
+        return formatted_values.by_dotted_key(self.experiment.to_dict())
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that are compared with each other.
+
+    Attributes:
+        point: the settings of the sweep that these rows share, in words; empty if all rows of the comparison are one group.
+        rows: positions of the rows.
+        reference: position of the row that the others are compared with.
+    """
+
+    point: str
+    rows: tuple[int, ...]
+    reference: int
+
+
+def grouped(entries: Sequence[Entry], reference: str = "") -> list[Group]:
+    """Divide rows into groups, in the order of their first rows.
+
+    The rows of a sweep form one group for each point of the grid. If a sweep has only one row at every point, such as a sweep of a
+    strategy's parameter, its points are compared with each other, as long as they share clients and data. Experiments that differ in
+    clients or data are different groups. All other rows are one group.
+
+    Args:
+        entries: the rows.
+        reference: label of the reference row, with or without the settings of a sweep. By default, and at points without such a row,
+            the reference is the first row with uniform selection, or else the first row.
+
+    Raises:
+        UsageError: no row has the label ``reference``.
+    """
+    settings = swept_settings(entries)
+    names = [without_settings(entry.label, own) for entry, own in zip(entries, settings, strict=True)]
+    check_reference([*names, *(entry.label for entry in entries)], reference)
+    families = _families(entries)
+    points: dict[tuple[str, ...], list[int]] = {}
+    for i, own in enumerate(_distinguishing(entries, settings, names)):
+        points.setdefault((families[i], *(f"{name}={value}" for name, value in own.items())), []).append(i)
+    return [
+        Group(_in_words(point) if len(points) > 1 else "", tuple(rows), _reference(entries, names, rows, reference))
+        for point, rows in points.items()
+    ]
+
+
+def check_reference(labels: Iterable[str], reference: str) -> None:
+    """Refuse a reference that is neither the label of a row nor a label without the settings of a sweep.
+
+    Raises:
+        UsageError: no row has the label ``reference``.
+    """
+    valid = {name for label in labels for name in (label, SETTING.sub("", label))}
+    if reference and reference not in valid:
+        raise UsageError(f"--reference {reference!r}: no row has this label; {nearest(reference, valid)}")
+
+
+def swept_settings(entries: Sequence[Entry]) -> list[dict[str, str]]:
+    """The settings that a sweep wrote into the label of each row, by their short name, such as ``k``.
+
+    A setting counts if the labels of all rows of its experiment name it, and its values differ. A setting of clients or data also
+    counts if only some labels name it; the others then have the value of their experiment.
+    """
+    settings: list[dict[str, str]] = [{} for _ in entries]
+    for rows in _by_experiment(entries).values():
+        for i, own in zip(rows, _of_experiment([entries[i] for i in rows]), strict=True):
+            settings[i] = own
+    return settings
+
+
+def _of_experiment(entries: Sequence[Entry]) -> list[dict[str, str]]:
+    """The same for the rows of one experiment."""
+    found = [_settings(entry) for entry in entries]
+    named = dict.fromkeys(name for own in found for name in own)
+    keys = _about_federation(entries, named)
+    columns: dict[str, list[str]] = {}
+    for name in named:
+        values = [own.get(name) or _value(entry, keys.get(name, "")) for own, entry in zip(found, entries, strict=True)]
+        if (name in keys or all(name in own for own in found)) and len(set(values)) > 1:
+            columns[name] = values
+    return [{name: values[i] for name, values in columns.items()} for i in range(len(entries))]
+
+
+def _by_experiment(entries: Sequence[Entry]) -> dict[str, list[int]]:
+    """Positions of rows by the name of their experiment."""
+    by_name: dict[str, list[int]] = {}
+    for i, entry in enumerate(entries):
+        by_name.setdefault(entry.experiment.name, []).append(i)
+    return by_name
+
+
+def _value(entry: Entry, key: str) -> str:
+    """The value of a setting of a row as labels have it."""
+    return _plain(str(entry.settings.get(key, "")))
+
+
+def _plain(value: str) -> str:
+    """The text of a value: the same for 1 and 1.0."""
+    try:
+        return f"{float(value):g}"
+    except ValueError:
+        return value
+
+
+def without_settings(label: str, settings: Mapping[str, str]) -> str:
+    """A label without the settings of a sweep: the name of the strategy."""
+    return SETTING.sub(
+        lambda match: "" if match[1] in settings else match[0], NUMBERED.sub("", label) if settings else label
+    )
+
+
+def _settings(entry: Entry) -> dict[str, str]:
+    """What the label says about settings that the experiment has."""
+    parts = {part for key in entry.settings for part in key.split(".")}
+    found = SETTING.findall(NUMBERED.sub("", entry.label))
+    return {name: _plain(value) for name, value in found if name in parts}
+
+
+def _distinguishing(
+    entries: Sequence[Entry], settings: Sequence[Mapping[str, str]], names: Sequence[str]
+) -> list[dict[str, str]]:
+    """The settings of each row that separate its group from the others."""
+    kept: list[dict[str, str]] = [{} for _ in entries]
+    for rows in _by_experiment(entries).values():
+        of_federation = _about_federation([entries[i] for i in rows], settings[rows[0]])
+        several = len({names[i] for i in rows}) > 1
+        for i in rows:
+            kept[i] = {
+                name: value
+                for name, value in settings[i].items()
+                if name in of_federation or (several and name != "name")
+            }
+    return kept
+
+
+def _about_federation(entries: Sequence[Entry], names: Iterable[str]) -> dict[str, str]:
+    """The names of swept settings that change clients or data, each with its whole key."""
+    values: dict[str, set[str]] = {}
+    for entry in entries:
+        for key, value in entry.settings.items():
+            if key.startswith(FEDERATION):
+                values.setdefault(key, set()).add(repr(value))
+    varied = [key for key, different in values.items() if len(different) > 1]
+    keys = {name: next((key for key in varied if name in key.split(".")), "") for name in names}
+    return {name: key for name, key in keys.items() if key}
+
+
+def _families(entries: Sequence[Entry]) -> list[str]:
+    """For each row, a name that experiments with the same clients and data share; empty if there is only one."""
+    federations: dict[str, str] = {}
+    for entry in entries:
+        if entry.experiment.name not in federations:
+            values = {
+                key: value
+                for key, value in entry.settings.items()
+                if key.startswith(("data.", "federation.", "systems."))
+            }
+            federations[entry.experiment.name] = json.dumps(values, sort_keys=True, default=str)
+    names: dict[str, list[str]] = {}
+    for name, description in federations.items():
+        names.setdefault(description, []).append(name)
+    if len(names) < 2:
+        return [""] * len(entries)
+    return [" and ".join(names[federations[entry.experiment.name]]) for entry in entries]
+
+
+def _in_words(point: Sequence[str]) -> str:
+    return ", ".join(part for part in point if part)
+
+
+def _reference(entries: Sequence[Entry], names: Sequence[str], rows: Sequence[int], asked: str) -> int:
+    """The row that was asked for, or else the first row with uniform selection, or else the first row."""
+    by_label = [i for i in rows if asked and asked in (entries[i].label, names[i])]
+    uniform = [i for i in rows if entries[i].strategy == "uniform"]
+    return next(iter([*by_label, *uniform, *rows]))

@@ -1,0 +1,48 @@
+"""Accuracy against cost: which strategies are on the front, and with which interval."""
+
+from pathlib import Path
+
+import pytest
+
+from fedcohort import measures
+from fedcohort.report.chart_style import PAGE, paper
+from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost, front
+from fedcohort.report.paper_figures import composed, draw
+from fedcohort.report.report_data import gather
+from tests.experiments import UCB
+from tests.records import exchange
+from tests.report.test_answers import runs_of
+
+CHEAP, DEAR = [exchange(10, 10)], [exchange(100, 100)]
+
+
+def test_the_front() -> None:
+    assert front([0.8, 0.9, 0.7], [1.0, 2.0, 1.0]) == [True, True, False]
+    assert front([0.8, 0.8], [1.0, 1.0]) == [True, True], "equal rows beat neither of the two"
+    assert front([0.8, 0.8, 0.8], [1.0, 2.0, 0.5]) == [False, False, True]
+
+
+def test_points_have_costs_accuracies_and_intervals(tmp_path: Path) -> None:
+    high, low = [0.8, 0.82, 0.81], [0.5, 0.52, 0.51]
+    runs = [
+        *runs_of(tmp_path, "uniform", low, CHEAP),
+        *runs_of(tmp_path, "best", high, DEAR, selection=UCB),
+        *runs_of(tmp_path, "beaten", [0.4, 0.5], DEAR, selection={"name": "powd", "d": 4}),
+    ]
+    figure = accuracy_and_cost(gather(runs), PAGE)
+    assert figure is not None
+    assert [view.name for view in figure.views] == ["bytes sent and received", "client passes", "time of all rounds"]
+    rows = figure.data["tradeoff_bytes"].set_index("strategy")
+    assert rows["x"].tolist() == [20, 200, 200]
+    assert rows["front"].tolist() == [True, True, False]
+    interval = measures.paired_interval(high, [0.0] * 3)
+    assert list(rows.loc["best", ["accuracy", "low", "high"]]) == pytest.approx(list(interval))
+    assert rows["low"].isna().tolist() == [False, False, True], "two seeds give no interval"
+    assert figure.data["tradeoff_client_passes"]["front"].tolist() == [False, True, False], "equal passes"
+    svg = draw(composed(figure, figure.views[0], paper(1)), "svg").decode()
+    assert all(f">{name}<" in svg for name in ("uniform", "best", "beaten"))
+    assert svg.count('fill-opacity="0"') == 1
+
+
+def test_one_row_has_no_trade_off(tmp_path: Path) -> None:
+    assert accuracy_and_cost(gather(runs_of(tmp_path, "uniform", [0.5])), PAGE) is None

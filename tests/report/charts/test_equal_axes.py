@@ -1,0 +1,123 @@
+"""Panels that are compared have equal axes, ticks of rounds and clients are whole, and captions describe what is drawn."""
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from fedcohort.record import ClientRow, Run
+from fedcohort.report.chart_style import PAGE, paper, short
+from fedcohort.report.charts.accuracy import accuracy
+from fedcohort.report.charts.client_reports import reported
+from fedcohort.report.charts.selection_counts import selections
+from fedcohort.report.figure import Figure
+from fedcohort.report.paper_figures import composed, draw
+from fedcohort.report.report_data import Reading, gather
+from tests.experiments import UCB
+from tests.records import played, written
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def run(folder: Path, label: str, picks: list[list[int]], clients: int, seed: int = 0, **values: Any) -> Run:
+    """A run that selects ``picks[t]`` in round t."""
+    federation = {"clients": clients, "partition": "iid"}
+    rounds = [played(t, chosen, test_accuracy=0.3 + t / 20) for t, chosen in enumerate(picks, start=1)]
+    return written(folder / f"{label}{seed}", rounds, label=label, seed=seed, federation=federation, **values)
+
+
+def uneven(folder: Path, clients: int, seeds: int = 1) -> list[Run]:
+    """One strategy that selects clients in turn, and one that always selects the same two."""
+    return [
+        one
+        for seed in range(seeds)
+        for one in (
+            run(folder, "turns", [[2 * t, 2 * t + 1] for t in range(3)], clients, seed),
+            run(folder, "same", [[0, 1]] * 3, clients, seed, selection=UCB),
+        )
+    ]
+
+
+def domains(figure: Figure, channel: str) -> set[str]:
+    """The explicit domains of an axis over all panels."""
+    found = set()
+    for panel in figure.views[0].panels:
+        for layer in panel.chart.to_dict(validate=False)["layer"]:
+            scale = layer["encoding"].get(channel, {}).get("scale")
+            if scale is not None:
+                found.add(json.dumps(scale["domain"]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("clients", "channels"), [(8, {"y": "[0, 3.0]"}), (100, {"x": "[-0.5, 3.5]", "y": "[0, 98.0]"})]
+)
+def test_panels_of_selections_have_equal_axes(tmp_path: Path, clients: int, channels: dict[str, str]) -> None:
+    figure = selections(gather(uneven(tmp_path, clients)), PAGE)
+    assert figure is not None
+    for channel, domain in channels.items():
+        assert domains(figure, channel) == {domain}
+
+
+def test_titles_name_the_seed_that_they_are_about(tmp_path: Path) -> None:
+    """The table beside the panels has the mean over seeds."""
+    one, two = (
+        selections(gather(uneven(tmp_path / "a", 8)), PAGE),
+        selections(gather(uneven(tmp_path / "b", 8, 2)), PAGE),
+    )
+    assert one is not None
+    assert two is not None
+    assert [panel.title for panel in one.views[0].panels] == ["turns · Jain's index 0.750", "same · Jain's index 0.250"]
+    assert one.title == "How often each client was selected"
+    assert two.title == "How often each client was selected, seed 0"
+    assert "Bars and indices are those of seed 0; tables show means over seeds." in two.note
+
+
+def test_ticks_of_three_rounds_are_one_two_three(tmp_path: Path) -> None:
+    figure = accuracy(gather(uneven(tmp_path, 8)), paper(2))
+    assert figure is not None
+    svg = ElementTree.fromstring(draw(composed(figure, figure.views[0], paper(2)), "svg"))
+    axes = [group for group in svg.iter(f"{SVG}g") if "role-axis-label" in (group.get("class") or "")]
+    texts = [["".join(text.itertext()) for text in group.iter(f"{SVG}text")] for group in axes]
+    assert ["1", "2", "3"] in texts
+
+
+@pytest.mark.parametrize(("clients", "drawn"), [(5, True), (100, False)])
+def test_captions_speak_of_single_clients_only_where_they_are_drawn(tmp_path: Path, clients: int, drawn: bool) -> None:
+    rng = np.random.default_rng(0)
+    rounds = [
+        played(t, [ClientRow(i, "admitted", reports={"q_hat": float(rng.random())}) for i in range(clients)])
+        for t in (1, 2, 3)
+    ]
+    one = written(tmp_path / "cp", rounds, federation={"clients": clients, "partition": "iid"})
+    figure = reported(0, Reading(one, "cp"), PAGE)
+    assert figure is not None
+    assert ("Thin lines: single clients." in figure.note) == drawn == ("reported_0_0" in figure.data)
+
+
+def test_the_target_line_says_where_it_comes_from(tmp_path: Path) -> None:
+    """Rows of 42% and 45%: the level of the results lies between the ends of the axis."""
+    for measures, words in (({}, "target 42% (taken from the results)"), ({"target_accuracy": 0.4}, "target 40%")):
+        lower = written(
+            tmp_path / f"{len(measures)}b",
+            [played(t, [0], test_accuracy=0.3 + t / 25) for t in (1, 2, 3)],
+            label="b",
+            measures=measures,
+        )
+        figure = accuracy(
+            gather([run(tmp_path / str(len(measures)), "a", [[0]] * 3, 12, measures=measures), lower]), PAGE
+        )
+        assert figure is not None
+        text = json.dumps(figure.views[0].panels[0].chart.to_dict(validate=False), ensure_ascii=False)
+        assert f'"name": "{words}"' in text
+
+
+def test_long_names_are_cut_in_the_middle() -> None:
+    names = [f"conformal participation, alpha=0.1, clients={m}" for m in (10, 20, 40)]
+    cut = short(names)
+    assert len(set(cut)) == 3
+    assert all(len(name) <= 28 for name in cut)
+    assert [name[-10:] for name in cut] == ["clients=10", "clients=20", "clients=40"]

@@ -1,0 +1,220 @@
+"""The first screen in words: which strategy, how sure, and at what cost; one federation at a time; one rule for the reference."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fedcohort import measures
+from fedcohort.cli import cli
+from fedcohort.record import Run
+from fedcohort.report.headline import answers
+from fedcohort.report.page import page
+from fedcohort.report.report_data import find_runs, gather
+from fedcohort.study.verdicts import needed_seeds, seeds_to_be_clear
+from tests.experiments import UCB
+from tests.records import exchange, played, written
+from tests.report.pages import Page
+
+
+def runs_of(
+    folder: Path, label: str, accuracies: Sequence[float], ledger: Sequence[Any] = (), **values: Any
+) -> list[Run]:
+    """One run of one round for each accuracy; the ledger is that of the round."""
+    spent = list(ledger) or [exchange(100, 100)]
+    return [
+        written(
+            folder / f"{label}{seed}".replace(" ", ""),
+            [played(1, [0, 1], test_accuracy=accuracy, ledger=spent)],
+            label=label,
+            seed=seed,
+            **values,
+        )
+        for seed, accuracy in enumerate(accuracies)
+    ]
+
+
+FIRST = [0.50, 0.52, 0.48, 0.51, 0.49, 0.50, 0.53, 0.47]
+CLOSE = [value + (0.03 if i % 2 else -0.01) for i, value in enumerate(FIRST)]
+BETTER = [value + 0.1 + 0.01 * i for i, value in enumerate(FIRST)]
+
+
+def said(runs: Sequence[Run], reference: str = "") -> dict[str, str]:
+    """The answers to each question, of the first point."""
+    return {
+        question: " ".join(sentences) for question, sentences in answers(gather(runs, reference=reference))[0].answers
+    }
+
+
+def test_a_clear_result_says_which_how_sure_and_at_what_cost(tmp_path: Path) -> None:
+    asking = [exchange(100, 100), exchange(200, 8, "LocalLoss")]
+    runs = [*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", BETTER, asking, selection=UCB)]
+    found = said(runs)
+    assert list(found) == ["Which strategy?", "How sure?", "At what cost?"]
+    assert found["Which strategy?"] == (
+        "mine has the highest test accuracy after the last round: 63.5%. The reference, uniform, which the others are compared with, "
+        "has 50.0%."
+    )
+    low, high = measures.paired_interval(BETTER, FIRST)[1:]
+    assert found["How sure?"] == (
+        f"mine leads uniform by 13.5 percentage points (95% interval +{100 * low:.1f} to +{100 * high:.1f}, 8 paired seeds, "
+        "p = 0.0078). The difference is clear with these seeds."
+    )
+    assert found["At what cost?"].startswith(
+        "Beside uniform, mine took 2 times the bytes (408 B), 2 times the client passes (2), the same simulated time (1)."
+    )
+
+
+def test_an_unclear_result_says_how_many_more_seeds_would_make_it_clear(tmp_path: Path) -> None:
+    found = said([*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", CLOSE, selection=UCB)])["How sure?"]
+    needed = seeds_to_be_clear([a - b for a, b in zip(CLOSE, FIRST, strict=True)], 1)
+    assert needed is not None
+    assert "The difference is not clear with these seeds." in found
+    assert f"About {needed} seeds ({needed - 8} more) would make it clear" in found
+
+
+def test_the_best_and_the_second_were_chosen_by_their_results(tmp_path: Path) -> None:
+    """Their interval and their p-value are corrected for all pairs; uniform is neither of them."""
+    second = [value + 0.09 + 0.01 * (i % 3) for i, value in enumerate(FIRST)]
+    runs = [
+        *runs_of(tmp_path, "uniform", FIRST),
+        *runs_of(tmp_path, "second", second, selection=UCB),
+        *runs_of(tmp_path, "best", BETTER, selection={"name": "powd", "d": 4}),
+    ]
+    found = said(runs)["How sure?"]
+    assert found.startswith("best leads uniform by")
+    narrow = measures.paired_interval(BETTER, second)
+    wide = measures.paired_interval(BETTER, second, 1 - 0.05 / 3)
+    assert wide.low < narrow.low
+    p_value = 3 * measures.paired_p_value(BETTER, second)
+    assert (
+        f"best leads second by {100 * wide.mean:.1f} percentage points (95% interval, corrected for choosing the best of 3 rows, "
+        f"{100 * wide.low:+.1f} to {100 * wide.high:+.1f}, 8 paired seeds, p = {p_value:.2g})".replace("-", "−")
+        in found
+    )
+
+
+def test_a_reference_that_is_best_is_compared_with_the_second(tmp_path: Path) -> None:
+    runs = [*runs_of(tmp_path, "mine", FIRST, selection=UCB), *runs_of(tmp_path, "uniform", BETTER)]
+    found = said(runs)
+    assert found["Which strategy?"].endswith("It is the row that the others are compared with.")
+    assert found["How sure?"].startswith("uniform leads mine by 13.5 percentage points (95% interval +")
+    assert found["At what cost?"] == (
+        "uniform sent and received 200 B in the whole run, and took 1 client passes and a simulated time of 1."
+    )
+    assert said(runs, "mine")["Which strategy?"].endswith(
+        "The reference, mine, which the others are compared with, has 50.0%."
+    )
+
+
+def test_rows_without_a_test_accuracy_and_single_rows(tmp_path: Path) -> None:
+    unknown = [*runs_of(tmp_path, "uniform", [math.nan] * 3), *runs_of(tmp_path, "mine", [math.nan] * 3, selection=UCB)]
+    assert said(unknown) == {"Which strategy?": "No row has a test accuracy, so the rows cannot be ranked."}
+    alone = said(runs_of(tmp_path / "a", "uniform", FIRST))
+    assert alone["Result"].startswith("uniform reached a test accuracy of 50.0 ± 2.0% in round 1 (mean over 8 seeds).")
+
+
+def test_the_number_of_seeds_grows_with_the_spread_and_the_comparisons() -> None:
+    small, large = [0.04, 0.05, 0.06], [-0.1, 0.05, 0.2]
+    assert seeds_to_be_clear(small, 1) == needed_seeds(1) == 6
+    few, many = seeds_to_be_clear(large, 1), seeds_to_be_clear(large, 10)
+    assert few is not None
+    assert many is not None
+    # sd 0.15, mean 0.05: (t₀.₉₇₅ + t₀.₈)² · 9 for a power of 80%
+    assert 71 <= few <= 75
+    assert many > few
+    assert seeds_to_be_clear([-0.1, 0.1, 0.0], 1) is None
+    assert seeds_to_be_clear([0.0001, -0.1, 0.1], 1) is None
+
+
+# --- a sweep -------------------------------------------------------------------------------------------------------------------
+
+ACCURACY = {("uniform", 0.1): 0.3, ("mine", 0.1): 0.45, ("uniform", 1.0): 0.9, ("mine", 1.0): 0.723}
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """A strategy that is better in one federation, and 17.7 points worse than uniform in the other."""
+    folder = tmp_path_factory.mktemp("swept")
+    return [
+        run
+        for (name, value), accuracy in ACCURACY.items()
+        for run in runs_of(
+            folder,
+            f"{name}, alpha={value}",
+            [accuracy + seed / 100 for seed in range(7)],
+            federation={"clients": 4, "partition": {"name": "dirichlet_class", "alpha": value, "min_size": 1}},
+            selection="uniform" if name == "uniform" else UCB,
+        )
+    ]
+
+
+def test_the_page_speaks_of_one_federation_at_a_time(swept: list[Run]) -> None:
+    first, second = answers(gather(swept))
+    assert (first.point, second.point) == ("alpha=0.1", "alpha=1")
+    assert dict(first.answers)["Which strategy?"][0].startswith("At alpha=0.1, mine has the highest test accuracy")
+    assert dict(second.answers)["Which strategy?"][0].startswith("At alpha=1, uniform has the highest test accuracy")
+    assert "uniform leads mine by 17.7 percentage points" in dict(second.answers)["How sure?"][0]
+    shown = Page(page(gather(swept)))
+    rows = {
+        row["strategy"]: (cells["difference"], row)
+        for row, cells in zip(shown.cells["results"], shown.texts["results"], strict=True)
+    }
+    assert float(rows["mine, alpha=0.1"][1]["difference"]) == pytest.approx(0.15)
+    assert float(rows["mine, alpha=1.0"][1]["difference"]) == pytest.approx(-0.177)
+    assert rows["mine, alpha=1.0"][0].startswith("−17.7")
+    drawn = {row["strategy"]: row["mean"] for row in shown.payload["data"]["differences"]}
+    assert drawn == pytest.approx({"mine, alpha=0.1": 15.0, "mine, alpha=1.0": -17.7})
+    assert "These rows differ in their clients" not in shown.prose
+    assert [a["value"] for tag, a in shown.tags if tag == "input" and a.get("name") == "point"] == ["0", "1"]
+
+
+def test_a_strategy_has_one_color_at_all_points(swept: list[Run]) -> None:
+    chart = next(chart for key, chart in Page(page(gather(swept))).payload["charts"].items() if key == "accuracy.0.0")
+    text = json.dumps(chart)
+    assert '"range": ["var(--s0)", "var(--s1)", "var(--s0)", "var(--s1)"]' in text
+
+
+# --- one rule for the reference in all commands --------------------------------------------------------------------------------
+
+
+def call(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_all_commands_have_the_same_reference(runs: Path, tmp_path: Path) -> None:
+    """UCB stands first in the alphabet and on the command line; uniform is the reference nevertheless."""
+    folders = sorted((str(run.path) for run in find_runs([runs])), key=lambda path: "ucb" not in path.lower())
+    rows = json.loads(call("compare", *folders, "--json"))["rows"]
+    assert {row["reference"] for row in rows} == {"uniform"}
+    assert {row["verdict"] for row in rows if row["label"] == "uniform"} == {"baseline"}
+    assert {
+        row["reference"] for row in json.loads(call("compare", *folders, "--reference", "loss", "--json"))["rows"]
+    } == {"loss"}
+    for arguments, reference in (([], "uniform"), (["--reference", "loss"], "loss")):
+        call("report", *folders, "-o", str(tmp_path / "page.html"), *arguments)
+        text = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+        assert f"Difference to '{reference}' in percentage points" in text.prose
+        assert next(row["strategy"] for row in text.texts["results"] if row["p_holm"] == "baseline") == reference
+        csv = tmp_path / "table.csv"
+        call("compare", *folders, "--csv", str(csv), "--json", *arguments)
+        assert csv.read_text(encoding="utf-8").splitlines()[1].split(",")[5] == reference
+    made = tmp_path / "made"
+    call("figures", *folders, "--reference", "UCB", "--only", "differences", "--format", "svg", "--out", str(made))
+    svg = (made / "differences.svg").read_text(encoding="utf-8")
+    assert ">uniform<" in svg
+    assert ">UCB<" not in svg
+
+
+def test_a_reference_that_does_not_exist_is_one_line(runs: Path) -> None:
+    for command in ("compare", "report", "figures"):
+        paths = [str(run.path) for run in find_runs([runs])]
+        result = CliRunner().invoke(cli, [command, *paths, "--reference", "unifrom"])
+        assert result.exit_code == 2
+        assert "--reference 'unifrom': no row has this label; did you mean 'uniform'?" in result.output

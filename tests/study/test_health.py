@@ -1,0 +1,158 @@
+"""The health of a comparison: what is said about failing runs, and what to try."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcohort.record import ClientRow
+from fedcohort.report import terminal
+from fedcohort.report.page import page
+from fedcohort.report.report_data import gather
+from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.health import Finding
+from fedcohort.study.targets import Target, common_target
+from tests.records import played, written
+from tests.report.pages import Page
+
+GOOD = {"test_accuracy": 0.8, "class_accuracy": [0.7, 0.8, 0.8, 0.9]}
+
+
+def row(folder: Path, label: str, *rounds: Any, seeds: int = 3, **values: Any) -> Row:
+    """A row whose runs under all seeds have the same rounds."""
+    runs = {
+        seed: written(folder / f"{label}{seed}", list(rounds), label=label, seed=seed, **values)
+        for seed in range(seeds)
+    }
+    return Row(label, runs[0].described, runs)
+
+
+def declined(q_hat: float) -> ClientRow:
+    reports = {"q_hat": q_hat} if math.isfinite(q_hat) else {}
+    return ClientRow(0, "declined", reports={**reports, "set_size": 2.0})
+
+
+CONFORMAL: dict[str, Any] = {
+    "federation": {"clients": 4, "holdout": 0.2, "partition": "iid"},
+    "selection": {"name": "conformal", "alpha_cp": 0.01, "max_epochs": 7},
+}
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Row:
+    return row(tmp_path, "good", played(1, [0, 1], **GOOD))
+
+
+def kinds(*rows: Row) -> list[tuple[str, tuple[str, ...]]]:
+    return [(finding.kind, finding.rows) for finding in Comparison("x", rows).health]
+
+
+def test_sound_runs_have_no_finding(good: Row) -> None:
+    compared = Comparison("x", (good,))
+    assert compared.health == []
+    assert "Try:" not in terminal.as_text(terminal.comparison(compared))
+
+
+@pytest.mark.parametrize(
+    ("quantile", "advice"),
+    [
+        (math.inf, "raise selection.alpha_cp (at 0.01, a client needs 99 held-out samples), or give clients more data"),
+        (
+            0.62,
+            (
+                "the smallest quantile was 0.62, and selection.theta = 0.25; take more steps (a smaller training.batch_size, now 16, "
+                "or more selection.max_epochs, now 7), raise selection.alpha_cp (now 0.01)"
+            ),
+        ),
+    ],
+)
+def test_a_conformal_run_that_admits_no_client(tmp_path: Path, good: Row, quantile: float, advice: str) -> None:
+    rounds = [played(t, [declined(quantile)], test_accuracy=0.1, class_accuracy=[0.0, 0.1, 0.2, 0.1]) for t in (1, 2)]
+    bad = row(tmp_path, "cp", *rounds, **CONFORMAL)
+    compared = Comparison("x", (good, bad))
+    (finding,) = compared.health
+    assert (finding.kind, finding.rows) == ("no update", ("cp",))
+    assert finding.text == "no update entered the model in any of its 6 rounds: the model is the initial one"
+    assert advice in finding.advice
+    text = " ".join(terminal.as_text(terminal.comparison(compared)).split())
+    assert f"! 'cp': {finding.text}. Try: {finding.advice}." in text
+    assert compared.to_json()["health"][0]["advice"] == finding.advice
+    shown = Page(page(gather([run for one in (good, bad) for run in one.runs.values()])))
+    assert f"cp' : {finding.text}. Try: {finding.advice}." in shown.prose
+    assert shown.prose.index("Health") < shown.prose.index("Which strategy?") < shown.prose.index("1 Result")
+
+
+def test_some_rounds_without_an_update(tmp_path: Path, good: Row) -> None:
+    late = [ClientRow(0, "late"), ClientRow(1, "late")]
+    rounds = [played(1, late, **GOOD), played(2, late, **GOOD), played(3, [0], **GOOD)]
+    finding = Comparison("x", (good, row(tmp_path, "slow", *rounds))).health[0]
+    assert finding.text == "no update entered the model in 6 of its 9 rounds, which repeat the round before"
+    assert "systems.deadline" in finding.advice
+    assert kinds(row(tmp_path / "b", "b", *(played(t, late if t == 1 else [0], **GOOD) for t in (1, 2, 3)))) == []
+
+
+def test_models_that_know_one_class_guess_or_diverged(tmp_path: Path, good: Row) -> None:
+    one = row(tmp_path, "one", played(1, [0], test_accuracy=0.25, class_accuracy=[0.0, 1.0, 0.0, 0.0]))
+    guess = row(tmp_path, "guess", played(1, [0], test_accuracy=0.28, class_accuracy=[0.3, 0.1, 0.5, 0.22]))
+    hot = row(tmp_path, "hot", played(1, [ClientRow(0, "admitted"), ClientRow(1, "diverged")], **GOOD))
+    assert kinds(good, one, guess, hot) == [("diverged", ("hot",)), ("one class", ("one",)), ("chance", ("guess",))]
+    by_kind = {finding.kind: finding for finding in Comparison("x", (good, one, guess, hot)).health}
+    assert by_kind["diverged"].text == "3 of 6 updates had NaN or infinite entries and were dropped"
+    assert by_kind["one class"].text == "the last model of 3 of 3 seeds predicts one class for every sample"
+    assert by_kind["chance"].text == "test accuracy is at chance, 25% with 4 classes"
+
+
+def test_imbalanced_test_sets_do_not_hide_a_model_at_chance(tmp_path: Path) -> None:
+    """Nine tenths of the samples are of the second class, so the accuracy is high, but the mean over classes is 1/2."""
+    guess = row(tmp_path, "guess", played(1, [0], test_accuracy=0.85, class_accuracy=[0.12, 0.93]))
+    assert kinds(guess) == [("chance", ("guess",))]
+
+
+def test_few_seeds_and_targets_that_are_never_reached(tmp_path: Path, good: Row) -> None:
+    two = row(tmp_path, "two", played(1, [0], **GOOD), seeds=2)
+    assert kinds(good, two) == [("few seeds", ("two",))]
+    assert Comparison("x", (two,)).health == [
+        Finding("few seeds", (), "2 seeds cannot tell how much the result varies", "set seeds = 3 or more")
+    ]
+    high = row(tmp_path / "h", "high", played(1, [0], **GOOD), measures={"target_accuracy": 0.95})
+    (finding,) = Comparison("x", (high,)).health
+    assert (finding.kind, finding.rows, finding.text) == (
+        "target",
+        ("high",),
+        "no seed reached the target accuracy, 95%",
+    )
+    assert "lower measures.target_accuracy" in finding.advice
+
+
+def test_many_rows_are_not_all_named() -> None:
+    assert Finding("chance", ("a", "b"), "", "").about == "'a', 'b': "
+    assert Finding("chance", tuple("abcdef"), "", "").about == "'a', 'b', 'c', 'd' and 2 more rows: "
+    assert Finding("few seeds", (), "", "").about == ""
+
+
+# --- the target of a comparison -----------------------------------------------------------------------------------------------
+
+FROM_RESULTS = "taken from these results, a level that every row reaches on average"
+
+
+def test_a_failing_row_does_not_lower_the_target() -> None:
+    names, sound = ["a", "b", "c"], [False] * 3
+    assert common_target([0.871, 0.842, 0.07], names, sound, [(0, 1, 2)]) == Target(
+        0.84, f"{FROM_RESULTS} (without rows far below the best: 'c')"
+    )
+    assert common_target([0.871, 0.842, 0.7], names, sound, [(0, 1, 2)]) == Target(0.7, FROM_RESULTS)
+    assert Target(0.7, FROM_RESULTS).from_results
+    assert not Target(0.7, "measures.target_accuracy").from_results
+
+
+def test_a_harder_federation_is_not_failing() -> None:
+    """At each point of a sweep, rows are beside the best row of that point only; the level is one for all."""
+    names = ["a, alpha=1", "b, alpha=1", "a, alpha=0.1", "b, alpha=0.1"]
+    target = common_target([0.9, 0.2, 0.5, 0.45], names, [False] * 4, [(0, 1), (2, 3)])
+    assert target == Target(0.45, f"{FROM_RESULTS} (without rows far below the best: 'b, alpha=1')")
+
+
+def test_unknown_accuracies_give_no_target() -> None:
+    assert math.isnan(common_target([math.nan], ["a"], [False], [(0,)]).accuracy)
+    assert common_target([math.nan, 0.5], ["a", "b"], [False, True], [(0, 1)]).accuracy == 0.5

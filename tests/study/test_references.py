@@ -1,0 +1,147 @@
+"""Which rows are compared: those at the same point of a sweep, with one rule for the reference."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcohort.core.errors import UsageError
+from fedcohort.report import terminal
+from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.references import Entry, grouped
+from tests.experiments import UCB, small
+from tests.records import played, written
+
+
+def entry(label: str, strategy: str = "uniform", **values: Any) -> Entry:
+    """A row of an experiment without runs."""
+    selection = dict(values.pop("selection", {}))
+    return Entry(label, strategy, small(**values, selection={"name": strategy, **selection}).single(0))
+
+
+def alpha(value: float, clients: int = 4) -> Mapping[str, Any]:
+    """A federation with this much label skew."""
+    return {"clients": clients, "partition": {"name": "dirichlet_class", "alpha": value, "min_size": 1}}
+
+
+def points(entries: Sequence[Entry], reference: str = "") -> dict[str, tuple[list[str], str]]:
+    """The labels of each group and the label of its reference, by point."""
+    return {
+        group.point: ([entries[i].label for i in group.rows], entries[group.reference].label)
+        for group in grouped(entries, reference)
+    }
+
+
+def test_rows_of_a_sweep_are_grouped_by_point() -> None:
+    rows = [
+        entry(f"{name}, alpha={value}", strategy, federation=alpha(value))
+        for name, strategy in (("mine", "ucb"), ("uniform", "uniform"))
+        for value in (0.1, 1.0)
+    ]
+    assert points(rows) == {
+        "alpha=0.1": (["mine, alpha=0.1", "uniform, alpha=0.1"], "uniform, alpha=0.1"),
+        "alpha=1": (["mine, alpha=1.0", "uniform, alpha=1.0"], "uniform, alpha=1.0"),
+    }
+    assert [reference for _, reference in points(rows, "mine").values()] == ["mine, alpha=0.1", "mine, alpha=1.0"]
+    own = points(rows, "mine, alpha=1.0")
+    assert [reference for _, reference in own.values()] == ["uniform, alpha=0.1", "mine, alpha=1.0"]
+
+
+def test_the_points_of_one_strategy_are_compared_only_in_the_same_federation() -> None:
+    candidates = [entry(f"powd, d={d}", "powd", selection={"d": d}) for d in (3, 6, 12)]
+    assert points(candidates) == {"": (["powd, d=3", "powd, d=6", "powd, d=12"], "powd, d=3")}
+    both = [
+        entry(f"powd, alpha={value}, d={d}", "powd", selection={"d": d}, federation=alpha(value, 12))
+        for value in (0.1, 1.0)
+        for d in (3, 6)
+    ]
+    assert [labels for labels, _ in points(both).values()] == [
+        ["powd, alpha=0.1, d=3", "powd, alpha=0.1, d=6"],
+        ["powd, alpha=1.0, d=3", "powd, alpha=1.0, d=6"],
+    ]
+
+
+def test_a_number_in_the_label_of_a_variant_is_no_sweep() -> None:
+    rows = [
+        entry("uniform"),
+        entry("powd, d=5", "powd", selection={"d": 5}),
+        entry("powd, d=9", "powd", selection={"d": 9}),
+    ]
+    assert points(rows) == {"": ([row.label for row in rows], "uniform")}
+
+
+def test_a_swept_row_beside_one_without_the_setting_in_its_label() -> None:
+    """Both come from one experiment; the first was run before the sweep, with the alpha of the file."""
+    rows = [
+        entry("uniform", federation=alpha(0.1)),
+        entry("mine, alpha=0.1", "ucb", federation=alpha(0.1)),
+        entry("mine, alpha=5", "ucb", federation=alpha(5.0)),
+    ]
+    assert [labels for labels, _ in points(rows).values()] == [["uniform", "mine, alpha=0.1"], ["mine, alpha=5"]]
+
+
+def test_experiments_with_other_clients_are_not_compared() -> None:
+    rows = [
+        entry("uniform", name="here"),
+        entry("mine", "ucb", name="here"),
+        entry("uniform", name="there", federation={"clients": 20}),
+        entry("other", "ucb", name="again"),
+    ]
+    assert {point: labels for point, (labels, _) in points(rows).items()} == {
+        "here and again": ["uniform", "mine", "other"],
+        "there": ["uniform"],
+    }
+
+
+def test_the_reference_is_uniform_or_else_the_first_row_or_the_one_asked_for() -> None:
+    rows = [entry("a", "all"), entry("b", "ucb"), entry("c")]
+    assert points(rows)[""][1] == "c"
+    assert points(rows[:2])[""][1] == "a"
+    assert points(rows, "b")[""][1] == "b"
+    with pytest.raises(UsageError, match=r"--reference 'd': no row has this label; .*valid: a, b, c"):
+        points(rows, "d")
+
+
+ACCURACY = {("uniform", 0.1): 0.3, ("UCB", 0.1): 0.4, ("uniform", 1.0): 0.9, ("UCB", 1.0): 0.8}
+"""UCB is better in one federation, and worse in the other, where it is still far above uniform in the first."""
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> Comparison:
+    rows = []
+    for (name, value), accuracy in ACCURACY.items():
+        runs = {
+            seed: written(
+                tmp_path / f"{name}{value}{seed}",
+                [played(1, [0, 1], test_accuracy=accuracy + seed / 100)],
+                label=f"{name}, alpha={value}",
+                seed=seed,
+                federation=alpha(value),
+                selection="uniform" if name == "uniform" else UCB,
+            )
+            for seed in range(7)
+        }
+        rows.append(Row(f"{name}, alpha={value}", runs[0].described, runs))
+    return Comparison("swept", tuple(rows))
+
+
+def test_differences_of_a_sweep_are_those_in_the_same_federation(swept: Comparison) -> None:
+    table = swept.table.set_index("label")
+    assert table["difference"].round(6).tolist() == [0.0, 0.1, 0.0, -0.1]
+    assert table["verdict"].tolist() == ["baseline", "better", "baseline", "worse"]
+    assert list(table.loc["UCB, alpha=1.0", ["reference", "point"]]) == ["uniform, alpha=1.0", "alpha=1"]
+    text = " ".join(terminal.as_text(terminal.comparison(swept, 140), 140).split())
+    assert "Difference to 'uniform' with the same settings in percentage points" in text
+    latex = swept.to_latex()
+    assert "Difference to the reference with the same settings" in latex
+    assert latex.count("& -- & baseline") == 2
+
+
+def test_the_table_in_the_terminal_keeps_the_points_apart(swept: Comparison) -> None:
+    mixed = Comparison("swept", tuple(swept.rows[i] for i in (0, 2, 1, 3)))
+    lines = [line.rstrip() for line in terminal.as_text(terminal.comparison(mixed, 140), 140).splitlines()]
+    start = next(i for i, line in enumerate(lines) if line.startswith("uniform, alpha=0.1"))
+    assert [line.split("  ")[0] for line in lines[start : start + 5]] == [
+        "uniform, alpha=0.1", "UCB, alpha=0.1", "", "uniform, alpha=1.0", "UCB, alpha=1.0",
+    ]  # fmt: skip
