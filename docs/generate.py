@@ -259,7 +259,7 @@ def formatted(code: str) -> str:
 
 
 PACKAGES = (
-    "core", "measures", "algorithms", "models", "sequence_models", "federation", "selection", "experiment", "training", "engines",
+    "core", "measures", "algorithms", "models", "federation", "selection", "experiment", "training", "engines",
     "record", "rounds", "runs", "study", "racing", "report", "testing", "chooser", "flower", "api", "cli",
 )  # fmt: skip
 """Packages and modules at the top level of the source, each after those that it imports."""

@@ -19,7 +19,6 @@ PERMITTED: dict[str, set[str]] = {
     "measures": {"core"},
     "algorithms": {"core"},
     "models": {"core"},
-    "sequence_models": {"core", "models"},
     "federation": {"core", "algorithms"},
     "selection": {"core", "measures"},
     "experiment": {"core", "algorithms", "models", "federation", "selection"},

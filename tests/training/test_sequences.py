@@ -24,8 +24,8 @@ from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.federation.position_labels import strata
 from fedcohort.models import Model
+from fedcohort.models.sequence_models import Lstm, Transformer
 from fedcohort.selection import Cohort, GradientNorm, LocalAccuracy, LocalLoss
-from fedcohort.sequence_models import Lstm, Transformer
 from fedcohort.testing.base import bits
 
 LENGTH, TOKENS, CLASSES = 6, 9, 3

@@ -1,17 +1,16 @@
 """The schema of an experiment file: its sections, with their settings, limits and defaults."""
 
-import copy
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from fedcohort.algorithms import ALGORITHMS, LOSSES
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey
-from fedcohort.core.plugins import Table, is_file_name
+from fedcohort.core.plugins import Table
 from fedcohort.experiment.device_names import device_name
+from fedcohort.experiment.section_base import Choice, Section
 from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.models import MODELS
 from fedcohort.selection import STRATEGIES
@@ -42,42 +41,6 @@ __all__ = [
     "Systems",
     "Variant",
 ]
-
-
-class Section(BaseModel):
-    """One table of an experiment file: immutable, and strict about keys and types."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        use_attribute_docstrings=True,
-        allow_inf_nan=False,
-        validate_default=True,
-    )
-
-
-class Choice(Section):
-    """A section that chooses a plug-in: its name and its parameters, which are in the same TOML table."""
-
-    table: ClassVar[Table]
-    name: str
-    """Name of the plug-in."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
-    """All parameters of the plug-in, including defaults."""
-
-    def build(self) -> Any:
-        """A new instance.
-
-        Raises:
-            UsageError: the section was read from the record of a run, and its plug-in is a file of the run directory.
-        """
-        if is_file_name(self.name) and not Path(self.name).is_absolute():  # only a record has a relative path here
-            raise UsageError(
-                f"{type(self).__name__.lower()}.name = {self.name!r}: is a file of a run directory, which is not run when the record "
-                "is read; to run it, load the experiment of the run directory with trust=True"
-            )
-        return self.table.find(self.name, type(self).__name__.lower())(**copy.deepcopy(self.parameters))
 
 
 class Partition(Choice):

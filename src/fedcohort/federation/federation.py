@@ -29,6 +29,7 @@ from fedcohort.federation.labelnoise import LabelNoise, Noise, NoLabelNoise, cor
 from fedcohort.federation.numeric_labels import NumericLabels, label_scale
 from fedcohort.federation.partition import Partition
 from fedcohort.federation.position_labels import label_counts, strata
+from fedcohort.federation.standardization import shift_and_scale
 
 __all__ = ["Federation", "Samples", "gather", "split_locally"]
 
@@ -240,7 +241,7 @@ def gather(
     """
     in_validation, in_test = _split(strata(dataset.test_labels), validation, seed)
     rule = None if isinstance(feature_shift, NoFeatureShift) else feature_shift
-    shift, scale = _standardization(dataset.train_features, dataset.standardise)
+    shift, scale = shift_and_scale(dataset.train_features, dataset.standardise)
     labels: np.ndarray = dataset.train_labels
     tested: np.ndarray = dataset.test_labels
     noise, numbers = None, None
@@ -320,7 +321,7 @@ def split_locally(sizes: Indices, holdout: float) -> Indices:
 def _unit(features: np.ndarray) -> np.ndarray:
     """The unit of feature shifts, see :class:`Space`."""
     if features.ndim != 4:
-        return np.asarray(1.0 / _standardization(features, standardise=True)[1])
+        return np.asarray(1.0 / shift_and_scale(features, standardise=True)[1])
     span = float(features.max()) - float(features.min())
     return np.asarray(span if span > 0 else 1.0)
 
@@ -338,30 +339,3 @@ def _split(labels: np.ndarray, share: float, seed: int) -> tuple[Indices, Indice
     mask = np.ones(len(labels), dtype=bool)
     mask[chosen] = False
     return chosen, np.flatnonzero(mask)
-
-
-def _standardization(features: np.ndarray, standardise: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Shift and scale for mean 0 and standard deviation 1 on the training set, per channel or column; scale 1 for constant ones. Shift
-    0 and scale 1 without ``standardise``."""
-    shape = (features.shape[1], 1, 1) if features.ndim == 4 else (features.shape[1],)
-    if not standardise:
-        return np.zeros(shape), np.ones(shape)
-    if features.ndim == 4 and features.dtype == np.uint8:
-        counts = np.stack([_gray_levels(features, channel) for channel in range(features.shape[1])])
-        levels = np.arange(256.0)
-        total = counts.sum(axis=1)
-        mean = counts @ levels / total
-        deviation = np.sqrt(np.maximum(counts @ levels**2 / total - mean**2, 0))
-    else:
-        axes = (0, 2, 3) if features.ndim == 4 else (0,)
-        mean, deviation = features.mean(axis=axes, dtype=np.float64), features.std(axis=axes, dtype=np.float64)
-    scale = 1.0 / np.where(deviation > 1e-12, deviation, 1.0)
-    return mean.reshape(shape), scale.reshape(shape)
-
-
-def _gray_levels(features: np.ndarray, channel: int) -> np.ndarray:
-    """Number of pixels with each of the 256 levels, int64 [256]; counted in blocks of images to avoid a second copy."""
-    counts = np.zeros(256, dtype=np.int64)
-    for start in range(0, len(features), 4096):
-        counts += np.bincount(features[start : start + 4096, channel].reshape(-1), minlength=256)
-    return counts

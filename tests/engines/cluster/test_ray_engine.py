@@ -31,9 +31,9 @@ from fedcohort.federation.federation import gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.federation.position_labels import strata
 from fedcohort.models import Mlp
+from fedcohort.models.sequence_models import Lstm
 from fedcohort.record import Run
 from fedcohort.selection import Cohort, LocalLoss
-from fedcohort.sequence_models import Lstm
 from fedcohort.testing import check_engine
 from fedcohort.testing.base import HEALTHY, ControlVariates, bits, members_of, small_federation
 from fedcohort.training.personal_models import PersonalAccuracy

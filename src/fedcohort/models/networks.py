@@ -241,8 +241,8 @@ MODELS = _Models(
         "cnn_a": "fedcohort.models:CnnA",
         "cnn_b": "fedcohort.models:CnnB",
         "resnet18": "fedcohort.models:ResNet18",
-        "lstm": "fedcohort.sequence_models:Lstm",
-        "transformer": "fedcohort.sequence_models:Transformer",
+        "lstm": "fedcohort.models.sequence_models:Lstm",
+        "transformer": "fedcohort.models.sequence_models:Transformer",
     },
 )
 

@@ -1,0 +1,31 @@
+"""Models: networks by name, and what makes a model of a user's own network."""
+
+from fedcohort.models.networks import (
+    MODELS,
+    AnyModel,
+    CnnA,
+    CnnB,
+    CnnStrided,
+    Logistic,
+    Mlp,
+    Model,
+    ResNet18,
+    as_model,
+    check_network,
+    parameters,
+)
+
+__all__ = [
+    "MODELS",
+    "AnyModel",
+    "CnnA",
+    "CnnB",
+    "CnnStrided",
+    "Logistic",
+    "Mlp",
+    "Model",
+    "ResNet18",
+    "as_model",
+    "check_network",
+    "parameters",
+]
