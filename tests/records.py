@@ -8,7 +8,7 @@ from typing import Any
 
 import fedcohort
 from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, create_run, writing
-from fedcohort.record.database import first_seal, seal_of, sealed_rows
+from fedcohort.record.database import checkpoints_hash, first_seal, seal_of, sealed_rows
 from tests.experiments import small
 
 __all__ = ["exchange", "played", "seal_again", "written"]
@@ -21,6 +21,7 @@ def seal_again(database: sqlite3.Connection) -> None:
     for (t,) in database.execute("SELECT round FROM rounds ORDER BY round").fetchall():
         before = seal_of(sealed_rows(database, t), before)
         database.execute("UPDATE seals SET sha256 = ? WHERE round = ?", (before, t))
+    database.execute("UPDATE meta SET value = ? WHERE key = 'checkpoints'", (checkpoints_hash(database),))
 
 
 def exchange(bytes_down: int, bytes_up: int, kind: str = "training") -> LedgerRow:

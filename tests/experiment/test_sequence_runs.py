@@ -207,3 +207,19 @@ def test_the_window_names_another_run() -> None:
     assert talk().key() == talk(data={"name": "dialogue", "window": 32}).key()
     assert talk().key() != talk(data={"name": "dialogue", "window": 31}).key()
     assert fedcohort.Experiment().key() == fedcohort.Experiment(data={"window": 32}).key()
+
+
+def test_tokens_without_a_named_partition(tmp_path: Path) -> None:
+    tokens = np.arange(120).reshape(40, 3) % 5
+    settings = {"rounds": 1, "model": LSTM, "selection": {"name": "uniform", "k": 2}}
+    by_client = fedcohort.from_tokens((tokens, tokens), (tokens, tokens), clients=np.arange(40) % 4)
+    run = fedcohort.run(fedcohort.Experiment(**settings), data=by_client, runs=tmp_path / "natural", seed=0)
+    assert (run.described.federation.partition.name, run.described.federation.clients) == ("natural", 4)
+    alone = fedcohort.from_tokens((tokens, tokens), (tokens, tokens))
+    run = fedcohort.run(fedcohort.Experiment(**settings), data=alone, runs=tmp_path / "iid", seed=0)
+    assert (run.described.federation.partition.name, run.described.federation.clients) == ("iid", 40)
+
+
+def test_tokens_are_not_standardised() -> None:
+    with pytest.raises(UsageError, match=r"data.standardise = True: dialogue has sequences of tokens"):
+        fedcohort.load_dataset("dialogue", standardise=True)

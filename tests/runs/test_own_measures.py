@@ -253,9 +253,6 @@ def test_jobs_give_the_same_measures(file: Path, tmp_path: Path) -> None:
     assert one["f1"].tolist() == two["f1"].tolist()
 
 
-def test_functions_from_python_stay_in_their_process(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="objects from Python stay in their process"):
-        fedcohort.compare(small(rounds=1), measures={"mine": f1_score}, jobs=2, runs=tmp_path)
 
 
 def test_a_changed_value_is_damage(file: Path, tmp_path: Path) -> None:

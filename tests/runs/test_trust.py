@@ -174,6 +174,8 @@ READING: dict[str, Callable[[Path, Path], object]] = {
     "why --json": cli("why", "RUNS/stopped", "--round", "2", "--json", says="own term"),
     "why --client": cli("why", "RUNS/finished", "--round", "2", "--client", "0", says="does not say whether it was available"),
     "why --client, no such client": cli("why", "RUNS/finished", "--round", "2", "--client", "12", code=2, says="0 to 11"),
+    "diagnose": cli("diagnose", "RUNS/finished"),
+    "race": cli("race", "RUNS/finished/experiment.toml", "--runs", "RUNS", code=2, says="--trust-plugins"),
     "live": lambda runs, _: Live(runs).page(None),
     "data describe": cli("data", "describe", "RUNS/finished/experiment.toml", code=2, says="--trust-plugins"),
     "run": cli("run", "RUNS/finished/experiment.toml", "--runs", "RUNS", code=2, says="--trust-plugins"),
@@ -210,7 +212,7 @@ def test_every_reading_command_is_tried() -> None:
     from fedcohort.cli import cli as commands
 
     tried = {name.split()[0] for name in READING}
-    assert set(commands.commands) - tried == {"strategies"}
+    assert set(commands.commands) - tried == {"strategies", "doctor", "deploy", "site"}
 
 
 @pytest.mark.parametrize("entry", ["", "INSERT INTO meta VALUES ('plug-ins', '{}')"])

@@ -177,18 +177,18 @@ class Cuda:
         self.asked: list[str] = []
         self.highest = 0
 
-    def memory_allocated(self) -> int:
+    def memory_allocated(self, device: str) -> int:
         return 1_000
 
-    def reset_peak_memory_stats(self) -> None:
+    def reset_peak_memory_stats(self, device: str) -> None:
         self.asked.append("reset")
         self.highest = 1_000
 
-    def max_memory_allocated(self) -> int:
+    def max_memory_allocated(self, device: str) -> int:
         self.asked.append("peak")
         return self.highest
 
-    def synchronize(self) -> None:
+    def synchronize(self, device: str) -> None:
         self.asked.append("wait")
         self.highest += 500
 

@@ -76,7 +76,8 @@ def in_use(path):
 def careful(function):
     def call(*paths, **settings):
         for path in paths:
-            if os.path.lexists(path) and in_use(path):
+            shared_memory = os.fsdecode(path).startswith("/dev/shm/")  # of multiprocessing, which Windows does without
+            if os.path.lexists(path) and not shared_memory and in_use(path):
                 raise PermissionError(13, "The process cannot access the file because it is being used by another process", path)
         return function(*paths, **settings)
     return call

@@ -85,7 +85,7 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
 @click.argument("path", metavar="RUN")
 @with_options(json_option)
 def diagnose(path: str, as_json: bool) -> None:
-    """Show whether scores predict what happens, and how much a strategy explores.
+    """Show whether a strategy's scores predict what happens.
 
     The scores of all decisions are compared with what the selected clients reported, with a greedy choice, and with uniform
     selection. RUN is a run directory, which is not changed.

@@ -9,8 +9,6 @@ from functools import partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from fedcohort.core.errors import UsageError
 from fedcohort.core.own_code import is_of_user
 
@@ -155,6 +153,8 @@ def _pieces_of_one(value: Any, used: _Used, around: frozenset[int]) -> Iterator[
     if hasattr(value, "detach"):  # a tensor
         value = value.detach().cpu().double().numpy() if value.is_floating_point() else value.detach().cpu().numpy()
     if hasattr(value, "__array__"):
+        import numpy as np
+
         array = np.asarray(value)
         yield f"{array.dtype.str}{array.shape} ".encode()
         yield repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()

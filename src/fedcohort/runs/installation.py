@@ -46,6 +46,7 @@ EXTRAS = {
     "ray": Extra(("ray",), "training the clients on a Ray cluster"),
     "mlflow": Extra(("mlflow-skinny",), "logging to MLflow"),
     "tensorboard": Extra(("tensorboard",), "logging to TensorBoard"),
+    "wandb": Extra(("wandb",), "logging to Weights & Biases"),
 }
 """The optional packages, by extra."""
 

@@ -51,13 +51,14 @@ def _dataset(experiment: Experiment, given: Given) -> Dataset:
     data = experiment.data
     if given.data is not None:
         return given.data if data.standardise is None else standardised(given.data, data.standardise)
-    columns = {
+    settings = {
         "image_column": data.image_column,
         "label_column": data.label_column,
         "client_column": data.client_column,
         "feature_columns": data.feature_columns,
+        "window": data.window,
     }
-    return _loaded(given, data.name, standardise=data.standardise, **columns)
+    return _loaded(given, data.name, standardise=data.standardise, **settings)
 
 
 def _loaded(given: Given, name: str, **settings: Any) -> Dataset:
@@ -144,6 +145,9 @@ def _divided(experiment: Experiment, given: Given, dataset: Dataset, num_samples
         clients = min(clients, num_samples)
     if clients > num_samples:
         return {}  # the partition reports it
+    if dataset.train_labels.ndim == 2:
+        _say(given, "federation.partition: not given, so 'iid': every position of a sequence has a label of its own")
+        return {**_with_clients(experiment, clients), "federation.partition": {"name": "iid"}}
     rule = default_partition(dataset.train_labels, clients)
     _say(
         given,

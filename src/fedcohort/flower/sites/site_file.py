@@ -195,7 +195,7 @@ def _array(folder: Path, name: str, file: str) -> np.ndarray:
         raise UsageError(f"data.{name}: is missing; give a .npy file, or data.experiment for a trial")
     try:
         with (folder / file).open("rb") as opened:
-            values = np.lib.format.read_array(opened, allow_pickle=False)
+            values = np.lib.format.read_array(opened)  # refuses pickled objects
     except (OSError, ValueError, EOFError) as error:
         raise UsageError(f"data.{name} = {file!r}: cannot be read: {error}") from None
     if not isinstance(values, np.ndarray) or values.ndim == 0:
