@@ -16,8 +16,11 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
+
+import numpy as np
 
 from fedcohort.algorithms import ALGORITHMS, LOSSES, Algorithm, Members, Problem, Update, WeightMode
 from fedcohort.core.errors import UsageError
@@ -26,7 +29,9 @@ from fedcohort.core.plugins import Card, Table
 from fedcohort.engines.base import Engine
 from fedcohort.experiment import Experiment
 from fedcohort.experiment import sections as schema
+from fedcohort.experiment.nested_values import merge, nested
 from fedcohort.experiment.pairings import NEEDED_FROM_STRATEGY, check
+from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.load_dataset import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
@@ -38,7 +43,7 @@ DOCS = Path(__file__).parent
 SOURCE = Path(schema.__file__).parents[1]
 PAGES = (
     "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "race.md",
-    "reliability.md", "regression.md",
+    "reliability.md", "regression.md", "sequences.md",
 )  # fmt: skip
 STATUS = {
     "paper": "`paper`: implemented as its source describes it",
@@ -254,8 +259,8 @@ def formatted(code: str) -> str:
 
 
 PACKAGES = (
-    "core", "measures", "algorithms", "models", "federation", "selection", "experiment", "training", "engines", "record", "rounds",
-    "runs", "study", "racing", "report", "testing", "chooser", "flower", "api", "cli",
+    "core", "measures", "algorithms", "models", "sequence_models", "federation", "selection", "experiment", "training", "engines",
+    "record", "rounds", "runs", "study", "racing", "report", "testing", "chooser", "flower", "api", "cli",
 )  # fmt: skip
 """Packages and modules at the top level of the source, each after those that it imports."""
 
@@ -315,6 +320,40 @@ def refused() -> str:
                 f"| {'weights must sum to 1' if len(taken) > 1 else 'counts every client once'} |"
             )
     return "\n".join(lines)
+
+
+def sequences() -> str:
+    """The plug-ins that sequences of tokens do not allow, found by trying all of them."""
+    from fedcohort.federation.token_data import from_tokens
+    from fedcohort.runs.given_objects import Given
+    from fedcohort.runs.sequence_checks import check_sequences
+
+    def refusals(path: str, table: Table, data: Dataset) -> str:
+        names = []
+        for name in table.builtin:
+            values = {
+                "model": "lstm",
+                "public": {"name": "holdout"},
+                "federation": {"holdout": 0.2, "partition": "iid"},
+            }
+            experiment = Experiment(**merge(values, nested({path: {"name": name}}, ""), ""))
+            try:
+                check_sequences(experiment, Given(), data)
+            except UsageError:
+                names.append(f"`{name}`")
+        return ", ".join(names) or "–"
+
+    tokens = np.arange(12).reshape(4, 3) % 5
+    each_position, by_class = (from_tokens((tokens, y), (tokens, y)) for y in (tokens, np.arange(4) % 2))
+    sections = [(path, type(attrgetter(path)(Experiment()))) for path in ("model", "algorithm", "federation.partition")]
+    sections += [
+        (path, type(attrgetter(path)(Experiment()))) for path in ("federation.label_noise", "federation.feature_shift")
+    ]
+    lines = ["| setting | refused in next-token prediction | refused in sequence classification |", "|---|---|---|"]
+    for path, choice in sections:
+        cells = [refusals(path, choice.table, data) for data in (each_position, by_class)]
+        lines.append(f"| `{path}` | {' | '.join(cells)} |")
+    return "\n".join([*lines, "| `training.augment` | `flip`, `flip_shift` | `flip`, `flip_shift` |"])
 
 
 def scores() -> str:
@@ -487,6 +526,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "stopping rules": lambda: plugs(RULES, "####"),
     "card": lambda: attributes(Card),
     "refused": refused,
+    "sequences": sequences,
     "scores": scores,
     "refused for numbers": refused_for_numbers,
     "gives": gives,

@@ -19,6 +19,7 @@ PERMITTED: dict[str, set[str]] = {
     "measures": {"core"},
     "algorithms": {"core"},
     "models": {"core"},
+    "sequence_models": {"core", "models"},
     "federation": {"core", "algorithms"},
     "selection": {"core", "measures"},
     "experiment": {"core", "algorithms", "models", "federation", "selection"},

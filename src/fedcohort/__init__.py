@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from fedcohort.experiment import load as load_experiment
     from fedcohort.federation.datasets import Dataset, from_arrays
     from fedcohort.federation.load_dataset import load as load_dataset
+    from fedcohort.federation.texts import from_text
+    from fedcohort.federation.token_data import from_tokens
 
 __all__ = [
     "Chooser", "ClientResult", "Comparison", "Dataset", "Experiment", "Race", "Run", "UsageError", "__version__", "compare",
-    "from_arrays", "load_dataset", "load_experiment", "open_run", "race", "run", "run_seeds",
+    "from_arrays", "from_text", "from_tokens", "load_dataset", "load_experiment", "open_run", "race", "run", "run_seeds",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(
@@ -35,6 +37,8 @@ __getattr__, __dir__ = lazy_names(
         "UsageError": "core.errors:UsageError",
         "compare": "api:compare",
         "from_arrays": "federation.datasets:from_arrays",
+        "from_text": "federation.texts:from_text",
+        "from_tokens": "federation.token_data:from_tokens",
         "load_dataset": "federation.load_dataset:load",
         "load_experiment": "experiment:load",
         "open_run": "api:open_run",

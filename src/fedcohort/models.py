@@ -1,7 +1,8 @@
 """Models: softmax regression, a small perceptron, three small CNNs and a ResNet-18, or any ``nn.Module`` of your own.
 
 A model is a ``@parameters`` class with ``build(shape, num_classes) -> nn.Module``. ``shape`` is the shape of one sample: ``(d,)``
-for a table, ``(C, H, W)`` for an image. The module returns logits [batch, K].
+for a table, ``(C, H, W)`` for an image, a :class:`fedcohort.core.token_shape.TokenShape` ``(L,)`` for a sequence of tokens. The
+module returns logits [batch, K].
 """
 
 import math
@@ -14,6 +15,7 @@ from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import place_of
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Table, short_name
+from fedcohort.core.token_shape import TokenShape
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -239,6 +241,8 @@ MODELS = _Models(
         "cnn_a": "fedcohort.models:CnnA",
         "cnn_b": "fedcohort.models:CnnB",
         "resnet18": "fedcohort.models:ResNet18",
+        "lstm": "fedcohort.sequence_models:Lstm",
+        "transformer": "fedcohort.sequence_models:Transformer",
     },
 )
 
@@ -290,8 +294,17 @@ def as_model(given: AnyModel) -> Model:
     return _UserModel(cast("nn.Module | Callable[..., nn.Module]", given))
 
 
-def check_network(module: "nn.Module", samples: "Tensor", num_classes: int, name: str) -> None:
+def check_network(
+    module: "nn.Module", samples: "Tensor", num_classes: int, name: str, tokens: tuple[int, ...] = ()
+) -> None:
     """Check that a network can process ``samples``, as a client would show them, and gives one logit for each class.
+
+    Args:
+        module: the network.
+        samples: some inputs.
+        num_classes: number of classes K.
+        name: name of the model, for messages.
+        tokens: the shape of a sample; a :class:`TokenShape` may ask for logits for each position.
 
     Raises:
         UsageError: it cannot; the message names the shapes. An error of the network is the cause.
@@ -311,7 +324,8 @@ def check_network(module: "nn.Module", samples: "Tensor", num_classes: int, name
         ) from error
     finally:
         module.train(training)
-    expected = [len(samples), num_classes]
+    positions = shape if isinstance(tokens, TokenShape) and tokens.each_position else []
+    expected = [len(samples), *positions, num_classes]
     given = list(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
     if given != expected:
         raise UsageError(

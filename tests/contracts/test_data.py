@@ -4,11 +4,14 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from torch import nn
 
+from fedcohort.core.token_shape import TokenShape
 from fedcohort.experiment import Partition
 from fedcohort.federation import Rule, parameters
 from fedcohort.federation.partition import DirichletClass, Iid, Indices
-from fedcohort.models import MODELS
+from fedcohort.models import MODELS, Model
+from fedcohort.runs.sequence_checks import SEQUENCE_MODELS
 from fedcohort.testing import check_model, check_partition
 
 RULES: dict[str, Callable[[], Rule]] = {
@@ -28,7 +31,23 @@ def test_every_partition_fulfills_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(MODELS))
 def test_every_model_fulfills_the_contract(name: str) -> None:
-    check_model(MODELS.find(name, "model.name"))
+    if name in SEQUENCE_MODELS:
+        for each_position in (True, False):
+            check_model(MODELS.find(name, "model.name"), shape=TokenShape((9,), 12, each_position), num_classes=12)
+    else:
+        check_model(MODELS.find(name, "model.name"))
+
+
+def test_a_model_that_sees_the_next_token_is_found() -> None:
+    @parameters
+    class Looks(Model):
+        """Every position sees the whole sequence."""
+
+        def build(self, shape: tuple[int, ...], num_classes: int) -> nn.Module:
+            return nn.Sequential(nn.Embedding(12, 4), nn.Flatten(), nn.Linear(4 * 9, 9 * 12), nn.Unflatten(1, (9, 12)))
+
+    with pytest.raises(AssertionError, match="depend on tokens after it"):
+        check_model(Looks, shape=TokenShape((9,), 12, each_position=True), num_classes=12)
 
 
 def test_models_fulfill_the_contract_on_color_images_and_on_tables() -> None:

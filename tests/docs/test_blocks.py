@@ -26,6 +26,7 @@ HOW_TO = (
     "race",
     "why",
     "heterogeneity",
+    "sequences",
     "algorithms",
     "write-a-strategy",
     "experiment-file",

@@ -14,6 +14,7 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run, locked
 from fedcohort.runs import play_run
+from fedcohort.runs.begin_run import begin_run
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 from tests.resume.test_resume import contents_of, interrupted_run
@@ -102,13 +103,13 @@ def test_a_run_that_another_process_finishes_during_the_preparation_is_opened(
 ) -> None:
     expected = record(fedcohort.run(small(), runs=tmp_path / "alone"))
     played: list[int] = []
-    begin = play_run._begin
+    begin = begin_run
 
     def finished_meanwhile(path: Path, *args: Any) -> Run:
         shutil.copytree(tmp_path / "alone" / path.name, path, dirs_exist_ok=True)
         return begin(path, *args)
 
-    monkeypatch.setattr(play_run, "_begin", finished_meanwhile)
+    monkeypatch.setattr(play_run, "begin_run", finished_meanwhile)
     run = fedcohort.run(small(), runs=tmp_path / "runs", progress=lambda cell, row: played.append(row.round))
     assert not played
     assert record(run) == expected

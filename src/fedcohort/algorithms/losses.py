@@ -36,6 +36,7 @@ __all__ = [
     "SquaredError",
     "SymmetricCrossEntropy",
     "SymmetricLearning",
+    "local_losses",
 ]
 
 
@@ -147,6 +148,20 @@ class Huber(Loss):
     def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
         """See :class:`Loss`."""
         return functional.huber_loss(logits.squeeze(1), labels.to(logits.dtype), reduction="none", delta=self.delta)
+
+
+def local_losses(loss: Loss, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+    """A local loss of each sample, [B]; of a sequence with a label for each position, the mean over its positions.
+
+    Args:
+        loss: the local loss.
+        logits, labels: as for :func:`~fedcohort.algorithms.sample_measures.sample_losses`.
+        outputs: softmax outputs of the received model, of the shape of ``logits``; only if ``loss`` needs them.
+    """
+    if labels.dim() == 1:
+        return loss.samples(logits, labels, outputs)
+    flat = None if outputs is None else outputs.flatten(0, 1)
+    return loss.samples(logits.flatten(0, 1), labels.flatten(), flat).view(labels.shape).mean(1)
 
 
 def reverse_cross_entropy(ce: Tensor, log_zero: float) -> Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcohort.algorithms.sample_measures import sample_losses
+from fedcohort.algorithms.sample_measures import sample_losses, sample_scores
 from fedcohort.core.random_streams import integer, rng, torch_seeded
 from fedcohort.core.sums import for_sums
 
@@ -51,13 +51,13 @@ class ServerTools:
         return module.eval()
 
     def logits(self, module: nn.Module, features: Tensor) -> Tensor:
-        """Outputs of the network on stored features, [B, K]."""
+        """Outputs of the network on stored features, [B, K], or [B, L, K] with a label for each position."""
         outputs: Tensor = module(self.prepared(features, _dtype(module.state_dict())))
         return outputs
 
     def accuracy(self, module: nn.Module) -> float:
-        """Accuracy of the network on the validation set, in evaluation mode; NaN without a validation set."""
-        return self._mean(module, lambda logits, labels: logits.argmax(1) == labels)
+        """Accuracy (1 − squared error of numeric labels) on the validation set, in evaluation mode; NaN without the set."""
+        return self._mean(module, sample_scores)
 
     def loss(self, module: nn.Module) -> float:
         """Mean cross-entropy (squared error of numeric labels) on the validation set, in evaluation mode; NaN without the set."""

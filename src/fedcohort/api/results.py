@@ -62,6 +62,17 @@ class Run(record.Run):
 
         return explain(self, round, client)
 
+    @property
+    def personal_accuracy(self) -> "pd.DataFrame":
+        """Accuracy on each client's held-out data, before and after local epochs: one row per measured round.
+
+        The columns have two levels: ``before`` (the global model) or ``after`` (the client's personal model), and the client. Empty
+        without ``measures.personal_epochs``; NaN for clients without held-out samples.
+        """
+        from fedcohort.record.personal_results import personal_accuracy
+
+        return personal_accuracy(self)
+
     def participants(self) -> "pd.DataFrame":
         """Compare clients that trained and were admitted with clients that trained and were not, over all rounds.
 

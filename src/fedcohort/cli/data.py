@@ -80,6 +80,7 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     from pathlib import Path
 
     from fedcohort.core import formatted_values
+    from fedcohort.federation.dialogue import DIALOGUES
     from fedcohort.federation.load_dataset import EMBEDDED, SOURCES
     from fedcohort.report import terminal
 
@@ -87,7 +88,8 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     if mirror and not Path(mirror).is_dir():
         option = "--data-dir" if data_dir else "FEDCOHORT_DATA"
         raise UsageError(f"{option} = {mirror!r}: no such folder; use the folder of a local mirror, or leave it out")
-    known = [{"name": name, "from": "scikit-learn, embedded", "here": "yes"} for name in EMBEDDED]
+    here = dict.fromkeys(EMBEDDED, "scikit-learn, embedded") | dict.fromkeys(DIALOGUES, "made at run time")
+    known = [{"name": name, "from": source, "here": "yes"} for name, source in here.items()]
     for name, sources in SOURCES.items():
         local = [source for source in sources if mirror and (Path(mirror) / source).is_dir()]
         where = f"mirror, {local[0]}" if local else "not in a mirror"

@@ -9,6 +9,7 @@ from fedcohort.engines.base import naming_client
 from fedcohort.selection import Question
 from fedcohort.training.client_memories import Memory
 from fedcohort.training.forward_passes import answer, answers
+from fedcohort.training.personal_models import PersonalAccuracy, personal_accuracies
 from fedcohort.training.trainer import Trainer
 from fedcohort.training.trial_training import update_norm
 
@@ -19,6 +20,8 @@ def forward_answers(
     trainer: Trainer, model: ModelState, t: int, question: Question, clients: Sequence[int]
 ) -> list[Values]:
     """Answers to a question that needs forward passes of ``model``, one row per client."""
+    if isinstance(question, PersonalAccuracy):
+        return _personal_answers(trainer, model, t, question, clients)
     common = trainer.show(model), trainer.federation, trainer.dtype, question, t
     with suppress(Exception):  # after an error, one client at a time shows which client caused it
         return answers(*common, clients, trainer.seed)
@@ -26,6 +29,17 @@ def forward_answers(
     for client in clients:
         with naming_client(client):
             rows.append(answer(*common, client, trainer.seed))
+    return rows
+
+
+def _personal_answers(
+    trainer: Trainer, model: ModelState, t: int, question: PersonalAccuracy, clients: Sequence[int]
+) -> list[Values]:
+    """Accuracies of ``model`` before and after local epochs, one row per client."""
+    rows = []
+    for client in clients:
+        with naming_client(client):
+            rows.append(personal_accuracies(trainer, model, t, client, question.epochs))
     return rows
 
 

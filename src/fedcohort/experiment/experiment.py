@@ -97,6 +97,7 @@ class Experiment(Section):
             raise explain(error, "", type(self)) from None
         self.__dict__["_unnamed"] = unnamed_settings(values)
         self._cap_k(values.get("selection"))
+        self.measures.check_personal()
         selector, algorithm = self.selection.build(), self.algorithm.build()
         self.check_needs(selector.needs, repr(self.selection.name))
         self.check_needs(algorithm.needs, repr(self.algorithm.name))

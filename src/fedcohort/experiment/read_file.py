@@ -113,10 +113,10 @@ def _anchor(
 
 
 def _is_data(path: Path) -> bool:
-    """Whether a path is that of data: a folder, unless it has a built-in name, or a table."""
-    from fedcohort.federation.load_dataset import NAMES
+    """Whether a path is that of data: a folder, unless it has a built-in name, a table, or a text."""
+    from fedcohort.federation.load_dataset import NAMES, is_text_file
 
-    return path.name not in NAMES and (is_folder(path) or is_table(path.name))
+    return path.name not in NAMES and (is_folder(path) or is_table(path.name) or is_text_file(str(path)))
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:

@@ -171,8 +171,8 @@ class Data(Section):
     """The data set."""
 
     name: str = "digits"
-    """A built-in name, a Hub id (owner/name), a folder, a table (.csv, .parquet, .npz), or your own function
-    (path/to/file.py:function)."""
+    """A built-in name, a Hub id (owner/name), a folder, a table (.csv, .parquet, .npz), a text ``….txt`` with lines ``ROLE: text``, or
+    your own function (path/to/file.py:function)."""
     share: Annotated[float, Gt(0), Le(1), NotInKey((1.0,))] = 1.0
     """Share of the training samples to use, equal for every class. A small share makes a trial run fast. The samples are
     always the same."""
@@ -191,6 +191,8 @@ class Data(Section):
     """Whether features enter the model with mean 0 and standard deviation 1 over the training samples of all clients, per channel of
     images and per column of tables. By default, built-in data sets and images in folders and on the Hub do; tables, your own functions
     and arrays from Python do not."""
+    window: Annotated[int, Ge(1), Le(100_000), NotInKey((32,))] = 32
+    """Number of characters of a sample, for texts (``dialogue``, ``dialogue_roles``, a file ``….txt``)."""
 
 
 class Public(Section):
@@ -329,6 +331,11 @@ class Measures(Section):
     means never. Each client uses its held-out data if there are any, otherwise its training data. If the data set says
     which test samples are a client's, these are used instead, in every evaluation on the test set. Strategies do not see the results,
     and the record counts no cost."""
+    personal_epochs: Annotated[int, Ge(0), NotInKey((0,))] = 0
+    """Local epochs after which the global model is measured on each client's own data, as its personal model: on its held-out samples,
+    or on a fifth of its samples, without which it is then fine-tuned. 0 means never. Nothing else in the run changes."""
+    personal_every: Annotated[int, Ge(0), NotInKey((0,))] = 0
+    """Rounds between measurements of personal models; the last round is always measured, and 0 means only that one."""
     extra: Annotated[list[str], NotInKey(([],))] = Field(default_factory=list)
     """Own measures: functions in files, such as ``["my.py:f1"]``. After each evaluation on the test set, each is called with the
     predictions, float64 [samples, classes], and the labels [samples], and returns one number. Strategies do not see the results."""
@@ -342,6 +349,12 @@ class Measures(Section):
     durable_seconds: Annotated[float, Ge(0), NotInKey()] = 5.0
     """Least number of seconds between durable checkpoints; after a power loss, a run resumes after the last of them. 0 makes every
     checkpoint durable; any other number limits the cost to 2% of the time."""
+
+    def check_personal(self) -> None:
+        """Refuse rounds between measurements of personal models that are never measured."""
+        if self.personal_every and not self.personal_epochs:
+            given = f"measures.personal_every = {self.personal_every}"
+            raise UsageError(f"{given}: measures nothing without measures.personal_epochs; set it to 1 or more")
 
 
 class Variant(Section):

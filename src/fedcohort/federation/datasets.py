@@ -308,7 +308,8 @@ def part(dataset: Dataset, share: float) -> Dataset:
         raise UsageError(f"share = {share:g}: use a share of the training samples above 0, at most 1")
     if share == 1:
         return dataset
-    kept = np.flatnonzero(_draw(dataset.train_labels, share, "datasets.part", least=1))
+    groups = dataset.train_labels if dataset.train_labels.ndim == 1 else np.zeros(dataset.num_train, dtype=np.int64)
+    kept = np.flatnonzero(_draw(groups, share, "datasets.part", least=1))
     return replace(
         dataset,
         train_features=dataset.train_features[kept],

@@ -8,6 +8,7 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.federation.federation import Federation
 from fedcohort.federation.partition import Partition, PartitionReport, describe
+from fedcohort.federation.position_labels import by_position
 from fedcohort.federation.simulated_clock import Clock
 
 __all__ = ["Survey", "portrait", "survey"]
@@ -54,19 +55,21 @@ def survey(
     """Describe a federation.
 
     Args:
-        labels: labels of the data set's training samples before noise, int64 [N].
+        labels: labels of the data set's training samples before noise, int64 [N] or [N, L].
         split: partition of these samples among the clients.
         federation: the clients.
         clock: speed and availability of the clients.
         rounds: number of rounds of the experiment.
         shift: how each client's samples differ, in words.
     """
-    alpha = describe(labels, split, federation.num_classes).effective_alpha
+    alpha = describe(*by_position(labels, split), federation.num_classes).effective_alpha
     if federation.noise is not None:
         labels = labels.copy()
         labels[split.order] = federation.noise.noisy
+    report = describe(*by_position(labels, split), federation.num_classes)
+    dropped = len(labels) - len(split.order)
     return Survey(
-        report=replace(describe(labels, split, federation.num_classes), effective_alpha=alpha),
+        report=replace(report, sizes=split.sizes, dropped=dropped, effective_alpha=alpha),
         held_out=federation.num_held_out,
         wrong_labels=_wrong_labels(federation),
         time=clock.nominal(1),

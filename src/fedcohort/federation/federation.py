@@ -21,12 +21,14 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
 from fedcohort.core.sums import moved_to
+from fedcohort.core.token_shape import TokenShape
 from fedcohort.federation.client_test_parts import clients_of_test_samples
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.featureshift import FeatureShift, NoFeatureShift, Space, shift_features, shift_test
 from fedcohort.federation.labelnoise import LabelNoise, Noise, NoLabelNoise, corrupt
 from fedcohort.federation.numeric_labels import NumericLabels, label_scale
 from fedcohort.federation.partition import Partition
+from fedcohort.federation.position_labels import label_counts, strata
 
 __all__ = ["Federation", "Samples", "gather", "split_locally"]
 
@@ -36,8 +38,10 @@ class Samples:
     """Samples and labels on one device.
 
     Attributes:
-        source: array that contains the features: uint8 images [M, C, H, W], floats [M, d] or [M, C, H, W], or int64 [M, d].
-        labels: int64 [N]; numeric labels are float64 [N], scaled to mean 0 and standard deviation 1.
+        source: array that contains the features: uint8 images [M, C, H, W], floats [M, d] or [M, C, H, W], or int64 [M, d], such as
+            tokens.
+        labels: int64 [N], or [N, L] with a label for each position of a sequence; numeric labels are float64 [N], scaled to mean 0
+            and standard deviation 1.
         rows: row of each sample in ``source``, int64 [N]; ``source`` is then shared, so do not write to it. None means that the rows
             of ``source`` are the samples, M = N.
 
@@ -92,9 +96,10 @@ class Federation:
         noise: effect of the label noise, with the clean labels, aligned with ``train``; None without noise. For analysis only: no
             strategy, algorithm or client has access to it.
         test_clients: the client of each sample in ``test``, int64 [n]; −1 for none. None if clients have no test samples.
-        integers: whether int64 features enter the model as they are, such as tokens, and not as floats.
+        integers: whether int64 features enter the model as they are, and not as floats. Tokens always do.
         numbers: scale and quantile bins of numeric labels; None if labels are classes, and on hosts of a cluster. ``classes`` are
             then the names of the bins.
+        vocabulary: number of different tokens if samples are sequences of tokens; otherwise 0.
     """
 
     train: Samples
@@ -109,6 +114,7 @@ class Federation:
     test_clients: Indices | None = None
     integers: bool = False
     numbers: NumericLabels | None = None
+    vocabulary: int = 0
 
     @property
     def is_numeric(self) -> bool:
@@ -160,8 +166,11 @@ class Federation:
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
-        return tuple(self.train.source.shape[1:])
+        """Shape of one sample; a :class:`TokenShape` if samples are sequences of tokens."""
+        shape = tuple(self.train.source.shape[1:])
+        if not self.vocabulary:
+            return shape
+        return TokenShape(shape, self.vocabulary, each_position=self.train.labels.dim() == 2)
 
     def client(self, client: int) -> Samples:
         """The training samples of one client, without a copy."""
@@ -194,14 +203,13 @@ class Federation:
     def histogram(self) -> Indices:
         """Label counts of the training parts, including label noise, as clients would count them, int64 [m, K].
 
-        Numeric labels are counted by quantile bin.
+        With a label for each position of a sequence, every position counts. Numeric labels are counted by quantile bin.
         """
         labels = self.train.labels.cpu().numpy() if self.numbers is None else self.numbers.bins
         if self.held is not None:
             parts = np.stack([self.num_samples, self.held], axis=1)
             labels = labels[np.repeat(np.tile([True, False], self.num_clients), parts.ravel())]
-        flat = np.repeat(np.arange(self.num_clients), self.num_samples) * self.num_classes + labels
-        return np.bincount(flat, minlength=self.num_clients * self.num_classes).reshape(self.num_clients, -1)
+        return label_counts(labels, self.num_samples, self.num_classes)
 
 
 def gather(
@@ -230,7 +238,7 @@ def gather(
     Raises:
         UsageError: a share, the label noise or the feature shift is not possible with these data.
     """
-    in_validation, in_test = _split(dataset.test_labels, validation, seed)
+    in_validation, in_test = _split(strata(dataset.test_labels), validation, seed)
     rule = None if isinstance(feature_shift, NoFeatureShift) else feature_shift
     shift, scale = _standardization(dataset.train_features, dataset.standardise)
     labels: np.ndarray = dataset.train_labels
@@ -241,6 +249,7 @@ def gather(
             raise UsageError("federation.label_noise: exchanges classes, and the labels are numbers; use 'none'")
         numbers = NumericLabels(*label_scale(dataset.train_numbers), labels[partition.order])
         labels, tested = numbers.scaled(dataset.train_numbers), numbers.scaled(dataset.test_numbers)
+    vocabulary = getattr(dataset, "vocabulary", 0)
     if label_noise is not None and not isinstance(label_noise, NoLabelNoise):
         noise = corrupt(
             label_noise, labels, partition.order, partition.offsets, num_classes=len(dataset.classes), seed=seed
@@ -273,7 +282,9 @@ def gather(
         held=held_locally,
         noise=noise,
         test_clients=clients_of_test_samples(dataset, partition, in_test),
+        integers=vocabulary > 0,
         numbers=numbers,
+        vocabulary=vocabulary,
     ).to(device)
 
 

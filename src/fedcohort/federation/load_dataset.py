@@ -1,4 +1,4 @@
-"""Load a data set by its name, from scikit-learn, a user's own file, a folder, a local mirror, or the Hugging Face Hub.
+"""Load a data set by its name, from scikit-learn, a text, a user's own file, a folder, a local mirror, or the Hugging Face Hub.
 
 A local mirror is a folder in the layout of the Hugging Face Hub, named by ``data_dir`` or the environment variable
 ``FEDCOHORT_DATA``. It is searched first, then the Hub.
@@ -24,11 +24,13 @@ from fedcohort.federation.dataset_cache import (
     load_or_decode,
 )
 from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out, standardised
+from fedcohort.federation.dialogue import DIALOGUES, dialogue
 from fedcohort.federation.images import decode, read
 from fedcohort.federation.numeric_labels import bin_edges, binned
 from fedcohort.federation.own_data import load_own
 from fedcohort.federation.own_names import is_own
 from fedcohort.federation.tables import Columns
+from fedcohort.federation.texts import read_play
 
 __all__ = ["EMBEDDED", "NAMES", "SOURCES", "load"]
 
@@ -50,7 +52,7 @@ RENAMED = {
     "'emnist_letters' (26 letters) or 'emnist_digits' (10 digits)",
 }
 """Names that are no longer used, and what to use."""
-NAMES = (*EMBEDDED, *SOURCES)
+NAMES = (*EMBEDDED, *DIALOGUES, *SOURCES)
 FOLDER_OR_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
@@ -63,6 +65,7 @@ def load(
     client_column: str | None = None,
     feature_columns: Sequence[str] | None = None,
     standardise: bool | None = None,
+    window: int = 32,
 ) -> Dataset:
     """Load a data set by name.
 
@@ -72,6 +75,8 @@ def load(
             * ``digits`` (8x8 images, values 0..16) and ``breast_cancer`` (30 float32 features, not standardized), both part
               of scikit-learn, split 80/20 within each class;
             * ``diabetes`` (442 samples, 10 standardized float32 features, numeric labels), part of scikit-learn, split 80/20;
+            * ``dialogue`` and ``dialogue_roles``: an invented text of 24 roles, see :mod:`fedcohort.federation.dialogue`;
+            * a text file ``….txt`` with lines ``ROLE: text``, see :func:`fedcohort.federation.texts.read_play`;
             * ``mnist``, ``fashion_mnist``, ``cifar10``;
             * ``emnist_balanced`` (47 classes), ``emnist_letters`` (26 letters) and ``emnist_digits`` (10 digits): parts of EMNIST,
               from the folders ``emnist-balanced``, ``emnist-letters`` and ``emnist-digits`` of a mirror; the letters also from the
@@ -93,6 +98,7 @@ def load(
         feature_columns: columns of a table with features; by default all but those with label, client and split.
         standardise: whether features enter the model with mean 0 and standard deviation 1. By default, images and the data sets
             with a name do, and tables and arrays do not.
+        window: number of characters of a sample of a text.
 
     Without a ``test`` split, ``validation`` is the test set. Without either, the test set is 10% of each writer's samples if there is
     a column ``writer_id``, and otherwise 20% of each class; these are always the same samples. Images keep their size. If the first
@@ -114,22 +120,36 @@ def load(
             raise UsageError(
                 f"data.{setting} = {shown(given)}: only for tables (.csv, .parquet) and functions; leave it out"
             )
-    dataset = _load_named(name, _mirror(data_dir), image_column, label_column)
+    dataset = _load_named(name, _mirror(data_dir), image_column, label_column, window)
     return dataset if standardise is None else standardised(dataset, standardise)
 
 
-def _load_named(name: str, mirror: Path | None, image_column: str | None, label_column: str | None) -> Dataset:
-    """A data set of scikit-learn, of a mirror, of a folder or of the Hub."""
+def _load_named(
+    name: str, mirror: Path | None, image_column: str | None, label_column: str | None, window: int
+) -> Dataset:
+    """A data set of scikit-learn, of a text, of a mirror, of a folder or of the Hub."""
+    has_no_columns = name in (*EMBEDDED, *DIALOGUES) or is_text_file(name)
+    if has_no_columns and (image_column or label_column):
+        raise UsageError(
+            f"data set = {brief(name)!r}: has no columns to choose; leave out image_column and label_column"
+        )
     if name in EMBEDDED:
-        if image_column or label_column:
-            raise UsageError(f"data set = {name!r}: has no columns to choose; leave out image_column and label_column")
         return _load_embedded(name)
+    if name in DIALOGUES:
+        return dialogue(name, window)
+    if has_no_columns:
+        return read_play(absolute(name), window=window)
     source = _find(name, mirror)
 
     def decode_source(scratch: Path, out: Path) -> None:
         decode(read(source, name, scratch), out, name, image_column, label_column)
 
     return load_or_decode(entry_of_source(source, image_column, label_column), brief(name, MAX_NAME), decode_source)
+
+
+def is_text_file(name: str) -> bool:
+    """Whether the name of a data set is that of a text file."""
+    return name.lower().endswith(".txt") and not is_folder(absolute(name))
 
 
 def _load_embedded(name: str) -> Dataset:

@@ -26,6 +26,7 @@ __all__ = [
     "first_seal",
     "numbers_of",
     "own_measures",
+    "personal_accuracies",
     "seal_of",
     "sealed_rows",
     "sealed_tables",
@@ -61,17 +62,19 @@ CREATE TABLE wall (round INTEGER PRIMARY KEY, selection REAL, training REAL, agg
 CREATE TABLE client_accuracy (round INTEGER PRIMARY KEY, accuracies BLOB NOT NULL);
 CREATE TABLE own_measures (round INTEGER, position INTEGER, name TEXT NOT NULL, value REAL, PRIMARY KEY (round, position))
   WITHOUT ROWID;
+CREATE TABLE personal_accuracy (round INTEGER PRIMARY KEY, accuracies BLOB NOT NULL);
 CREATE TABLE portrait (name TEXT PRIMARY KEY, type TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL);
 CREATE TABLE seals (round INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
 CREATE TABLE checkpoints (round INTEGER PRIMARY KEY, file TEXT, sha256 TEXT);
 """
 """``clients.reports`` holds, as JSON, the numbers that not every client reports. ``client_accuracy`` holds the accuracy of the model
-on each client's data, little-endian float64 [m]. ``seals`` holds a hash of the rows of each round and of all rounds before: SQLite's
+on each client's data, little-endian float64 [m], and ``personal_accuracy`` the accuracies before and after local epochs, [2, m].
+``seals`` holds a hash of the rows of each round and of all rounds before: SQLite's
 own check does not detect a flipped bit in a number."""
 
 
-SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy", "own_measures")
-"""Tables with rows of rounds. Runs of earlier versions have no ``own_measures``."""
+SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy", "own_measures", "personal_accuracy")
+"""The tables with rows of rounds; databases of earlier versions lack some of the last ones."""
 
 
 _SCALARS = (
@@ -114,13 +117,17 @@ def checkpoints_hash(connection: sqlite3.Connection) -> str:
 def sealed_rows(connection: sqlite3.Connection, round_: int) -> dict[str, list[SqlRow]]:
     """The rows of a round, by table."""
     query = "SELECT * FROM {} WHERE round = ? ORDER BY 1, 2"
-    return {table: connection.execute(query.format(table), (round_,)).fetchall() for table in sealed_tables(connection)}
+    there = sealed_tables(connection)
+    return {
+        table: connection.execute(query.format(table), (round_,)).fetchall() if table in there else []
+        for table in SEALED
+    }
 
 
 def sealed_tables(connection: sqlite3.Connection) -> list[str]:
-    """The tables with rows of rounds that a database has."""
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    return [table for table in SEALED if table in tables or table != "own_measures"]
+    """The tables of :data:`SEALED` that the database has."""
+    named = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return [table for table in SEALED if table in named]
 
 
 def seal_of(tables: Mapping[str, list[SqlRow]], before: str) -> str:
@@ -141,9 +148,12 @@ def as_rows(row: RoundRow) -> dict[str, list[SqlRow]]:
         "wall": [(t, *(_real(row.wall.get(part, 0.0)) for part in _WALL))],
         "client_accuracy": [],
         "own_measures": [(t, i, name, _real(value)) for i, (name, value) in enumerate(row.own_measures.items())],
+        "personal_accuracy": [],
     }
     if row.client_accuracy is not None:
         tables["client_accuracy"] = [(t, np.asarray(row.client_accuracy, dtype="<f8").tobytes())]
+    if row.personal_accuracy is not None:
+        tables["personal_accuracy"] = [(t, np.ascontiguousarray(row.personal_accuracy.T, dtype="<f8").tobytes())]
     return tables
 
 
@@ -180,6 +190,13 @@ def own_measures(connection: sqlite3.Connection) -> list[SqlRow]:
     if "own_measures" not in sealed_tables(connection):
         return []
     return connection.execute("SELECT round, name, value FROM own_measures ORDER BY round, position").fetchall()
+
+
+def personal_accuracies(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
+    """The rounds in which personal models were measured, and their accuracies as bytes; empty in databases of earlier versions."""
+    if "personal_accuracy" not in sealed_tables(connection):
+        return []
+    return connection.execute("SELECT round, accuracies FROM personal_accuracy ORDER BY round").fetchall()
 
 
 def damaged(database: Path, error: object) -> UsageError:

@@ -114,6 +114,8 @@ class RoundRow:
     ledger: list[LedgerRow]
     wall: dict[str, float] = field(default_factory=dict)
     client_accuracy: Values | None = None
+    personal_accuracy: Values | None = None
+    """[m, 2]: accuracy on each client's held-out data, before and after local epochs."""
     validation_accuracy: float = math.nan
     validation_loss: float = math.nan
     test_accuracy: float = math.nan

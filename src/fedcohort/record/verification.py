@@ -14,6 +14,7 @@ from fedcohort.record.database import (
     file_hash,
     first_seal,
     own_measures,
+    personal_accuracies,
     seal_of,
     sealed_rows,
 )
@@ -71,7 +72,7 @@ def results_digest(connection: sqlite3.Connection, model: Path) -> str:
     ):
         for row in connection.execute(query):
             digest.update(repr(row).encode())
-    for row in (*client_accuracies(connection), *own_measures(connection)):
+    for row in (*client_accuracies(connection), *personal_accuracies(connection), *own_measures(connection)):
         digest.update(repr(row).encode())
     if model.exists():
         digest.update(model.read_bytes())

@@ -14,6 +14,7 @@ from fedcohort.report.chart_style import RowLooks, short
 from fedcohort.report.runs_on_disk import begun, find_runs
 from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.run_measures import Measured, Personal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,6 +126,11 @@ class Reading:
     def client_accuracy(self) -> "pd.DataFrame":
         """Accuracy of the model on each client's own data, rounds × clients; empty if it was not measured."""
         return self.run.client_accuracy.loc[: self.num_rounds]
+
+    @cached_property
+    def personal(self) -> Personal:
+        """The last measured accuracy of the clients' personal models; NaN if it was not measured."""
+        return Measured(self.run).personal
 
     @property
     def num_clients(self) -> int:

@@ -13,7 +13,7 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Values
 from fedcohort.core.plugins import short_name
-from fedcohort.core.score_style import score_style
+from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Reading, Story
@@ -189,8 +189,20 @@ def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
     values |= {f"{name}_random": float(np.mean([getattr(p, name) for p in chance])) for name in PARTICIPATION}
     values["jain_model"] = float(np.mean([measures.jain(run.admitted.sum(axis=0)) for run in readings]))
     worst = float(np.mean([_worst_clients(run) for run in readings]))
+    score = score_style(run.run.labels for run in readings)
     return _cells(values, dict.fromkeys(values, formatted_values.index)) | {
-        "worst": Cell(score_style(run.run.labels for run in readings).value(worst), worst)
+        "worst": Cell(score.value(worst), worst),
+        **_personal(readings, score),
+    }
+
+
+def _personal(readings: Sequence[Reading], score: ScoreStyle) -> dict[str, Cell]:
+    """Accuracy of personal models: mean over clients, of the worst tenth, and gain over the global model."""
+    accuracy, worst, gain = np.mean([reading.personal for reading in readings], axis=0).tolist()
+    return {
+        "personal": Cell(score.value(accuracy), accuracy),
+        "personal_worst": Cell(score.value(worst), worst),
+        "personal_gain": Cell(score.signed(gain), gain),
     }
 
 

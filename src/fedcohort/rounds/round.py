@@ -19,13 +19,21 @@ from fedcohort.rounds.client_outcomes import Tally
 from fedcohort.rounds.ledger import Ledger, Stopwatch, num_bytes
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.rounds.run_state import RunState, members
-from fedcohort.selection import Cohort, LocalAccuracy, Round, choose
+from fedcohort.selection import Cohort, LocalAccuracy, Question, Round, choose
 from fedcohort.training.forward_passes import Evaluation
+from fedcohort.training.personal_models import PersonalAccuracy
 
 __all__ = ["play_round"]
 
 
-def play_round(run_state: RunState, t: int, *, test: bool, clients: LocalAccuracy | None = None) -> RoundRow:
+def play_round(
+    run_state: RunState,
+    t: int,
+    *,
+    test: bool,
+    clients: LocalAccuracy | None = None,
+    personal: PersonalAccuracy | None = None,
+) -> RoundRow:
     """Play round ``t`` and return what is recorded of it; changes ``run_state``.
 
     The strategy selects among the available clients. They train, and the algorithm aggregates the updates that arrive and are
@@ -39,22 +47,25 @@ def play_round(run_state: RunState, t: int, *, test: bool, clients: LocalAccurac
             (:meth:`Engine.evaluate_beside`, :meth:`RoundRow.add_test`, :meth:`RoundRow.add_validation`).
         clients: a question about the new model to all clients, for the record only: no strategy sees the answers, and nothing is
             billed.
+        personal: another such question, about the new model after local epochs of each client.
     """
     playing = _Playing(run_state, t)
     cohort = playing.select()
     reasons = decisions(cohort)  # before training, because they may share arrays that the strategy changes later
     tally = playing.train_and_aggregate(cohort)
-    results = playing.evaluate(test, clients)
+    results = playing.evaluate(test, clients, personal)
     playing.observe(tally, results)
     return playing.recorded(cohort, reasons, tally, results)
 
 
 class _Results(NamedTuple):
-    """The new model on the validation set, on the test set, and on the data of each client; None if it was not evaluated there."""
+    """The new model on the validation set, on the test set, and on the data of each client, as it is and after local epochs; None if
+    it was not evaluated there."""
 
     validation: Evaluation | None
     test: Evaluation | None
     by_client: Values | None
+    personal: Values | None
 
 
 class _Playing:
@@ -112,14 +123,14 @@ class _Playing:
         tally.settle(algorithm.weighed())
         return tally
 
-    def evaluate(self, test: bool, clients: LocalAccuracy | None) -> _Results:
+    def evaluate(self, test: bool, clients: LocalAccuracy | None, personal: PersonalAccuracy | None) -> _Results:
         """Evaluate the new model; see :func:`play_round` for the arguments."""
         run_state, engine = self.run_state, self.run_state.engine
         with self.watch.part("evaluation"):
             validation = engine.evaluate(run_state.model, "validation") if test or run_state.validates else None
             tested = engine.evaluate(run_state.model, "test") if test else None
-            by_client = _all_answers(run_state, self.t, clients) if clients is not None else None
-        return _Results(validation, tested, by_client)
+            by_client, tuned = (_all_answers(run_state, self.t, question) for question in (clients, personal))
+        return _Results(validation, tested, by_client, tuned)
 
     def observe(self, tally: Tally, results: _Results) -> None:
         """Let the strategy observe the outcome, and bill the reports that it reads."""
@@ -156,6 +167,7 @@ class _Playing:
             ledger=self.ledger.rows,
             wall=seconds | {"total": self.watch.total()},
             client_accuracy=results.by_client,
+            personal_accuracy=results.personal,
         )
         if results.validation is not None:
             row.add_validation(results.validation.accuracy, results.validation.loss)
@@ -221,10 +233,13 @@ def _filled_in(updates: Iterable[Update]) -> Iterator[Update]:
         yield update
 
 
-def _all_answers(run_state: RunState, t: int, question: LocalAccuracy) -> Values:
-    """The answer of every client about the current model, float64 [m]; NaN for clients without data."""
+def _all_answers(run_state: RunState, t: int, question: Question | None) -> Values | None:
+    """The answer of every client about the current model, float64 [m] or [m, question.numbers]; NaN for clients without data."""
+    if question is None:
+        return None
     num_samples = run_state.clock.num_samples
-    values = np.full(len(num_samples), np.nan)
+    shape = (len(num_samples), question.numbers) if question.numbers > 1 else (len(num_samples),)
+    values = np.full(shape, np.nan)
     with_data = np.flatnonzero(num_samples)
     values[with_data] = run_state.engine.answer(run_state.model, t, question, with_data)
     return values

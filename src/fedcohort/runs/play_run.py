@@ -1,8 +1,5 @@
 """Play a run and write its record."""
 
-import hashlib
-import json
-import platform
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -11,13 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort.core.handed_over import check_unchanged
-from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
-from fedcohort.experiment.plugin_facts import plugin_facts
 from fedcohort.experiment.python_objects import names_in
-from fedcohort.experiment.tasks import label_kind
-from fedcohort.record import RoundRow, Run, Saved, Writer, create_run, locked
-from fedcohort.record.recorded_plugins import FACTS, FILES
+from fedcohort.record import RoundRow, Run, Saved, Writer, locked
+from fedcohort.runs.begin_run import begin_run
 from fedcohort.runs.errors_in_own_code import ProgressError, naming_own_code, passed_on
 from fedcohort.runs.find_run import (
     check_intact,
@@ -31,7 +25,7 @@ from fedcohort.runs.find_run import (
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.own_measures import own_measures, values_of
 from fedcohort.runs.prepare_run import prepare
-from fedcohort.runs.run_data import fingerprint_of, key_of, on_data
+from fedcohort.runs.run_data import fingerprint_of, on_data
 from fedcohort.runs.stop_after_round import Interrupted, Stop, finish_the_round
 
 if TYPE_CHECKING:
@@ -39,6 +33,7 @@ if TYPE_CHECKING:
     from fedcohort.experiment.own_measures import OwnMeasure
     from fedcohort.rounds import RunState
     from fedcohort.selection import LocalAccuracy
+    from fedcohort.training.personal_models import PersonalAccuracy
 
 __all__ = ["Interrupted", "Preparation", "Progress", "run_cell"]
 
@@ -106,7 +101,7 @@ def _run_cell(
             check_same_data(record, fingerprint, cell.experiment)
         path = record.path if record is not None else run_path(cell, given, runs)
         with locked(path):
-            record = _begin(path, cell, given, run_state, fingerprint)
+            record = begin_run(path, cell, given, run_state, fingerprint)
             check_same_data(record, fingerprint, cell.experiment)
             if not record.finished:  # another process may have finished it in the meantime
                 _play(record, cell, run_state, measures, progress)
@@ -121,36 +116,6 @@ def _play(
     with Writer(record.path, durable_seconds=seconds) as writer, finish_the_round() as stop:
         first = _restore(record, run_state, writer)
         _Rounds(cell, run_state, writer, measures, progress).play(first, stop)
-
-
-def _begin(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerprint: str) -> Run:
-    """Create the run directory, or open it if the run was interrupted."""
-    experiment = cell.experiment
-    public = experiment.public.words
-    description, files = _with_own_files(experiment)
-    if given.public_data is not None:
-        public = f"proxy: {given.public_data.name}, labels discarded"
-    meta = {
-        "name": experiment.name,
-        "label": cell.label,
-        "seed": str(cell.seed),
-        "key": key_of(experiment, given),
-        "row": key_of(experiment.single(0), given),
-        "public": public,
-        "given": given.names(),
-        "algorithm": run_state.algorithm.title(experiment.training),
-        "plan": run_state.plan,
-        **({} if run_state.test_clients is None else {"client data": "test samples"}),
-        "ours": "\n".join(experiment.ours()),
-        **({"labels": "numbers"} if label_kind(experiment.training) == "numbers" else {}),
-        **given.classes(),
-        **run_state.facts,
-        "data": fingerprint,
-        FACTS: json.dumps(plugin_facts(experiment, given.sections())),
-        FILES: json.dumps({name: hashlib.sha256(content).hexdigest() for name, content in files.items()}),
-        **_versions(),
-    }
-    return create_run(path, given.note() + description, meta, files)
 
 
 def _restore(record: Run, run_state: "RunState", writer: Writer) -> int:
@@ -315,7 +280,7 @@ class _Rounds:
         last = t == experiment.rounds
         try:
             with naming_own_code(f"round {t}"):
-                row = play_round(run_state, t, test=False, clients=self._question(t))
+                row = play_round(run_state, t, test=False, clients=self._question(t), personal=self._personal(t))
         except Exception:
             self.settle(wait=True)
             raise
@@ -346,26 +311,11 @@ class _Rounds:
             return None
         return LocalAccuracy(held_out=experiment.federation.holdout > 0)
 
+    def _personal(self, t: int) -> "PersonalAccuracy | None":
+        """The question about the new model after local epochs, for the record; see ``measures.personal_epochs``."""
+        from fedcohort.training.personal_models import PersonalAccuracy
 
-def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:
-    """The description for the run directory, and copies of the users' own files, which it refers to: the originals may change."""
-    text, files = experiment.to_toml(), {}
-    for file in experiment.own_files():
-        content = file.read_bytes()
-        name = f"plug-ins/{file.stem}-{hashlib.sha256(content).hexdigest()[:8]}.py"
-        files[name] = content
-        text = text.replace(f"{file}:", f"{name}:")
-    return text, files
-
-
-def _versions() -> dict[str, str]:
-    """Versions of the software, for the record."""
-    import numpy
-    import torch
-
-    return {
-        "fedcohort": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-    }
+        experiment = self.cell.experiment
+        epochs, every = experiment.measures.personal_epochs, experiment.measures.personal_every
+        due = t == experiment.rounds or (every and t % every == 0)
+        return PersonalAccuracy(epochs) if epochs and due else None

@@ -64,12 +64,15 @@ def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Feder
     """
     from fedcohort.federation.federation import gather
     from fedcohort.federation.partition import partition
+    from fedcohort.federation.position_labels import strata
+    from fedcohort.runs.sequence_checks import check_sequences
 
     seed, data = experiment.seed, experiment.data
     dataset, public = load_data(experiment, given)
+    check_sequences(experiment, given, dataset)
     split = partition(
         experiment.federation.partition.build(),
-        dataset.train_labels[public.rest],
+        strata(dataset.train_labels)[public.rest],
         experiment.federation.clients,
         seed,
         None if dataset.writers is None else dataset.writers[public.rest],
@@ -85,7 +88,7 @@ def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Feder
         feature_shift=experiment.federation.feature_shift.build(),
         device=device,
     )
-    if dataset.train_features.dtype == np.int64 and not dataset.standardise:
+    if dataset.train_features.dtype == np.int64 and not dataset.standardise and not federation.vocabulary:
         federation = replace(federation, integers=model_of(experiment, given).reads_integers)
     return Federated(dataset, split, federation, public)
 
@@ -110,7 +113,7 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
     module = build_module(model, federation, experiment.seed).to(dtype=dtype)
     samples = federation.prepare(federation.test[:2].features, dtype)
     name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
-    check_network(module, samples, federation.num_outputs, name)
+    check_network(module, samples, federation.num_outputs, name, federation.sample_shape)
 
 
 @naming_own_code()

@@ -73,7 +73,7 @@ def predict(run: Run, given: Given, *, trust: bool = False) -> tuple[Predictions
 
     def predictions(samples: "Samples") -> Predictions:
         with one_thread():
-            return Predictions(probabilities(module, federation, dtype, samples), samples.labels.numpy())
+            return Predictions(probabilities(module, federation, dtype, samples), samples.labels.numpy().ravel())
 
     return predictions(federation.validation), predictions(federation.test)
 

@@ -84,6 +84,17 @@ Column = tuple[str, str, list[str]]
 """Heading, alignment and cells of a column."""
 
 
+def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> list[Column]:
+    """The accuracy of personal models, if it was measured."""
+    if not any(math.isfinite(row["personal_accuracy"]) for row in rows):
+        return []
+    headings = {
+        "Personal (%)" if score.unit else "Personal": "personal_accuracy",
+        "Worst tenth": "worst_personal_accuracy",
+    }
+    return [(text, "r", [score.value(row[name]) for row in rows]) for text, name in headings.items()]
+
+
 def _columns(
     rows: Sequence[Mapping[str, Any]], target: float, own_measures: Sequence[str], score: ScoreStyle
 ) -> list[Column]:
@@ -97,6 +108,7 @@ def _columns(
     if rows[1:]:
         columns.append(("Difference [95% CI]", "r", [_difference(row, score) for row in rows]))
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
+    columns += _personal_columns(rows, score)
     columns += [_own_measure(name, rows) for name in own_measures]
     columns += _costs(rows, goal)
     return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]

@@ -11,11 +11,12 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.measures import EarlyStop, JainReference
 from fedcohort.record import Run
+from fedcohort.record.personal_results import personal_accuracy
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cost", "Measured", "OverClients", "level_below"]
+__all__ = ["Cost", "Measured", "OverClients", "Personal", "level_below"]
 
 
 def level_below(accuracy: float) -> float:
@@ -45,6 +46,15 @@ class OverClients(NamedTuple):
     mean: float
     worst: float
     sd: float
+
+
+class Personal(NamedTuple):
+    """Accuracy of personal models: mean over clients, mean over the 10% with the lowest, and mean gain over the global model; NaN if
+    they were not measured."""
+
+    accuracy: float
+    worst: float
+    gain: float
 
 
 class Measured:
@@ -158,6 +168,18 @@ class Measured:
     def wall_seconds(self) -> dict[str, float]:
         """Wall time of the simulator by part of a round; ``total`` is that of whole rounds."""
         return {str(part): float(seconds) for part, seconds in self.run.wall.sum().items()}
+
+    @cached_property
+    def personal(self) -> Personal:
+        """The last measured accuracy of the clients' personal models."""
+        frame = personal_accuracy(self.run).loc[: self.num_rounds]
+        if frame.empty:
+            return Personal(math.nan, math.nan, math.nan)
+        last = frame.iloc[-1]
+        before, after = _array(last["before"]), _array(last["after"])
+        if not np.isfinite(after).any():
+            return Personal(math.nan, math.nan, math.nan)
+        return Personal(float(np.nanmean(after)), measures.worst_accuracy(after), float(np.nanmean(after - before)))
 
     @property
     def num_clients(self) -> int:

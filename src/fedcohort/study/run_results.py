@@ -41,6 +41,9 @@ class Result:
         client_accuracy_sd: standard deviation of the accuracy over clients.
         own_measures: the measures of ``measures.extra`` in the last evaluated round, by name.
         labels: ``classes``, or ``numbers`` for a regression: all accuracies are then R².
+        personal_accuracy: mean over clients of the accuracy on their held-out data after ``measures.personal_epochs`` local epochs.
+        worst_personal_accuracy: mean over the 10% of the clients with the lowest.
+        personal_gain: mean over clients of the difference to the global model on the same samples.
     """
 
     seed: int
@@ -64,6 +67,9 @@ class Result:
     client_accuracy_sd: float
     own_measures: dict[str, float] = field(default_factory=dict)
     labels: str = "classes"
+    personal_accuracy: float = math.nan
+    worst_personal_accuracy: float = math.nan
+    personal_gain: float = math.nan
 
     def to_json(self) -> dict[str, object]:
         """Plain values; unknown values are None."""
@@ -99,6 +105,9 @@ def result(run: Run) -> Result:
         client_accuracy_sd=measured.over_clients.sd,
         own_measures=measured.own_measures,
         labels=run.labels,
+        personal_accuracy=measured.personal.accuracy,
+        worst_personal_accuracy=measured.personal.worst,
+        personal_gain=measured.personal.gain,
     )
 
 

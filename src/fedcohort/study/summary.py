@@ -32,6 +32,8 @@ class Summary:
             :attr:`fedcohort.Run.client_accuracy`; NaN if it was not measured.
         worst_client_accuracy: mean over the 10% of the clients with the lowest accuracy.
         client_accuracy_sd: standard deviation of the accuracy over clients.
+        personal_accuracy, worst_personal_accuracy, personal_gain: of the clients' personal models after the last round, see
+            :class:`~fedcohort.study.run_results.Result`; NaN without ``measures.personal_epochs``.
         target: the target test accuracy.
         target_chosen: where the target comes from: ``argument``, ``measures.target_accuracy``, or ``results`` (the best accuracy of
             the run, rounded down to two decimals).
@@ -60,6 +62,9 @@ class Summary:
     client_accuracy: float
     worst_client_accuracy: float
     client_accuracy_sd: float
+    personal_accuracy: float
+    worst_personal_accuracy: float
+    personal_gain: float
     target: float
     target_chosen: str
     rounds_to_target: float
@@ -151,6 +156,9 @@ def _summary(measured: Measured, target: float, chosen: str) -> Summary:
         client_accuracy=measured.over_clients.mean,
         worst_client_accuracy=measured.over_clients.worst,
         client_accuracy_sd=measured.over_clients.sd,
+        personal_accuracy=measured.personal.accuracy,
+        worst_personal_accuracy=measured.personal.worst,
+        personal_gain=measured.personal.gain,
         target=target,
         target_chosen=chosen,
         rounds_to_target=cost.rounds,

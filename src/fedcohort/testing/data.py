@@ -8,6 +8,7 @@ import torch
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
+from fedcohort.core.token_shape import TokenShape
 from fedcohort.engines.local_engine import build_module
 from fedcohort.federation.federation import Samples
 from fedcohort.federation.partition import Rule, describe, partition
@@ -60,23 +61,38 @@ def check_partition(make: Callable[[], Rule], *, complete: bool = True) -> None:
 
 
 def check_model(make: Callable[[], Model], *, shape: tuple[int, ...] = (1, 8, 8), num_classes: int = 5) -> None:
-    """Check that a module returns finite logits [batch, classes] for samples of ``shape``, can learn, and is seeded."""
+    """Check that a module returns finite logits [batch, classes] for samples of ``shape``, can learn, and is seeded.
+
+    With a :class:`~fedcohort.core.token_shape.TokenShape`, inputs are tokens, and logits are [batch, L, classes] if each position has
+    a label. These must not depend on later tokens.
+    """
     name = type(make()).__name__
     check_described(make())
-    features = torch.randn(7, *shape, generator=torch.Generator().manual_seed(0))
-    samples = Samples(features, torch.zeros(7, dtype=torch.int64))
+    tokens = shape if isinstance(shape, TokenShape) else TokenShape(())
+    positions = list(shape) if tokens.each_position else []
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(7, *shape, generator=generator)
+    if tokens.vocabulary:
+        features = torch.randint(tokens.vocabulary, (7, *shape), generator=generator)
+    samples = Samples(features, torch.zeros(7, *positions, dtype=torch.int64))
     classes = tuple(str(c) for c in range(num_classes))
-    federation = dataclasses.replace(small_federation(), train=samples, classes=classes)
+    federation = dataclasses.replace(small_federation(), train=samples, classes=classes, vocabulary=tokens.vocabulary)
     with during(f"{name}, samples of {shape}"):
         module, again, other = (build_module(make(), federation, seed) for seed in (0, 0, 1))
         require(bits(module.state_dict()) == bits(again.state_dict()), f"{name}: one seed gave two initial models")
         require(bits(module.state_dict()) != bits(other.state_dict()), f"{name}: two seeds gave the same initial model")
         for dtype in (torch.float32, torch.float64):
-            logits = module.to(dtype)(features.to(dtype))
-            actual, wanted = f"{logits.dtype} {list(logits.shape)}", f"{dtype} {[7, num_classes]}"
+            logits = module.to(dtype)(features if tokens.vocabulary else features.to(dtype))
+            actual, wanted = f"{logits.dtype} {list(logits.shape)}", f"{dtype} {[7, *positions, num_classes]}"
             require(actual == wanted, f"{name}: logits are {actual}, not {wanted}")
             require(torch.isfinite(logits).all(), f"{name}: logits are not finite")
         logits.square().sum().backward()
         idle = [key for key, value in module.named_parameters() if value.requires_grad and value.grad is None]
         require(not idle, f"{name}: no gradient reaches {idle}")
-        require(module.eval()(features[:1].double()).shape == (1, num_classes), f"{name}: fails on a single sample")
+        single = module.eval()(features[:1] if tokens.vocabulary else features[:1].double())
+        require(single.shape == (1, *positions, num_classes), f"{name}: fails on a single sample")
+        if positions:
+            other_end = features.clone()
+            other_end[:, -1] = (other_end[:, -1] + 1) % tokens.vocabulary
+            same = torch.allclose(module(other_end)[:, :-1], module(features)[:, :-1])
+            require(same, f"{name}: the logits of a position depend on tokens after it")

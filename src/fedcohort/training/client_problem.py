@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
-from fedcohort.algorithms.losses import CrossEntropy, SquaredError
+from fedcohort.algorithms.losses import CrossEntropy, SquaredError, local_losses
 from fedcohort.algorithms.sample_measures import sample_losses, total_score
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import integer, rng, torch_seeded
@@ -36,6 +36,7 @@ class ClientProblem:
 
     Attributes:
         forwards: samples that went through the model so far; a sample counts three times if its gradient was taken.
+        num_labels: number of labels of the training samples: one for each sample, or one for each position of each sequence.
         changes: the random changes of images in this epoch; None without augmentation.
     """
 
@@ -67,6 +68,7 @@ class ClientProblem:
         self.client = client
         self._data = data = setup.federation.client(client)
         self.num_samples = len(data)
+        self.num_labels = data.labels.numel()
         self.device = data.labels.device
         self._prepared = (
             _channels_last(setup.federation.prepare(data.features, setup.dtype))
@@ -89,7 +91,10 @@ class ClientProblem:
         return held.features, held.labels
 
     def held_out_probabilities(self) -> tuple[Values, Indices]:
-        """Class probabilities [n, K] of the current model, in evaluation mode, on the held-out samples, and their labels [n]."""
+        """Class probabilities [n, K] of the current model, in evaluation mode, on the held-out samples, and their labels [n].
+
+        With a label for each position, every position of every sequence counts as one of the n.
+        """
         return self._probabilities(self._setup.federation.held_out(self.client))
 
     def trained_probabilities(self) -> tuple[Values, Indices]:
@@ -123,7 +128,8 @@ class ClientProblem:
             losses = np.square(shares[:, 0] - labels)
         else:
             losses = -np.log(np.maximum(shares[np.arange(len(labels)), labels], 1e-12))
-        total, n = losses.sum(), len(labels)
+            losses = losses.reshape(self.num_samples, -1).mean(axis=1)  # of each sample, from those of its positions
+        total, n = losses.sum(), self.num_samples
         chance = losses / total if 0 < total < np.inf else np.full(n, 1 / n)
         if reweighted:
             weights = np.divide(1 / n, chance, out=np.zeros(n), where=chance > 0)
@@ -137,7 +143,7 @@ class ClientProblem:
         setup.module.eval()
         shares = probabilities(setup.module, setup.federation, setup.dtype, samples)
         setup.module.train()
-        return shares, samples.labels.cpu().numpy()
+        return shares, samples.labels.cpu().numpy().ravel()
 
     @property
     def gradients(self) -> Tensors:
@@ -312,7 +318,7 @@ class ClientProblem:
 
     def _objective(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
         outputs = None if self._outputs is None else self._outputs[index]
-        return self._setup.loss.samples(logits, labels, outputs)
+        return local_losses(self._setup.loss, logits, labels, outputs)
 
     def _received_outputs(self) -> Tensor:
         """See :func:`received_outputs`; one forward pass."""

@@ -144,7 +144,7 @@ class Session:
             "square_loss": float(np.square(first_pass).mean()),
             "samples": float(self.trained_on.sum()),
             "steps": float(self.problem.steps),
-            "accuracy": float(self.right) / self.problem.num_samples,
+            "accuracy": float(self.right) / self.problem.num_labels,
         }
         return training_report(**(measured | checked))
 

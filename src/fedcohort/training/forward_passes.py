@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
-from fedcohort.algorithms.losses import CrossEntropy, Loss, Robust, SquaredError
-from fedcohort.algorithms.sample_measures import sample_losses
+from fedcohort.algorithms.losses import CrossEntropy, Loss, Robust, SquaredError, local_losses
+from fedcohort.algorithms.sample_measures import sample_losses, total_loss
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
 from fedcohort.core.sums import for_sums, sum_type
@@ -38,14 +37,16 @@ class Evaluation:
     """The result of a model on a set of samples.
 
     Attributes:
-        loss: mean cross-entropy, or mean squared error of scaled numeric labels; NaN on an empty set.
+        loss: mean cross-entropy of a label, or mean squared error of scaled numeric labels; NaN on an empty set.
         right: number of correct predictions per class, int64 [K]; a tie goes to the lowest class. With numeric labels, 0 [1].
-        total: number of samples per class, int64 [K]. With numeric labels, the number of samples [1].
-        losses: loss of each sample, in order, float64 [n].
-        hits: whether the prediction for each sample is correct, in order, bool [n]; empty with numeric labels.
-        predictions: probability of each class for each sample, in order, float64 [n, K], or predicted numbers in the units of the
+        total: number of labels per class, int64 [K]: one for each sample, or one for each position of each sequence. With numeric
+            labels, the number of samples [1].
+        losses: loss of each sample, in order, float64 [n]; of a sequence with a label for each position, their mean.
+        hits: whether the prediction for each sample is correct, in order, bool [n]; empty with numeric labels, and with a label for
+            each position.
+        predictions: probability of each class for each label, in order, float64 [n, K], or predicted numbers in the units of the
             labels [n]; None unless they were asked for.
-        labels: class of each sample, int64 [n], or numbers, float64 [n]; None unless predictions were asked for.
+        labels: class of each sample or position, int64 [n], or numbers, float64 [n]; None unless predictions were asked for.
         sums: with numeric labels, the sums of the scaled labels and of their squares, float64 [2]; otherwise None.
     """
 
@@ -87,16 +88,18 @@ def evaluate_block(
     if federation.is_numeric:
         return evaluate_numbers(federation, losses, logits, block, predictions=predictions)
     classes = federation.num_classes
-    hits = logits.argmax(1) == block.labels
+    hits = logits.argmax(-1) == block.labels
     right = block.labels[hits]
+    labels = block.labels.flatten()
+    positions = block.labels[0].numel() if len(block) else 1  # labels of a sample
     return Evaluation(
-        hits=hits.cpu().numpy(),
-        loss=float(for_sums(losses).sum()),
+        hits=hits.cpu().numpy() if hits.dim() == 1 else np.zeros(0, dtype=bool),
+        loss=float(for_sums(losses).sum()) * positions,
         losses=losses.cpu().double().numpy(),
         right=torch.bincount(right, minlength=classes).cpu().numpy(),
-        total=torch.bincount(block.labels, minlength=classes).cpu().numpy(),
-        predictions=logits.double().softmax(1).cpu().numpy() if predictions else None,
-        labels=block.labels.cpu().numpy() if predictions else None,
+        total=torch.bincount(labels, minlength=classes).cpu().numpy(),
+        predictions=for_sums(logits).softmax(-1).flatten(0, -2).cpu().double().numpy() if predictions else None,
+        labels=labels.cpu().numpy() if predictions else None,
     )
 
 
@@ -155,12 +158,14 @@ def sum_up(parts: Sequence[Evaluation], num_outputs: int) -> Evaluation:
 
 
 def probabilities(module: nn.Module, federation: Federation, dtype: torch.dtype, samples: Samples) -> Values:
-    """Class probabilities of the model for samples, float64 [n, K]; for numeric labels, its scaled predictions [n, 1]."""
+    """Class probabilities of the model for the labels of samples, float64 [n, K]; n counts positions if each has a label. For numeric
+    labels, its scaled predictions [n, 1]."""
     parts = [np.zeros((0, federation.num_outputs))]
     for block in blocks(samples):
         with torch.no_grad():
             outputs = for_sums(module(federation.prepare(block.features, dtype)))
-            parts.append((outputs if federation.is_numeric else outputs.softmax(1)).cpu().double().numpy())
+            shares = outputs if federation.is_numeric else outputs.softmax(-1)
+            parts.append(shares.flatten(0, -2).cpu().double().numpy())
     return np.concatenate(parts)
 
 
@@ -268,7 +273,7 @@ def _mean_loss(asked: _Asked, loss: Loss, data: Samples) -> float:
     total = 0.0
     for block in blocks(data):
         _, logits = asked.losses(block)
-        total += float(for_sums(loss.samples(logits, block.labels, logits.softmax(dim=1))).sum())
+        total += float(for_sums(local_losses(loss, logits, block.labels, logits.softmax(dim=-1))).sum())
     return total / len(data)
 
 
@@ -278,10 +283,7 @@ def _gradient_norm(_: GradientNorm, asked: _Asked) -> Values:
     total = [torch.zeros_like(p, dtype=sum_type(p.device)) for p in points]
     for block in blocks(data):
         logits = asked.module(asked.federation.prepare(block.features, asked.dtype))
-        if asked.federation.is_numeric:
-            loss = sample_losses(logits, block.labels).sum()
-        else:
-            loss = functional.cross_entropy(logits, block.labels, reduction="sum")
+        loss = total_loss(logits, block.labels)
         for summed, gradient in zip(total, torch.autograd.grad(loss, points, allow_unused=True), strict=True):
             if gradient is not None:
                 summed += gradient
@@ -290,7 +292,8 @@ def _gradient_norm(_: GradientNorm, asked: _Asked) -> Values:
 
 
 def _losses(module: nn.Module, federation: Federation, dtype: torch.dtype, block: Samples) -> tuple[Tensor, Tensor]:
-    """Cross-entropy, or squared error of numeric labels, of each sample [n], and outputs [n, K]."""
+    """Cross-entropy, or squared error of numeric labels, of each sample [n], and outputs [n, K], or [n, L, K] with a label for each
+    position."""
     with torch.no_grad():
         logits = module(federation.prepare(block.features, dtype))
         return sample_losses(logits, block.labels), logits

@@ -81,6 +81,10 @@ class LocalSetup:
             self._shown = model
         return self.module.eval()
 
+    def forget(self) -> None:
+        """Let :meth:`show` copy weights again, after something else has changed those of the module."""
+        self._shown = None
+
     def load(self, model: ModelState) -> None:
         """Copy the weights of ``model`` into the module."""
         self._shown = None

@@ -25,4 +25,4 @@ def received_outputs(logits: Callable[[Tensor], Tensor], data: Samples) -> Tenso
     """
     with torch.no_grad():
         chunks = (data[start : start + CHUNK] for start in range(0, max(1, len(data)), CHUNK))
-        return torch.cat([functional.softmax(logits(chunk.features), dim=1) for chunk in chunks])
+        return torch.cat([functional.softmax(logits(chunk.features), dim=-1) for chunk in chunks])

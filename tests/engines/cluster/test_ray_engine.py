@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,16 @@ from fedcohort.engines.cluster.host_pool import HostPool
 from fedcohort.engines.cluster.ray_engine import ClusterPlan, RayEngine
 from fedcohort.engines.cluster.remote_models import RemoteModels
 from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.federation.federation import gather
+from fedcohort.federation.partition import Iid, partition
+from fedcohort.federation.position_labels import strata
 from fedcohort.models import Mlp
 from fedcohort.record import Run
 from fedcohort.selection import Cohort, LocalLoss
+from fedcohort.sequence_models import Lstm
 from fedcohort.testing import check_engine
 from fedcohort.testing.base import HEALTHY, ControlVariates, bits, members_of, small_federation
+from fedcohort.training.personal_models import PersonalAccuracy
 from tests.experiments import small
 
 pytestmark = pytest.mark.timeout(240)
@@ -91,6 +96,26 @@ def test_hosts_that_are_killed_in_every_round_do_not_change_a_bit(hosts: HostPoo
             )
             assert bits(one) == bits(other)
         assert bits(local.state_dict()) == bits(remote.state_dict())
+
+
+@pytest.mark.parametrize("plan", ["threads", "stacked"])
+def test_sequences_and_personal_models_have_the_bits_of_the_local_engine(plan: Any, hosts: HostPool) -> None:
+    draws = np.random.default_rng(0)
+    walks = draws.integers(0, 6, (120, 6))
+    pairs = [(walks[part, :-1], walks[part, 1:]) for part in (slice(40, None), slice(40))]
+    data = fedcohort.from_tokens(pairs[0], pairs[1], vocabulary=6)
+    federation = gather(data, partition(Iid(), strata(data.train_labels), 4, 0), validation=0.2, seed=0)
+    settings = federation, Lstm(embedding=3, hidden=4, dropout=0.2), TRAINING, FedAvg(), 3, 2
+    answers = []
+    with pytest.warns(UserWarning, match="samples are sequences of tokens") if plan == "stacked" else nullcontext():
+        local, remote = LocalEngine(*settings, plan=plan), RayEngine(*settings, pool=hosts, plan=plan)
+    with closing(local), closing(remote):
+        model = local.initial_model()
+        for engine in (local, remote):
+            updates = list(engine.train(model, 1, Cohort(np.arange(4)), FedAvg()))
+            asked = [engine.answer(model, 1, question, np.arange(4)) for question in (LocalLoss(), PersonalAccuracy(2))]
+            answers.append(([bits(update.state) for update in updates], [numbers.tobytes() for numbers in asked]))
+    assert answers[0] == answers[1]
 
 
 def test_stacks_have_the_bits_of_local_stacks(hosts: HostPool) -> None:

@@ -96,6 +96,7 @@ def clients_of(federation: Federation) -> dict[str, Any]:
         "shift": federation.shift.cpu().numpy(),
         "scale": federation.scale.cpu().numpy(),
         "classes": federation.classes,
+        "vocabulary": federation.vocabulary,
         "integers": federation.integers,
     }
 
@@ -123,4 +124,5 @@ def federation_of(clients: Mapping[str, Any], where: str) -> Federation:
         scale=torch.from_numpy(clients["scale"]),
         held=clients["held"],
         integers=clients["integers"],
+        vocabulary=clients["vocabulary"],
     ).to(where)

@@ -27,6 +27,7 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str
         compared.about_verdicts,
         _about_target(compared, rows),
         f"{compared.about_times} {_about_chance(rows)}",
+        *_about_personal(compared, rows),
         *_about_algorithms(compared),
         _about_two_downloads(compared),
     ]
@@ -99,6 +100,17 @@ def _about_chance(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     all_chances = f"{usual} ({', '.join(others)})" if others else usual
     return f"Jain's index: 1 is even; uniform chance gives {all_chances} on average."
+
+
+def _about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A note on what personal models are, if they were measured."""
+    if any(math.isfinite(row["personal_accuracy"]) for row in rows):
+        epochs = sorted({row.experiment.measures.personal_epochs for row in compared.rows} - {0})
+        often = " or ".join(map(str, epochs))
+        yield (
+            f"Personal models: {compared.score.name}{compared.score.in_unit} on each client's held-out samples after {often} local "
+            f"{'epoch' if often == '1' else 'epochs'}, mean over clients and mean of the worst tenth."
+        )
 
 
 def _about_algorithms(compared: "Comparison") -> Iterator[str]:

@@ -80,6 +80,7 @@ def _columns(compared: "Comparison", rows: Sequence[Mapping[str, Any]], width: i
         ),
         Column("best", [score.value(row["best_accuracy"]) for row in rows], 5),
         Column("early\nstop", [score.value(row["early_stop_accuracy"]) for row in rows], 4),
+        *_personal_columns(rows, score),
         Column(f"rounds\nto {goal}", [_rounds_to_target(row) for row in rows], 9),
         Column(f"time\nto {goal}", _times_to_target(compared, rows), 8),
         Column("Jain", [index(row["jain"]) for row in rows], 7),
@@ -104,6 +105,16 @@ def _of_clients(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> Iterato
         means = [score.spread(row["client_accuracy"], row["client_accuracy_sd"]) for row in rows]
         yield Column("over\nclients", means, 10)
         yield Column("worst\ntenth", [score.value(row["worst_client_accuracy"]) for row in rows], 10)
+
+
+def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> list[Column]:
+    """The accuracy of personal models, if it was measured."""
+    if not any(math.isfinite(row["personal_accuracy"]) for row in rows):
+        return []
+    return [
+        Column("personal\nmodels", [score.value(row["personal_accuracy"]) for row in rows], 9),
+        Column("worst\ntenth", [score.value(row["worst_personal_accuracy"]) for row in rows], 9),
+    ]
 
 
 def _difference(row: Mapping[str, Any], score: ScoreStyle) -> Text:
@@ -175,6 +186,7 @@ def summaries(
     """All measures of runs: one line for each measure, one column for each run."""
     time_name, score = _name_of_time({run.clock for run in runs}), score_style(run.labels for run in runs)
     name, of_clients = score.name, "score" if score.numeric else "accuracy"
+    gain_in = f",{score.points}" if score.points else ""
     rows: list[tuple[str, Callable[[Summary], str]]] = [
         (f"test {name}, last round", lambda run: score.value(run.accuracy)),
         *([] if score.numeric else [("  mean over classes", lambda run: percent(run.macro_accuracy))]),
@@ -184,6 +196,9 @@ def summaries(
         (f"{of_clients} of all clients", lambda run: score.value(run.client_accuracy)),
         ("  of the worst-served tenth", lambda run: score.value(run.worst_client_accuracy)),
         ("  standard deviation over clients", lambda run: score.value(run.client_accuracy_sd)),
+        (f"{of_clients} of personal models", lambda run: score.value(run.personal_accuracy)),
+        ("  of the worst tenth of the clients", lambda run: score.value(run.worst_personal_accuracy)),
+        (f"  gain over the global model{gain_in}", lambda run: score.signed(run.personal_gain)),
         *(
             (name, partial(_own_measure, name=name))
             for name in dict.fromkeys(name for run in runs for name in run.own_measures)

@@ -1,0 +1,75 @@
+"""Create the directory of a run, with its description, the facts about it, and copies of the users' own files."""
+
+import hashlib
+import json
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcohort.core.version import __version__
+from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.plugin_facts import plugin_facts
+from fedcohort.experiment.tasks import label_kind
+from fedcohort.record import Run, create_run
+from fedcohort.record.recorded_plugins import FACTS, FILES
+from fedcohort.runs.given_objects import Given
+from fedcohort.runs.run_data import key_of
+
+if TYPE_CHECKING:
+    from fedcohort.rounds import RunState
+
+__all__ = ["begin_run"]
+
+
+def begin_run(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerprint: str) -> Run:
+    """Create the run directory, or open it if the run was interrupted."""
+    experiment = cell.experiment
+    public = experiment.public.words
+    description, files = _with_own_files(experiment)
+    if given.public_data is not None:
+        public = f"proxy: {given.public_data.name}, labels discarded"
+    meta = {
+        "name": experiment.name,
+        "label": cell.label,
+        "seed": str(cell.seed),
+        "key": key_of(experiment, given),
+        "row": key_of(experiment.single(0), given),
+        "public": public,
+        "given": given.names(),
+        "algorithm": run_state.algorithm.title(experiment.training),
+        "plan": run_state.plan,
+        **({} if run_state.test_clients is None else {"client data": "test samples"}),
+        "ours": "\n".join(experiment.ours()),
+        **({"labels": "numbers"} if label_kind(experiment.training) == "numbers" else {}),
+        **given.classes(),
+        **run_state.facts,
+        "data": fingerprint,
+        FACTS: json.dumps(plugin_facts(experiment, given.sections())),
+        FILES: json.dumps({name: hashlib.sha256(content).hexdigest() for name, content in files.items()}),
+        **_versions(),
+    }
+    return create_run(path, given.note() + description, meta, files)
+
+
+def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:
+    """The description for the run directory, and copies of the users' own files, which it refers to: the originals may change."""
+    text, files = experiment.to_toml(), {}
+    for file in experiment.own_files():
+        content = file.read_bytes()
+        name = f"plug-ins/{file.stem}-{hashlib.sha256(content).hexdigest()[:8]}.py"
+        files[name] = content
+        text = text.replace(f"{file}:", f"{name}:")
+    return text, files
+
+
+def _versions() -> dict[str, str]:
+    """Versions of the software, for the record."""
+    import numpy
+    import torch
+
+    return {
+        "fedcohort": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+    }

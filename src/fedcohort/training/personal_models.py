@@ -1,0 +1,88 @@
+"""Personal models: how well the global model does on a client's own data after local epochs on them.
+
+Each client fine-tunes a copy of the global model with the run's settings of local training (optimizer, learning rate, batch size,
+loss) and without what the algorithm adds to them, such as control variates. The copy is measured on samples that it was not
+fine-tuned on, and is then discarded.
+"""
+
+import copy
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import nn
+
+from fedcohort.algorithms import ModelState
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.updates import is_finite
+from fedcohort.core.arrays import Values
+from fedcohort.core.random_streams import integer
+from fedcohort.federation.federation import Federation, Samples, split_locally
+from fedcohort.selection import Question
+from fedcohort.training.forward_passes import blocks, evaluate_block, sum_up
+from fedcohort.training.trainer import Trainer
+
+__all__ = ["HELD_SHARE", "PersonalAccuracy", "personal_accuracies", "with_held_out"]
+
+HELD_SHARE = 0.2
+"""Share of a client's samples on which its personal model is measured, in federations whose clients hold out none."""
+
+
+@dataclass(frozen=True)
+class PersonalAccuracy(Question):
+    """Accuracy on the client's held-out samples of the model that it received, and of this model after ``epochs`` local epochs.
+
+    A question for the record only: strategies cannot ask it. An answer is two numbers, NaN for a client without held-out samples.
+
+    Attributes:
+        epochs: number of local epochs.
+    """
+
+    reveals: ClassVar[str] = "the accuracy of the model on its held-out data, before and after local epochs"
+    numbers: ClassVar[int] = 2
+    epochs: int = 1
+
+
+def with_held_out(federation: Federation) -> Federation:
+    """The federation itself if its clients hold out samples; otherwise one in which each holds out :data:`HELD_SHARE` of its samples.
+
+    The held-out samples are always the same ones: the last of the client's samples, which the partition has shuffled.
+    """
+    if federation.held is not None:
+        return federation
+    return dataclasses.replace(federation, held=split_locally(federation.num_samples, HELD_SHARE))
+
+
+def personal_accuracies(trainer: Trainer, model: ModelState, t: int, client: int, epochs: int) -> Values:
+    """The answer to :class:`PersonalAccuracy` of one client about the model after round ``t``, float64 [2].
+
+    The fine-tuned model of a client whose training diverges has accuracy 0. All draws have names of their own, so that nothing else
+    changes.
+    """
+    tuner = _tuner(trainer)
+    samples = tuner.federation.held_out(client)
+    if not len(samples):
+        return np.full(2, np.nan)
+    before = _accuracy(trainer, trainer.show(model), samples)
+    update, _ = tuner.train(model, t, client, epochs=epochs)
+    trainer.forget()  # the module has the weights of the personal model
+    if update.failure is not None:
+        return np.array([before, before])
+    after = _accuracy(tuner, tuner.module.eval(), samples) if is_finite(update) else 0.0
+    return np.array([before, after])
+
+
+def _tuner(trainer: Trainer) -> Trainer:
+    """A trainer for personal models; it shares module and optimizer with ``trainer``, and each training starts them anew."""
+    tuner = copy.copy(trainer)
+    tuner.federation, tuner.algorithm = with_held_out(trainer.federation), FedAvg()
+    tuner.seed = integer(trainer.seed, "personal")
+    return tuner
+
+
+def _accuracy(trainer: Trainer, module: nn.Module, samples: Samples) -> float:
+    """Share of correct predictions on samples."""
+    federation = trainer.federation
+    parts = [evaluate_block(module, federation, trainer.dtype, block) for block in blocks(samples)]
+    return sum_up(parts, federation.num_classes).accuracy

@@ -1,0 +1,265 @@
+"""Personal models: measured for the record, on samples that they were not fine-tuned on; nothing else in the run changes."""
+
+import json
+import math
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import fedcohort
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.errors import UsageError
+from fedcohort.core.random_streams import integer, rng
+from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.federation.federation import gather
+from fedcohort.federation.partition import Iid, partition
+from fedcohort.models import Logistic
+from fedcohort.record import Run as Record
+from fedcohort.record.personal_results import personal_accuracy
+from fedcohort.report import terminal
+from fedcohort.report.page import page
+from fedcohort.report.report_data import gather as read
+from fedcohort.runs.find_run import find_run
+from fedcohort.runs.given_objects import Given
+from fedcohort.training.personal_models import PersonalAccuracy, with_held_out
+from tests.experiments import UCB, blobs, cell, small
+from tests.golden.test_same_bits import record
+from tests.records import played, seal_again, written
+from tests.resume.test_resume import stop_after
+
+MEASURED = {"personal_epochs": 1, "personal_every": 2}
+SYSTEMS = {"dropout": 0.2, "availability": {"name": "bernoulli", "probability": 0.6}}
+
+
+@pytest.mark.parametrize("holdout", [0.0, 0.4])
+def test_the_model_is_fine_tuned_as_in_a_plain_loop(holdout: float) -> None:
+    data = blobs()
+    split = partition(Iid(), data.train_labels, 5, 0)
+    federation = gather(data, split, validation=0.1, seed=0, holdout=holdout)
+    training = Training(batch_size=8, lr=0.02, momentum=0.0, precision="float64")
+    with closing(LocalEngine(federation, Logistic(), training, Scaffold(), 0, plan="loop")) as engine:
+        start = engine.initial_model()
+        found = engine.answer(start, 7, PersonalAccuracy(2), np.arange(5))
+    assert found.shape == (5, 2)
+    own = with_held_out(federation)
+    for client in range(5):
+        train, held = own.client(client), own.held_out(client)
+        assert len(held) == (14 if holdout else 7)
+        assert len(train) + len(held) == 36
+        x, y = federation.prepare(train.features, torch.float64), train.labels
+        test = federation.prepare(held.features, torch.float64)
+        w, b = (start[name].clone().requires_grad_() for name in ("1.weight", "1.bias"))
+        assert found[client, 0] == float(((test @ w.T + b).argmax(1) == held.labels).double().mean())
+        order = rng(integer(0, "personal"), "batches", 7, client)
+        for _ in range(2):
+            for index in torch.from_numpy(order.permutation(len(train))).split(8):
+                loss = functional.cross_entropy(x[index] @ w.T + b, y[index])
+                for value, slope in zip((w, b), torch.autograd.grad(loss, (w, b)), strict=True):
+                    value.data -= 0.02 * slope
+        assert found[client, 1] == float(((test @ w.T + b).argmax(1) == held.labels).double().mean())
+
+
+@pytest.mark.parametrize("selection", [UCB, {"name": "powd"}], ids=str)
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
+def test_nothing_else_in_the_run_changes(selection: dict[str, object], algorithm: str, tmp_path: Path) -> None:
+    plain = fedcohort.run(small(selection=selection, algorithm=algorithm, systems=SYSTEMS), runs=tmp_path)
+    measured = fedcohort.run(
+        small(selection=selection, algorithm=algorithm, systems=SYSTEMS, measures=MEASURED), runs=tmp_path
+    )
+    assert plain.path != measured.path
+    assert measured.personal_accuracy.index.tolist() == [2, 4, 6]
+    for frame in ("rounds", "clients", "decisions"):
+        assert getattr(plain, frame).equals(getattr(measured, frame))
+    assert plain.ledger.drop(columns="seconds").equals(measured.ledger.drop(columns="seconds"))
+    assert (plain.path / "model.safetensors").read_bytes() == (measured.path / "model.safetensors").read_bytes()
+    assert plain.digest() != measured.digest()
+
+
+def test_the_clients_accuracy_is_measured_as_without_personal_models(tmp_path: Path) -> None:
+    plain = fedcohort.run(small(measures={"clients_every": 1}), runs=tmp_path)
+    both = fedcohort.run(small(measures={"clients_every": 1, "personal_epochs": 1, "personal_every": 1}), runs=tmp_path)
+    assert plain.client_accuracy.equals(both.client_accuracy)
+    held_out = fedcohort.run(
+        small(measures={"clients_every": 1, **MEASURED}, federation={"holdout": 0.2}), runs=tmp_path
+    )
+    same = held_out.client_accuracy.loc[[2, 4, 6]].to_numpy() == held_out.personal_accuracy["before"].to_numpy()
+    assert same.all(), "both are the global model's accuracy on the held-out samples"
+
+
+def test_plans_and_numbers_of_threads_give_the_same_bits(tmp_path: Path) -> None:
+    records = []
+    for plan, workers in (("loop", 0), ("threads", 2), ("threads", 5)):
+        experiment = small(rounds=2, measures=MEASURED, engine={"plan": plan, "workers": workers})
+        run = fedcohort.run(experiment, runs=tmp_path / f"{plan}{workers}")
+        records.append((record(run), run.personal_accuracy.to_json(double_precision=15)))
+    assert records[0] == records[1] == records[2]
+
+
+def test_stacks_measure_them_too(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1, measures={"personal_epochs": 1}, engine={"plan": "stacked"}), runs=tmp_path)
+    threads = fedcohort.run(small(rounds=1, measures={"personal_epochs": 1}), runs=tmp_path)
+    assert np.allclose(run.personal_accuracy, threads.personal_accuracy, atol=0.05)
+
+
+def test_resumed_equals_straight(tmp_path: Path) -> None:
+    experiment = small(measures={**MEASURED, "checkpoint_every": 3})
+    straight = fedcohort.run(experiment, runs=tmp_path / "straight")
+    with pytest.raises(KeyboardInterrupt):
+        fedcohort.run(experiment, runs=tmp_path / "broken", progress=stop_after(5))
+    resumed = fedcohort.run(experiment, runs=tmp_path / "broken")
+    assert record(resumed) == record(straight)
+    assert resumed.personal_accuracy.equals(straight.personal_accuracy)
+    assert fedcohort.open_run(resumed.path).personal_accuracy.index.tolist() == [2, 4, 6], "the seals fit"
+
+
+def test_settings_and_names_of_runs(tmp_path: Path) -> None:
+    assert small().key() == small(measures={"personal_epochs": 0, "personal_every": 0}).key()
+    assert len({small(measures=m).key() for m in ({}, {"personal_epochs": 1}, MEASURED)}) == 3
+    with pytest.raises(
+        UsageError, match=r"measures.personal_every = 3: measures nothing without measures.personal_epochs; set it to 1"
+    ):
+        small(measures={"personal_every": 3})
+    plain = fedcohort.run(small(rounds=1), runs=tmp_path)
+    assert plain.personal_accuracy.empty
+    found = plain.summary()
+    assert all(map(math.isnan, (found.personal_accuracy, found.worst_personal_accuracy, found.personal_gain)))
+    last = fedcohort.run(small(rounds=3, measures={"personal_epochs": 2}), runs=tmp_path)
+    assert last.personal_accuracy.index.tolist() == [3], "by default, only the last round"
+
+
+def test_clients_without_held_out_samples_have_no_accuracy(tmp_path: Path) -> None:
+    experiment = small(
+        rounds=1,
+        federation={"clients": 300, "partition": {"name": "quantity", "beta": 0.2, "min_size": 0}},
+        measures={"personal_epochs": 1},
+    )
+    run = fedcohort.run(experiment, runs=tmp_path)
+    sizes = run.portrait.facts["samples"]
+    known = np.isfinite(run.personal_accuracy["after"].loc[1].to_numpy())
+    assert known.tolist() == (np.rint(0.2 * sizes) >= 1).tolist()
+    assert 0 < known.sum() < 300
+
+
+def test_a_personal_model_that_diverges_counts_as_wrong(tmp_path: Path) -> None:
+    run = fedcohort.run(
+        small(rounds=1, training={"lr": 1e30}, measures={"personal_epochs": 1}, systems={"dropout": 1.0}), runs=tmp_path
+    )
+    before, after = (run.personal_accuracy[when].loc[1].to_numpy() for when in ("before", "after"))
+    assert (after == 0).all()
+    assert (before > 0).any()
+
+
+def test_centralized_training_measures_its_only_client(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1, algorithm="centralised", measures={"personal_epochs": 1}), runs=tmp_path)
+    assert run.personal_accuracy.shape == (1, 2)
+    assert (run.personal_accuracy > 0.5).to_numpy().all()
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> fedcohort.Comparison:
+    experiment = small(
+        rounds=3, seeds=2, measures={"personal_epochs": 2}, variants=[{"label": "AFL", "selection": {"name": "afl"}}]
+    )
+    return fedcohort.compare(experiment, runs=tmp_path_factory.mktemp("runs"))
+
+
+def test_means_and_the_worst_tenth_are_in_tables(compared: fedcohort.Comparison) -> None:
+    for row, own in zip(compared.rows, compared.table.to_dict("records"), strict=True):
+        last = [run.personal_accuracy.loc[3] for run in row.runs.values()]
+        assert own["personal_accuracy"] == pytest.approx(np.mean([one["after"].mean() for one in last]))
+        worst = [np.sort(one["after"])[:2].mean() for one in last]  # ⌈0.1·12⌉ clients
+        assert own["worst_personal_accuracy"] == pytest.approx(np.mean(worst))
+        gains = [(one["after"] - one["before"]).mean() for one in last]
+        assert own["personal_gain"] == pytest.approx(np.mean(gains))
+        summary = row.runs[0].summary()
+        assert summary.personal_accuracy == pytest.approx(last[0]["after"].mean())
+        assert summary.personal_gain == pytest.approx(gains[0])
+    shown, number = str(compared), f"{100 * compared.table['personal_accuracy'][0]:.1f}"
+    assert "personal" in shown
+    assert number in shown
+    assert "on each client's held-out samples after 2 local epochs" in " ".join(shown.split())
+    assert f"& {number} &" in compared.to_latex()
+    assert r"Personal (\%) & Worst tenth" in compared.to_latex()
+    run = compared.rows[0].runs[0]
+    measures = terminal.as_text(terminal.summaries(["a"], [run.summary()]))
+    assert f"accuracy of personal models {100 * run.summary().personal_accuracy:.1f}" in " ".join(measures.split())
+    json.dumps(compared.to_json(), allow_nan=False)
+
+
+def test_the_report_shows_them_only_if_they_were_measured(compared: fedcohort.Comparison, tmp_path: Path) -> None:
+    runs = [run for row in compared.rows for run in row.runs.values()]
+    text = page(read(runs))
+    for row in compared.table.to_dict("records"):
+        for field in ("personal_accuracy", "worst_personal_accuracy"):
+            assert f"{100 * row[field]:.1f}</td>" in text
+    assert text.count('data-field="personal_worst"') == 2
+    plain = page(read([fedcohort.run(small(rounds=1), runs=tmp_path)]))
+    assert "personal" not in plain[plain.find('id="fairness"') : plain.find('class="figures"')]
+    assert "personal" not in str(fedcohort.compare(small(rounds=1), runs=tmp_path)).lower()
+
+
+def test_unfinished_runs_count_their_common_rounds(tmp_path: Path) -> None:
+    rows = [
+        played(t, [0], personal_accuracy=np.array([[0.1 * t, 0.2 * t], [0.3 * t, 0.3 * t]]) if t % 2 == 0 else None)
+        for t in range(1, 5)
+    ]
+    run = written(tmp_path / "run", rows, measures=MEASURED)
+    assert run.personal_accuracy.loc[4].to_numpy().tolist() == pytest.approx([0.4, 1.2, 0.8, 1.2])
+    assert run.summary().personal_accuracy == pytest.approx(1.0)
+    assert run.summary().personal_gain == pytest.approx(0.2)
+    assert run.summary().worst_personal_accuracy == pytest.approx(0.8)
+
+
+def test_a_changed_accuracy_is_found(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=2, measures=MEASURED), runs=tmp_path)
+    with closing(sqlite3.connect(run.path / "run.sqlite")) as database, database:
+        database.execute("UPDATE personal_accuracy SET accuracies = zeroblob(length(accuracies))")
+    with pytest.raises(UsageError, match="differs from what was recorded"):
+        fedcohort.open_run(run.path)
+
+
+def test_a_run_of_an_earlier_version_has_none_and_can_be_resumed(tmp_path: Path) -> None:
+    experiment = small(rounds=4)
+    straight = fedcohort.run(experiment, runs=tmp_path / "straight")
+    with pytest.raises(KeyboardInterrupt):
+        fedcohort.run(experiment, runs=tmp_path / "old", progress=stop_after(2))
+    found = find_run(cell(experiment), Given(), tmp_path / "old")
+    assert found is not None
+    with closing(sqlite3.connect(found.path / "run.sqlite")) as database, database:
+        database.execute("DROP TABLE personal_accuracy")
+        seal_again(database)
+    assert personal_accuracy(Record(found.path)).empty
+    resumed = fedcohort.run(experiment, runs=tmp_path / "old")
+    assert resumed.path == found.path
+    assert record(fedcohort.open_run(resumed.path)) == record(straight)
+
+
+def test_errors_name_the_client() -> None:
+    from fedcohort.engines.base import ClientError
+
+    data = blobs()
+    split = partition(Iid(), data.train_labels, 5, 0)
+    federation = gather(data, split, validation=0.1, seed=0)
+
+    class Breaks(Logistic):
+        def build(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+            module = super().build(shape, num_classes)
+
+            def fail(part: torch.nn.Module, _: object) -> None:
+                if part.training:
+                    raise ArithmeticError("broken")
+
+            module.register_forward_pre_hook(fail)
+            return module
+
+    with closing(LocalEngine(federation, Breaks(), Training(), FedAvg(), 0, plan="loop")) as engine:
+        model = engine.initial_model()
+        with pytest.raises(ClientError, match="client 3: ArithmeticError: broken"):
+            engine.answer(model, 1, PersonalAccuracy(1), np.array([3]))
