@@ -345,7 +345,7 @@ def test_words_of_a_forged_record_stay_words(tmp_path: Path) -> None:
         database.execute("UPDATE ledger SET kind = ? WHERE kind <> 'training'", (attack,))
         database.execute("UPDATE decisions SET terms = ?", (json.dumps({attack: 1.0, "other": 2.0}),))
         database.execute("UPDATE clients SET reports = ?", (json.dumps({attack: 1.0}),))
-        kept = ("format", "status", "experiment", "model", "seed", "plug-ins", "plug-in files")
+        kept = ("format", "status", "experiment", "model", "seed", "plug-ins", "plug-in files", "checkpoints")
         database.execute(f"UPDATE meta SET value = ? WHERE key NOT IN {kept}", (attack,))
         classes = zlib.compress(json.dumps([attack] * 10).encode())
         database.execute("UPDATE portrait SET data = ? WHERE name = 'classes'", (classes,))
