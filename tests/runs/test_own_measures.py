@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from sklearn.metrics import f1_score
 
 import fedcohort
 from fedcohort import load_dataset
@@ -251,8 +250,6 @@ def test_jobs_give_the_same_measures(file: Path, tmp_path: Path) -> None:
     one = fedcohort.compare(experiment, runs=tmp_path / "one").table
     two = fedcohort.compare(experiment, runs=tmp_path / "two", jobs=2).table
     assert one["f1"].tolist() == two["f1"].tolist()
-
-
 
 
 def test_a_changed_value_is_damage(file: Path, tmp_path: Path) -> None:

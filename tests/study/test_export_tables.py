@@ -144,4 +144,35 @@ def test_the_command_writes_both_files(tmp_path: Path) -> None:
             file.unlink()
     refused = call("compare", tmp_path / "x.toml", "--runs", tmp_path / "runs", "--csv", tmp_path, "-q")
     assert refused.exit_code == 2
-    assert refused.stderr.startswith(f"fedcohort: error: {tmp_path}: cannot be written")
+    assert refused.stderr.startswith("fedcohort: error: --csv")
+
+
+@pytest.mark.parametrize("option", ["--csv", "--latex", "--output", "--out"])
+@pytest.mark.parametrize("name", ["run.sqlite", "experiment.toml", "new.EXT", "link.EXT", "."])
+def test_files_of_runs_are_not_replaced_by_tables_and_pages(option: str, name: str, tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1), runs=tmp_path / "runs").path
+    (tmp_path / "x.toml").write_text(small(rounds=1).to_toml())
+    ending = {"--csv": "csv", "--latex": "tex"}.get(option, "html")
+    target = run / name.replace("EXT", ending)
+    if name.startswith("link"):
+        target = tmp_path / target.name
+        target.symlink_to(run / f"new.{ending}")
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file() and file.name != "run.lock"}
+    command = {"--output": ("report", run), "--out": ("figures", run, "--only", "accuracy")}.get(
+        option, ("compare", tmp_path / "x.toml", "--runs", tmp_path / "other", "-q")
+    )
+    refused = call(*command, option, target if option != "--out" else run / name)
+    assert refused.exit_code == 2
+    assert len(refused.stderr.splitlines()) == 1
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file() and file.name != "run.lock"} == before
+    assert not (tmp_path / "other").exists(), "refused before anything is played"
+
+
+def test_the_experiment_file_is_not_replaced_by_its_table(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(small(rounds=1).to_toml())
+    refused = call("compare", file, "--runs", tmp_path / "runs", "--latex", file, "-q")
+    assert refused.stderr.startswith("fedcohort: error: --latex")
+    assert ".tex" in refused.stderr
+    assert file.read_text() == small(rounds=1).to_toml()
+    assert not (tmp_path / "runs").exists()

@@ -19,7 +19,7 @@ __all__ = ["strategies"]
 @click.option("--details", is_flag=True, help="Show all plug-ins in full, not in one line each.")
 @json_option
 def strategies(name: str | None, details: bool, as_json: bool) -> None:
-    """List strategies, algorithms and all other plug-ins, or show one in full.
+    """List strategies, algorithms and other plug-ins, or show one.
 
     With NAME, plug-ins of this name are shown with their parameters, defaults, source and status, what they ask clients, what clients
     disclose, and what they cost. NAME can also be a class of your own, 'path/to/file.py:Class'.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.paths import check_target
 
 __all__ = [
     "Number",
@@ -202,11 +203,19 @@ json_option: Option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."
 )
 
+
+def _remember_target(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    """Remember the file that an option names, after checking that it may be written."""
+    if value is not None:
+        check_target(value, option.opts[0], {"latex": ".tex", "csv": ".csv"}[str(option.name)])
+    _remember(context, option, value)
+
+
 latex_option: Option = click.option(
     "--latex",
     metavar="FILE.tex",
     expose_value=False,
-    callback=_remember,
+    callback=_remember_target,
     help="Also write the table in LaTeX, for a paper that uses booktabs.",
 )
 
@@ -214,7 +223,7 @@ csv_option: Option = click.option(
     "--csv",
     metavar="FILE.csv",
     expose_value=False,
-    callback=_remember,
+    callback=_remember_target,
     help="Also write all columns as CSV, with all digits.",
 )
 

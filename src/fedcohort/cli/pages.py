@@ -34,6 +34,7 @@ from fedcohort.cli.options import (
 )
 from fedcohort.cli.output import echo
 from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.paths import check_target
 
 if TYPE_CHECKING:
     from fedcohort.report.chart_style import Look
@@ -87,6 +88,7 @@ def figures(
     from fedcohort.report.chart_style import paper
     from fedcohort.report.paper_figures import export
 
+    check_target(out, "--out")
     look = paper(columns)
     charts = _figures(paths, runs, settings, look)
     keys = [figure.key for figure in charts]

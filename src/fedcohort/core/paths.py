@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fedcohort.core.errors import UsageError, shown
 
-__all__ = ["as_path", "is_file", "is_folder", "resolved"]
+__all__ = ["as_path", "check_target", "is_file", "is_folder", "resolved"]
 
 _CANNOT_BE_A_PATH = (OSError, RuntimeError, ValueError)
 """Raised for names that are too long, for the home directory of an unknown user, and for null characters."""
@@ -20,6 +20,30 @@ def as_path(given: object, name: str) -> Path:
     if isinstance(given, str | os.PathLike):
         return Path(given)
     raise UsageError(f"{name} = {shown(given)}: should be a path, such as 'runs'")
+
+
+def check_target(given: str | Path, where: str, suffix: str = "") -> None:
+    """Refuse a file to be written that would replace a file of a run, or one of another kind; links are followed.
+
+    Args:
+        given: the file, or a folder of files.
+        where: the option or argument that names it, for the message.
+        suffix: the ending that its name must have, such as ``".csv"``; empty for any.
+
+    Raises:
+        UsageError: it must not be written.
+    """
+    if not str(given):
+        raise UsageError(f"{where} = '': give the name of a file")
+    target = resolved(str(given), Path.cwd())
+    if suffix and target.suffix.lower() != suffix:
+        raise UsageError(f"{where} {shown(str(given))}: the name of the file must end in {suffix}")
+    if suffix and target.exists() and not target.is_file():
+        raise UsageError(f"{where} {shown(str(given))}: is no file; give another name")
+    if any((folder / "run.sqlite").exists() for folder in (target, *target.parents)):
+        raise UsageError(
+            f"{where} {shown(str(given))}: is in a run directory, whose files stay as they are; give another place"
+        )
 
 
 def resolved(text: str, folder: Path) -> Path:

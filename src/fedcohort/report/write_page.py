@@ -7,6 +7,7 @@ import click
 from fedcohort.core import formatted_values
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
+from fedcohort.core.paths import check_target
 
 __all__ = ["write_page"]
 
@@ -17,6 +18,7 @@ def write_page(output: str, text: str, *, quiet: bool = False) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
+    check_target(output, "--output")
     file, content = Path(output), text.encode(errors="backslashreplace")  # names of files need not be valid Unicode
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

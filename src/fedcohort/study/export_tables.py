@@ -8,6 +8,7 @@ from typing import Any
 
 from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
 
 __all__ = ["escaped", "latex_table", "written"]
@@ -180,6 +181,7 @@ def written(text: str, file: str | Path | None) -> str:
         UsageError: the file cannot be written.
     """
     if file is not None:
+        check_target(file, "file =")
         try:
             Path(file).parent.mkdir(parents=True, exist_ok=True)
             Path(file).write_text(text, encoding="utf-8")
