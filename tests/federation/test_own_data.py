@@ -501,3 +501,9 @@ def test_the_old_name_of_emnist_is_refused_with_the_new_ones():
 def test_a_part_of_emnist_that_only_a_mirror_has(name):
     with pytest.raises(UsageError, match=rf"^data set = '{name}': has no known copy on the Hub; with FEDCOHORT_DATA"):
         load(name)
+
+
+def test_an_id_of_a_client_that_would_fill_the_memory_is_refused() -> None:
+    features, labels = np.zeros((4, 2)), [0, 1, 0, 1]
+    with pytest.raises(UsageError, match=r"clients: the id 'qqq.*' has 10000000 characters; use ids of at most 1000"):
+        from_arrays((features, labels), (features, labels), clients=["a", "b", "a", "q" * 10_000_000])

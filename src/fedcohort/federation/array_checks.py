@@ -16,6 +16,7 @@ __all__ = [
     "check_clients",
     "check_features",
     "check_finite",
+    "check_id_lengths",
     "check_labels",
     "numbered",
 ]
@@ -179,6 +180,23 @@ def check_class_names(names: Sequence[Any], where: str) -> None:
             raise UsageError(f"{where}: {problem}; rename the class, or its folder, with visible characters")
 
 
+LONGEST_ID = 1000
+"""Maximum number of characters of the id of a client."""
+
+
+def check_id_lengths(ids: NDArray[Any], where: str) -> None:
+    """Refuse very long ids: an array of strings has room for the longest one in every place.
+
+    Raises:
+        UsageError: a string has more than :data:`LONGEST_ID` characters.
+    """
+    longest = max((value for value in ids.flat if isinstance(value, str)), key=len, default="")
+    if len(longest) > LONGEST_ID:
+        raise UsageError(
+            f"{where}: the id '{brief(longest)}' has {len(longest)} characters; use ids of at most {LONGEST_ID}"
+        )
+
+
 def check_clients(values: object, where: str, argument: str = "clients") -> NDArray[Any]:
     """Ids of clients, integers or strings [N].
 
@@ -191,6 +209,7 @@ def check_clients(values: object, where: str, argument: str = "clients") -> NDAr
         UsageError: not integers or strings [N].
     """
     ids = _as_array(values, f"{where}: {argument}")
+    check_id_lengths(ids, f"{where}: {argument}")
     if ids.dtype == object and ids.ndim == 1 and all(isinstance(value, str) for value in ids):
         ids = ids.astype(np.str_)
     if ids.ndim != 1 or ids.dtype.kind not in "iuU":

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.array_checks import brief, check_clients, check_labels, numbered
+from fedcohort.federation.array_checks import brief, check_clients, check_id_lengths, check_labels, numbered
 from fedcohort.federation.datasets import Dataset, from_arrays, held_out
 from fedcohort.federation.folder_checks import described
 
@@ -203,6 +203,7 @@ def _ids(column: "pd.Series[Any]", where: str) -> NDArray[Any]:
     values = column.to_numpy()
     if values.dtype.kind in "iu":
         return values
+    check_id_lengths(values, f"{where}: column {str(column.name)!r}")
     texts = _texts(values)
     if texts is None:
         raise UsageError(
