@@ -217,7 +217,7 @@ def test_tokens_without_a_named_partition(tmp_path: Path) -> None:
     assert (run.described.federation.partition.name, run.described.federation.clients) == ("natural", 4)
     alone = fedcohort.from_tokens((tokens, tokens), (tokens, tokens))
     run = fedcohort.run(fedcohort.Experiment(**settings), data=alone, runs=tmp_path / "iid", seed=0)
-    assert (run.described.federation.partition.name, run.described.federation.clients) == ("iid", 40)
+    assert (run.described.federation.partition.name, run.described.federation.clients) == ("iid", 12)
 
 
 def test_tokens_are_not_standardised() -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.paths import check_target
 
 __all__ = [
     "Number",
@@ -15,13 +14,11 @@ __all__ = [
     "client_option",
     "columns_option",
     "conformal_option",
-    "csv_option",
     "data_dir_option",
     "folder_option",
     "format_option",
     "jobs_option",
     "json_option",
-    "latex_option",
     "live_option",
     "name_option",
     "only_option",
@@ -33,6 +30,7 @@ __all__ = [
     "precision_option",
     "quiet_option",
     "reference_option",
+    "remember",
     "report_option",
     "round_option",
     "rounds_option",
@@ -98,7 +96,7 @@ def with_options(*options: Option) -> Option:
     return decorate
 
 
-def _remember(context: click.Context, option: click.Parameter, value: object) -> None:
+def remember(context: click.Context, option: click.Parameter, value: object) -> None:
     """Keep the value of an option for :func:`fedcohort.cli.watch_runs.watching`, without passing it through the command."""
     context.meta[f"fedcohort.{option.name}"] = value
 
@@ -184,7 +182,7 @@ live_option: Option = click.option(
     "--live",
     is_flag=True,
     expose_value=False,
-    callback=_remember,
+    callback=remember,
     help="Serve a page with charts on this machine during the run.",
 )
 
@@ -192,7 +190,7 @@ track_option: Option = click.option(
     "--track",
     multiple=True,
     expose_value=False,
-    callback=_remember,
+    callback=remember,
     metavar="TRACKER:WHERE",
     help="Log every round to tensorboard:DIR, mlflow:URI or wandb:DIR; repeatable.",
 )
@@ -201,30 +199,6 @@ track_option: Option = click.option(
 
 json_option: Option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."
-)
-
-
-def _remember_target(context: click.Context, option: click.Parameter, value: str | None) -> None:
-    """Remember the file that an option names, after checking that it may be written."""
-    if value is not None:
-        check_target(value, option.opts[0], {"latex": ".tex", "csv": ".csv"}[str(option.name)])
-    _remember(context, option, value)
-
-
-latex_option: Option = click.option(
-    "--latex",
-    metavar="FILE.tex",
-    expose_value=False,
-    callback=_remember_target,
-    help="Also write the table in LaTeX, for a paper that uses booktabs.",
-)
-
-csv_option: Option = click.option(
-    "--csv",
-    metavar="FILE.csv",
-    expose_value=False,
-    callback=_remember_target,
-    help="Also write all columns as CSV, with all digits.",
 )
 
 partial_option: Option = click.option(
@@ -274,7 +248,7 @@ only_option: Option = click.option(
 reference_option: Option = click.option(
     "--reference",
     metavar="LABEL",
-    callback=_remember,
+    callback=remember,
     expose_value=False,
     help="Row that the others are compared with.  [default: the first with uniform selection, or else the first]",
 )

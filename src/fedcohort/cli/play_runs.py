@@ -7,11 +7,9 @@ import click
 
 from fedcohort.cli.chosen_experiment import experiment_of, row_of
 from fedcohort.cli.options import (
-    csv_option,
     data_dir_option,
     jobs_option,
     json_option,
-    latex_option,
     live_option,
     over_option,
     partial_option,
@@ -26,6 +24,7 @@ from fedcohort.cli.options import (
     with_options,
 )
 from fedcohort.cli.output import echo
+from fedcohort.cli.table_files import csv_option, latex_option
 from fedcohort.cli.watch_runs import watching
 from fedcohort.core.errors import UsageError
 

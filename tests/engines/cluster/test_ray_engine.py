@@ -59,7 +59,10 @@ def kill(hosts: HostPool, position: int = 0) -> None:
     import ray
 
     ready = hosts.ready
-    pid = ray.get(ready[position % len(ready)].actor.pid.remote())
+    try:
+        pid = ray.get(ready[position % len(ready)].actor.pid.remote())
+    except ray.exceptions.RayActorError:
+        return  # an earlier kill ended this host, which the pool has not noticed yet
     os.kill(pid, signal.SIGKILL)
 
 

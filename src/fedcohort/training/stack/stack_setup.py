@@ -30,6 +30,8 @@ def cannot_stack(module: nn.Module, federation: Federation, algorithm: Algorithm
         return "labels are numbers"
     if training.augment != "none":
         return "images are changed at random"
+    if federation.vocabulary:
+        return "samples are sequences of tokens"
     if federation.integers:
         return "the network reads integers"
     name = type(algorithm).__name__
