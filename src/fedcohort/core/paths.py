@@ -34,7 +34,7 @@ def check_target(given: str | Path, where: str, suffix: str = "") -> None:
         UsageError: it must not be written.
     """
     if not str(given):
-        raise UsageError(f"{where} = '': give the name of a file")
+        raise UsageError(f"{where} '': give the name of a file")
     target = resolved(str(given), Path.cwd())
     if suffix and target.suffix.lower() != suffix:
         raise UsageError(f"{where} {shown(str(given))}: the name of the file must end in {suffix}")

@@ -113,7 +113,7 @@ def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> l
         return []
     return [
         Column("personal\nmodels", [score.value(row["personal_accuracy"]) for row in rows], 9),
-        Column("worst\ntenth", [score.value(row["worst_personal_accuracy"]) for row in rows], 9),
+        Column("personal,\nworst tenth", [score.value(row["worst_personal_accuracy"]) for row in rows], 9),
     ]
 
 
