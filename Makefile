@@ -3,6 +3,7 @@ GPU_PYTHON ?= python3
 QUICK ?=
 MINUTES ?= $(if $(QUICK),5,60)
 ONLY ?=
+NAME ?=
 SEED ?= 0
 WORKS ?= W1 W1b64 W2 W3 W4
 VENV := .venv
@@ -23,7 +24,7 @@ PIP := -m pip --disable-pip-version-check -q
 TRIAL := build/dist-check/venv/$(SCRIPTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types complexity format docs docs-check pictures hooks check test-lowest dist clean campaign bench bench-peers bench-ray bench-gpu
+.PHONY: help demo test test-slow lint types complexity format docs docs-check site pictures hooks check test-lowest dist clean campaign results results-check bench bench-peers bench-ray bench-gpu
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -34,7 +35,7 @@ demo: $(VENV)/.installed ## install into .venv, then compare three strategies on
 test: $(VENV)/.dev ## install with the development tools, and run the tests
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
-test-slow: $(VENV)/.dev ## run all tests, including the slow ones
+test-slow: $(VENV)/.site ## run all tests, including the slow ones
 	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev ## run ruff, check the format, the types and the cognitive complexity
@@ -61,6 +62,9 @@ docs: $(VENV)/.installed ## update the generated parts of the pages
 docs-check: $(VENV)/.installed ## list the pages whose generated parts are out of date
 	@$(BIN)/python docs/generate.py --check
 
+site: $(VENV)/.site ## build the site of the documentation into build/site; a broken link or an undocumented public name is an error
+	@$(BIN)/python docs/site/build.py
+
 pictures: $(VENV)/.dev ## make the pictures of docs/report.md again; needs Chromium
 	@$(BIN)/python docs/pictures.py
 
@@ -69,6 +73,13 @@ hooks: $(VENV)/.dev ## run the quick checks before every commit in this clone
 
 campaign: $(VENV)/.dev ## attack the package for an hour on two cores (QUICK=1: five minutes; ONLY="kills cuts"; KEEP=1 keeps the figures)
 	@$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seed $(SEED) $(if $(ONLY),--only $(ONLY)) $(if $(KEEP),--write)
+
+results: $(VENV)/.installed ## make measured results anew (NAME="quickstart x86"; without it, list all of them), and update the pages
+	@$(BIN)/python -m results $(NAME)
+	@$(if $(NAME),$(BIN)/python docs/generate.py)
+
+results-check: $(VENV)/.installed ## list the results that are older than a change of what they depend on
+	@$(BIN)/python -m results --check
 
 bench: $(VENV)/.installed ## compare the plans with a bare loop, measure growth and overhead; needs an idle machine (QUICK=--quick for a trial)
 	@$(BIN)/python benchmarks/bench.py $(QUICK)
@@ -124,6 +135,10 @@ $(LOWEST)/.installed: pyproject.toml tests/lowest_versions.py
 $(VENV)/.dev: $(VENV)/.installed
 	@$(BIN)/python $(PIP) install -c constraints.txt 'pip>=25.1'
 	@$(BIN)/python $(PIP) install -c constraints.txt -e . --group dev
+	@touch $@
+
+$(VENV)/.site: $(VENV)/.dev
+	@$(BIN)/python $(PIP) install -c constraints.txt -e . --group site
 	@touch $@
 
 clean: ## remove the environment, caches and builds, but not the runs

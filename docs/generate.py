@@ -23,6 +23,8 @@ from typing import Any, get_args
 import numpy as np
 
 from fedcohort.algorithms import ALGORITHMS, LOSSES, Algorithm, Members, Problem, Update, WeightMode
+from fedcohort.cli.json_formats import DOCUMENTS
+from fedcohort.cli.json_schema import json_schema, keys_of
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import Parameter, describe
 from fedcohort.core.plugins import Card, Table
@@ -40,10 +42,13 @@ from fedcohort.selection import QUESTIONS, STRATEGIES, Census, Cohort, Outcome, 
 from fedcohort.training.stopping_rules import RULES
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent))  # for the results, which are no part of the package
+from results.pages import blocks as result_blocks  # noqa: E402
+
 SOURCE = Path(schema.__file__).parents[1]
 PAGES = (
     "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "race.md",
-    "reliability.md", "regression.md", "sequences.md",
+    "deployment.md", "reliability.md", "regression.md", "results.md", "sequences.md", "json-output.md",
 )  # fmt: skip
 STATUS = {
     "paper": "`paper`: implemented as its source describes it",
@@ -476,6 +481,38 @@ def race() -> str:
 # --- Flower ----------------------------------------------------------------------------------------------------------------------
 
 
+def superlink() -> str:
+    """What one SuperLink carries, and where and with what it was measured."""
+    path = DOCS.parent / "results" / "superlink.json"
+    if not path.exists():
+        return "No measurement has been kept yet."
+    rows = json.loads(path.read_text("utf-8"))["rows"]
+    heads = (
+        "nodes",
+        "bytes each way",
+        "idle: cores",
+        "a phase: processor s",
+        "ms for a message",
+        "MB/s of a core",
+        "largest memory",
+    )
+    lines = [f"| {' | '.join(heads)} |", "|--:" * len(heads) + "|"]
+    for row in rows:
+        used = float(np.median([phase["processor_seconds"] for phase in row["phases"]]))
+        lines.append(
+            f"| {row['nodes']} | {row['bytes']:,} | {row['idle_cores']:.2f} | {used:.1f} | {1000 * used / row['nodes']:.0f} "
+            f"| {2 * row['nodes'] * row['bytes'] / used / 1e6:.1f} | {row['superlink_bytes'] / 1e6:.0f} MB |"
+        )
+    about = sorted({f"commit `{row['commit']}`, {row['date'][:10]}, flwr {row['flwr']}" for row in rows})
+    load = max(row["load_before"] for row in rows)
+    words = (
+        f"Written by `python benchmarks/superlink.py` on {rows[0]['cores']} cores ({'; '.join(about)}). Other programs ran beside it, "
+        f"with a load average of up to {load:.0f}. Processor time is less sensitive to that than waiting times, but is noisy as well."
+    )
+    lines += ["", words]
+    return "\n".join(lines)
+
+
 def flower_questions() -> str:
     """A table of the keywords of ``answers``."""
     from fedcohort.flower.answering import keyword_of
@@ -505,7 +542,28 @@ def flower_needs() -> str:
 
 # --- pages ---------------------------------------------------------------------------------------------------------------------
 
+
+def json_formats() -> str:
+    """The documents of --json, each with its keys and those of the records in it."""
+    return "\n\n".join(f"## {name}\n\n{meaning}\n\n{_records(name)}" for name, meaning in DOCUMENTS.items())
+
+
+def _records(name: str) -> str:
+    schema = json_schema(name)
+    parts = [_keys(name)]
+    parts += [f"`{record}`:\n\n{_keys(record)}" for record in schema["$defs"]]
+    return "\n\n".join(parts)
+
+
+def _keys(record: str) -> str:
+    lines = ["| key | type | meaning |", "|---|---|---|"]
+    for key in keys_of(record):
+        lines.append(f"| {'others' if key.name == '*' else f'`{key.name}`'} | `{key.type}` | {key.meaning} |")
+    return "\n".join(lines)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "json formats": json_formats,
     "sections": sections,
     "top level": top_level,
     **{f"section {name}": partial(section, name) for name in SECTIONS},
@@ -539,8 +597,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "contract of an engine": lambda: contract(Engine),
     "contract of a clock": lambda: contract(RoundClock),
     "flower questions": flower_questions,
+    "superlink": superlink,
     "flower needs": flower_needs,
     "contracts of the federation": lambda: contract(Rule, Model),
+    **result_blocks(),
 }
 
 
@@ -553,7 +613,7 @@ def fill(page: str) -> str:
             raise SystemExit(f"there is no block {name!r}; known: {', '.join(BLOCKS)}")
         return f"<!-- begin {name} -->\n{BLOCKS[name]()}\n<!-- end {name} -->"
 
-    return re.sub(r"<!-- begin (?P<name>[\w ]+) -->.*?<!-- end (?P=name) -->", block, page, flags=re.DOTALL)
+    return re.sub(r"<!-- begin (?P<name>[\w -]+?) -->.*?<!-- end (?P=name) -->", block, page, flags=re.DOTALL)
 
 
 def stale() -> dict[Path, str]:

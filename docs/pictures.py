@@ -1,7 +1,8 @@
-"""Make the pictures of the page on reports: ``make pictures``, or ``python docs/pictures.py``.
+"""Make the pictures of the README and of the page on reports: ``make pictures``, or ``python docs/pictures.py``.
 
-The pictures show the quickstart comparison, with every client's accuracy measured in each round. Needs Chromium and the development
-tools.
+The pictures show the quickstart comparison, with every client's accuracy measured in each round; that of the README, the comparison of
+the first tutorial.
+Needs Chromium and the development tools.
 """
 
 import os
@@ -10,18 +11,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import vl_convert
 from playwright import sync_api
 
 import fedcohort
 from fedcohort.report.chart_style import paper
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
-from fedcohort.report.paper_figures import composed
+from fedcohort.report.paper_figures import converted, drawn_to_width
 from fedcohort.report.report_data import Story, find_runs, gather
 
 DOCS = Path(__file__).parent
 EXPERIMENT = DOCS.parent / "experiments" / "quickstart.toml"
+FIRST = DOCS.parent / "experiments" / "first_comparison.toml"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -35,18 +36,38 @@ def main() -> None:
         file.write_text(page(story), encoding="utf-8")
         screenshots(file.as_uri())
         figure_of_accuracy(story)
+        head_of_report(Path(folder))
+
+
+def head_of_report(folder: Path) -> None:
+    """The three answers at the head of the page about the comparison of the first tutorial."""
+    runs = folder / "first"
+    fedcohort.compare(fedcohort.load_experiment(FIRST), runs=runs)
+    file = folder / "first.html"
+    file.write_text(page(gather(find_runs([runs]))), encoding="utf-8")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program(), args=["--no-sandbox"])
+        shown = opened(browser, file.as_uri(), 1000, 900, "light")
+        end = shown.locator("nav").first.bounding_box()
+        assert end is not None
+        shown.screenshot(path=DOCS / "report-head.png", clip={"x": 0, "y": 0, "width": 1000, "height": end["y"] - 4})
+        browser.close()
 
 
 def screenshots(address: str) -> None:
     """The head of the page, the same on a phone in the dark, and the section on participation."""
-    program = os.environ.get("FEDCOHORT_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=program(), args=["--no-sandbox"])
         wide = opened(browser, address, 1120, 1560, "light")
         wide.screenshot(path=DOCS / "report-light.png")
         wide.locator("#participation").screenshot(path=DOCS / "report-participation.png")
         opened(browser, address, 375, 1400, "dark").screenshot(path=DOCS / "report-dark.png")
         browser.close()
+
+
+def program() -> str | None:
+    """The path of Chromium."""
+    return os.environ.get("FEDCOHORT_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 def opened(browser: Any, address: str, width: int, height: int, scheme: str) -> Any:
@@ -61,8 +82,7 @@ def figure_of_accuracy(story: Story) -> None:
     """Accuracy over rounds in the size of one column, two pixels per point."""
     look = paper(1)
     figure = next(figure for figure in figures(story, look) if figure.key == "accuracy")
-    png = vl_convert.vegalite_to_png(composed(figure, figure.views[0], look), scale=2)
-    (DOCS / "figure-accuracy.png").write_bytes(png)
+    (DOCS / "figure-accuracy.png").write_bytes(converted(drawn_to_width(figure, figure.views[0], look), "png", 2))
 
 
 if __name__ == "__main__":

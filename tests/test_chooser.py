@@ -268,3 +268,19 @@ def test_a_question_to_clients_that_are_away_is_refused() -> None:
 
 def test_the_public_loader_of_data_exists() -> None:
     assert callable(fedcohort.load_dataset)
+
+
+def test_clients_join_between_rounds() -> None:
+    from fedcohort.selection.ucb import UCB
+
+    sizes = np.array([10, 20, 30, 0])
+    chooser = Chooser(UCB(initial_rounds=1), Census(sizes, 2, 1), seed=1)
+    cohort = chooser.select(range(4))
+    assert 3 not in cohort.clients
+    joined = Census(np.array([10, 20, 30, 40]), 2, 9)
+    with pytest.raises(UsageError, match="round 1 has no outcome yet: call observe"):
+        chooser.extend(joined)
+    chooser.observe(chooser.outcome({int(cohort.clients[0]): ClientResult()}, accuracy=0.5))
+    chooser.extend(joined)
+    assert (chooser.census.k, chooser.census.num_samples[3]) == (1, 40)
+    assert chooser.select([3]).clients.tolist() == [3]

@@ -183,6 +183,17 @@ class Chooser:
         self.selector.observe(outcome)
         self._waiting = None
 
+    def extend(self, census: Census) -> None:
+        """Take in clients that joined since the last round: those without samples until now. See :meth:`Selector.extend`.
+
+        Raises:
+            UsageError: the current round has no outcome yet, or the strategy cannot take in clients; nothing has changed.
+        """
+        if self._waiting is not None:
+            raise UsageError(f"round {self.t} has no outcome yet: call observe(outcome) before extend(…)")
+        self.selector.extend(dataclasses.replace(census, k=self.census.k))
+        self.census = self.selector.census
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next round depends on: arrays, numbers and strings.
 

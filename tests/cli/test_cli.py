@@ -362,7 +362,9 @@ def test_describe_fits(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_known_data_sets(tmp_path: Path) -> None:
     (tmp_path / "ylecun" / "mnist").mkdir(parents=True)
-    said = {row["name"]: row for row in json.loads(call("data", "list", "--data-dir", tmp_path, "--json").stdout)}
+    said = {
+        row["name"]: row for row in json.loads(call("data", "list", "--data-dir", tmp_path, "--json").stdout)["data"]
+    }
     assert said["digits"]["here"] == "yes"
     assert said["mnist"]["here"] == "mirror, ylecun/mnist"
     assert said["cifar10"]["here"] == "not in a mirror"
@@ -374,7 +376,7 @@ def test_known_data_sets(tmp_path: Path) -> None:
 
 
 def test_every_strategy_and_algorithm_is_listed() -> None:
-    said = json.loads(call("strategies", "--json").stdout)
+    said = json.loads(call("strategies", "--json").stdout)["sections"]
     assert list(said)[:2] == ["strategy", "algorithm"]
     assert {"partition", "model", "loss", "label noise"} <= set(said)
     assert [entry["name"] for entry in said["strategy"]] == list(STRATEGIES)
@@ -470,7 +472,10 @@ def test_an_installed_strategy_that_cannot_be_imported(tmp_path: Path, monkeypat
     (installed / "entry_points.txt").write_text("[fedcohort.strategies]\nbroken = no_such_module:Nobody\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert "broken" in STRATEGIES
-    said = {entry["name"]: entry["summary"] for entry in json.loads(call("strategies", "--json").stdout)["strategy"]}
+    said = {
+        entry["name"]: entry["summary"]
+        for entry in json.loads(call("strategies", "--json").stdout)["sections"]["strategy"]
+    }
     assert said["uniform"]
     assert said["broken"].endswith("cannot be imported: ModuleNotFoundError: No module named 'no_such_module'")
     refused(call("strategies", "broken"), "name = 'broken'", "installed as no_such_module:Nobody", "cannot be imported")

@@ -49,7 +49,8 @@ def damage(file: Path) -> None:
 def test_an_empty_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDCOHORT_CACHE", str(tmp_path / "cache"))
     assert call("data", "cache").stdout.strip() == "The cache has no entries."
-    assert listed("--verify", "--clear-older-than", 0) == {"entries": [], "removed": []}
+    empty = listed("--verify", "--clear-older-than", 0)
+    assert (empty["entries"], empty["removed"]) == ([], [])
     refused(call("data", "cache", "--clear", "x"), "--clear 'x': not in the cache; the cache is empty")
 
 
@@ -94,6 +95,9 @@ def test_clear_by_name(cache, tmp_path):
     digits, old, new = entries(cache)
     assert listed("--clear", new)["removed"] == [new]
     assert entries(cache) == [digits, old]
+    (cache / "no-data-set").mkdir()
+    refused(call("data", "cache", "--clear", ""), "--clear '': not in the cache")
+    (cache / "no-data-set").rmdir()
     refused(call("data", "cache", "--clear", "digit"), "--clear 'digit': not in the cache; did you mean 'digits'?")
     assert entries(cache) == [digits, old]
     shown = call("data", "cache", "--clear", "digits", "--clear", "pets").stdout

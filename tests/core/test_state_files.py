@@ -154,3 +154,43 @@ load = peak_of(lambda: other.load_state_dict(load_state(file)["engine"]))
 assert all(float(other.get(client)["c"]["w"][77]) == client for client in range(64))
 print(save, load)
 """
+
+
+def test_numbers_of_numpy_tuples_and_keys_come_back_as_they_were() -> None:
+    state = {
+        "rate": np.float32(0.1),
+        "count": np.int64(3),
+        "pair": (1, (np.bool_(True), [2])),
+        "by key": {(1, "a"): 1, 5: 2, None: 3, np.int64(7): 4},
+        "other order": np.array([1.0, 2.0], ">f8"),
+    }
+    back = unpack(pack(state))
+    assert repr(back["rate"] * 0.9) == repr(np.float32(0.1) * 0.9)  # a number of Python would be rounded later
+    assert [type(back[name]) for name in ("rate", "count", "pair")] == [np.float32, np.int64, tuple]
+    assert back["pair"] == state["pair"]
+    assert back["by key"] == state["by key"]
+    assert back["other order"].tolist() == [1.0, 2.0]
+
+
+def endless() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (endless(), "is nested too deeply or contains itself"),
+        (np.array([None]), r"^x = array.*not ndarray of object; override state_dict"),
+        (np.array(["a"]), "not ndarray of <U1"),
+        (np.ones(2, complex), "not ndarray of complex128"),
+        (np.ma.ones(2), "not MaskedArray of float64"),
+        (torch.ones(2).to_sparse(), "^x = .*override state_dict"),
+        (np.datetime64("2020"), "not datetime64"),
+        ({frozenset[int](): 1}, "^x, a key = .*not"),
+    ],
+)
+def test_what_cannot_come_back_is_refused(value: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        pack({"x": value})

@@ -9,14 +9,15 @@ __all__ = ["PAGES", "ROOT", "Block", "blocks", "read"]
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^```(?:\{code-cell\} )?(\w*)\n((?:^:\w+:[^\n]*\n+)*)(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Block:
     """A fenced block: its language, its text, and the line of the page that its text starts in.
 
-    A block whose first line is ``# some/file.ext`` is the content of that file.
+    A block whose first line is ``# some/file.ext`` is the content of that file. A cell of a notebook (``{code-cell} python``) is a
+    block like any other, without its options.
     """
 
     language: str
@@ -38,4 +39,4 @@ def read(page: Path) -> str:
 def blocks(page: Path) -> list[Block]:
     """The fenced blocks of a page, in order."""
     text = read(page)
-    return [Block(match[1], match[2], text.count("\n", 0, match.start()) + 2) for match in _FENCE.finditer(text)]
+    return [Block(match[1], match[3], text.count("\n", 0, match.start(3)) + 1) for match in _FENCE.finditer(text)]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +232,18 @@ def test_where_nothing_is_said_few_clients_all_take_part() -> None:
     assert Experiment(federation={"clients": 2}).selection.k == 2
     with pytest.raises(UsageError, match=r"selection\.k = 3: more than federation\.clients = 2"):
         Experiment(federation={"clients": 2}, selection={"name": "uniform", "k": 3})
+
+
+def test_the_number_of_clients_by_round_is_described_checked_and_part_of_the_key() -> None:
+    plain = Experiment(selection={"name": "uniform", "k": 3})
+    steps = Experiment(selection={"name": "uniform", "k": 3, "k_steps": [[5, 6], [9, 2]]})
+    assert steps.selection.k_steps == ((5, 6), (9, 2))
+    assert plain.selection.k_steps == ()
+    assert Experiment(**tomllib.loads(steps.to_toml())) == steps
+    assert steps.single(0).key() != plain.single(0).key()
+    with pytest.raises(UsageError, match=r"selection\.k_steps = \[\[5, 99\]\]: selects 99 from round 5 on, more than"):
+        Experiment(selection={"name": "uniform", "k_steps": [[5, 99]]})
+    with pytest.raises(UsageError, match=r"k_steps.*increasing"):
+        Experiment(selection={"name": "uniform", "k_steps": [[5, 3], [5, 2]]})
+    with pytest.raises(UsageError, match=r"selection\.k_steps"):
+        Experiment(selection={"name": "uniform", "k_steps": [[1, 3]]})

@@ -199,7 +199,7 @@ def test_the_command_line_describes_a_text(tmp_path: Path) -> None:
     page = tmp_path / "clients.html"
     call("data", "describe", file, "-o", page)
     assert page.stat().st_size > 10_000
-    listed = json.loads(call("data", "list", "--json").stdout)
+    listed = json.loads(call("data", "list", "--json").stdout)["data"]
     assert {"name": "dialogue", "from": "made at run time", "here": "yes"} in listed
 
 

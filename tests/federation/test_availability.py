@@ -202,7 +202,7 @@ def test_a_trace_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     """A device without an end, and a pipe that nothing writes to."""
     os.mkfifo(tmp_path / "pipe.json")
     for file in (tmp_path / "pipe.json", Path("/dev/zero")):
-        with pytest.raises(UsageError, match=r"is a folder, a pipe or a device; give a \.json"):
+        with pytest.raises(UsageError, match=r"cannot be read: is a (folder|pipe|device); give a \.json"):
             Trace(file=str(file)).fingerprint()
 
 
@@ -218,3 +218,8 @@ def test_a_chain_that_never_moves_has_no_stationary_law() -> None:
 def test_a_swing_out_of_range(values: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=r"^systems\.availability\.swing = .*: probabilities would leave \[0, 1\]"):
         Diurnal(**values)
+
+
+def test_the_widest_differences_between_clients_leave_some_available() -> None:
+    presence = Diurnal(mean=1.0, swing=0.0, sigma=1e308).presence(20, 10, 0)
+    assert presence(1).any()

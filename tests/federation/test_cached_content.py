@@ -39,7 +39,7 @@ def made(seed: int = 0) -> Dataset:
     return from_arrays(
         (features[:40], labels[:40]),
         (features[40:], labels[40:]),
-        classes="abc",
+        classes=list("abc"),
         writers=np.arange(40) % 7,
         name="made",
         standardise=True,

@@ -52,7 +52,7 @@ def test_a_parquet_file_names_the_command_too(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setenv("FEDCOHORT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(pd, "read_parquet", no_engine)
-    (tmp_path / "table.parquet").write_bytes(b"PAR1")
+    pd.DataFrame({"feature": [1.0, 2.0], "label": [0, 1]}).to_parquet(tmp_path / "table.parquet")
     result = call("run", "--set", f"data.name={tmp_path / 'table.parquet'}", "--runs", tmp_path / "runs")
     assert result.exit_code == 2
     assert result.stderr.endswith(

@@ -3,13 +3,14 @@
 import dataclasses
 import math
 import re
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedcohort.core import random_streams
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.federation import Rule, parameters
@@ -59,6 +60,14 @@ RULES = st.one_of(
         min_size=MIN_SIZE,
     ),
 )
+
+
+@pytest.mark.parametrize(
+    "rule", [Quantity(law="lognormal", sigma=1e308), DirichletClient(sizes="lognormal", size_sigma=1e308)]
+)
+def test_the_widest_sizes_are_still_sizes(rule: Any) -> None:
+    clients = rule.assign(np.arange(40) % 4, 5, np.random.default_rng(0))
+    assert np.bincount(clients, minlength=5).sum() == 40
 
 
 def expected_samples(rule, num_samples, num_clients):
@@ -455,6 +464,30 @@ def test_an_infeasible_partition_of_many_samples_is_refused_after_few_draws(rule
     with pytest.raises(UsageError, match=r"no draw gives each of 50000 clients"):
         partition(rule, np.arange(600_000) % 10, 50_000, seed=0)
     assert 3 <= len(draws) <= 25
+
+
+def test_a_partition_that_few_seeds_would_have_is_refused_after_few_draws(monkeypatch):
+    draws = []
+    check = partition_module._check_assignment
+
+    def counted(*arguments):
+        draws.append(1)
+        check(*arguments)
+
+    monkeypatch.setattr(partition_module, "_check_assignment", counted)
+    with pytest.raises(UsageError, match=r"alpha = 0\.05: no draw gives each of 100 .* min_size = 0 \(clients"):
+        partition(DirichletClass(), np.arange(60_000) % 10, 100, seed=0)
+    assert len(draws) <= 100  # of 1,000: about 1 draw in 10,000 would give every client 10 samples
+
+
+def test_a_partition_that_needs_hundreds_of_draws_is_found():
+    rule, labels = DirichletClass(alpha=0.5), np.arange(2_000) % 10  # about 1 draw in 400 succeeds
+    found: list[np.ndarray] = []
+    rng = random_streams.rng(2, "partition")
+    while not found or found[-1].min() < rule.min_size:
+        found.append(np.bincount(rule.assign(labels, 100, rng), minlength=100))
+    assert len(found) > 300
+    assert np.array_equal(partition(rule, labels, 100, seed=2).sizes, found[-1])
 
 
 def test_min_size_is_named_where_no_alpha_would_help():

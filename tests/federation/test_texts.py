@@ -98,7 +98,7 @@ def test_a_missing_file_and_columns_of_a_text(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none.txt': cannot be read \(No such file"):
         load(str(tmp_path / "none.txt"))
     os.mkfifo(tmp_path / "pipe.txt")
-    with pytest.raises(UsageError, match=r"pipe.txt': is not a regular file"):
+    with pytest.raises(UsageError, match=r"pipe.txt': is a pipe; give a text file"):
         load(str(tmp_path / "pipe.txt"))
     for name in ("\0.txt", "x" * 5000 + ".txt", "~nobody/x.txt"):
         with pytest.raises(UsageError, match="cannot be read") as raised:

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from flwr.app import Message
+from flwr.clientapp import ClientApp
 
 from fedcohort.core.errors import UsageError
-from fedcohort.flower import answers, requirements
+from fedcohort.flower import Selecting, answers, requirements
 from fedcohort.selection import STRATEGIES, Census, Selector
-from tests.flower.apps import K, bare_app, client_of, grid, initial, picks, selecting, willing_app
+from fedcohort.testing import LoopGrid
+from tests.flower.apps import K, bare_app, client_of, grid, initial, picks, selecting, two, willing_app
 
 ROUNDS = 4
 REPEATS = {"md", "clustered_size", "clustered_similarity", "size"}
@@ -106,3 +109,60 @@ def test_a_willing_app_without_one_answer_is_refused_by_name() -> None:
         UsageError, match=r"Flash asks clients for Context, which no client answers; give answers\(…, context=…\)"
     ):
         selecting(where, make("flash")).start(where, initial(), num_rounds=1)
+
+
+FAST = ("oort", "haccs", "conformal")
+"""Strategies whose joining every run of the tests tries."""
+
+
+def run_that_clients_join(name: str, app: ClientApp | None = None) -> tuple[LoopGrid, Selecting]:
+    """A run in which the clients 14 to 19 connect after the second round."""
+    where = grid(app, offline=range(14, 20))
+
+    def tamper(position: int, message: Message, reply: Message) -> Message:
+        if message.metadata.message_type == "train" and len(picks(where)) == 2:
+            where.offline = set()
+        return reply
+
+    where.tamper = tamper
+    strategy = selecting(where, make(name), min_nodes=14, max_nodes=19)
+    strategy.start(where, initial(), num_rounds=6)
+    return where, strategy
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in STRATEGIES.builtin]
+)
+def test_clients_join_between_rounds(name: str) -> None:
+    where, strategy = run_that_clients_join(name)
+    roster, chooser = strategy.clients.roster, strategy.chooser
+    assert roster.names == [str(i) for i in range(19)]
+    assert list(roster.ignored.values()) == [
+        "its client '19' was not there when the run began, and max_nodes = 19 are there"
+    ]
+    assert chooser is not None
+    assert chooser.census.num_samples.tolist() == list(range(10, 29))
+    assert len(picks(where)) == 6
+    asked = {where.nodes.index(message.metadata.dst_node_id) for message in where.messages[-60:]}
+    assert asked & set(range(14, 19)) or name in ("uniform", "all", "tifl", "fedcor")
+
+
+def test_a_client_that_does_not_follow_instructions_cannot_join() -> None:
+    app = answers(
+        bare_app(),
+        num_samples=lambda context: 10 + client_of(context),
+        speed=two,
+        reports=("samples", "square_loss"),
+        follows=("epochs", "share", "unsent"),
+    )
+    lazy = answers(bare_app(), num_samples=lambda context: 10 + client_of(context), speed=two)
+    mixed = ClientApp()
+    mixed.__class__ = type(
+        "Mixed", (ClientApp,), {"__call__": lambda self, m, c: (lazy if client_of(c) > 13 else app)(m, c)}
+    )
+    _, strategy = run_that_clients_join("pyramidfl", mixed)
+    assert strategy.clients.roster.names == [str(i) for i in range(14)]
+    reasons = set(strategy.clients.roster.ignored.values())
+    assert any(
+        "PyramidFL sets the clients' training, which client '14' does not follow" in reason for reason in reasons
+    )

@@ -114,12 +114,12 @@ def test_work_time_passes_and_bytes_follow_the_epochs_used() -> None:
 
 
 def test_nobody_qualifies() -> None:
-    with conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1}) as run_state:
+    with conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1, "on_empty": "keep"}) as run_state:
         before = bits(run_state.model)
         row = play_round(run_state, 1, test=False)
         assert (row.admitted, bits(run_state.model)) == (0, before)
         assert row.note.endswith("no update admitted: the model stays as it was")
-    with conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1, "on_empty": "best"}) as run_state:
+    with conformal_game(selection={**SELECTION, "theta": 1e-9, "max_epochs": 1}) as run_state:  # "best" is the default
         row = play_round(run_state, 1, test=False)
         best = min(row.clients, key=lambda client: client.reports["q_hat"])
         assert [client.client for client in row.clients if client.status == "admitted"] == [best.client]
@@ -211,6 +211,7 @@ def test_set_size_as_criterion() -> None:
 def test_the_controller_does_not_stay_empty_for_ever() -> None:
     """θ = 0.001 admits nobody; the controller lets it rise until somebody takes part, and about half do in the end."""
     steered = {**SELECTION, "theta": 0.001, "theta_min": 0.001, "max_epochs": 1, "controller": True, "gain": 0.2}
+    steered |= {"on_empty": "keep"}
     with (
         conformal_game(selection=steered) as run_state,
         conformal_game(selection={**steered, "controller": False}) as alone,
@@ -237,7 +238,8 @@ def test_adaptive_alpha_in_a_run() -> None:
 def test_who_is_admitted() -> None:
     done, almost, far = {"done": 1.0, "q_hat": 0.2}, {"done": 0.0, "q_hat": 0.3}, {"done": 0.0, "q_hat": 0.8}
     assert admitted(ready(), {3: almost, 1: done, 0: far, 2: done}) == [1, 2]
-    assert admitted(ready(), {3: almost, 0: {}}) == []
+    assert admitted(ready(on_empty="keep"), {3: almost, 0: {}}) == []
+    assert admitted(ready(), {3: almost, 0: {}, 2: far}) == [3]
     best = ready(on_empty="best", best=2)
     assert admitted(best, {2: far, 0: {"done": 0.0}, 3: almost, 1: far | {"q_hat": 0.7}}) == [3, 1]
     assert admitted(best, {2: far, 1: done, 3: almost}) == [1]

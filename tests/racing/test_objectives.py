@@ -1,11 +1,13 @@
 """Objectives: what they read from a record, worked out by hand, and which texts are refused."""
 
+import dataclasses
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.racing.objectives import Objective, objectives
 from fedcohort.record import LedgerRow, Run
@@ -134,3 +136,33 @@ def test_a_run_without_the_number_is_refused(tmp_path: Path) -> None:
     run = written(tmp_path / "run", [played(1, [0], test_accuracy=math.nan)])
     with pytest.raises(UsageError, match=r"^objective = 'accuracy': .*run has no test accuracy; choose another"):
         objectives("accuracy")[0].score(run)
+
+
+def test_objectives_of_a_regression_name_its_scores() -> None:
+    texts = ["accuracy", "worst_accuracy@bytes=5e6", "time@accuracy=0.5"]
+    found = [dataclasses.replace(objectives(text)[0], labels="numbers") for text in texts]
+    assert [one.words for one in found] == [
+        "test R²",
+        "score of the worst-served 10% of clients at 5.0 MB",
+        "simulated time to a test R² of 0.5",
+    ]
+    assert [one.heading for one in found] == ["R²", "worst score@bytes=5e+06", "time@R²=0.5"]
+    assert found[0].shown(0.4321) == "0.432"
+    assert found[0].shown_difference(-0.02) == "−0.020"
+    assert found[0].shown_bound(0.02) == "0.020 better"
+
+
+def test_a_race_of_a_regression_does_not_speak_of_accuracy(tmp_path: Path) -> None:
+    from fedcohort.report import terminal
+
+    experiment = small(
+        rounds=1, data={"name": "diabetes"}, model="logistic", training={"loss": "mse", "lr": 0.02},
+        federation={"clients": 4, "partition": "iid"}, variants=[{"label": "UCB", "selection": {"name": "ucb"}}],
+    )  # fmt: skip
+    result = fedcohort.race(experiment, runs=tmp_path, max_seeds=2)
+    text = terminal.as_text(terminal.race(result))
+    assert "mean R²" in text
+    assert "test R² " in result.recommendation
+    assert "accurac" not in text.lower()
+    assert " points" not in text
+    assert "%" not in result.recommendation.split("(")[0]

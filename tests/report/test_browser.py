@@ -60,11 +60,8 @@ class Watched:
         return self.page
 
     def empty_charts(self) -> list[str]:
-        return list(
-            self.page.evaluate(
-                f"[...document.querySelectorAll('.view:not([hidden]) .chart')].filter(c => !({MARKS})(c)).map(c => c.dataset.chart)"
-            )
-        )
+        charts = "[...document.querySelectorAll('.view:not([hidden]) .chart')].filter(c => !c.closest('.away'))"
+        return list(self.page.evaluate(f"{charts}.filter(c => !({MARKS})(c)).map(c => c.dataset.chart)"))
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +97,9 @@ def test_the_table_shows_the_numbers_behind_it(opened: Watched, runs: Path) -> N
 
 def test_every_switch_shows_another_view_with_marks(opened: Watched) -> None:
     page = opened.page
-    figures = page.evaluate("[...document.querySelectorAll('figure:has(.switch)')].map(f => f.dataset.figure)")
+    figures = page.evaluate(
+        "[...document.querySelectorAll('figure:not(.away):has(.switch)')].map(f => f.dataset.figure)"
+    )
     assert len(figures) >= 6
     for key in figures:
         radios = page.locator(f'figure[data-figure="{key}"] .switch input')
@@ -143,9 +142,12 @@ def test_values_show_at_the_pointer(opened: Watched) -> None:
 
 def test_every_control_is_reached_by_keyboard(opened: Watched) -> None:
     page = opened.page
-    groups = page.evaluate("new Set([...document.querySelectorAll('.switch input')].map(i => i.name)).size")
+    groups = page.evaluate(
+        "new Set([...document.querySelectorAll('.switch input')].filter(i => !i.closest('.away')).map(i => i.name)).size"
+    )
     others = page.evaluate(
-        "document.querySelectorAll('a[href], .strategies input, button, summary, [tabindex=\"0\"]').length"
+        "[...document.querySelectorAll('a[href], .strategies input, button, summary, [tabindex=\"0\"]')]"
+        ".filter(e => !e.closest('.away')).length"
         " - document.querySelectorAll('details:not([open]) [tabindex]').length"
     )
     page.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)")

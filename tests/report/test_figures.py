@@ -1,5 +1,6 @@
 """Figures for papers: files of the right size, legible in grey, for every chart of the report."""
 
+import re
 import xml.etree.ElementTree as ET
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from fedcohort.report.charts.score_functions import score_functions
 from fedcohort.report.charts.sweeps import swept
 from fedcohort.report.figure import Panel, View
 from fedcohort.report.page_sections import figures
-from fedcohort.report.paper_figures import composed, draw
+from fedcohort.report.paper_figures import composed, converted, draw, drawn_to_width
 from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import UCB, small
 
@@ -37,11 +38,13 @@ def test_every_figure_has_marks_and_fits_its_columns(runs: Path, columns: int) -
     drawn = 0
     for figure in figures(gather(find_runs([runs])), look):
         view = figure.views[-1]
-        svg = draw(composed(figure, view, look), "svg")
+        svg = drawn_to_width(figure, view, look).encode()
         assert marks(svg) > 0, figure.key
         assert b"var(--" not in svg, f"{figure.key}: a colour of the page"
-        width = float(ET.fromstring(svg).get("width") or 0)
-        assert width <= WIDTHS[columns] * 1.06, f"{figure.key}: {width} points"
+        root = ET.fromstring(svg)
+        assert float(root.get("width") or 0) == WIDTHS[columns], figure.key
+        scale = WIDTHS[columns] / float((root.get("viewBox") or "").split()[2])
+        assert scale > 0.97, f"{figure.key}: scaled down by {scale}, so that its letters are small"
         drawn += 1
     assert drawn >= 16
 
@@ -140,3 +143,26 @@ def test_a_single_panel_keeps_its_title() -> None:
     (panel,) = figure.views[0].panels
     titled = View("scores", [Panel(panel.chart, "uniform · Jain 0.9")])
     assert composed(figure, titled, paper())["title"]["text"] == "uniform · Jain 0.9"
+
+
+def test_a_pdf_is_as_wide_as_a_column() -> None:
+    look = paper(1)
+    figure = score_functions(look)
+    pdf = converted(drawn_to_width(figure, figure.views[0], look), "pdf")
+    found = re.search(rb"/MediaBox ?\[([0-9. ]+)\]", pdf)
+    assert found is not None
+    assert float(found[1].split()[2]) == pytest.approx(252, abs=0.01)
+
+
+def test_file_names_name_the_strategy(runs: Path) -> None:
+    keys = {figure.key for figure in figures(gather(find_runs([runs])), paper(1))}
+    assert {"terms-ucb", "map-ucb", "terms-loss"} <= keys
+
+
+def test_long_titles_of_panels_are_broken_into_lines() -> None:
+    figure = score_functions(paper())
+    (panel,) = figure.views[0].panels
+    long = Panel(panel.chart, "conformal participation, alpha=0.1, theta=0.25, and more · Jain's index 0.833")
+    lines = composed(figure, View("scores", [long, long]), paper())["concat"][0]["title"]["text"]
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 27

@@ -172,6 +172,30 @@ def test_a_damaged_run_is_listed_beside_the_others(tmp_path: Path, kind: str) ->
     assert live.state(None)["version"] == version
 
 
+def test_a_copy_of_a_run_does_not_hide_the_page(tmp_path: Path) -> None:
+    for label in ("ucb", "uniform"):
+        written(tmp_path / label, [played(1)], label=label)
+    shutil.copytree(tmp_path / "ucb", tmp_path / "zcopy")
+    text = Live(tmp_path).page(None)
+    assert re.findall(r"<li><strong>(.*?)</strong>: (.*?)</li>", text) == [
+        ("zcopy", "the same run as ucb, which is shown")
+    ]
+    assert 'id="figure-accuracy"' in text
+
+
+def test_a_run_without_its_database_is_not_left_out_of_a_report(tmp_path: Path) -> None:
+    for label in ("ucb", "uniform"):
+        with writing(written(tmp_path / label, [played(1)], label=label)) as writer:
+            writer.finish({"w": torch.zeros(1)})
+    (tmp_path / "notes").mkdir()
+    assert len(find_runs([tmp_path])) == 2
+    (tmp_path / "ucb" / "run.sqlite").unlink()
+    with pytest.raises(
+        UsageError, match=r"ucb.*run\.sqlite: is missing, but model\.safetensors of the same run is there"
+    ):
+        find_runs([tmp_path])
+
+
 def test_a_run_that_is_deleted_meanwhile_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for label in ("stays", "goes"):
         written(tmp_path / label, [played(1)], label=label)

@@ -137,7 +137,7 @@ def test_every_chart_is_valid_and_has_its_data(runs: Path) -> None:
     for look in (PAGE, paper(1)):
         keys = []
         for figure in figures(story, look):
-            keys.append(figure.key)
+            keys.append(figure.place)
             for view in figure.views:
                 for panel in view.panels:
                     chart = panel.chart
@@ -317,11 +317,13 @@ def test_whose_update_was_declined_is_told_apart_from_who_was_selected(tmp_path:
     shown = found.row("fairness", run.meta["label"])
     assert float(shown["jain"]) == 1
     assert float(shown["jain_model"]) == pytest.approx(measures.jain([admitted for _, admitted, _ in used]))
-    reported = next(key for key in found.payload["data"] if key.startswith("reported_0") and key.endswith("_level"))
+    reported = next(
+        key for key in found.payload["data"] if key.startswith("reported_conformal") and key.endswith("_level")
+    )
     assert [row["value"] for row in found.payload["data"][reported]] == pytest.approx([0.05, 0.15, 0.25])
     assert "Dotted line: the threshold" in found.prose
     assert "conformal quantile" in found.text
-    switch = [a for tag, a in found.tags if tag == "input" and a.get("name") == "view-reported-0"]
+    switch = [a for tag, a in found.tags if tag == "input" and str(a.get("name")).startswith("view-reported-conformal")]
     assert len(switch) == 4, "quantile, set size, done, epochs; the number of held-out samples never changes"
 
 

@@ -28,6 +28,8 @@ def test_a_thousand_clients_and_rounds(tmp_path: Path) -> None:
     assert len(data["accuracy_rounds"]) <= 300
     assert len(data["raster"]) <= 120 * 60
     assert "17 clients × 9 rounds" in found.prose
+    assert "Single clients: 60 of 1,000" in found.prose
+    assert {(cell["x2"] - cell["x"], cell["y2"] - cell["y"]) for cell in data["raster_sample"]} == {(9, 1)}
     assert "Each point over rounds is the mean of 4 rounds" in found.prose
     cells = data["raster"]
     shares = sum(

@@ -171,7 +171,7 @@ def test_a_tracker_without_space_is_one_line_and_the_run_goes_on_later(disk: Sma
     pytest.importorskip("tensorboard")
     track = ["--track", f"tensorboard:{disk.path / 'logs'}", "--runs", str(tmp_path / "runs")]
     disk.fill()
-    assert_one_line(fedcohort_command(*RUN, *track), "--track 'tensorboard:", "No space left on device")
+    assert_one_line(fedcohort_command(*RUN, *track), "--track tensorboard: '", "No space left on device")
     disk.empty()
     assert fedcohort_command(*RUN, *track).exit_code == 0
 

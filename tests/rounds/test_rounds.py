@@ -1,8 +1,9 @@
 """Single rounds: the record, the cost, failed clients, and the values that a strategy receives."""
 
+import dataclasses
 import math
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -304,3 +305,54 @@ def test_local_accuracy_and_loss_are_means_over_all_clients_that_trained() -> No
     assert row.train_loss == pytest.approx(np.mean(losses))
     assert np.mean(accuracies) != pytest.approx(np.mean(accuracies[1::2]))
     assert np.mean(losses) != pytest.approx(np.mean(losses[1::2]))
+
+
+def test_the_number_of_clients_changes_by_round() -> None:
+    with a_run_state(selection={"name": "uniform", "k": 2, "k_steps": [[2, 5], [4, 1]]}) as run_state:
+        rows = [play_round(run_state, t, test=False) for t in range(1, 6)]
+    assert [row.selected for row in rows] == [2, 5, 5, 1, 1]
+    with a_run_state(
+        selection={"name": "conformal", "rule": "rank", "max_epochs": 1, "k": 2, "k_steps": [[2, 3]]},
+        federation={"holdout": 0.2},
+    ) as run_state:
+        assert [play_round(run_state, t, test=False).admitted for t in (1, 2)] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        ({"name": "fedavg"}, lambda share, part: share),
+        ({"name": "fedavg", "server_lr": 0.5}, lambda share, part: 0.5 * share),
+        ({"name": "fedavg", "weights": "n_total_delta"}, lambda share, part: part),
+        ({"name": "scaffold", "weights": "n_selected"}, lambda share, part: share),
+    ],
+)
+def test_the_record_has_the_coefficient_of_every_update(algorithm: dict[str, object], expected: Any) -> None:
+    """w' − w = Σ c_i Δ_i, computed from the updates themselves."""
+    with a_run_state(selection={"name": "uniform", "k": 3}, algorithm=algorithm) as run_state:
+        start, kept = run_state.model, list[Update]()
+        train = run_state.engine.train
+
+        def watched(*arguments: Any) -> Iterator[Update]:
+            for update in train(*arguments):
+                kept.append(dataclasses.replace(update, state=dict(update.state)))
+                yield update
+
+        run_state.engine.train = watched  # type: ignore[method-assign, assignment]
+        row = play_round(run_state, 1, test=False)
+        total = run_state.clock.num_samples.sum()
+    coefficients = {client.client: client.coefficient for client in row.clients}
+    for client in row.clients:
+        assert client.coefficient == pytest.approx(expected(client.weight, client.num_samples / total))
+    for name, value in run_state.model.items():
+        change = sum(
+            coefficients[update.client] * (update.state[name].double() - start[name].double()) for update in kept
+        )
+        assert torch.allclose(value.double() - start[name].double(), torch.as_tensor(change), atol=1e-6)
+
+
+def test_an_algorithm_that_is_no_weighted_mean_has_no_coefficients() -> None:
+    for algorithm in ("fedadam", "median"):
+        with a_run_state(selection={"name": "uniform", "k": 3}, algorithm=algorithm) as run_state:
+            row = play_round(run_state, 1, test=False)
+        assert all(math.isnan(client.coefficient) for client in row.clients)

@@ -138,7 +138,9 @@ class Noted(Selector):
 
 @pytest.mark.parametrize("note", [5, None, b"text", "\ud800"])
 def test_a_reason_that_is_not_text_is_refused(note: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"Noted\.select in round 1: Why\.note is .*; give Unicode text$"):
+    with pytest.raises(
+        UsageError, match=r"Noted\.select in round 1: Why\.note is .*; give Unicode text of at most 1000 characters$"
+    ):
         fedcohort.run(small(rounds=1), selector=Noted(note), runs=tmp_path)
 
 
@@ -417,6 +419,42 @@ def test_a_file_that_cannot_be_imported_names_its_line(
     (tmp_path / "bad.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     refused(call("run", "--set", "selection=bad.py:C"), "cannot be imported: ", *words.split("|"))
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+class CancelledError(BaseException):
+    """Not an error of the program: a library around the run ends it."""
+
+
+class Raises(Selector):
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def select(self, round: Round) -> Cohort:
+        raise self.error
+
+
+def test_an_error_without_a_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"^round 1: Raises\.select raised MuteError{PLACE}"):
+        fedcohort.run(small(rounds=1), selector=Raises(MuteError()), runs=tmp_path)
+
+
+def test_what_is_no_exception_reaches_the_caller_unchanged(tmp_path: Path) -> None:
+    with pytest.raises(CancelledError):
+        fedcohort.run(small(rounds=1), selector=Raises(CancelledError()), runs=tmp_path)
+
+
+def test_what_is_no_exception_is_one_line_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(
+        "class B(BaseException): pass\ndef worst(predictions, labels):\n    raise B('x' * 1000)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    options = ("--set", 'measures.extra=["mine.py:worst"]', "--set", "rounds=1", "--set", "seeds=1")
+    refused(call("run", "--quiet", *options), "worst raised B: xx", "mine.py:3)")
 
 
 def test_a_partial_function_with_an_error_is_named(tmp_path: Path) -> None:

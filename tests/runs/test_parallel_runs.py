@@ -3,11 +3,13 @@
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,58 @@ def test_an_interrupted_comparison_waits_for_its_processes(tmp_path: Path, monke
         parallel_runs.run_cells([(cell, Given()) for cell in small(rounds=2, seeds=2).cells()], tmp_path, 2)
     assert not multiprocessing.active_children()
     watch.join()
+
+
+class NoPool:
+    """In place of a pool, of which only the processes are looked at."""
+
+    def shutdown(self, **_: Any) -> None:
+        pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.timeout(60)
+def test_processes_that_have_not_begun_are_ended_at_once() -> None:
+    """They would import everything first, and only then notice the signal, for which they wait."""
+    context = multiprocessing.get_context("spawn")
+    with parallel_runs._signals_wait():
+        starting = context.Process(target=time.sleep, args=(50,))
+        starting.start()
+    begun = time.monotonic()
+    parallel_runs._stop(NoPool(), {starting}, signal.SIGTERM, context.Value("i", 0))  # type: ignore[arg-type]
+    assert starting.exitcode == -signal.SIGKILL
+    assert time.monotonic() - begun < 20
+
+
+def processes_of(session: int) -> list[str]:
+    """The commands of all processes of a session, without those that have ended."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state = (process / "stat").read_text().rpartition(")")[2].split()
+            if int(state[3]) == session and state[0] != "Z":
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads the list of processes of Linux")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("delay", [0.0, 0.3, 1.0])
+def test_no_process_outlives_an_interrupted_command(delay: float, tmp_path: Path) -> None:
+    """Neither the runs, nor the process that watches over semaphores, which is still starting then."""
+    command = [sys.executable, "-m", "fedcohort", "compare", "--jobs", "2", "-q", "--runs", str(tmp_path)]
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as started:
+        while len(processes_of(started.pid)) < 2 and started.poll() is None:
+            time.sleep(0.005)
+        time.sleep(delay)
+        started.send_signal(signal.SIGTERM)
+        started.wait()
+        left = processes_of(started.pid)
+        assert started.stderr is not None
+        assert started.stderr.read().startswith("fedcohort: stopped; ")
+    assert started.returncode == 128 + signal.SIGTERM
+    assert not left
 
 
 @pytest.mark.slow

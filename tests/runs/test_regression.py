@@ -1,5 +1,6 @@
 """Numeric labels: training, R², quantile bins, conformal participation, refusals, and what tables and pages call the score."""
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -32,7 +33,9 @@ from fedcohort.selection import STRATEGIES
 from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.explain_decision import explain
 from fedcohort.study.run_results import result
+from fedcohort.study.summary import over_seeds
 from fedcohort.training.forward_passes import r_squared
+from tests.cli.test_cli import call
 from tests.experiments import small
 
 FOUR = {"clients": 4, "holdout": 0.2, "partition": {"name": "iid"}}
@@ -373,7 +376,7 @@ def test_tables_and_pages_speak_of_r_squared(tmp_path: Path) -> None:
         "table": str(compared),
         "latex": compared.to_latex(),
         "seeds": terminal.as_text(terminal.results("x", [result(run) for run in runs])),
-        "measures": terminal.as_text(terminal.summaries(["x"], [runs[0].summary()])),
+        "measures": terminal.as_text(terminal.summaries(["x"], [over_seeds([runs[0].summary()])])),
         "page": re.sub("<[^>]*>", " ", page(gather(runs)).partition("<script")[0]),
         "repr": f"{compared!r} {runs[0]!r}",
         "why": terminal.as_text(terminal.explanation(explain(runs[0], 2))),
@@ -396,9 +399,26 @@ def test_classes_and_numbers_are_not_compared(tmp_path: Path) -> None:
         side_by_side(runs)
 
 
-def test_prediction_sets_of_a_finished_regression_are_refused(tmp_path: Path) -> None:
-    from fedcohort.study.conformal_coverage import conformal
+def test_prediction_intervals_of_a_finished_regression(tmp_path: Path) -> None:
+    from fedcohort.runs.given_objects import Given
+    from fedcohort.study.conformal_coverage import conformal, predict
 
-    run = fedcohort.run(numbers(rounds=1), runs=tmp_path)
-    with pytest.raises(UsageError, match="its labels are numbers"):
-        conformal(run)
+    run = fedcohort.run(numbers(rounds=2), runs=tmp_path)
+    validation, test = predict(run, Given())
+    for alpha in (0.1, 0.4):
+        found = conformal(run, alpha)
+        ascending = np.sort(np.abs(validation.labels - validation.probabilities[:, 0]))
+        assert found.threshold == ascending[math.ceil((len(ascending) + 1) * (1 - alpha)) - 1]
+        assert found.sets.size == 2 * found.threshold
+        assert found.sets.empty == 0
+        inside = np.abs(test.labels - test.probabilities[:, 0]) <= found.threshold
+        assert found.sets.coverage == inside.mean()
+        spread = math.sqrt(alpha * (1 - alpha) * (1 / found.num_calibration + 1 / len(inside)))
+        assert abs(found.sets.coverage - (1 - alpha)) < 4 * spread
+    labels = np.concatenate([validation.labels, test.labels])
+    assert labels.min() > 20, "in the units of the labels"
+    text = call("measures", run.path, "--conformal", "0.4").stdout
+    assert "coverage of prediction intervals" in text
+    assert "accuracy" not in text.lower().replace("measures.target_accuracy", "")
+    (said,) = json.loads(call("measures", run.path, "--conformal", "0.4", "--json").stdout)
+    assert said["conformal"]["labels"] == "numbers"

@@ -83,6 +83,18 @@ def iris(num=90, **options):
     return fedcohort.from_arrays((features[30:], labels[30:]), (features[:30], labels[:30]), **options)
 
 
+def test_test_samples_of_unknown_clients_are_reported_once(caplog):
+    caplog.set_level(logging.WARNING, "fedcohort")
+    ids = np.arange(60) % 5
+    given = Given(data=iris(clients=ids, test_clients=np.arange(30) % 6))
+    for _ in range(2):
+        on_data(Cell("uniform", 0, Experiment()), given)
+    told = [record.message for record in caplog.records if "without training samples" in record.message]
+    assert told == [
+        "data: 5 of 30 test samples are of clients without training samples; they count in the test accuracy, and in that of no client"
+    ]
+
+
 # ---- named own data ----
 
 

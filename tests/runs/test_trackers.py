@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
+from fedcohort.runs import trackers
 from fedcohort.runs.trackers import TRACKERS, WandB, tracker
 from tests import records
 from tests.experiments import cell, small
@@ -157,7 +158,9 @@ def test_several_jobs_have_no_tracker(tmp_path: Path) -> None:
 def test_what_cannot_be_told_is_one_line_and_the_round_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    """A folder that cannot be written is refused before the first round; here, it can no longer be written afterwards."""
     pytest.importorskip(name)
+    monkeypatch.setattr(trackers, "check_writable", lambda *_, **__: None)
     (tmp_path / "file").write_text("no folder")
     where = f"{tmp_path / 'file' / 'logs'}" if name != "mlflow" else "http://127.0.0.1:9"
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")

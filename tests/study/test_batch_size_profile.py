@@ -277,3 +277,18 @@ def test_a_profile_that_was_written_is_drawn_for_papers(tmp_path: Path) -> None:
         result = CliRunner().invoke(cli, ["figures", *arguments])
         assert result.exit_code == 2
         assert message in result.output
+
+
+def test_profiles_say_the_name_of_the_score(tmp_path: Path) -> None:
+    sizes = [dataclasses.replace(size, accuracy=size.accuracy - 1) for size in SIZES]
+    found = Profile("numbers", 1, sizes, recommend(sizes, "numbers"), "numbers")
+    text = terminal.as_text(terminal.profile(found))
+    assert "accuracy" not in text.lower()
+    assert "R²" in text
+    assert "memory and 1 − R²" in text
+    titles = [figure.title for figure in profiles(found, PAGE)]
+    assert "R²" in titles
+    assert "Accuracy" not in titles
+    file = tmp_path / "profile.json"
+    file.write_text(formatted_values.as_json(found.to_json()), encoding="utf-8")
+    assert Profile.load(file).labels == "numbers"

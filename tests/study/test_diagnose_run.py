@@ -1,5 +1,6 @@
 """Diagnoses of decisions: every number worked out by hand from a record that is written for it."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -14,6 +15,7 @@ from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import ClientRow, create_run
 from fedcohort.record import Run as RecordedRun
+from fedcohort.report import terminal
 from fedcohort.study.diagnose_run import diagnose, greedy_probability
 from tests.experiments import small
 from tests.records import played, written
@@ -99,3 +101,11 @@ def test_the_command_prints_shares_or_json(run: fedcohort.Run) -> None:
     assert "Exploration: 17%." in words
     found = json.loads(CliRunner().invoke(cli, ["diagnose", str(run.path), "--json"]).stdout)
     assert found["exploration"] == pytest.approx(1 / 6)
+
+
+def test_the_diagnosis_of_a_regression_names_its_scores(run: fedcohort.Run) -> None:
+    found = dataclasses.replace(diagnose(run), labels="numbers")
+    text = terminal.as_text(terminal.diagnosis(found))
+    assert "test R²" in text
+    assert "accuracy" not in text
+    assert "score" in text

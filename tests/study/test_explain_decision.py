@@ -65,9 +65,10 @@ def test_in_words(run: Run) -> None:
     found = explain(run, 6)
     first, last = found.candidates[0], found.candidates[-1]
     said = explain(run, 6, first.client).words()
-    score, reward, bonus = number(first.score), number(first.terms["mean_reward"]), number(first.terms["bonus"])
+    assert first.untried
     begins = (
-        f"Client {first.client} was selected in round 6: its score is {score} = mean_reward {reward} + bonus {bonus}."
+        f"Client {first.client} was selected in round 6: it was untried: clients that were never selected have no score yet, and come "
+        "first."
     )
     assert said[0].startswith(begins)
     earlier = [t for t in range(1, 6) if first.client in run.selections[t - 1]]
@@ -276,3 +277,11 @@ def test_control_characters_in_names_are_not_printed() -> None:
     printed = as_text(table)
     assert not set("\x1b\x07\u202e") & set(printed)
     assert printed.count("[31mred[0m exe") == 3
+
+
+def test_a_notebook_shows_one_line(run: Run) -> None:
+    shown = repr(explain(run, 3))
+    assert shown.startswith("<Explanation ")
+    assert "round 3 of 6" in shown
+    assert "\n" not in shown
+    assert len(shown) < 200

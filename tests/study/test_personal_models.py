@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.nn import functional
 
 import fedcohort
@@ -28,6 +29,7 @@ from fedcohort.report.page import page
 from fedcohort.report.report_data import gather as read
 from fedcohort.runs.find_run import find_run
 from fedcohort.runs.given_objects import Given
+from fedcohort.study.summary import over_seeds
 from fedcohort.training.personal_models import PersonalAccuracy, with_held_out
 from tests.experiments import UCB, blobs, cell, small
 from tests.golden.test_same_bits import record
@@ -64,6 +66,42 @@ def test_the_model_is_fine_tuned_as_in_a_plain_loop(holdout: float) -> None:
                 for value, slope in zip((w, b), torch.autograd.grad(loss, (w, b)), strict=True):
                     value.data -= 0.02 * slope
         assert found[client, 1] == float(((test @ w.T + b).argmax(1) == held.labels).double().mean())
+
+
+@pytest.mark.parametrize("numeric", [False, True])
+def test_they_are_measured_on_the_test_samples_of_the_client_if_there_are_any(numeric: bool, tmp_path: Path) -> None:
+    draws = np.random.default_rng(0)
+    features = draws.normal(size=(120, 3)).astype(np.float32)
+    labels = features @ [1.0, 2.0, 0.0] if numeric else (features[:, 0] > 0).astype(int)
+    ids = np.arange(120) % 4
+    ids[100:] %= 3  # client 3 has no test samples
+    train, test = (features[:100], labels[:100]), (features[100:], labels[100:])
+    data = fedcohort.from_arrays(train, test, clients=ids[:100], test_clients=ids[100:], numeric=numeric, name="own")
+    experiment = fedcohort.Experiment(
+        rounds=2,
+        seeds=1,
+        model="logistic",
+        data={"validation": 0.0},
+        training={"loss": "mse" if numeric else "ce", "lr": 0.02},
+        measures={"personal_epochs": 1},
+    )
+    comparison = fedcohort.compare(experiment, data=data, runs=tmp_path)
+    (run,) = comparison.rows[0].runs.values()
+    found = run.personal_accuracy.iloc[-1]
+    weights = load_file(run.path / "model.safetensors")
+    outputs = features[100:] @ weights["1.weight"].numpy().T + weights["1.bias"].numpy()
+    if numeric:
+        scaled = (labels - labels[:100].mean()) / labels[:100].std()
+        right = 1 - (outputs[:, 0] - scaled[100:]) ** 2
+    else:
+        right = outputs.argmax(axis=1) == labels[100:]
+    expected = [right[ids[100:] == client].mean() for client in range(3)]
+    np.testing.assert_allclose(found["before"][:3], expected, atol=1e-5)
+    assert np.isfinite(found["after"][:3]).all()
+    assert math.isnan(found["before"][3])
+    assert math.isnan(found["after"][3])
+    assert run.meta["personal data"] == "test samples"
+    assert "each client's test samples after 1 local epoch" in " ".join(str(comparison).split())
 
 
 @pytest.mark.parametrize("selection", [UCB, {"name": "powd"}], ids=str)
@@ -188,7 +226,7 @@ def test_means_and_the_worst_tenth_are_in_tables(compared: fedcohort.Comparison)
     assert f"& {number} &" in compared.to_latex()
     assert r"Personal (\%) & Worst tenth" in compared.to_latex()
     run = compared.rows[0].runs[0]
-    measures = terminal.as_text(terminal.summaries(["a"], [run.summary()]))
+    measures = terminal.as_text(terminal.summaries(["a"], [over_seeds([run.summary()])]))
     assert f"accuracy of personal models {100 * run.summary().personal_accuracy:.1f}" in " ".join(measures.split())
     json.dumps(compared.to_json(), allow_nan=False)
 

@@ -17,7 +17,7 @@ from fedcohort.report import terminal
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import prepare
 from fedcohort.study.conformal_coverage import conformal
-from fedcohort.study.summary import summaries
+from fedcohort.study.summary import over_seeds, summaries
 from tests.cli.test_cli import call, refused
 from tests.experiments import UCB, cell, small
 from tests.golden.test_same_bits import record
@@ -145,8 +145,10 @@ def test_a_target_out_of_reach_costs_infinitely_much(run: Run) -> None:
     found = run.summary(target=1.0)
     assert found.rounds_to_target == found.time_to_target == found.bytes_to_target == math.inf
     assert (found.target_chosen, run.summary().target_chosen) == ("argument", "results")
-    assert "Target accuracy: taken from these results" in terminal.as_text(terminal.summaries(["a"], [run.summary()]))
-    assert "Target accuracy: taken from" not in terminal.as_text(terminal.summaries(["a"], [found]))
+    assert "Target accuracy: taken from these results" in terminal.as_text(
+        terminal.summaries(["a"], [over_seeds([run.summary()])])
+    )
+    assert "Target accuracy: taken from" not in terminal.as_text(terminal.summaries(["a"], [over_seeds([found])]))
     assert run.summary().target == math.floor(round(found.best_accuracy * 100, 6)) / 100
     assert run.summary().rounds_to_target < math.inf
 
@@ -160,7 +162,7 @@ def test_several_runs_have_one_target(tmp_path: Path) -> None:
     set_to = written(tmp_path / "set", [played(1, [0])], measures={"target_accuracy": 0.6})
     assert {one.target for one in summaries([*runs, set_to])} == {0.6}
     assert summaries(runs[:1])[0].target == 0.87
-    said = json.loads(call("measures", *(run.path for run in runs), "--json").stdout)
+    said = json.loads(call("measures", *(run.path for run in runs), "--json").stdout)["runs"]
     assert [one["target"] for one in said] == [0.84] * 3
     assert "Target accuracy: taken from these results, a level that the runs reach, rounded down." in " ".join(
         call("measures", *(run.path for run in runs)).stdout.split()
@@ -277,7 +279,7 @@ def test_measures_as_a_table(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_measures_as_json(run: Run) -> None:
-    (said,) = json.loads(call("measures", run.path, "--target", "1.0", "--conformal", "0.2", "--json").stdout)
+    (said,) = json.loads(call("measures", run.path, "--target", "1.0", "--conformal", "0.2", "--json").stdout)["runs"]
     found = run.summary(1.0)
     assert said["worst_client_accuracy"] == found.worst_client_accuracy
     assert said["selected"]["gini"] == found.selected.gini

@@ -24,6 +24,7 @@ from fedcohort.core.plugins import Card, LabelKind
 __all__ = ["LARGE_WEIGHT_MODES", "Algorithm", "WeightMode", "takes_plain_steps"]
 
 WeightMode = Literal["n_selected", "uniform", "n_total_delta", "scaled", "unbiased", "cohort", "n_total_model"]
+"""How the server weights updates; the guide to algorithms explains each mode."""
 
 LARGE_WEIGHT_MODES: tuple[WeightMode, ...] = ("scaled", "unbiased", "cohort")
 """Weight modes that can give large weights; in the other modes, weights are normalized or at most 1."""
@@ -43,6 +44,7 @@ class Algorithm:
     """Largest weight of an update, for modes with large weights (scaled, unbiased, cohort). The record notes the largest weight."""
 
     card: ClassVar[Card]
+    """Source and status of the algorithm, and what it asks and discloses."""
     needs: ClassVar[frozenset[str]] = frozenset()
     """What the algorithm requires: ``holdout``, ``public``."""
     keeps_models: ClassVar[bool] = False
@@ -136,6 +138,24 @@ class Algorithm:
     def weighed(self) -> Mapping[int, float]:
         """Final weights of the last round's updates, by client, if :meth:`end` changed those of :meth:`weigh`; otherwise empty."""
         return {}
+
+    def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
+        """The coefficient c_i with which each update entered the model, by client: the new model is w + Σ c_i Δ_i.
+
+        With ``n_total_model`` it is Σ c_i w_i, damped. Empty if the new model is no such sum, as with a median or a server optimizer.
+
+        Args:
+            weights: the weights before normalization, by client.
+        """
+        steps = (Algorithm.end, Algorithm.scale, Algorithm.step)
+        if any(getattr(type(self), step.__name__) is not step for step in steps):
+            return {}
+        return self.linear_coefficients(weights)
+
+    def linear_coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
+        """The coefficients of a weighted mean under the weight mode, with damping."""
+        total = sum(weights.values()) if self.weights in ("n_selected", "uniform") else 1.0
+        return {client: self.server_lr * weight / total if total > 0 else 0.0 for client, weight in weights.items()}
 
     def scale(self, model: ModelState, mean: ModelState, total: float) -> ModelState:
         """The merged model under the weight mode.

@@ -27,6 +27,7 @@ ALGORITHMS = Table(
         "centralised": "fedcohort.algorithms.centralised:Centralised",
     },
 )
+"""The names of all algorithms, and of those that installed packages add."""
 
 LOSSES = Table(
     kind="loss",
@@ -42,3 +43,4 @@ LOSSES = Table(
         "huber": "fedcohort.algorithms.losses:Huber",
     },
 )
+"""The names of all losses of local training."""

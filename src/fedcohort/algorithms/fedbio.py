@@ -21,6 +21,7 @@ Li, Huang and Huang, "Communication-Efficient Federated Bilevel Optimization wit
 arXiv:2302.06701.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
@@ -173,6 +174,10 @@ class FedBiO(Algorithm):
         """Add the model and the change of u with the same weight."""
         super().add(fold[0], update, weight)
         fold[1].add(update.extra["u"], weight)
+
+    def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
+        """Those of the weighted mean."""
+        return self.linear_coefficients(weights)
 
     def end(self, fold: tuple[RunningMean, RunningMean], model: ModelState, members: Members) -> ModelState:
         """u ← u + Σ a_i Δu_i, and the model as in FedAvg."""

@@ -18,6 +18,7 @@ Li et al., "Federated Optimization in Heterogeneous Networks", 2020, arXiv:1812.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
@@ -81,6 +82,10 @@ class FedProx(Algorithm):
     def broadcast(self) -> dict[str, Tensors]:
         """μ, if it changes."""
         return {"mu": {"mu": torch.tensor(self.strength, dtype=torch.float64)}} if self.dynamic else {}
+
+    def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
+        """Those of the weighted mean."""
+        return self.linear_coefficients(weights)
 
     def step(self, model: ModelState, merged: ModelState, members: Members) -> ModelState:
         """Damping, then μ for the next round."""

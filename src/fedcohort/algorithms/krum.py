@@ -92,6 +92,10 @@ class Krum(Algorithm):
         """Keep the model."""
         fold.add(update, weight)
 
+    def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
+        """Those of the weighted mean."""
+        return self.linear_coefficients(weights)
+
     def end(self, fold: Ensemble, model: ModelState, members: Members) -> ModelState:
         """The average of the m models with the smallest scores."""
         models = sorted(fold.models, key=lambda member: member.client)

@@ -16,6 +16,9 @@ The steps come from the paper; using them for one global model is our interpreta
 private model. The alignment on the server and the max(0, ·) are ours as well: with mixed signs, Σq can be near 0, and the
 paper's weights become arbitrarily large.
 
+The authors' code makes a new Adam for every batch, so that its moments never accumulate and every step is lr times the sign of the
+gradient; ``fresh_adam`` does the same. By default, one Adam per client serves the whole alignment of a round.
+
 Fang and Ye, "Robust Federated Learning with Noisy and Heterogeneous Clients", CVPR 2022; code FangXiuwen/Robust_FL.
 """
 
@@ -37,7 +40,7 @@ from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.core.arrays import Values
-from fedcohort.core.parameters import parameters
+from fedcohort.core.parameters import NotInKey, parameters
 from fedcohort.core.plugins import Card, LabelKind
 from fedcohort.core.sums import for_sums
 from fedcohort.core.threads import one_thread
@@ -89,6 +92,8 @@ class RHFL(Algorithm):
     """Largest number of public samples to use; they are drawn once."""
     align_epochs: Annotated[int, Ge(0)] = 1
     """Passes over the public samples in each round."""
+    fresh_adam: Annotated[bool, NotInKey((False,))] = False
+    """Start Adam anew for every batch of the alignment, as the authors' code does."""
 
     card: ClassVar[Card] = Card(
         source="Fang and Ye 2022 (CVPR), FangXiuwen/Robust_FL; one global model is ours",
@@ -152,7 +157,7 @@ class RHFL(Algorithm):
         """The models after alignment, or unchanged if that gives numbers that are not finite."""
         chosen = torch.from_numpy(tools.rng("public").permutation(len(tools.public))[: self.public_size])
         shares = torch.from_numpy(W * np.array([member.times for member in models]))
-        alignment = _Alignment(tools, models, shares, self.lr)
+        alignment = _Alignment(tools, models, shares, self.lr, self.fresh_adam)
         rng = tools.rng("alignment", t)
         for _ in range(self.align_epochs):
             order = chosen[torch.from_numpy(rng.permutation(len(chosen)))]
@@ -166,8 +171,10 @@ class RHFL(Algorithm):
 class _Alignment:
     """The networks of a round's clients during the alignment."""
 
-    def __init__(self, tools: ServerTools, models: list[ClientModel], shares: Tensor, lr: float) -> None:
-        self._tools, self._models, self._shares = tools, models, shares
+    def __init__(
+        self, tools: ServerTools, models: list[ClientModel], shares: Tensor, lr: float, fresh_adam: bool
+    ) -> None:
+        self._tools, self._models, self._shares, self._fresh_adam = tools, models, shares, fresh_adam
         self._networks = [tools.model(member.state) for member in models]
         self._optimizers = [torch.optim.Adam(_trainable(network), lr, fused=True) for network in self._networks]
 
@@ -185,6 +192,8 @@ class _Alignment:
             optimizer.zero_grad(set_to_none=True)
             logits_of(network, features).backward(gradient)
             optimizer.step()
+            if self._fresh_adam:
+                optimizer.state.clear()
         return True
 
     def models(self) -> list[ClientModel]:

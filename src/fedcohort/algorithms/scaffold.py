@@ -21,6 +21,7 @@ Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Lea
 ``flgo/algorithm/scaffold.py``.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -142,6 +143,10 @@ class Scaffold(Algorithm):
         """Add the model with its weight, and the change without one."""
         super().add(fold[0], update, weight)
         fold[1].add(update.extra["c"], 1.0)
+
+    def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
+        """Those of the weighted mean."""
+        return self.linear_coefficients(weights)
 
     def end(self, fold: tuple[RunningMean, RunningMean], model: ModelState, members: Members) -> ModelState:
         """c ← c + |R|/m · mean(Δc_i), and the mean of models."""

@@ -12,6 +12,7 @@ from torch import Tensor
 __all__ = ["Members", "ModelGroup", "ModelState", "Tensors", "Update", "is_finite"]
 
 Tensors = dict[str, Tensor]
+"""Tensors by name, such as the trainable parameters of a model."""
 ModelState = dict[str, Tensor]
 """All entries of a model's state dictionary, contiguous: parameters, float buffers, integer buffers."""
 

@@ -64,10 +64,12 @@ class Run(record.Run):
 
     @property
     def personal_accuracy(self) -> "pd.DataFrame":
-        """Accuracy on each client's held-out data, before and after local epochs: one row per measured round.
+        """Accuracy on each client's test samples, or on its held-out ones, before and after local epochs: one row per measured round.
+
+        ``meta["personal data"]`` says which: ``test samples`` or ``held-out samples``.
 
         The columns have two levels: ``before`` (the global model) or ``after`` (the client's personal model), and the client. Empty
-        without ``measures.personal_epochs``; NaN for clients without held-out samples.
+        without ``measures.personal_epochs``; NaN for clients without such samples.
         """
         from fedcohort.record.personal_results import personal_accuracy
 

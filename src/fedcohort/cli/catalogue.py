@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedcohort.cli.json_schema import document
 from fedcohort.cli.options import json_option
 from fedcohort.cli.output import echo
 from fedcohort.core.errors import UsageError, nearest
@@ -41,7 +42,7 @@ def strategies(name: str | None, details: bool, as_json: bool) -> None:
         known = {known for choice in choices for known in choice.table}
         raise UsageError(f"{name}: no plug-in has this name; {nearest(str(name), known)}")
     if as_json:
-        echo(formatted_values.as_json(sections))
+        echo(formatted_values.as_json(document("strategies", {"sections": sections})))
         return
     show = terminal.plug_ins if details or name is not None else terminal.plug_in_list
     terminal.screen().print(show(sections))

@@ -1,12 +1,13 @@
 """``fedcohort data``: the data sets, and how they are divided among clients."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedcohort.cli.chosen_experiment import experiment_of, row_of
+from fedcohort.cli.json_schema import document
 from fedcohort.cli.options import (
     data_dir_option,
     json_option,
@@ -47,7 +48,8 @@ def describe_data(
 ) -> None:
     """Show the clients of an experiment before any training.
 
-    FILE is an experiment in TOML; without it, the quickstart is used. The clients are those of the first seed.
+    FILE is an experiment in TOML; without it, the quickstart is used. It can also be data: a folder, a table, a text, a function
+    (my.py:load), or the name of a data set. The clients are those of the first seed.
     """
     from fedcohort.core import formatted_values
     from fedcohort.experiment import Cell
@@ -56,12 +58,14 @@ def describe_data(
     from fedcohort.runs.prepare_run import look
     from fedcohort.runs.run_data import on_data
 
-    label, experiment = row_of(experiment_of(file, settings, trust), variant)
+    chosen = experiment_of(file, settings, trust) if file is None or not _is_data(file) else _on(file, settings)
+    label, experiment = row_of(chosen, variant)
     given = Given(data_dir=data_dir)
     experiment = on_data(Cell(label, experiment.seed, experiment), given).experiment
     dataset, survey = look(experiment, given)
     if as_json:
-        echo(formatted_values.as_json(_partition_json(experiment, dataset, survey, terminal.quantiles(survey))))
+        found = _partition_json(experiment, dataset, survey, terminal.quantiles(survey))
+        echo(formatted_values.as_json(document("data-describe", found)))
     else:
         screen = terminal.screen()
         screen.print(terminal.partition(experiment, dataset, survey, screen.width))
@@ -70,6 +74,31 @@ def describe_data(
         from fedcohort.report.write_page import write_page
 
         write_page(output, pictures(experiment, dataset, survey, label), quiet=as_json)
+
+
+def _is_data(name: str) -> bool:
+    """Whether an argument names data, and not an experiment file or a run directory."""
+    from pathlib import Path
+
+    from fedcohort.federation.load_dataset import NAMES, is_found, is_hub_id
+    from fedcohort.federation.own_names import is_own
+
+    if name.endswith(".toml") or Path(name, "experiment.toml").exists():
+        return False
+    return name in NAMES or is_own(name) or is_found(name) or (is_hub_id(name) and not Path(name).exists())
+
+
+def _on(name: str, settings: "Sequence[str]") -> "Experiment":
+    """The default experiment on data with this name; a text has a model for tokens."""
+    from fedcohort.experiment import Experiment, parse_overrides
+    from fedcohort.experiment.nested_values import merge
+    from fedcohort.federation.dialogue import DIALOGUES
+    from fedcohort.federation.load_dataset import is_text_file
+
+    values: dict[str, Any] = {"data": {"name": name}}
+    if name in DIALOGUES or is_text_file(name):
+        values["model"] = "lstm"
+    return Experiment(**merge(values, parse_overrides(settings), where=""))
 
 
 @data.command("list")
@@ -95,7 +124,7 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
         where = f"mirror, {local[0]}" if local else "not in a mirror"
         known.append({"name": name, "from": _origin(sources[-1]), "here": where})
     if as_json:
-        echo(formatted_values.as_json(known))
+        echo(formatted_values.as_json(document("data-list", {"data": known})))
     else:
         terminal.screen().print(terminal.known_data(known))
 
@@ -139,7 +168,10 @@ def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json
     if as_json:
         echo(
             formatted_values.as_json(
-                {"entries": [*map(_entry_json, kept)], "removed": [entry.name for entry in removed]}
+                document(
+                    "data-cache",
+                    {"entries": [*map(_entry_json, kept)], "removed": [entry.name for entry in removed]},
+                )
             )
         )
     else:
@@ -166,6 +198,7 @@ def _partition_json(
     clients = [
         {
             "client": i,
+            "name": survey.names[i] if survey.names else None,
             "samples": report.sizes[i],
             "counts": report.counts[i],
             "classes_held": report.num_classes[i],

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedcohort.cli.json_schema import document
 from fedcohort.cli.options import data_dir_option, json_option, with_options
 from fedcohort.cli.output import echo
 
@@ -109,8 +110,8 @@ def _as_json(found: "Installation") -> str:
     except ImportError:  # of numpy, which is one of the problems
         import json
 
-        return json.dumps(_json(found), indent=2)
-    return as_json(_json(found))
+        return json.dumps(document("doctor", _json(found)), indent=2)
+    return as_json(document("doctor", _json(found)))
 
 
 def _json(found: "Installation") -> dict[str, Any]:

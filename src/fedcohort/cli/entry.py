@@ -17,6 +17,7 @@ from fedcohort.cli.data import data
 from fedcohort.cli.deploy import deploy, site
 from fedcohort.cli.doctor import doctor
 from fedcohort.cli.errors import Stopped, Wrong
+from fedcohort.cli.json_schema import schema
 from fedcohort.cli.output import drop_output, end_at_closed_pipe, show_all_characters
 from fedcohort.cli.pages import figures, live, profile, report
 from fedcohort.cli.play_runs import compare, run, sweep
@@ -24,6 +25,7 @@ from fedcohort.cli.race import race
 from fedcohort.cli.read_runs import diagnose, measure, why
 from fedcohort.core.durable_files import is_disk_full
 from fedcohort.core.errors import UsageError, one_line
+from fedcohort.core.own_code import raised_in, with_place
 from fedcohort.core.signals import handle, raise_signalled
 from fedcohort.core.version import __version__
 
@@ -44,8 +46,9 @@ def main() -> None:
                 sys.stdout.flush()
     except BrokenPipeError:
         end_at_closed_pipe()
-    except OSError as error:  # standard output is a file on a full disk
-        Wrong(f"cannot write: {error.strerror}").show()
+    except OSError as error:  # standard output is a file on a full disk, or a path cannot be used
+        place = "cannot write" if error.filename is None else os.fsdecode(error.filename)
+        Wrong(one_line(f"{place}: {error.strerror}")).show()
         drop_output(Wrong.exit_code)
 
 
@@ -82,12 +85,23 @@ class _Commands(click.Group):
             reason, name = getattr(error, "strerror", None) or error, getattr(error, "filename", None)
             file = f" {name}" if name else ""
             raise Wrong(f"cannot write{file}: {reason}; free some space, and start the same command again") from None
+        except BaseException as error:
+            wrong = _named(error)
+            if wrong is None:
+                raise
+            raise wrong from error
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
     """Compare client selection strategies for federated learning."""
+
+
+def _named(error: BaseException) -> Wrong | None:
+    """What a function of a user raised that is no Exception, as one line; None for any other error."""
+    function = "" if isinstance(error, Exception | SystemExit) else raised_in(error)
+    return Wrong(one_line(f"{function} raised {with_place(error)}")) if function else None
 
 
 def _one_line(error: click.UsageError) -> str:
@@ -106,6 +120,6 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 
 
 for command in (
-    run, compare, sweep, race, measure, why, diagnose, report, figures, live, profile, data, strategies, doctor, deploy, site,
+    run, compare, sweep, race, measure, why, diagnose, report, figures, live, profile, data, strategies, doctor, schema, deploy, site,
 ):  # fmt: skip
     cli.add_command(command)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.paths import check_target, check_writable
 
 __all__ = [
     "Number",
@@ -15,6 +16,7 @@ __all__ = [
     "columns_option",
     "conformal_option",
     "data_dir_option",
+    "expected_option",
     "folder_option",
     "format_option",
     "jobs_option",
@@ -102,13 +104,17 @@ def remember(context: click.Context, option: click.Parameter, value: object) -> 
 
 
 def _page_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    """The file of a page, if its name ends in .html.
+    """The file of a page, if its name ends in .html and it can be written.
 
     Raises:
-        UsageError: the name has another ending.
+        UsageError: the name has another ending, or the file could not be written.
     """
-    if name is not None and Path(name).suffix.lower() not in (".html", ".htm"):
+    if name is None:
+        return None
+    if Path(name).suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"-o {name}: the page is HTML; give a name that ends in .html")
+    check_target(name, "--output")
+    check_writable(name, "--output")
     return name
 
 
@@ -198,7 +204,10 @@ track_option: Option = click.option(
 # what is printed or written
 
 json_option: Option = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document instead of a table; `fedcohort schema` describes it.",
 )
 
 partial_option: Option = click.option(
@@ -291,6 +300,9 @@ name_option: Option = click.option(
 )
 
 until_closed_option: Option = click.option("--until-closed", is_flag=True, hidden=True)
+
+expected_option: Option = click.option("--expected", type=int, hidden=True)
+"""Number of rounds of all runs together that the command that started the server is going to play."""
 
 # profiles of mini-batch sizes
 

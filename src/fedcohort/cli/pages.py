@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from fedcohort.cli.chosen_experiment import experiment_of
+from fedcohort.cli.json_schema import document
 from fedcohort.cli.options import (
     columns_option,
     data_dir_option,
+    expected_option,
     folder_option,
     format_option,
     json_option,
@@ -34,7 +36,7 @@ from fedcohort.cli.options import (
 )
 from fedcohort.cli.output import echo
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.core.paths import check_target
+from fedcohort.core.paths import check_target, check_writable
 
 if TYPE_CHECKING:
     from fedcohort.report.chart_style import Look
@@ -89,6 +91,7 @@ def figures(
     from fedcohort.report.paper_figures import export
 
     check_target(out, "--out")
+    check_writable(out, "--out", folder=True)
     look = paper(columns)
     charts = _figures(paths, runs, settings, look)
     keys = [figure.key for figure in charts]
@@ -119,8 +122,8 @@ def _figures(paths: Sequence[str], runs: str, settings: Sequence[str], look: "Lo
 
 
 @click.command()
-@with_options(runs_option, port_option, name_option, until_closed_option)
-def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> None:
+@with_options(runs_option, port_option, name_option, until_closed_option, expected_option)
+def live(runs: str, port: int | None, name: str | None, until_closed: bool, expected: int | None) -> None:
     """Serve the report of runs while they are played.
 
     The page updates itself. It can be opened on this machine only, and nothing is written. Ctrl-C ends the command.
@@ -129,7 +132,7 @@ def live(runs: str, port: int | None, name: str | None, until_closed: bool) -> N
 
     from fedcohort.report.live import serve
 
-    server = serve(runs, port, name)
+    server = serve(runs, port, name, expected=expected)
     echo(server.address)
     sys.stdout.flush()
 
@@ -186,16 +189,22 @@ def profile(
         experiment_of(file, settings, trust), sizes=sizes or SIZES, rounds=rounds, seconds=seconds, precision=precision,
         data_dir=data_dir, progress=lambda size: echo(f"batch size {size} …", err=True),
     )  # fmt: skip
-    if as_json:
-        echo(formatted_values.as_json(measured.to_json()))
-    else:
-        screen = terminal.screen()
-        screen.print(terminal.profile(measured, screen.width))
-    if output is not None:
-        from fedcohort.report.chart_style import PAGE
-        from fedcohort.report.charts.batch_sizes import profiles
-        from fedcohort.report.page import gallery
-        from fedcohort.report.write_page import write_page
+    try:
+        if as_json:
+            echo(formatted_values.as_json(document("profile", measured.to_json())))
+        else:
+            screen = terminal.screen()
+            screen.print(terminal.profile(measured, screen.width))
+    finally:  # also if the program that reads the table has ended
+        if output is not None:
+            from fedcohort.report.chart_style import PAGE
+            from fedcohort.report.charts.batch_sizes import profiles
+            from fedcohort.report.page import gallery
+            from fedcohort.report.write_page import write_page
 
-        sentences = [f"{each.batch_size} by {each.rule}: {each.reason}." for each in measured.recommendations]
-        write_page(output, gallery("Batch sizes", measured.name, sentences, profiles(measured, PAGE)), quiet=as_json)
+            first, *others = (f"{each.batch_size} by {each.rule}: {each.reason}." for each in measured.recommendations)
+            sentences = [f"Recommended batch size: {first}", *(f"Or {text}" for text in others)]
+            text = gallery(
+                "Batch sizes", measured.name, sentences, profiles(measured, PAGE), warnings=measured.warnings
+            )
+            write_page(output, text, quiet=as_json)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedcohort.cli.chosen_experiment import experiment_of, row_of
+from fedcohort.cli.json_schema import document
 from fedcohort.cli.options import (
     data_dir_option,
     jobs_option,
@@ -71,7 +72,7 @@ def run(
     results, notes = _played(cells, runs, data_dir, trust, quiet)
     if as_json:
         rows = [result.to_json() | {"note": note} for result, note in zip(results, notes, strict=True)]
-        echo(formatted_values.as_json({"name": experiment.name, "label": label, "runs": rows}))
+        echo(formatted_values.as_json(document("run", {"name": experiment.name, "label": label, "runs": rows})))
         return
     screen = terminal.screen()
     screen.print(terminal.results(label, results, screen.width))
@@ -239,21 +240,30 @@ def _reference() -> str:
 
 
 def _print_comparison(compared: "Comparison", as_json: bool) -> None:
-    """Print a comparison as a table, or as JSON, and write the files that --latex and --csv name."""
+    """Print a comparison as a table, or as JSON, and write the files that --latex and --csv name.
+
+    The files are written first, since the program that reads the table may end early; the table is also printed if they cannot be
+    written.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
     from fedcohort.core import formatted_values
     from fedcohort.report import terminal
 
     options = click.get_current_context().meta
-    for file, write in (
-        (options.get("fedcohort.latex"), compared.to_latex),
-        (options.get("fedcohort.csv"), compared.to_csv),
-    ):
-        if file is not None:
-            write(file)
-
+    problems = []
+    for name, write in (("latex", compared.to_latex), ("csv", compared.to_csv)):
+        if (file := options.get(f"fedcohort.{name}")) is not None:
+            try:
+                write(file)
+            except UsageError as error:
+                problems.append(error)
     if as_json:
-        echo(formatted_values.as_json(compared.to_json()))
+        echo(formatted_values.as_json(document("compare", compared.to_json())))
     else:
         screen = terminal.screen()
         screen.print(terminal.comparison(compared, screen.width))
         echo(compared.place)
+    if problems:
+        raise problems[0]

@@ -3,6 +3,7 @@
 import click
 
 from fedcohort.cli.chosen_experiment import experiment_of
+from fedcohort.cli.json_schema import document
 from fedcohort.cli.options import (
     data_dir_option,
     jobs_option,
@@ -77,7 +78,7 @@ def race(
     with watching(planned.cells, quiet) as progress:
         result = planned.run(runs=runs, progress=progress, jobs=jobs, trust=trust)
     if as_json:
-        echo(formatted_values.as_json(result.to_json()))
+        echo(formatted_values.as_json(document("race", result.to_json())))
         return
     screen = terminal.screen()
     screen.print(terminal.race(result, screen.width))

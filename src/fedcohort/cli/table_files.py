@@ -3,7 +3,7 @@
 import click
 
 from fedcohort.cli.options import Option, remember
-from fedcohort.core.paths import check_target
+from fedcohort.core.paths import check_target, check_writable
 
 __all__ = ["csv_option", "latex_option"]
 
@@ -12,6 +12,7 @@ def _remember_target(context: click.Context, option: click.Parameter, value: str
     """Remember the file that an option names, after checking that it may be written."""
     if value is not None:
         check_target(value, option.opts[0], {"latex": ".tex", "csv": ".csv"}[str(option.name)])
+        check_writable(value, option.opts[0])
     remember(context, option, value)
 
 

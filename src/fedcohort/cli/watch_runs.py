@@ -52,7 +52,8 @@ def _live_page(cells: "Sequence[Cell]") -> "Iterator[None]":
         return
     from fedcohort.report.live import beside
 
-    with beside(context.params["runs"], cells[0].experiment.name) as address:
+    expected = sum(cell.experiment.rounds for cell in cells)
+    with beside(context.params["runs"], cells[0].experiment.name, expected) as address:
         echo(f"fedcohort: live at {address}", err=True)
         yield
 

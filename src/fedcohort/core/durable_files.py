@@ -2,10 +2,11 @@
 
 import errno
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["is_disk_full", "replace_file", "reserve", "sync_directory", "sync_file", "write_file"]
+__all__ = ["is_disk_full", "replace_file", "replace_files", "reserve", "sync_directory", "sync_file", "write_file"]
 
 _NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
 """Errors of file systems that cannot sync a directory, or reserve room."""
@@ -96,18 +97,42 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: it could not be written.
     """
-    if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/stdout
-        path.write_bytes(content)
-        return
-    path = path.resolve()
-    fresh = path.with_name(f".{path.name[:100]}.{os.getpid()}")
+    replace_files({path: content})
+
+
+def replace_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files completely, or leave all of them as they were, for instance if the disk is full.
+
+    Raises:
+        OSError: they could not be written.
+    """
+    fresh: dict[Path, Path] = {}
     try:
-        fresh.write_bytes(content)
-        fresh.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise
+        for path, content in contents.items():
+            if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/stdout
+                path.write_bytes(content)
+                continue
+            real = _target(path)
+            fresh[real] = real.with_name(f".{real.name[:40]}.{os.getpid()}")
+            fresh[real].write_bytes(content)
+        for real, written in fresh.items():
+            written.replace(real)
+    finally:
+        for written in fresh.values():
+            with suppress(OSError):
+                written.unlink(missing_ok=True)
+
+
+def _target(path: Path) -> Path:
+    """The path, with all links followed.
+
+    Raises:
+        OSError: links lead in a circle.
+    """
+    try:
+        return path.resolve()
+    except RuntimeError:  # links in a circle, before Python 3.13
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 Any other exception is a bug in FedCohort.
 """
 
+import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -10,7 +11,7 @@ from itertools import islice
 
 from fedcohort.core.synonyms import meant
 
-__all__ = ["LONGEST", "UsageError", "nearest", "one_line", "shown"]
+__all__ = ["LONGEST", "UsageError", "nearest", "one_line", "shown", "without_addresses"]
 
 LONGEST = 300
 """Length in characters of the longest message."""
@@ -37,18 +38,27 @@ class UsageError(Exception):
 
 
 def one_line(text: object) -> str:
-    """``text`` in one line of at most :data:`LONGEST` characters, without control characters.
+    """``text`` in one line of at most :data:`LONGEST` characters, without control characters and addresses in memory.
 
     If it is too long, its longest words are shortened in the middle first, since they are values or paths. Only if that is not enough,
     the middle of the text is left out.
     """
-    words = str(text).split()
+    words = without_addresses(str(text)).split()
     for longest in (LONGEST, 120, 80, 50):
         words = [_without_middle(word, longest) for word in words]
         line = _printable(_without_middle(" ".join(words), 4 * LONGEST))
         if len(line) <= LONGEST:
             return line
     return _without_middle(line, LONGEST)
+
+
+def without_addresses(text: str) -> str:
+    """``text`` without the addresses in memory that the ``repr`` of functions and of many objects has.
+
+    >>> without_addresses("<function mean at 0x7f5a1c0>")
+    '<function mean>'
+    """
+    return re.sub(r" at 0x[0-9a-fA-F]{5,}\b", "", text)
 
 
 def shown(value: object) -> str:
@@ -110,6 +120,14 @@ class _Short(reprlib.Repr):
             for key, value in islice(x.items(), self.maxdict)
         ]
         return f"{{{', '.join([*pieces, *(['...'] if len(x) > self.maxdict else [])])}}}"
+
+    def repr_instance(self, x: object, level: int) -> str:  # noqa: ARG002
+        """See :class:`reprlib.Repr`; without addresses in memory."""
+        try:
+            text = repr(x)
+        except Exception:  # the repr of an object of a user
+            return f"<{type(x).__name__}>"
+        return _without_middle(without_addresses(text), self.maxother)
 
     def repr_int(self, x: int, level: int) -> str:
         """See :class:`reprlib.Repr`."""

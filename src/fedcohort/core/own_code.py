@@ -6,7 +6,7 @@ import traceback
 from functools import cache
 from pathlib import Path
 
-__all__ = ["is_of_user", "place_of", "raised_in"]
+__all__ = ["is_of_user", "place_of", "raised_in", "with_place"]
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 
@@ -18,6 +18,15 @@ def raised_in(error: BaseException) -> str:
     """
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return next((frame.f_code.co_qualname for frame in frames if is_of_user(frame.f_code.co_filename)), "")
+
+
+def with_place(error: BaseException) -> str:
+    """The type, text and place of an error: ``"ValueError: no data (mine.py:12)"``. The text may fail as well: then it is left out."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}{': ' if text else ''}{text}{place_of(error)}"
 
 
 def place_of(error: BaseException) -> str:

@@ -8,13 +8,14 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import linecache
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Literal, NamedTuple, TypeVar, Union, dataclass_transform, get_args, get_origin
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, PydanticUserError, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import ArgsKwargs, ErrorDetails
@@ -106,8 +107,22 @@ def _in_source(part: object) -> ast.stmt | None:
     try:
         [tree] = ast.parse(textwrap.dedent(inspect.getsource(part))).body  # type: ignore[arg-type]
     except (OSError, TypeError, SyntaxError, ValueError):
-        return None
+        return _in_cell(part) if isinstance(part, type) else None
     return tree
+
+
+def _in_cell(cls: type) -> ast.stmt | None:
+    """The definition of a class in the cell of a notebook, which only its methods know; None if there is none."""
+    for method in vars(cls).values():
+        lines = linecache.getlines(getattr(getattr(method, "__code__", None), "co_filename", ""))
+        try:
+            tree = ast.parse("".join(lines))
+        except SyntaxError:  # a cell with commands of IPython
+            continue
+        for statement in tree.body:
+            if isinstance(statement, ast.ClassDef) and statement.name == cls.__name__:
+                return statement
+    return None
 
 
 def _docs_in_source(cls: type) -> dict[str, str]:
@@ -128,8 +143,8 @@ def _type(annotation: object, limits: Iterable[object] = ()) -> str:
         words = " | ".join(map(str, get_args(annotation)))
     elif get_origin(annotation) in (Union, UnionType):
         words = " or ".join("none" if part is NoneType else _type(part) for part in get_args(annotation))
-    elif get_origin(annotation) is list:
-        words = f"list of {_type(get_args(annotation)[0])}"
+    elif get_origin(annotation) in (list, tuple):
+        words = _list_type(get_args(annotation))
     elif get_origin(annotation) is dict:
         words = "table"
     else:
@@ -137,6 +152,13 @@ def _type(annotation: object, limits: Iterable[object] = ()) -> str:
     signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
     bounds = [f"{sign} {getattr(limit, key)}" for limit in limits for key, sign in signs.items() if hasattr(limit, key)]
     return " ".join([words, ", ".join(bounds)]).strip()
+
+
+def _list_type(parts: tuple[object, ...]) -> str:
+    """A list of any length, or of as many entries as there are parts."""
+    if len(parts) == 1 or parts[1:] == (Ellipsis,):
+        return f"list of {_type(parts[0])}"
+    return f"[{', '.join(map(_type, parts))}]"
 
 
 def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
@@ -155,6 +177,8 @@ def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
         raise explain(error, where, cls) from None
     except UsageError:
         raise
+    except PydanticUserError as error:  # a field with an unknown type
+        raise UsageError(f"{where}: {cls.__name__} cannot be created: {str(error).partition(';')[0]}") from error
     except Exception as error:
         if not place_of(error):
             raise

@@ -6,16 +6,18 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Literal
 from zlib import crc32
 
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.handed_over import handed_over, is_handed_over, name_of_class
-from fedcohort.core.own_code import place_of
-from fedcohort.core.paths import is_file, resolved
+from fedcohort.core.own_code import with_place
+from fedcohort.core.paths import is_file, kind_of, resolved
 
 __all__ = ["Card", "LabelKind", "Table", "from_file", "is_file_name", "short_name"]
 
@@ -86,10 +88,11 @@ class Table:
                 return self._checked(point.load(), name, where)
             except UsageError:
                 raise
-            except (Exception, SystemExit) as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 raise UsageError(
-                    f"{where} = {name!r}: installed as {point.value}, but cannot be imported: "
-                    f"{type(error).__name__}: {error}{place_of(error)}"
+                    f"{where} = {name!r}: installed as {point.value}, but cannot be imported: {with_place(error)}"
                 ) from error
         if is_file_name(name):
             return self._checked(from_file(name, where), name, where)
@@ -172,7 +175,8 @@ def from_file(name: str, where: str) -> Any:
     path_text, _, attribute = name.rpartition(":")
     path = resolved(path_text, Path.cwd())
     if not is_file(path):
-        raise UsageError(f"{where} = {name!r}: there is no file {path_text}; use 'path/to/file.py:Class'")
+        problem = f"{path_text} is {kind}" if (kind := kind_of(path)) else f"there is no file {path_text}"
+        raise UsageError(f"{where} = {name!r}: {problem}; use 'path/to/file.py:Class'")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -186,15 +190,20 @@ def from_file(name: str, where: str) -> Any:
         sys.modules[module_name] = module
         try:
             spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             del sys.modules[module_name]
-            raise UsageError(
-                f"{where} = {name!r}: cannot be imported: {type(error).__name__}: {error}{place_of(error)}"
-            ) from error
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise UsageError(f"{where} = {name!r}: cannot be imported: {with_place(error)}") from error
     module = sys.modules[module_name]
-    plugin = getattr(module, attribute, None)
+    plugin = None
+    with suppress(Exception):  # a file can define __getattr__
+        plugin = getattr(module, attribute, None)
     if plugin is None:
-        own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module_name]
+        kinds = type | FunctionType
+        own = [
+            key for key, value in vars(module).items() if isinstance(value, kinds) and value.__module__ == module_name
+        ]
         raise UsageError(
             f"{where} = {name!r}: {path_text} defines no {attribute}; it defines {', '.join(own) or 'no class'}"
         )

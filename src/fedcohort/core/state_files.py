@@ -90,10 +90,15 @@ def _pieces(state: Mapping[str, object]) -> Iterator[bytes | memoryview]:
     import torch
 
     tensors: list[torch.Tensor] = []
-    layout = _layout(state, tensors)
+    try:
+        layout = json.dumps(_layout(state, tensors))
+    except RecursionError:
+        raise UnsupportedStateError(
+            "state: a part is nested too deeply or contains itself; override state_dict and load_state_dict to leave it out"
+        ) from None
     # the widest numbers first, so that every tensor is aligned
     order = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size())
-    header = {"__metadata__": {"layout": json.dumps(layout)}} | _entries(tensors, order)
+    header = {"__metadata__": {"layout": layout}} | _entries(tensors, order)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
@@ -115,22 +120,55 @@ def _layout(value: object, tensors: list["torch.Tensor"], where: str = "") -> di
     """
     import torch
 
-    if isinstance(value, torch.Tensor | np.ndarray):
+    if isinstance(value, torch.Tensor | np.ndarray) and _number_format(value) in _NAMES.values():
+        tensors.append(_as_tensor(value))
         array_type = "tensor" if isinstance(value, torch.Tensor) else "array"
-        tensors.append(value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value)))
         return {array_type: str(len(tensors) - 1), "shape": list(value.shape)}
-    if isinstance(value, np.generic):
-        return {"value": value.item()}
     if isinstance(value, Mapping):
-        return {"map": [[key, _layout(inner, tensors, f"{where}.{key}")] for key, inner in value.items()]}
+        return {"map": [[_key(key, where), _layout(inner, tensors, f"{where}.{key}")] for key, inner in value.items()]}
     if isinstance(value, list | tuple):
-        return {"list": [_layout(inner, tensors, where) for inner in value]}
-    if value is None or isinstance(value, bool | int | float | str):
+        inner = [_layout(part, tensors, where) for part in value]
+        return {"tuple": inner} if isinstance(value, tuple) else {"list": inner}
+    return _plain(value, where)
+
+
+def _plain(value: object, where: str) -> dict[str, object]:
+    """A number, a string or None as JSON.
+
+    Raises:
+        UnsupportedStateError: it is of another type.
+    """
+    if isinstance(value, np.number | np.bool_) and value.dtype.name in _NAMES.values():
+        return {"scalar": value.dtype.name, "value": value.item()}  # it calculates unlike a number of Python
+    if isinstance(value, bool | int | float | str | None):
         return {"value": value}
+    what = f"{type(value).__name__} of {value.dtype}" if hasattr(value, "dtype") else type(value).__name__
     raise UnsupportedStateError(
         f"{where.lstrip('.') or 'state'} = {shown(value)}: a state may hold arrays, numbers, strings, None, dictionaries and lists, "
-        f"not {type(value).__name__}; override state_dict and load_state_dict to leave it out"
+        f"not {what}; override state_dict and load_state_dict to leave it out"
     )
+
+
+def _as_tensor(array: "torch.Tensor | NDArray[Any]") -> "torch.Tensor":
+    import torch
+
+    if isinstance(array, torch.Tensor):
+        return array
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
+
+
+def _number_format(array: "torch.Tensor | NDArray[Any]") -> str:
+    """The name in torch of an array's number format; empty for arrays that are not plain, such as sparse and masked ones."""
+    if isinstance(array, np.ndarray):
+        return "" if isinstance(array, np.ma.MaskedArray) else array.dtype.name
+    return "" if array.is_sparse else str(array.dtype).removeprefix("torch.")
+
+
+def _key(key: object, where: str) -> object:
+    """The key of a dictionary as JSON; tuples are keys as well."""
+    if isinstance(key, np.generic):
+        key = key.item()
+    return _layout(key, [], f"{where}, a key") if not isinstance(key, str | int | float | None) else key
 
 
 def _entries(tensors: list["torch.Tensor"], order: list[int]) -> dict[str, dict[str, object]]:
@@ -170,10 +208,17 @@ def _value(node: Mapping[str, Any], tensors: Mapping[str, "torch.Tensor"]) -> An
     if "array" in node:
         return tensors[node["array"]].reshape(node["shape"]).numpy().copy()
     if "map" in node:
-        return {key: _value(inner, tensors) for key, inner in node["map"]}
+        return {_key_of(key): _value(inner, tensors) for key, inner in node["map"]}
     if "list" in node:
         return [_value(inner, tensors) for inner in node["list"]]
-    return node["value"]
+    if "tuple" in node:
+        return tuple(_value(inner, tensors) for inner in node["tuple"])
+    return np.dtype(node["scalar"]).type(node["value"]) if "scalar" in node else node["value"]
+
+
+def _key_of(key: Any) -> Any:
+    """The key that :func:`_key` described."""
+    return _value(key, {}) if isinstance(key, dict) else key
 
 
 def _tensor(data: NDArray[np.uint8], entry: Mapping[str, Any]) -> "torch.Tensor":

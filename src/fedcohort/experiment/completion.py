@@ -26,7 +26,7 @@ from fedcohort.experiment.sections import (
     Selection,
     Variant,
 )
-from fedcohort.federation.own_names import is_own, is_table
+from fedcohort.federation.own_names import is_own, is_table, is_text
 
 __all__ = ["NOT_IN_ROWS", "choices", "completed", "plug_in_sections"]
 
@@ -100,9 +100,9 @@ def _own_files(values: Mapping[str, Any]) -> dict[str, Any]:
 def _with_own_data(section: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """A section with the path of a user's own data made absolute; a function is imported, so that a wrong name is reported at once."""
     name = section.get("name")
-    if not isinstance(name, str) or not is_own(name) or is_folder(Path(name)):
+    if not isinstance(name, str) or not (is_own(name) or is_text(name)) or is_folder(Path(name)):
         return section
-    if is_table(name):
+    if is_table(name) or is_text(name):
         return {**section, "name": str(resolved(name, Path.cwd()))}
     path, _, attribute = name.rpartition(":")
     name = f"{resolved(path, Path.cwd())}:{attribute}"

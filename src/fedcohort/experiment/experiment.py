@@ -22,6 +22,7 @@ from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.core.parameters import NotInKey, explain, in_key
 from fedcohort.core.plugins import short_name
+from fedcohort.experiment.client_counts import is_capped
 from fedcohort.experiment.completion import completed
 from fedcohort.experiment.nested_values import flattened, merge, nested, without_none
 from fedcohort.experiment.overview import overview
@@ -74,15 +75,25 @@ class Experiment(Section):
     seeds: Annotated[int, Ge(1), Le(10_000), NotInKey()] = 3
     """Number of repetitions, with seeds seed, seed + 1, …"""
     data: Data = Data()
+    """The data set."""
     public: Public = Public()
+    """Unlabeled samples that the server holds, for algorithms that distill."""
     federation: FederationSection = FederationSection()
+    """The clients: how many there are, and how the data are divided among them."""
     systems: Systems = Systems()
+    """Speed, availability and network of the clients."""
     model: Model = Model()
+    """The model."""
     training: Training = Training()
+    """Local training: epochs, batch size, optimizer."""
     algorithm: Algorithm = Algorithm()
+    """What clients optimize, and how the server merges their updates."""
     selection: Selection = Selection()
+    """The selection strategy, and the number of clients for each round (k)."""
     engine: Engine = Engine()
+    """Where and how the work runs."""
     measures: Measures = Measures()
+    """What is measured and recorded beyond the defaults."""
     variants: Annotated[tuple[Variant, ...], NotInKey()] = ()
     """Named rows that override settings of the base; the base is the first row."""
     sweep: Annotated[dict[str, list[Any]], NotInKey()] = Field(default_factory=dict)
@@ -139,13 +150,9 @@ class Experiment(Section):
 
     def _cap_k(self, given: object) -> None:
         """Select all clients if there are fewer than the default k; a larger k that was ``given`` is an error."""
-        k, m = self.selection.k, self.federation.clients
-        if k <= m:
-            return
-        if isinstance(given, Selection) or (isinstance(given, Mapping) and "k" in given):
-            raise UsageError(f"selection.k = {k}: more than federation.clients = {m}; use 1 to {m}")
-        object.__setattr__(self, "selection", self.selection.model_copy(update={"k": m}))
-        self.__dict__["_unnamed"] -= {"selection.k"}  # variants keep the number
+        if is_capped(self.selection.k, self.selection.k_steps, self.federation.clients, given):
+            object.__setattr__(self, "selection", self.selection.model_copy(update={"k": self.federation.clients}))
+            self.__dict__["_unnamed"] -= {"selection.k"}  # variants keep the number
 
     @classmethod
     def recorded(cls, values: Mapping[str, Any]) -> "Experiment":

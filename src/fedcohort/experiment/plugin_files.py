@@ -1,13 +1,13 @@
 """Users' own files in an experiment: where a description names a class in a file, and what the file contains."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedcohort.core.own_imports import content_with_imports
 from fedcohort.core.paths import is_file, resolved
 from fedcohort.core.plugins import is_file_name
-from fedcohort.federation.own_names import content_of, is_table
+from fedcohort.federation.own_names import content_of, is_table, is_text
 
 __all__ = ["PLUGIN_SECTIONS", "anchored", "by_content", "named_files", "plugin_files"]
 
@@ -41,14 +41,14 @@ def anchored(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def by_content(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A complete description with the paths of plug-in files and of tables replaced by hashes of their contents, so that a changed
-    file is another run."""
+    """A complete description with the paths of plug-in files, tables and texts replaced by hashes of their contents, so that a changed
+    file is another run. The content of a plug-in file includes that of the user's modules that it imports."""
 
     def content(name: str) -> str:
         path, _, attribute = name.rpartition(":")
         if not is_file(Path(path)):
             return name
-        return f"{hashlib.sha256(Path(path).read_bytes()).hexdigest()}:{attribute}"
+        return f"{content_with_imports(Path(path))}:{attribute}"
 
     result = _replaced(values, content)
     for section in ("data", "public"):
@@ -56,7 +56,7 @@ def by_content(values: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(inner, Mapping):
             continue
         name = inner.get("name", "")
-        if is_table(name) and is_file(Path(name)):
+        if (is_table(name) or is_text(name)) and is_file(Path(name)):
             result[section] = {**inner, "name": content_of(Path(name))}
     return result
 

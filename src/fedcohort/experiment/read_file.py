@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.paths import as_path, is_folder, resolved
+from fedcohort.core.paths import as_path, is_folder, kind_of, resolved
 from fedcohort.experiment.experiment import Experiment
 from fedcohort.experiment.nested_values import merge, parse_overrides
 from fedcohort.experiment.plain_values import MAX_CHARACTERS, check_values, parsed
@@ -35,6 +35,8 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
             plug-in files, and ``trust`` is not set.
     """
     file = as_path(path, "path")
+    if is_table(file.name) or file.suffix.lower() == ".txt":
+        raise UsageError(f"{file}: is data, not an experiment; name it as data.name in an experiment file (.toml)")
     try:
         values = parsed(_text(file), str(file))
     except tomllib.TOMLDecodeError as error:
@@ -43,7 +45,7 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
     if not recorded:
         if not trust and in_run_directory(file):
             _ask_for_consent(file, values)  # before overrides, which compare the old plug-in with the new one
-        values = anchored(values, file.parent)
+        values = {"name": file.stem, **anchored(values, file.parent)}
     for row in [values, *_mappings(values.get("variants")), *_sweep_of_data(values, file.parent)]:
         _anchor(row, ("systems", "availability"), "file", file.parent)
         for section in ("data", "public"):
@@ -77,8 +79,10 @@ def _ask_for_consent(file: Path, values: Mapping[str, Any]) -> None:
 
 def _text(file: Path) -> str:
     """The text of an experiment file."""
-    if is_folder(file):
-        raise UsageError(f"{file}: is a folder; give the path of an experiment file (.toml)")
+    kind = kind_of(file)
+    named_pipe = kind == "a pipe" and not str(file).startswith(("/dev/", "/proc/"))  # it would be waited for
+    if kind in ("a folder", "a socket") or named_pipe:
+        raise UsageError(f"{file}: is {kind}; give the path of an experiment file (.toml)")
     try:
         with file.open(encoding="utf-8-sig") as opened:
             return opened.read(MAX_CHARACTERS + 1)

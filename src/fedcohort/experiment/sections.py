@@ -9,6 +9,7 @@ from fedcohort.algorithms import ALGORITHMS, LOSSES
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey
 from fedcohort.core.plugins import Table
+from fedcohort.experiment.client_counts import KSteps
 from fedcohort.experiment.device_names import device_name
 from fedcohort.experiment.section_base import Choice, Section
 from fedcohort.federation.partitions import PARTITIONS
@@ -123,6 +124,8 @@ class Selection(Choice):
     name: str = "uniform"
     k: Annotated[int, Ge(1)] = 3
     """Clients to select per round; capped at the number of clients unless set."""
+    k_steps: Annotated[KSteps, NotInKey(((),))] = ()
+    """Changes of k, as pairs of a round and the number of clients from that round on: [[50, 5], [100, 2]]."""
 
     def build(self) -> "Selector":
         """A new instance."""
@@ -154,6 +157,9 @@ class Data(Section):
     """Whether features enter the model with mean 0 and standard deviation 1 over the training samples of all clients, per channel of
     images and per column of tables. By default, built-in data sets and images in folders and on the Hub do; tables, your own functions
     and arrays from Python do not."""
+    numeric: Annotated[bool, NotInKey((False,))] = False
+    """Whether the labels of a table or of your own function are numbers, for regression; see ``training.loss``. Otherwise they are
+    classes."""
     window: Annotated[int, Ge(1), Le(100_000), NotInKey((32,))] = 32
     """Number of characters of a sample, for texts (``dialogue``, ``dialogue_roles``, a file ``….txt``)."""
 
@@ -295,7 +301,8 @@ class Measures(Section):
     which test samples are a client's, these are used instead, in every evaluation on the test set. Strategies do not see the results,
     and the record counts no cost."""
     personal_epochs: Annotated[int, Ge(0), NotInKey((0,))] = 0
-    """Local epochs after which the global model is measured on each client's own data, as its personal model: on its held-out samples,
+    """Local epochs after which the global model is measured on each client's own data, as its personal model: on its test samples
+    if the data set says which they are, otherwise on its held-out samples,
     or on a fifth of its samples, without which it is then fine-tuned. 0 means never. Nothing else in the run changes."""
     personal_every: Annotated[int, Ge(0), NotInKey((0,))] = 0
     """Rounds between measurements of personal models; the last round is always measured, and 0 means only that one."""

@@ -1,23 +1,28 @@
 """Checks of the arrays that a data set is made of: features, labels, class names and ids of clients."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown, without_addresses
 
 __all__ = [
+    "as_array",
     "brief",
     "check_class_names",
     "check_classes",
     "check_clients",
+    "check_different",
     "check_features",
     "check_finite",
     "check_id_lengths",
+    "check_known",
     "check_labels",
+    "names_of_ids",
     "numbered",
 ]
 
@@ -31,11 +36,11 @@ def brief(text: object, most: int = 60) -> str:
     >>> brief("a\\nb"), brief("0123456789", most=7)
     ('a\\\\nb', '012…789')
     """
-    whole = str(text)
+    whole = without_addresses(str(text))
     if len(whole) > 4 * most:
         whole = f"{whole[:most]}…{whole[-most:]}"
-    shown = "".join(c.encode("unicode_escape").decode() if _is_control(c) else c for c in whole)
-    return shown if len(shown) <= most else f"{shown[: most // 2]}…{shown[len(shown) - (most - 1) // 2 :]}"
+    escaped = "".join(c.encode("unicode_escape").decode() if _is_control(c) else c for c in whole)
+    return escaped if len(escaped) <= most else f"{escaped[: most // 2]}…{escaped[len(escaped) - (most - 1) // 2 :]}"
 
 
 def has_control_characters(text: str) -> bool:
@@ -59,7 +64,7 @@ def check_features(values: object, where: str) -> NDArray[Any]:
         UsageError: wrong types, shapes or pixels, or values that are not finite.
     """
     where = f"{where} features"
-    features = _as_array(values, where)
+    features = as_array(values, where)
     if features.dtype.kind not in "biuf" or features.ndim not in (2, 3, 4) or 0 in features.shape:
         raise UsageError(
             f"{where}: {features.dtype} {list(features.shape)}; must be numbers, tables [N, d] or images [N, H, W], "
@@ -107,7 +112,7 @@ def check_labels(values: object, where: str) -> NDArray[np.int64]:
     Raises:
         UsageError: no labels, or not integers [N].
     """
-    labels = _as_array(values, f"{where} labels")
+    labels = as_array(values, f"{where} labels")
     if labels.ndim == 1 and len(labels) == 0:
         raise UsageError(f"{where} split: has no samples; at least one is needed")
     if labels.ndim != 1 or labels.dtype.kind not in "biu":
@@ -172,12 +177,44 @@ def check_class_names(names: Sequence[Any], where: str) -> None:
     """Refuse class names that would break a table or a terminal.
 
     Raises:
-        UsageError: a name with a line break or another control character.
+        UsageError: not a list of names, or a name with a line break or another control character.
     """
+    flat = not isinstance(names, np.ndarray) or names.ndim == 1
+    if isinstance(names, str | bytes | set) or not isinstance(names, Iterable) or not flat:
+        raise UsageError(f"{where}: classes = {shown(names)}: should be a list with the name of each class")
     for number, name in enumerate(names):
         if has_control_characters(str(name)):
             problem = f"class {number}, '{brief(name)}': the name contains control characters"
             raise UsageError(f"{where}: {problem}; rename the class, or its folder, with visible characters")
+
+
+def check_different(names: Sequence[Any] | None, where: str) -> None:
+    """Refuse class names that are not different.
+
+    Raises:
+        UsageError: two classes have the same name, or it is no list of names.
+    """
+    if names is None:
+        return
+    check_class_names(names, where)
+    given = list(map(str, names))
+    if len(set(given)) < len(given):
+        ((twice, _),) = Counter(given).most_common(1)
+        raise UsageError(f"{where}: classes: '{brief(twice)}' appears twice; give every class a name of its own")
+
+
+def check_known(numbers: NDArray[np.int64], ids: NDArray[Any], tested: NDArray[Any], where: str) -> None:
+    """Refuse clients of test samples of which none has training samples.
+
+    Raises:
+        UsageError: it is so.
+    """
+    if len(numbers) and numbers.max() < 0:
+        first, other = tested[0].item(), ids[0].item()
+        raise UsageError(
+            f"{where}: no id in test_clients, such as {shown(first)}, is among those of the training samples, such as {shown(other)}; "
+            "use the same ids in both"
+        )
 
 
 LONGEST_ID = 1000
@@ -208,7 +245,7 @@ def check_clients(values: object, where: str, argument: str = "clients") -> NDAr
     Raises:
         UsageError: not integers or strings [N].
     """
-    ids = _as_array(values, f"{where}: {argument}")
+    ids = as_array(values, f"{where}: {argument}")
     check_id_lengths(ids, f"{where}: {argument}")
     if ids.dtype == object and ids.ndim == 1 and all(isinstance(value, str) for value in ids):
         ids = ids.astype(np.str_)
@@ -234,8 +271,33 @@ def numbered(ids: NDArray[Any], known: NDArray[Any] | None = None) -> NDArray[np
     return np.where(different[places] == ids, places, -1).astype(np.int64, copy=False)
 
 
-def _as_array(values: object, where: str) -> NDArray[Any]:
+def names_of_ids(ids: NDArray[Any]) -> tuple[str, ...]:
+    """The different ids of clients as texts, in the order of their numbers, see :func:`numbered`.
+
+    >>> names_of_ids(np.array(["b", "a", "b"]))
+    ('a', 'b')
+    """
+    return tuple(map(str, np.unique(ids).tolist()))
+
+
+def as_array(values: object, where: str) -> NDArray[Any]:
+    """A numpy array, a torch tensor or a nested list as a numpy array.
+
+    Args:
+        values: what a user gave.
+        where: name of the data set and of the array, for messages.
+
+    Raises:
+        UsageError: it cannot become an array, is sparse, or has masked values.
+    """
+    if hasattr(values, "toarray"):
+        raise UsageError(
+            f"{where}: is a sparse matrix ({type(values).__name__}); give a dense array, such as its .toarray()"
+        )
+    if isinstance(values, np.ma.MaskedArray) and (hidden := int(np.ma.getmaskarray(values).sum())):
+        raise UsageError(f"{where}: {hidden} values are masked; drop or replace them")
     try:
         return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
-    except (OverflowError, RuntimeError, TypeError, ValueError) as error:  # RuntimeError: tensors without values
+    # NotImplementedError and RuntimeError: tensors without values, and sparse tensors
+    except (NotImplementedError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise UsageError(f"{where}: not an array ({brief(error, 120)})") from None

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
+from fedcohort.core.paths import kind_of
 from fedcohort.core.random_streams import rng
 from fedcohort.federation.array_checks import brief
 
@@ -172,7 +173,8 @@ class Diurnal(Availability):
 
     def presence(self, num_clients: int, rounds: int, seed: int) -> Presence:
         """See :class:`Availability`."""
-        logs = self.sigma * rng(seed, "availability-clients").standard_normal(num_clients)
+        with np.errstate(over="ignore"):
+            logs = np.clip(self.sigma * rng(seed, "availability-clients").standard_normal(num_clients), -1e300, 1e300)
         q = np.exp(logs - logs.max(initial=-np.inf))
 
         def available(t: int) -> Mask:
@@ -225,8 +227,8 @@ class Trace(Availability):
     def _bytes(self) -> bytes:
         try:
             path = Path(self.file).expanduser()
-            if path.exists() and not path.is_file():
-                raise OSError(errno.EINVAL, "is a folder, a pipe or a device")
+            if (kind := kind_of(path)) not in ("", "a file"):
+                raise OSError(errno.EINVAL, f"is {kind}")
             return path.read_bytes()
         except (OSError, RuntimeError, ValueError) as error:  # the last two: names that no file can have
             problem = brief(getattr(error, "strerror", None) or error)

@@ -29,8 +29,8 @@ __all__ = [
 SPLITS = ("train", "test")
 META = "meta.json"
 ARRAYS = ("train_features", "train_labels", "test_features", "test_labels")
-"""The arrays of every entry, in the order in which the fingerprint covers them; those of :data:`CLIENTS` may follow."""
-CLIENTS = ("writers", "test_clients")
+"""The arrays of every entry, in the order in which the fingerprint covers them; those of :data:`OPTIONAL` may follow."""
+OPTIONAL = ("writers", "test_clients", "train_numbers", "test_numbers")
 MAX_META_BYTES = 64 * 2**20
 MAX_HEADER_BYTES = 2**16
 HASH = "xxh3_128"
@@ -62,12 +62,14 @@ class Meta(NamedTuple):
         classes: names of the classes.
         fingerprint: fingerprint of the content.
         arrays: what is known about each array; None in place of a value for entries of earlier versions.
+        clients: names of the clients; empty if they are unknown, and for entries of earlier versions.
     """
 
     name: str
     classes: tuple[str, ...]
     fingerprint: str
     arrays: dict[str, ArrayOnDisk | None]
+    clients: tuple[str, ...] = ()
 
 
 def read_entry(entry: Path, name: str) -> Dataset | None:
@@ -83,12 +85,12 @@ def read_entry(entry: Path, name: str) -> Dataset | None:
     hashed = [_has_its_hash(f"{key}.npy", array, meta.arrays[key]) for key, array in arrays.items()]
     try:
         required = {key: arrays[key] for key in ARRAYS}
-        clients = {key: arrays.get(key) for key in CLIENTS}
-        dataset = _dataset(name, meta, **required, **clients)
+        optional = {key: arrays.get(key) for key in OPTIONAL}
+        dataset = _dataset(name, meta, **required, **optional)
     except (TypeError, UsageError) as error:
         raise DamagedEntryError(f"its arrays do not fit together: {error}") from None
     if not all(hashed):
-        extra = [] if dataset.test_clients is None else [dataset.test_clients]
+        extra = [optional[key] for key in OPTIONAL[1:] if optional[key] is not None]
         content = fingerprint_of_content(dataset.classes, *(arrays[key] for key in ARRAYS), dataset.writers, *extra)
         if content != dataset.fingerprint:
             raise DamagedEntryError("its content does not have its fingerprint")
@@ -97,7 +99,7 @@ def read_entry(entry: Path, name: str) -> Dataset | None:
 
 def _dataset(name: str, meta: Meta, **arrays: Any) -> Dataset:
     """The data set of an entry."""
-    return Dataset(name, classes=meta.classes, fingerprint=meta.fingerprint, **arrays)
+    return Dataset(name, classes=meta.classes, fingerprint=meta.fingerprint, client_names=meta.clients, **arrays)
 
 
 def has_hashes(entry: Path) -> bool:
@@ -140,12 +142,12 @@ def _meta(content: dict[str, Any]) -> Meta:
         known = {key: ArrayOnDisk(a["dtype"], tuple(a["shape"]), a.get(HASH)) for key, a in arrays.items()}
     else:
         known = dict.fromkeys(arrays)
-    if not set(ARRAYS) <= set(known) <= {*ARRAYS, *CLIENTS}:
+    if not set(ARRAYS) <= set(known) <= {*ARRAYS, *OPTIONAL}:
         raise ValueError("arrays")
-    classes = tuple(content["classes"])
-    if not all(isinstance(text, str) for text in (*classes, content["fingerprint"])):
+    classes, clients = tuple(content["classes"]), tuple(content.get("clients", ()))
+    if not all(isinstance(text, str) for text in (*classes, *clients, content["fingerprint"])):
         raise ValueError("classes")
-    return Meta(str(content.get("name", "")), classes, content["fingerprint"], known)
+    return Meta(str(content.get("name", "")), classes, content["fingerprint"], known, clients)
 
 
 def _read_array(file: Path, known: ArrayOnDisk | None) -> NDArray[Any]:
@@ -216,6 +218,8 @@ def write_meta(dataset: Dataset, entry: Path) -> None:
         "fingerprint": dataset.fingerprint,
         "arrays": described,
     }
+    if dataset.client_names:
+        content["clients"] = list(dataset.client_names)
     temporary = entry / f".{META}"
     temporary.write_text(json.dumps(content | {"hash": _hash_of_meta(content)}), "utf-8")
     temporary.replace(entry / META)
@@ -223,7 +227,7 @@ def write_meta(dataset: Dataset, entry: Path) -> None:
 
 def _arrays_of(dataset: Dataset) -> dict[str, NDArray[Any]]:
     return {
-        key: getattr(dataset, key) for key in (*ARRAYS, *CLIENTS) if key in ARRAYS or getattr(dataset, key) is not None
+        key: getattr(dataset, key) for key in (*ARRAYS, *OPTIONAL) if key in ARRAYS or getattr(dataset, key) is not None
     }
 
 

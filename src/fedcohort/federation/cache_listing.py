@@ -99,7 +99,7 @@ def entries_named(names: Sequence[str], entries: list[CachedData]) -> list[Cache
 
 def _is_called(entry: CachedData, name: str) -> bool:
     """Whether a name is that of an entry, of its data set, or of the folder that it came from."""
-    return name in (entry.name, entry.data, entry.name.rpartition("-")[0])
+    return bool(name) and name in (entry.name, entry.data, entry.name.rpartition("-")[0])
 
 
 def entries_older(days: float, entries: list[CachedData]) -> list[CachedData]:

@@ -15,12 +15,13 @@ from fedcohort.core.random_streams import rng
 from fedcohort.federation.array_checks import (
     brief,
     check_classes,
-    check_clients,
+    check_different,
     check_features,
     check_finite,
     check_labels,
     numbered,
 )
+from fedcohort.federation.client_ids import numbers_of_clients
 from fedcohort.federation.numeric_labels import bin_edges, bin_names, binned, check_numbers
 
 __all__ = ["MAX_NAME", "Dataset", "fingerprint_of_content", "from_arrays", "held_out", "part", "standardised"]
@@ -41,12 +42,15 @@ class Dataset:
     """
 
     name: str
+    """What messages, tables and records call the data."""
     train_features: NDArray[Any]
     """Images: uint8 [N, C, H, W], or float32 from :func:`from_arrays`. Tables: float32, float64 or int64 [N, d]."""
     train_labels: NDArray[np.int64]
     """[N], 0..K-1."""
     test_features: NDArray[Any]
+    """Features of the test samples, of the same type and shape as those of the training samples."""
     test_labels: NDArray[np.int64]
+    """Labels of the test samples, 0..K-1."""
     classes: tuple[str, ...]
     """The names of the K classes."""
     fingerprint: str
@@ -64,6 +68,9 @@ class Dataset:
     train_numbers: NDArray[np.float64] | None = None
     """Numeric labels (regression) [N]; None if labels are classes. ``train_labels`` and ``classes`` are then quantile bins."""
     test_numbers: NDArray[np.float64] | None = None
+    """Numeric labels of the test samples; None if labels are classes."""
+    client_names: tuple[str, ...] = ()
+    """Names of the clients in ``writers``, in the order of their numbers; empty if unknown. They are not part of ``fingerprint``."""
 
     def __post_init__(self) -> None:
         where = brief(self.name)
@@ -120,14 +127,17 @@ class Dataset:
 
     @property
     def num_classes(self) -> int:
+        """Number of classes K."""
         return len(self.classes)
 
     @property
     def num_train(self) -> int:
+        """Number of training samples N."""
         return len(self.train_labels)
 
     @property
     def is_image(self) -> bool:
+        """Whether samples are images, of shape [C, H, W]."""
         return self.train_features.ndim == 4
 
     @property
@@ -182,7 +192,7 @@ def from_arrays(
             raise UsageError(f"{where}: {split} = {shown(pair)}: should be a pair (features, labels)")
     train_features = check_features(train[0], f"{where}: train")
     test_features = check_features(test[0], f"{where}: test")
-    numbers: tuple[NDArray[np.float64] | None, ...] = (None, None)
+    numbers: tuple[NDArray[np.float64] | None, NDArray[np.float64] | None] = (None, None)
     if numeric:
         if classes is not None:
             raise UsageError(f"{where}: numeric = True: numeric labels have no classes; leave out classes or numeric")
@@ -194,41 +204,31 @@ def from_arrays(
             bin_names(edges.tolist()),
         )
     else:
+        check_different(classes, where)
         train_labels, test_labels = check_labels(train[1], f"{where}: train"), check_labels(test[1], f"{where}: test")
     for split, features, labels in (("train", train_features, train_labels), ("test", test_features, test_labels)):
         if len(features) != len(labels):
             raise UsageError(f"{where}: {split} has {len(features)} samples but {len(labels)} labels")
     _check_same_samples(train_features, test_features, where)
     classes = check_classes(classes, train_labels, test_labels, where)
-    train_ids, test_ids = _numbers_of_clients(clients, test_clients, writers, where)
+    train_ids, test_ids, client_names = numbers_of_clients(clients, test_clients, writers, where)
     arrays = (train_features, train_labels, test_features, test_labels)
     numeric_labels = numbers if numeric else ()
     extra = [array for array in (test_ids, *numeric_labels) if array is not None]
     content = fingerprint_of_content(classes, *arrays, train_ids, *extra)
-    made = Dataset(brief(name, MAX_NAME), *arrays, classes, content, train_ids, test_ids, True, *numeric_labels)
+    made = Dataset(
+        brief(name, MAX_NAME),
+        *arrays,
+        classes,
+        content,
+        train_ids,
+        test_ids,
+        True,
+        numbers[0],
+        numbers[1],
+        client_names,
+    )
     return standardised(made, standardise)
-
-
-def _numbers_of_clients(
-    clients: Any, test_clients: Any, writers: Any, where: str
-) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
-    """The numbers of the clients of the training samples and of the test samples; None if they are unknown."""
-    if clients is not None and writers is not None:
-        raise UsageError(f"{where}: clients and writers are two names of one argument; give only one of them")
-    argument = "clients" if writers is None else "writers"
-    given = clients if writers is None else writers
-    if given is None:
-        if test_clients is not None:
-            raise UsageError(f"{where}: test_clients without clients; give the client of each training sample, too")
-        return None, None
-    ids = check_clients(given, where, argument)
-    if test_clients is None:
-        return numbered(ids), None
-    tested = check_clients(test_clients, where, "test_clients")
-    if (ids.dtype.kind == "U") != (tested.dtype.kind == "U"):
-        kinds = ["strings" if part.dtype.kind == "U" else "integers" for part in (ids, tested)]
-        raise UsageError(f"{where}: {argument} are {kinds[0]}, test_clients are {kinds[1]}; give both as the same type")
-    return numbered(ids), numbered(tested, known=ids)
 
 
 def standardised(dataset: Dataset, standardise: bool) -> Dataset:
@@ -316,11 +316,19 @@ def part(dataset: Dataset, share: float) -> Dataset:
         train_labels=dataset.train_labels[kept],
         train_numbers=None if dataset.train_numbers is None else dataset.train_numbers[kept],
         writers=None if dataset.writers is None else numbered(dataset.writers[kept]),
+        client_names=_names_in(dataset, kept),
         test_clients=None
         if dataset.writers is None or dataset.test_clients is None
         else numbered(dataset.test_clients, known=dataset.writers[kept]),
         fingerprint=f"{dataset.fingerprint}:{share:g}",
     )
+
+
+def _names_in(dataset: Dataset, kept: NDArray[np.int64]) -> tuple[str, ...]:
+    """The names of the clients of some training samples."""
+    if dataset.writers is None or not dataset.client_names:
+        return ()
+    return tuple(dataset.client_names[number] for number in np.unique(dataset.writers[kept]))
 
 
 def held_out(groups: NDArray[np.int64], share: float) -> NDArray[np.bool_]:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.federation import Federation
 from fedcohort.federation.partition import Partition, PartitionReport, describe
 from fedcohort.federation.position_labels import by_position
 from fedcohort.federation.simulated_clock import Clock
 
-__all__ = ["Survey", "portrait", "survey"]
+__all__ = ["Survey", "names_of_clients", "portrait", "survey"]
 
 MAX_ROUNDS = 100
 """Largest number of rounds over which availability is averaged."""
@@ -33,6 +34,7 @@ class Survey:
         sending: the part of ``time`` that is communication, float64 [m].
         shift: how each client's samples differ, in words; empty without feature shift.
         presence: share of the rounds in which each client is available, float64 [m].
+        names: the clients' names in the data, if they are natural clients and the data name them; otherwise empty.
     """
 
     report: PartitionReport
@@ -42,6 +44,7 @@ class Survey:
     sending: Values
     shift: list[str]
     presence: Values
+    names: tuple[str, ...] = ()
 
 
 def survey(
@@ -77,6 +80,17 @@ def survey(
         shift=list(shift),
         presence=_presence(clock, federation.num_clients, min(rounds, MAX_ROUNDS)),
     )
+
+
+def names_of_clients(dataset: Dataset, split: Partition) -> tuple[str, ...]:
+    """The name of each client in the data; empty if the data have no names, or clients have samples of several of them."""
+    if not dataset.client_names or dataset.writers is None or not split.sizes.all():
+        return ()
+    writers = dataset.writers[split.order]
+    first = writers[np.cumsum(split.sizes) - split.sizes]
+    if not np.array_equal(writers, np.repeat(first, split.sizes)):
+        return ()
+    return tuple(dataset.client_names[number] for number in first)
 
 
 def portrait(federation: Federation, clock: Clock, rounds: int) -> dict[str, np.ndarray]:

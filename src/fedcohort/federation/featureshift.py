@@ -62,6 +62,7 @@ class FeatureShift:
     """Base of all feature shifts; a subclass adds :meth:`draw` and :meth:`change`."""
 
     images_only: ClassVar[bool] = True
+    """Whether the shift needs images, of shape [C, H, W]; False if it can change tables as well."""
 
     matched_test: bool = False
     """Also shift the server's test set: each sample as if it belonged to a client drawn in proportion to its number of samples."""

@@ -321,7 +321,7 @@ def split_locally(sizes: Indices, holdout: float) -> Indices:
 def _unit(features: np.ndarray) -> np.ndarray:
     """The unit of feature shifts, see :class:`Space`."""
     if features.ndim != 4:
-        return np.asarray(1.0 / shift_and_scale(features, standardise=True)[1])
+        return np.asarray(1.0 / shift_and_scale(features, True, "federation.feature_shift")[1])
     span = float(features.max()) - float(features.min())
     return np.asarray(span if span > 0 else 1.0)
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief, has_control_characters
 
-__all__ = ["broken_parquet", "check_folder", "check_room", "described", "files_in"]
+__all__ = ["MAX_SAMPLES", "broken_parquet", "check_folder", "check_room", "described", "files_in"]
 
 MAX_SAMPLES = 100_000_000
 """Maximum number of rows of a Parquet file; far more than any image data set has."""

@@ -210,7 +210,9 @@ def _decode_images(cells: Any, file: Path, first: "Picture", where: str) -> NDAr
             if image.size != first.size:
                 sizes = " and ".join(f"{width}x{height}" for width, height in (first.size, image.size))
                 place = _place(cell, f"{where} image {done}")
-                raise UsageError(f"{place}: sizes {sizes} (width x height); images must share one size")
+                raise UsageError(
+                    f"{place}: sizes {sizes} (width x height); images must share one size, so resize them first"
+                )
             pixels[done] = np.asarray(image).reshape(*shape[2:], len(mode)).transpose(2, 0, 1)
             done += 1
     pixels.flush()

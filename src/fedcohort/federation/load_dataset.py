@@ -28,11 +28,11 @@ from fedcohort.federation.dialogue import DIALOGUES, dialogue
 from fedcohort.federation.images import decode, read
 from fedcohort.federation.numeric_labels import bin_edges, binned
 from fedcohort.federation.own_data import load_own
-from fedcohort.federation.own_names import is_own
-from fedcohort.federation.tables import Columns
+from fedcohort.federation.own_names import is_own, is_text
+from fedcohort.federation.table_columns import Columns
 from fedcohort.federation.texts import read_play
 
-__all__ = ["EMBEDDED", "NAMES", "SOURCES", "load"]
+__all__ = ["EMBEDDED", "NAMES", "SOURCES", "is_found", "is_hub_id", "load"]
 
 EMBEDDED = ("digits", "breast_cancer", "diabetes")
 """Data sets that are part of scikit-learn."""
@@ -66,6 +66,7 @@ def load(
     feature_columns: Sequence[str] | None = None,
     standardise: bool | None = None,
     window: int = 32,
+    numeric: bool = False,
 ) -> Dataset:
     """Load a data set by name.
 
@@ -99,6 +100,7 @@ def load(
         standardise: whether features enter the model with mean 0 and standard deviation 1. By default, images and the data sets
             with a name do, and tables and arrays do not.
         window: number of characters of a sample of a text.
+        numeric: the labels of a table or function are numbers, for regression.
 
     Without a ``test`` split, ``validation`` is the test set. Without either, the test set is 10% of each writer's samples if there is
     a column ``writer_id``, and otherwise 20% of each class; these are always the same samples. Images keep their size. If the first
@@ -113,9 +115,16 @@ def load(
             raise UsageError(
                 f"data.image_column = {shown(image_column)}: tables and functions have no column of images; leave it out"
             )
-        columns = Columns(label_column, client_column, None if feature_columns is None else tuple(feature_columns))
+        columns = Columns(
+            label_column, client_column, None if feature_columns is None else tuple(feature_columns), numeric
+        )
         return load_own(name, columns, standardise)
-    for setting, given in (("client_column", client_column), ("feature_columns", feature_columns)):
+    columns_only = (
+        ("client_column", client_column),
+        ("feature_columns", feature_columns),
+        ("numeric", numeric or None),
+    )
+    for setting, given in columns_only:
         if given is not None:
             raise UsageError(
                 f"data.{setting} = {shown(given)}: only for tables (.csv, .parquet) and functions; leave it out"
@@ -149,7 +158,17 @@ def _load_named(
 
 def is_text_file(name: str) -> bool:
     """Whether the name of a data set is that of a text file."""
-    return name.lower().endswith(".txt") and not is_folder(absolute(name))
+    return is_text(name) and not is_folder(absolute(name))
+
+
+def is_found(name: str) -> bool:
+    """Whether the name of a data set is that of a user's folder or text file."""
+    return name not in NAMES and bool(name) and (is_text_file(name) or is_folder(absolute(name)))
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name has the form of an id of the Hub, ``owner/name``."""
+    return "/" in name and FOLDER_OR_HUB_ID.fullmatch(name) is not None
 
 
 def _load_embedded(name: str) -> Dataset:
@@ -208,7 +227,7 @@ def _find(name: str, mirror: Path | None) -> Path | str:
     hub_id = candidates[-1]
     if name and is_folder(absolute(hub_id)):
         return absolute(hub_id)
-    if "/" in hub_id and FOLDER_OR_HUB_ID.fullmatch(hub_id):
+    if is_hub_id(hub_id):
         return hub_id
     if name in SOURCES:
         raise UsageError(

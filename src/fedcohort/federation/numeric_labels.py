@@ -92,6 +92,16 @@ def bin_names(edges: Sequence[float]) -> tuple[str, ...]:
 
 
 def label_scale(labels: Values) -> tuple[float, float]:
-    """Mean and standard deviation of the training labels; the deviation is 1 if all labels are equal."""
-    deviation = float(labels.std())
-    return float(labels.mean()), deviation if deviation > 0 else 1.0
+    """Mean and standard deviation of the training labels; the deviation is 1 if all labels are equal.
+
+    Raises:
+        UsageError: the squares of the labels are larger than all floats.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = float(labels.mean()), float(labels.std())
+    if not np.isfinite(mean + deviation):
+        largest = float(np.abs(labels).max())
+        raise UsageError(
+            f"numeric labels: up to {largest:.3g}, whose squares are larger than all floats; divide them by a number"
+        )
+    return mean, deviation if deviation > 0 else 1.0

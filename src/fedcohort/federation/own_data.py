@@ -5,25 +5,31 @@ the sample's client and a column ``split`` with ``train`` or ``test``. It is rea
 the content of the file.
 """
 
-from collections.abc import Callable, Mapping
+import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.own_code import place_of
-from fedcohort.core.paths import is_file
+from fedcohort.core.own_code import raised_in, with_place
+from fedcohort.core.paths import is_file, kind_of
 from fedcohort.core.plugins import from_file, is_file_name, short_name
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import read_entry, save
 from fedcohort.federation.dataset_cache import absolute, entry_of_content, load_or_decode
 from fedcohort.federation.datasets import Dataset, standardised
-from fedcohort.federation.folder_checks import described
+from fedcohort.federation.folder_checks import MAX_SAMPLES, described
 from fedcohort.federation.own_names import content_of
 from fedcohort.federation.samples_of_function import dataset_of_result
-from fedcohort.federation.tables import Columns, from_archive, from_table
+from fedcohort.federation.table_columns import CLIENT, LABEL, SPLIT, Columns, check_column_names, check_separator
+from fedcohort.federation.tables import from_archive, from_table
 
 __all__ = ["Stored", "load_own", "shared", "stored"]
+
+LARGEST = 1e150
+"""Value from which the squares of a column's values may be too large for a sum."""
 
 
 def load_own(name: str, columns: Columns, standardise: bool | None) -> Dataset:
@@ -43,21 +49,52 @@ def load_own(name: str, columns: Columns, standardise: bool | None) -> Dataset:
     path = absolute(name)
     where = f"data.name = '{brief(name)}'"
     if not is_file(path):
-        raise UsageError(f"{where}: there is no such file; give the path of a .csv, .parquet or .npz file")
+        problem = f"is {kind}" if (kind := kind_of(path)) else "there is no such file"
+        raise UsageError(f"{where}: {problem}; give the path of a .csv, .parquet or .npz file")
     entry = entry_of_content(path.stem, [content_of(path), path.suffix.lower(), *columns.key()])
     made = load_or_decode(entry, path.name, lambda _, out: save(_read(path, columns, where), out))
+    if standardise:
+        _check_largest(made, path, columns, where)
     return standardised(made, bool(standardise))
+
+
+def _check_largest(dataset: Dataset, path: Path, columns: Columns, where: str) -> None:
+    """Refuse a table with values that are too large to be standardized, by the name of the column.
+
+    Raises:
+        UsageError: there is such a column. If its name is not known, :func:`shift_and_scale` refuses it by its number.
+    """
+    features = dataset.train_features
+    if features.dtype != np.float64 or max(features.max(), -features.min()) < LARGEST or path.suffix.lower() == ".npz":
+        return
+    others = {columns.label or LABEL, columns.client or CLIENT, SPLIT}
+    names = list(columns.features or (name for name in _column_names(path) if name not in others))
+    if len(names) == features.shape[1]:
+        largest = np.abs(features).max(axis=0)
+        raise UsageError(
+            f"{where}: column {brief(names[largest.argmax()])!r} has values up to {largest.max():.3g}, too large to be standardized; "
+            "divide it by a number, or leave out data.standardise"
+        )
 
 
 def _read(path: Path, columns: Columns, where: str) -> Dataset:
     """The data set in a table, marked as standardized, as all entries of the cache are."""
     import pandas as pd
 
-    readers: Mapping[str, Callable[[Path], Any]] = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
     try:
         if path.suffix.lower() == ".npz":
-            return from_archive(path, where, standardise=True)
-        frame = readers[path.suffix.lower()](path)
+            return from_archive(path, where, standardise=True, numeric=columns.numeric)
+        check_column_names(_column_names(path), where)
+        if path.suffix.lower() == ".parquet":
+            _check_rows(path, where)
+            frame = pd.read_parquet(path)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                frame = pd.read_csv(path, index_col=False, float_precision="round_trip")
+    except pd.errors.ParserWarning:
+        check_separator(_column_names(path), where)
+        raise UsageError(f"{where}: rows have more values than the first line has names; name every column") from None
     except UsageError:
         raise
     except MemoryError:
@@ -66,9 +103,39 @@ def _read(path: Path, columns: Columns, where: str) -> Dataset:
         raise UsageError(
             f"{where}: Parquet files need the package pyarrow, which is not installed; pip install 'fedcohort[hub]'"
         ) from None
+    except UnicodeDecodeError:
+        raise UsageError(
+            f"{where}: is not UTF-8 text; save it as UTF-8, or read it in a function (data.name = 'my.py:load') with "
+            "pandas.read_csv(…, encoding=…)"
+        ) from None
     except Exception as error:  # pandas and pyarrow have several error types for damaged files
         raise UsageError(f"{where}: cannot be read ({described(error)})") from None
     return from_table(frame, columns, where, path.name, standardise=True)
+
+
+def _check_rows(path: Path, where: str) -> None:
+    """Refuse a Parquet file of which a few kilobytes would become a very long table.
+
+    Raises:
+        UsageError: it has more than :data:`MAX_SAMPLES` rows.
+    """
+    from pyarrow import parquet
+
+    rows = parquet.read_metadata(path).num_rows
+    if rows > MAX_SAMPLES:
+        raise UsageError(f"{where}: has {rows:,} rows; at most {MAX_SAMPLES:,} can be used")
+
+
+def _column_names(path: Path) -> list[str]:
+    """The names of the columns of a table as they are in its file; pandas would rename a second column of the same name."""
+    if path.suffix.lower() == ".parquet":
+        from pyarrow import parquet
+
+        return list(parquet.read_schema(path).names)
+    import pandas as pd
+
+    first = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
+    return [name for name in first.iloc[0].tolist() if isinstance(name, str) and name]
 
 
 def _called(name: str, columns: Columns) -> Dataset:
@@ -84,11 +151,18 @@ def _called(name: str, columns: Columns) -> Dataset:
         raise UsageError(f"{where}: is an object of type {type(function).__name__}; name a function that returns data")
     try:
         result = function()
-    except UsageError:
+    except (UsageError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
-        raise UsageError(f"{where}: raised {type(error).__name__}: {error}{place_of(error)}") from error
-    return dataset_of_result(result, columns, where, short_name(name))
+    except BaseException as error:
+        raise UsageError(f"{where}: raised {with_place(error)}") from error
+    try:
+        return dataset_of_result(result, columns, where, short_name(name))
+    except (UsageError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # of an object that the function returned
+        if not raised_in(error):
+            raise
+        raise UsageError(f"{where}: returned an object that raised {with_place(error)}") from error
 
 
 # --- the same data in several processes ---------------------------------------------------------------------------------------

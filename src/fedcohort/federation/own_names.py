@@ -7,7 +7,7 @@ from pathlib import Path
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.plugins import is_file_name
 
-__all__ = ["content_of", "is_own", "is_table"]
+__all__ = ["content_of", "is_own", "is_table", "is_text"]
 
 TABLES = (".csv", ".parquet", ".npz")
 """Endings of the files that can be read as tables."""
@@ -16,6 +16,11 @@ TABLES = (".csv", ".parquet", ".npz")
 def is_table(name: str) -> bool:
     """Whether the name of a data set is that of a table in a file."""
     return name.lower().endswith(TABLES) and name.isprintable()
+
+
+def is_text(name: str) -> bool:
+    """Whether the name of a data set is that of a text in a file."""
+    return name.lower().endswith(".txt")
 
 
 def is_own(name: str) -> bool:

@@ -48,6 +48,12 @@ MAX_SHORT_CLIENTS = {3: 50, 10: 10, 100: 3}
 """Number of draws → number of clients: a setting counts as infeasible after this number of draws if each of them left more clients
 than this below ``min_size``."""
 
+MIN_DRAWS = 10
+"""Number of draws after which the chance of a success is estimated, see :func:`_can_still_succeed`."""
+
+SMALLEST_CHANCE = 0.5
+"""Smallest chance of a success in all remaining draws with which drawing goes on."""
+
 
 class Rule(Protocol):
     """The contract of a partition rule. Its parameters are dataclass fields, so write it as a ``@parameters`` class."""
@@ -162,7 +168,7 @@ def draw(
 ) -> tuple[Indices | None, int]:
     """The first assignment in which every client has ``min_size`` samples, or None; and the largest minimum size of all draws."""
     rng = random_streams.rng(seed, "partition")
-    best, fewest_short = 0, num_clients
+    best, short = 0, []
     for attempt in range(1, tries + 1):
         clients = rule.assign(labels, num_clients, rng, writers)
         _check_assignment(rule, clients, len(labels), num_clients)
@@ -170,10 +176,30 @@ def draw(
         best = max(best, int(sizes.min()))
         if best >= rule.min_size:
             return clients, best
-        fewest_short = min(fewest_short, int(np.count_nonzero(sizes < rule.min_size)))
-        if any(attempt >= after and fewest_short > short for after, short in MAX_SHORT_CLIENTS.items()):
+        short.append(int(np.count_nonzero(sizes < rule.min_size)))
+        if not _can_still_succeed(short, num_clients, tries - attempt):
             break
     return None, best
+
+
+def _can_still_succeed(short: list[int], num_clients: int, remaining: int) -> bool:
+    """Whether one of the remaining draws may give every client ``min_size`` samples.
+
+    Sizes add up to the number of samples, so that a client that is large makes it likelier that others are small. The chance that no
+    client is short is therefore at most (1 − λ/m)^m, with λ the expected number of short clients. λ is estimated by the mean of the
+    draws so far, less two standard errors.
+
+    Args:
+        short: number of clients below ``min_size`` in each draw so far.
+        num_clients: m.
+        remaining: number of draws that are left.
+    """
+    if any(len(short) >= after and min(short) > most for after, most in MAX_SHORT_CLIENTS.items()):
+        return False
+    if len(short) < MIN_DRAWS:
+        return True
+    expected = max(float(np.mean(short) - 2 * np.std(short, ddof=1) / math.sqrt(len(short))), 0.0)
+    return remaining * (1 - expected / num_clients) ** num_clients >= SMALLEST_CHANCE
 
 
 def _sizes(clients: Indices, num_clients: int) -> Indices:

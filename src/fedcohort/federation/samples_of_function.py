@@ -4,7 +4,8 @@ from typing import Any
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.federation.datasets import Dataset, from_arrays
-from fedcohort.federation.tables import Columns, from_named_arrays, from_table, with_held_out_test
+from fedcohort.federation.table_columns import Columns
+from fedcohort.federation.tables import from_named_arrays, from_table, with_held_out_test
 
 __all__ = ["dataset_of_result"]
 
@@ -33,28 +34,34 @@ def dataset_of_result(result: Any, columns: Columns, where: str, name: str) -> D
         UsageError: the result has another form, or cannot be used.
     """
     if isinstance(result, Dataset):
+        if columns.numeric and result.train_numbers is None:
+            raise UsageError(f"{where}: data.numeric = true: the data set has classes; make it with numeric=True")
         return result
     if isinstance(result, dict):
-        return _of_dictionary(dict(result), where, name)
+        return _of_dictionary(dict(result), where, name, columns.numeric)
     if hasattr(result, "columns") and hasattr(result, "iloc"):
         return from_table(result, columns, where, name, standardise=False)
     if not isinstance(result, tuple) or len(result) not in (2, 3):
         size = f" of {len(result)}" if isinstance(result, tuple | list) else ""
         raise UsageError(f"{where}: returned {type(result).__name__}{size}; should return {FORMS}")
     if len(result) == 2 and all(isinstance(part, tuple) and len(part) == 2 for part in result):
-        return from_arrays(*result, name=name)
+        return from_arrays(*result, name=name, numeric=columns.numeric)
     features, labels, *clients = result
-    return with_held_out_test(features, labels, clients[0] if clients else None, where, name)
+    ids = clients[0] if clients else None
+    return with_held_out_test(features, labels, ids, where, name, numeric=columns.numeric)
 
 
-def _of_dictionary(result: dict[str, Any], where: str, name: str) -> Dataset:
+def _of_dictionary(result: dict[str, Any], where: str, name: str, numeric: bool) -> Dataset:
     """The data set in the arguments of ``from_arrays``, or in named arrays."""
     standardise = result.pop("standardise", False)
     if not isinstance(standardise, bool):
         raise UsageError(f"{where}: returned standardise = {shown(standardise)}; should be True or False")
+    numeric = result.pop("numeric", numeric)
+    if not isinstance(numeric, bool):
+        raise UsageError(f"{where}: returned numeric = {shown(numeric)}; should be True or False")
     if not {"train", "test"} <= set(result):
-        return from_named_arrays(result, where, name, standardise=standardise)
+        return from_named_arrays(result, where, name, standardise=standardise, numeric=numeric)
     arguments = {"train", "test", "classes", "clients", "test_clients", "writers"}
     if other := sorted(set(map(str, result)) - arguments):
         raise UsageError(f"{where}: returned {shown(other[0])}; known are {', '.join(sorted(arguments))}")
-    return from_arrays(**result, name=name, standardise=standardise)
+    return from_arrays(**result, name=name, standardise=standardise, numeric=numeric)

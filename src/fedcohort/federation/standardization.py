@@ -2,12 +2,20 @@
 
 import numpy as np
 
+from fedcohort.core.errors import UsageError
+
 __all__ = ["shift_and_scale"]
 
 
-def shift_and_scale(features: np.ndarray, standardise: bool) -> tuple[np.ndarray, np.ndarray]:
+def shift_and_scale(
+    features: np.ndarray, standardise: bool, setting: str = "data.standardise = true"
+) -> tuple[np.ndarray, np.ndarray]:
     """Shift and scale for mean 0 and standard deviation 1 on the training set, per channel or column; scale 1 for constant ones. Shift
-    0 and scale 1 without ``standardise``."""
+    0 and scale 1 without ``standardise``.
+
+    Raises:
+        UsageError: the squares of a column's values are larger than all floats; the message begins with ``setting``.
+    """
     shape = (features.shape[1], 1, 1) if features.ndim == 4 else (features.shape[1],)
     if not standardise:
         return np.zeros(shape), np.ones(shape)
@@ -19,9 +27,27 @@ def shift_and_scale(features: np.ndarray, standardise: bool) -> tuple[np.ndarray
         deviation = np.sqrt(np.maximum(counts @ levels**2 / total - mean**2, 0))
     else:
         axes = (0, 2, 3) if features.ndim == 4 else (0,)
-        mean, deviation = features.mean(axis=axes, dtype=np.float64), features.std(axis=axes, dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, deviation = features.mean(axis=axes, dtype=np.float64), features.std(axis=axes, dtype=np.float64)
+        _check_spread(features, mean, deviation, setting)
     scale = 1.0 / np.where(deviation > 1e-12, deviation, 1.0)
     return mean.reshape(shape), scale.reshape(shape)
+
+
+def _check_spread(features: np.ndarray, mean: np.ndarray, deviation: np.ndarray, setting: str) -> None:
+    """Refuse columns of a table whose standard deviation is not finite.
+
+    Raises:
+        UsageError: there is such a column.
+    """
+    bad = np.flatnonzero(~np.isfinite(mean) | ~np.isfinite(deviation))
+    if len(bad):
+        column = int(bad[0])
+        largest = float(np.abs(features[:, column]).max())
+        raise UsageError(
+            f"{setting}: column {column + 1} of {features.shape[1]} of the features has values up to {largest:.3g}, whose squares "
+            "are larger than all floats; divide the column by a number, or leave it out"
+        )
 
 
 def _gray_levels(features: np.ndarray, channel: int) -> np.ndarray:

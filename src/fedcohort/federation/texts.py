@@ -11,6 +11,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.paths import kind_of
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.datasets import held_out
 from fedcohort.federation.token_data import TokenDataset, from_tokens
@@ -99,8 +100,8 @@ def read_play(path: str | Path, *, window: int = 32, task: str = "next") -> Toke
     """
     given = brief(path)
     try:
-        if not Path(path).is_file() and Path(path).exists():  # a pipe would be waited for
-            raise UsageError(f"data.name = '{given}': is not a regular file; give a text file with lines ROLE: text")
+        if (kind := kind_of(Path(path))) not in ("", "a file"):  # a pipe would be waited for
+            raise UsageError(f"data.name = '{given}': is {kind}; give a text file with lines ROLE: text")
         if Path(path).stat().st_size > MAX_BYTES:
             raise UsageError(
                 f"data.name = '{given}': has more than {MAX_BYTES // 1_000_000} MB; use a part of the text"

@@ -14,6 +14,7 @@ from fedcohort.federation.array_checks import (
     check_classes,
     check_clients,
     check_labels,
+    names_of_ids,
     numbered,
 )
 from fedcohort.federation.datasets import MAX_NAME, Dataset, fingerprint_of_content
@@ -125,12 +126,20 @@ def from_tokens(
     for split, tokens, labels in (("train", train_tokens, train_labels), ("test", test_tokens, test_labels)):
         _check_pair(tokens, labels, len(names), f"{where}: {split}")
     kept = names if each_position else check_classes(classes, train_labels.ravel(), test_labels.ravel(), where)
-    ids = None if clients is None else numbered(check_clients(clients, where, "clients"))
+    ids, client_names = _numbered_clients(clients, where)
     fingerprint = fingerprint_of_content((*kept, f"{len(names)} tokens"), *arrays, ids)
     return TokenDataset(
         brief(name, MAX_NAME), train_tokens, train_labels, test_tokens, test_labels, kept, fingerprint, ids,
-        vocabulary=len(names), tokens=names,
+        vocabulary=len(names), tokens=names, client_names=client_names,
     )  # fmt: skip
+
+
+def _numbered_clients(clients: Any, where: str) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    """The numbers of the clients of the sequences, None if they are unknown, and the clients' names."""
+    if clients is None:
+        return None, ()
+    ids = check_clients(clients, where, "clients")
+    return numbered(ids), names_of_ids(ids)
 
 
 def _is_nested(labels: object) -> bool:

@@ -1,5 +1,6 @@
 """The clients of a Flower federation as a strategy sees them: a census, who is there, and answers to questions."""
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -9,9 +10,11 @@ import numpy as np
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
+from fedcohort.chooser import Chooser
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.flower.exchange import exchange
+from fedcohort.flower.rehearsal import Requirements, refusals
 from fedcohort.flower.roster import Roster, failure_of
 from fedcohort.flower.wire import Introduction, MalformedReply, ask_message, numbers_of
 from fedcohort.selection import Census, Question
@@ -96,16 +99,42 @@ class FlowerClients:
                 f"the clients' label counts have different lengths: {sorted(widths)}; list all classes on every client"
             )
         complete = bool(widths) and all(client.histogram for client in clients)
+        sizes = np.zeros(max(len(clients), self.roster.seats), np.int64)
+        counts = np.zeros((len(sizes), max(widths, default=1)), np.int64)
+        sizes[: len(clients)] = [client.num_samples for client in clients]
+        if complete:
+            counts[: len(clients)] = [client.histogram for client in clients]
         return Census(
-            np.array([client.num_samples for client in clients], np.int64),
-            max(widths, default=1),
+            sizes,
+            counts.shape[1],
             k,
-            np.array([client.histogram for client in clients], np.int64) if complete and needs_histogram else None,
+            counts if complete and needs_histogram else None,
             epochs=epochs,
             num_parameters=num_parameters,
             batch_size=batch_size,
             rounds=rounds,
         )
+
+    def join(self, chooser: Chooser, needed: Requirements, client: Introduction) -> None:
+        """Give a client that joins the next seat.
+
+        Raises:
+            UsageError: it does not provide what the strategy needs of all clients, or the strategy cannot take in clients.
+        """
+        census, seat = chooser.census, len(self.roster.names)
+        of_all = dataclasses.replace(needed, questions=frozenset(), reports=frozenset())
+        if reasons := refusals(type(chooser.selector).__name__, of_all, [client], validates=True):
+            raise UsageError("; ".join(reasons))
+        sizes, histogram = census.num_samples.copy(), None if census.histogram is None else census.histogram.copy()
+        sizes[seat] = client.num_samples
+        if histogram is not None:
+            if len(client.histogram) != histogram.shape[1]:
+                raise UsageError(
+                    f"its client {client.name!r} has {len(client.histogram)} label counts instead of {histogram.shape[1]}; list all "
+                    "classes on every client"
+                )
+            histogram[seat] = client.histogram
+        chooser.extend(dataclasses.replace(census, num_samples=sizes, histogram=histogram))
 
     def asking(self, grid: Grid, t: int, arrays: ArrayRecord) -> Callable[[Question, Indices], Values]:
         """The function that carries the questions of round ``t`` to clients."""

@@ -1,12 +1,18 @@
 """Write a complete Flower app that plays an experiment with sites as its clients."""
 
+import os
 import re
+from contextlib import suppress
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+import tomli_w
+
+from fedcohort.core.durable_files import is_disk_full
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.paths import check_writable, resolved
 
 __all__ = ["new_app"]
 
@@ -26,16 +32,21 @@ def new_app(folder: str | Path, *, sites: int = 3, address: str = "127.0.0.1:800
         The files.
 
     Raises:
-        UsageError: the folder is not empty, or something cannot be used.
+        UsageError: the folder is not empty or cannot be written, or something cannot be used.
     """
     folder = Path(folder)
     if not 1 <= sites <= 100:
         raise UsageError(f"--sites = {sites}: should be from 1 to 100")
-    if not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}", address):
+    port = re.fullmatch(r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})", address)
+    if port is None or not 1 <= int(port[1]) <= 65535:
         raise UsageError(f"--address = {shown(address)}: should be HOST:PORT, such as 127.0.0.1:8000")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    whole = resolved(str(folder), Path.cwd())
+    if not str(whole).isprintable():
+        raise UsageError(f"{folder}: has characters that cannot be printed; give a folder with another name")
+    check_writable(folder, "FOLDER", folder=True)
+    if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder}: is not empty; give a new folder")
-    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
+    name = re.sub(r"[^a-z0-9]+", "-", whole.name.lower()).strip("-") or "app"
     name = name if name[0].isalpha() else f"app-{name}"
     package = f"{name.replace('-', '_')}_app"
     names = [f"site-{i}" for i in range(1, sites + 1)]
@@ -46,7 +57,7 @@ def new_app(folder: str | Path, *, sites: int = 3, address: str = "127.0.0.1:800
         "address": address,
         "clients": str(PER_SITE * sites),
         "sites": str(sites),
-        "folder": str(folder.resolve()),
+        "root_certificates": tomli_w.dumps({"root-certificates": str(whole / "certificates" / "ca.crt")}).strip(),
         "site_names": " ".join(names),
         "register": "\n".join(f"$ flwr supernode register keys/{site}.pub here" for site in names),
     }
@@ -55,7 +66,7 @@ def new_app(folder: str | Path, *, sites: int = 3, address: str = "127.0.0.1:800
         "README.md": _filled("README.md.txt", words),
         "make-keys.sh": _filled("make-keys.sh.txt", words),
         "LICENSE": "Licensed under the Apache License, Version 2.0: https://www.apache.org/licenses/LICENSE-2.0\n",
-        ".gitignore": "certificates/\nkeys/\nstate-*/\nruns/\n",
+        ".gitignore": "certificates/\nkeys/\nstate-*/\nruns/\nsuperlink.db*\n",
         f"{package}/__init__.py": f'"""The Flower app {name}."""\n',
         f"{package}/experiment.toml": _filled("experiment.toml.txt", words),
         f"{package}/server.py": _text("server.py.txt"),
@@ -64,14 +75,33 @@ def new_app(folder: str | Path, *, sites: int = 3, address: str = "127.0.0.1:800
     for i, site in enumerate(names):
         clients = list(range(PER_SITE * i, PER_SITE * (i + 1)))
         contents[f"{site}.toml"] = _filled("site.toml.txt", words | {"site": site, "clients": str(clients)})
-    paths = []
-    for place, content in contents.items():
-        path = folder / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-        paths.append(path)
-    (folder / "make-keys.sh").chmod(0o755)
+    return _write_all(folder, contents)
+
+
+def _write_all(folder: Path, contents: dict[str, str]) -> list[Path]:
+    """Write all files into a folder, or none: what was written of them is removed if the disk is full, or if a signal arrives."""
+    paths = [folder / place for place in contents]
+    folders = {parent for path in paths for parent in path.parents if not os.path.lexists(parent)}
+    try:
+        for path, content in zip(paths, contents.values(), strict=True):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+        (folder / "make-keys.sh").chmod(0o755)
+    except BaseException as error:
+        with suppress(OSError):
+            for path in paths:
+                path.unlink(missing_ok=True)
+        with suppress(OSError):
+            for made in sorted(folders, reverse=True):
+                made.rmdir()
+        if isinstance(error, OSError) and not is_disk_full(error):
+            raise _unwritable(folder, error) from error
+        raise
     return paths
+
+
+def _unwritable(folder: Path, error: OSError) -> UsageError:
+    return UsageError(f"{folder}: cannot be written ({error.strerror}); give another folder")
 
 
 def _text(name: str) -> str:

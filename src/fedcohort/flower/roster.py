@@ -50,9 +50,13 @@ class Roster:
         names: name of each client, by number; fixed by :meth:`fix`.
         known: what each client said about itself, by name.
         ignored: why a node takes no part, by node.
+        seats: number of clients that the run has room for; clients that are new take no part if there are as many.
+        takes_in: called before a client joins; raises a UsageError if it cannot.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seats = 0
+        self.takes_in: Callable[[Introduction], None] = lambda _client: None
         self.names: list[str] = []
         self.known: dict[str, Introduction] = {}
         self.ignored: dict[int, str] = {}
@@ -93,8 +97,9 @@ class Roster:
             raise MalformedReply(
                 "it has no name that stays the same: give answers(…, name=…), or name or partition-id in the node's config"
             )
-        if self.names and name not in self.names:
-            raise MalformedReply(f"its client {name!r} was not there when the run began")
+        if self.names and name not in self.names and len(self.names) >= self.seats:
+            full = f", and max_nodes = {self.seats} are there" if self.seats else ""
+            raise MalformedReply(f"its client {name!r} was not there when the run began{full}")
         if self._keys.get(name, key) != key:
             raise MalformedReply(f"it calls itself {name!r}, which belongs to a node with another key")
         return Introduction(**{**vars(introduction), "name": name})
@@ -102,22 +107,49 @@ class Roster:
     def _settle(self, claims: Mapping[str, list[int]], keys: Mapping[int, bytes]) -> list[str]:
         """Give each claimed name to its node; a name that several nodes claim belongs to none of the new ones."""
         notes = []
-        for name, nodes in claims.items():
+        for name, nodes in sorted(claims.items(), key=lambda claim: name_order(claim[0])):
             if len(nodes) > 1 or name in self._node_of:
                 reason = f"it calls itself {name!r}, as another connected node does; names must differ"
                 notes += [self._ignore(node, reason) for node in nodes]
                 continue
+            try:
+                notes += self._join(name)
+            except UsageError as reason:
+                notes.append(self._ignore(nodes[0], str(reason)))
+                continue
             self._node_of[name] = nodes[0]
             self._keys.setdefault(name, keys.get(nodes[0], b""))
         return notes
+
+    def _join(self, name: str) -> list[str]:
+        """Number a client that is new after the beginning; returns a note about it.
+
+        Raises:
+            UsageError: it cannot join.
+        """
+        if not self.names or name in self.names:
+            return []
+        if len(self.names) >= self.seats:
+            raise UsageError(
+                f"its client {name!r} was not there when the run began, and max_nodes = {self.seats} are there"
+            )
+        self.takes_in(self.known[name])
+        self.names.append(name)
+        return [f"client {name!r} joined as client {len(self.names) - 1}"]
 
     def _ignore(self, node: int, reason: str) -> str:
         self.ignored[node] = reason
         return f"node {node} takes no part: {reason}"
 
     def fix(self) -> None:
-        """Number the clients that are connected; later, no others can join."""
+        """Number the clients that are connected; later, others can join while there are seats.
+
+        Raises:
+            UsageError: there are more clients than seats.
+        """
         self.names = sorted(self._node_of, key=name_order)
+        if len(self.names) > self.seats > 0:
+            raise UsageError(f"max_nodes = {self.seats}: {len(self.names)} clients are connected; raise max_nodes")
 
     def restore(self, names: Iterable[str], known: Mapping[str, Introduction]) -> None:
         """Use the clients of an earlier process.

@@ -21,6 +21,7 @@ from fedcohort.rounds.client_outcomes import Tally
 from fedcohort.rounds.ledger import Stopwatch, num_bytes
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import Cohort
+from fedcohort.selection.selector import admitted as admitted_by
 
 __all__ = ["SelectedRound", "Weights", "weighing"]
 
@@ -115,7 +116,7 @@ class SelectedRound:
             rows = {row.client: row for row in checked}
             updates = [self._update(i, client, rows.get(client), seconds, weight) for i, client in self._cohort()]
             self._compute = {update.client: update.report.get("compute_time", math.nan) for update in updates}
-            passed = self.chooser.selector.admit(self._tally.arrived(updates))
+            passed = admitted_by(self.chooser.selector, self._tally.arrived(updates))
             members = self._members()
             admitted = list(self._tally.admitted(passed, self._weighing, members))
             weights = {update.client: self._weighing.weigh(update, members) for update in admitted}

@@ -6,6 +6,7 @@ then sees a Grid on which only the chosen nodes are connected: it writes the tra
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ class Selecting(Strategy):
         seed: seed of the selection, ≥ 0.
         min_nodes: number of clients to wait for before the first round; those that are connected then are the clients of the run. By
             default k, or the inner strategy's ``min_available_nodes`` if it is larger.
+        max_nodes: number of clients that the run has room for; those that connect after the beginning join between rounds. By
+            default, no client can join.
         patience: seconds to wait for nodes and for answers to questions.
         weights: how the replies are weighted: ``n_selected`` (as they say, times the multiplicity of a client that was drawn more than
             once), ``uniform``, ``cohort`` (the selection strategy's weights) or ``unbiased`` (over the inclusion probability).
@@ -77,6 +80,7 @@ class Selecting(Strategy):
         *,
         seed: int = 0,
         min_nodes: int | None = None,
+        max_nodes: int | None = None,
         patience: float = 600.0,
         weights: Weights = "n_selected",
         validate: Validate | None = None,
@@ -98,7 +102,12 @@ class Selecting(Strategy):
         self.weights, self.validate, self.rounds, self.runs, self.name = weights, validate, rounds, runs, name
         self.clock, self.epochs, self.batch_size = clock, epochs, batch_size
         self.trainable = None if trainable is None else frozenset(trainable)
+        if max_nodes is not None and max_nodes < max(self.min_nodes, k):
+            raise UsageError(
+                f"max_nodes = {max_nodes}: must be at least {max(self.min_nodes, k)}, the clients of the first round"
+            )
         self.clients = FlowerClients(patience, clock)
+        self.clients.roster.seats = max_nodes or 0
         self.chooser: Chooser | None = None
         self._weighing = weighing(weights)
         check_pairing(selector, self._weighing)
@@ -263,8 +272,11 @@ class Selecting(Strategy):
             self.k, needs_histogram="histogram" in self.selector.needs, rounds=self.rounds, epochs=self.epochs,
             num_parameters=sum(arrays[name].numpy().size for name in trained), batch_size=self.batch_size,
         )  # fmt: skip
-        check_requirements(self.selector, census, self.clients.roster.all_known(), validates=self.validate is not None)
+        needed = check_requirements(
+            self.selector, census, self.clients.roster.all_known(), validates=self.validate is not None
+        )
         self.chooser = Chooser(self.selector, census, self.seed)
+        self.clients.roster.takes_in = partial(self.clients.join, self.chooser, needed)
         if saved is not None:
             self._played, state = saved
             self.chooser.load_state_dict(state["chooser"])

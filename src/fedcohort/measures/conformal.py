@@ -42,6 +42,7 @@ __all__ = [
     "calibrate",
     "coverage_quantiles",
     "coverage_range",
+    "measure_intervals",
     "measure_sets",
     "prediction_sets",
     "probability_at",
@@ -198,7 +199,7 @@ class PredictionSets(NamedTuple):
     coverage: float
     """Share of samples with a set that contains their label."""
     size: float
-    """Mean number of classes in a set."""
+    """Mean number of classes in a set, or mean length of an interval."""
     empty: float
     """Share of empty sets."""
 
@@ -226,6 +227,24 @@ def measure_sets(members: ArrayLike, labels: ArrayLike) -> PredictionSets:
     sizes = sets.sum(axis=1)
     covered = sets[np.arange(len(right)), right]
     return PredictionSets(float(covered.mean()), float(sizes.mean()), float((sizes == 0).mean()))
+
+
+def measure_intervals(predictions: ArrayLike, labels: ArrayLike, threshold: float) -> PredictionSets:
+    """Coverage and length of the prediction intervals [ŷ − q̂, ŷ + q̂]; none is empty.
+
+    Args:
+        predictions: ŷ, [n] or [n, 1].
+        labels: the true numbers [n].
+        threshold: q̂ ≥ 0, the :func:`quantile` of the :func:`absolute_residuals` of other samples.
+
+    >>> measure_intervals([1.0, 2.0, 3.0], [1.4, 2.1, 2.0], 0.5)
+    PredictionSets(coverage=0.6666666666666666, size=1.0, empty=0.0)
+    """
+    _check_threshold(threshold)
+    residuals = absolute_residuals(predictions, labels)
+    if not len(residuals):
+        raise UsageError("labels is empty; give at least one sample")
+    return PredictionSets(float((residuals <= threshold).mean()), 2 * threshold, 0.0)
 
 
 def coverage_range(alpha: float, num_calibration: int) -> tuple[float, float]:

@@ -41,9 +41,13 @@ class JainReference(NamedTuple):
     """Mean and quantiles of Jain's index under uniform selection."""
 
     mean: float
+    """Mean."""
     q05: float
+    """5% quantile."""
     q50: float
+    """Median."""
     q95: float
+    """95% quantile."""
 
 
 MAX_SIMULATED = 12_000_000
@@ -145,9 +149,13 @@ class Participation(NamedTuple):
     """How evenly clients were selected (or admitted)."""
 
     jain: float
+    """Jain's index, from 1/m (one client only) to 1 (even)."""
     gini: float
+    """Gini coefficient, from 0 (even) to 1 − 1/m."""
     entropy: float
+    """Entropy of the shares in nats, from 0 to ln m (even)."""
     coverage: float
+    """Share of the clients that were selected at least once."""
 
 
 def participation(counts: ArrayLike) -> Participation:

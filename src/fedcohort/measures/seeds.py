@@ -33,8 +33,11 @@ class PairedInterval(NamedTuple):
     """Mean difference and its confidence interval."""
 
     mean: float
+    """Mean of the paired differences."""
     low: float
+    """Lower end of the interval; NaN for one pair."""
     high: float
+    """Upper end of the interval; NaN for one pair."""
 
 
 def paired_interval(

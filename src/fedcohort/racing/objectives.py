@@ -10,6 +10,7 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
 from fedcohort.study.run_measures import Measured
@@ -49,12 +50,19 @@ class Objective:
             it is that of the whole run. For an accuracy, empty means after the last round.
         value: the value of the limit; NaN without one.
         margin: the difference that does not matter in practice: a fraction for accuracies, a relative difference for costs.
+        labels: ``classes``, or ``numbers``, for which accuracies are R², and accuracies of clients their scores.
     """
 
     measure: str
     limit: str = ""
     value: float = math.nan
     margin: float = math.nan
+    labels: str = "classes"
+
+    @property
+    def style(self) -> ScoreStyle:
+        """How scores are named and written."""
+        return score_style([self.labels])
 
     @property
     def is_cost(self) -> bool:
@@ -67,13 +75,25 @@ class Objective:
         return f"{self.measure}@{self.limit}={self.value:g}" if self.limit else self.measure
 
     @property
+    def heading(self) -> str:
+        """The objective as the heading of a column: as the user writes it, with the name of the score."""
+        if not self.style.numeric:
+            return self.text
+        return self.text.replace("worst_accuracy", "worst score").replace("_", " ").replace("accuracy", self.style.name)
+
+    @property
     def words(self) -> str:
         """The objective in words."""
         if self.is_cost:
-            return COSTS[self.measure] + (
-                f" to {formatted_values.target(self.value)} test accuracy" if self.limit else " of a run"
-            )
-        return ACCURACIES[self.measure] + (f" at {self._limit_words}" if self.limit else "")
+            return COSTS[self.measure] + (f" to {self._target_words}" if self.limit else " of a run")
+        name = "score" if self.style.numeric and self.measure == "worst_accuracy" else self.style.name
+        return ACCURACIES[self.measure].replace("accuracy", name) + (f" at {self._limit_words}" if self.limit else "")
+
+    @property
+    def _target_words(self) -> str:
+        """The target of a cost: ``85% test accuracy``, or ``a test R² of 0.5``."""
+        target = self.style.target(self.value)
+        return f"a test {self.style.name} of {target}" if self.style.numeric else f"{target} test accuracy"
 
     @property
     def _limit_words(self) -> str:
@@ -124,25 +144,25 @@ class Objective:
         if self.limit:
             within = _spent(measured, self.limit)[rounds - 1] <= self.value
             if len(values) and not within.any():
-                return 0.0  # the limit is spent before the first model is tested
+                return 0.0  # the limit is spent before the first model is tested; for numbers, R² of always predicting the mean
             values = values[within]
         known = values[np.isfinite(values)]
         return float(known[-1]) if len(known) else math.nan
 
     def shown(self, score: float) -> str:
-        """A mean score in the unit of the objective: an accuracy in percent, or the geometric mean of a cost."""
-        return _amount(self.measure, math.expm1(-score)) if self.is_cost else formatted_values.percent(score)
+        """A mean score in the unit of the objective: an accuracy in percent, R², or the geometric mean of a cost."""
+        return _amount(self.measure, math.expm1(-score)) if self.is_cost else self.style.value(score)
 
     def shown_difference(self, difference: float) -> str:
         """A difference of scores: percentage points, or percent of a cost (negative is less)."""
         if not self.is_cost:
-            return formatted_values.signed(difference)
+            return self.style.signed(difference)
         return f"{formatted_values.signed(_relative(-difference))}%"
 
     def shown_bound(self, difference: float) -> str:
         """How much better another row can be, in words: ``1.3 points better`` or ``12% better``."""
         if not self.is_cost:
-            return f"{formatted_values.percent(difference)} points better"
+            return f"{self.style.value(difference)}{' points' * (not self.style.numeric)} better"
         return f"{formatted_values.percent(-_relative(-difference))}% better"
 
     def check(self, label: str, experiment: Experiment) -> None:

@@ -254,7 +254,7 @@ class Race:
     def _best(self) -> str:
         """The recommendation for one objective."""
         objective, (first, *others) = self.objectives[0], self.rows
-        percent = "" if objective.is_cost else "%"
+        percent = "" if objective.is_cost else objective.style.unit
         mean = f"{objective.shown(first.means[0])}{percent}"
         begin = f"Recommended: {first.label!r}, {objective.words} {mean} over {_seeds(first.seeds)}."
         dropped = sum(row.state == DROPPED for row in others)

@@ -4,12 +4,13 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.tasks import label_kind
 from fedcohort.racing.candidates import candidates
 from fedcohort.racing.objectives import Objective, objectives
 from fedcohort.racing.result import BEST, DROPPED, FRONT, NOT_BETTER, UNDECIDED, Cost, Race, RacedRow
@@ -254,7 +255,8 @@ def plan(
     """
     texts = objective if isinstance(objective, str) else list(objective)
     margins = () if margin is None else [margin] if isinstance(margin, int | float) else list(margin)
-    chosen = objectives(texts, margins)
+    labels = label_kind(experiment.training)
+    chosen = [replace(one, labels=labels) for one in objectives(texts, margins)]
     names = [strategies] if isinstance(strategies, str) else strategies
     rows, skipped = candidates(experiment, given, selector=selector, algorithm=algorithm, strategies=names, over=over)
     for row in rows:

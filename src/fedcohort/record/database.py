@@ -67,9 +67,9 @@ CREATE TABLE portrait (name TEXT PRIMARY KEY, type TEXT NOT NULL, shape TEXT NOT
 CREATE TABLE seals (round INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
 CREATE TABLE checkpoints (round INTEGER PRIMARY KEY, file TEXT, sha256 TEXT);
 """
-"""``clients.reports`` holds, as JSON, the numbers that not every client reports. ``client_accuracy`` holds the accuracy of the model
-on each client's data, little-endian float64 [m], and ``personal_accuracy`` the accuracies before and after local epochs, [2, m].
-``seals`` holds a hash of the rows of each round and of all rounds before: SQLite's
+"""``clients.reports`` holds, as JSON, the numbers that not every client reports, and the coefficient of the update if there is one.
+``client_accuracy`` holds the accuracy of the model on each client's data, little-endian float64 [m], and ``personal_accuracy`` the
+accuracies before and after local epochs, [2, m]. ``seals`` holds a hash of the rows of each round and of all rounds before: SQLite's
 own check does not detect a flipped bit in a number."""
 
 
@@ -159,7 +159,8 @@ def as_rows(row: RoundRow) -> dict[str, list[SqlRow]]:
 
 def _client(t: int, position: int, c: ClientRow) -> SqlRow:
     """A selected client as a row of ``clients``."""
-    reports = json.dumps({name: _plain(value) for name, value in c.reports.items()}) if c.reports else "{}"
+    numbers = c.reports if math.isnan(c.coefficient) else {"coefficient": c.coefficient, **c.reports}
+    reports = json.dumps({name: _plain(value) for name, value in numbers.items()}) if numbers else "{}"
     return (
         t, position, int(c.client), c.status, c.detail, int(c.num_samples), int(c.steps), _real(c.duration), _real(c.weight),
         _real(c.loss), _real(c.accuracy), reports,

@@ -1,5 +1,6 @@
 """The accuracy of personal models in the record of a run; see ``measures.personal_epochs``."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,14 +10,20 @@ from fedcohort.record.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["personal_accuracy"]
+__all__ = ["personal_accuracy", "personal_data"]
+
+
+def personal_data(runs: Iterable[Run]) -> str:
+    """What personal models were measured on in runs that measured them: ``test samples`` or ``held-out samples`` of each client."""
+    found = {run.meta.get("personal data", "held-out samples") for run in runs}
+    return " or ".join(sorted(found, reverse=True)) or "held-out samples"
 
 
 def personal_accuracy(run: Run) -> "pd.DataFrame":
-    """Accuracy on each client's held-out data, before and after local epochs: one row per measured round.
+    """Accuracy on each client's test or held-out samples, before and after local epochs: one row per measured round.
 
     The columns have two levels: ``before`` (the global model) or ``after`` (the client's personal model), and the client. Empty if
-    nothing was measured; NaN for clients without held-out samples.
+    nothing was measured; NaN for clients without such samples.
     """
     import pandas as pd
 

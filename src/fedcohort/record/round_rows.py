@@ -24,6 +24,8 @@ class ClientRow:
         status: admitted, declined, failed, late or diverged; ``detail`` gives the reason.
         duration: simulated time.
         weight: the update's share of the total weight of all admitted updates.
+        coefficient: the factor with which the update entered the model, w + Σ c_i Δ_i; NaN if the algorithm has no such factor. With
+            normalized weights and without damping it is ``weight``.
         reports: numbers that not every client reports, such as ``q_hat``.
     """
 
@@ -37,6 +39,7 @@ class ClientRow:
     loss: float = math.nan
     accuracy: float = math.nan
     reports: dict[str, float] = field(default_factory=dict)
+    coefficient: float = math.nan
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from fedcohort.core.paths import as_path
 from fedcohort.core.score_style import score_style
 from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of, own_measures
+from fedcohort.record.own_columns import with_own_columns
 from fedcohort.record.recorded_plugins import copied_files, recorded_plugins
 from fedcohort.record.round_rows import Portrait
 from fedcohort.record.untouched_copy import check_database_exists, check_header, copy_with_log, had_log
@@ -156,11 +157,8 @@ class Run:
     @property
     def clients(self) -> "pd.DataFrame":
         """One row for each selected client of each round, with one column for each further number that clients reported."""
-        import pandas as pd
-
         frame = self._frame("SELECT * FROM clients ORDER BY round, position").drop(columns="position")
-        reports = pd.DataFrame([json.loads(text) for text in frame.pop("reports")], index=frame.index, dtype=float)
-        return pd.concat([frame, reports], axis=1)
+        return with_own_columns(frame, "reports")
 
     @property
     def decisions(self) -> "pd.DataFrame":
@@ -169,14 +167,11 @@ class Run:
 
     def read_decisions(self, *, selected_only: bool = False) -> "pd.DataFrame":
         """The table :attr:`decisions`; ``selected_only`` reads only selected clients, which is faster if there are many candidates."""
-        import pandas as pd
-
         condition = "WHERE selected = 1 " if selected_only else ""
         frame = self._frame(f"SELECT * FROM decisions {condition}ORDER BY round, position").drop(columns="position")
-        terms = pd.DataFrame([json.loads(text) for text in frame.pop("terms")], index=frame.index, dtype=float)
         frame["selected"] = frame["selected"].astype(bool)
         frame["score"] = frame["score"].astype(float)
-        return pd.concat([frame, terms], axis=1)
+        return with_own_columns(frame, "terms")
 
     @property
     def ledger(self) -> "pd.DataFrame":

@@ -91,7 +91,7 @@ def check_database_exists(path: Path) -> None:
     Raises:
         UsageError: the database is missing.
     """
-    if (path / "run.sqlite").exists():
+    if (path / "run.sqlite").is_file():
         return
     left = [*path.glob("model.safetensors"), *sorted(path.glob("checkpoint/round-*.safetensors"))]
     if left:

@@ -244,17 +244,52 @@ def drawable(name: str) -> str:
 
 
 def short(names: Sequence[str], limit: int = 28) -> list[str]:
-    """Names cut to ``limit`` characters for charts, in the middle; names that become equal get a number, so that they stay distinct.
+    """Names cut to ``limit`` characters for charts, in the middle.
+
+    Names that become equal are cut elsewhere, so that the part in which they differ stays; equal names get a number.
 
     >>> short(["conformal participation, alpha=0.1"])
-    ['conformal partici…, alpha=0.1']
+    ['conformal partici… alpha=0.1']
+    >>> short(["power-of-choice, d=10, k=5, alpha=0.05, rounds=100", "power-of-choice, d=20, k=5, alpha=0.05, rounds=100"])
+    ['power-of-…d=10, k=5, alpha=…', 'power-of-…d=20, k=5, alpha=…']
     """
+    texts = [" ".join(name.split()) for name in names]
+    cut = [_cut(text, limit) for text in texts]
+    for text in dict.fromkeys(cut):
+        same = [i for i, other in enumerate(cut) if other == text]
+        longer = [texts[i] for i in same]
+        for i in same if len(set(longer)) > 1 else ():
+            cut[i] = _cut_around(texts[i], min(_common(longer), len(texts[i]) - 1), limit)
     times: dict[str, int] = {}
-    cut_names = []
-    for name in names:
-        text = " ".join(name.split())
-        end = int(0.4 * (limit - 1))
-        cut = text if len(text) <= limit else f"{text[: limit - 1 - end]}…{text[-end:]}"
-        times[cut] = times.get(cut, 0) + 1
-        cut_names.append(drawable(cut) if times[cut] == 1 else f"{cut} ({times[cut]})")
-    return cut_names
+    distinct = []
+    for text in cut:
+        times[text] = times.get(text, 0) + 1
+        distinct.append(_numbered(text, times[text]))
+    return distinct
+
+
+def _numbered(text: str, time: int) -> str:
+    return drawable(text) if time == 1 else f"{text} ({time})"
+
+
+def _common(texts: Sequence[str]) -> int:
+    """The number of characters at the begin that all texts have in common."""
+    shortest = min(map(len, texts))
+    return next((i for i in range(shortest) if len({text[i] for text in texts}) > 1), shortest)
+
+
+def _cut(text: str, limit: int) -> str:
+    """The text without its middle, if it is longer than ``limit``."""
+    end = int(0.4 * (limit - 1))
+    return text if len(text) <= limit else f"{text[: limit - 1 - end]}…{text[-end:]}"
+
+
+def _cut_around(text: str, place: int, limit: int) -> str:
+    """The begin of the text and what stands at ``place``, where it differs from others."""
+    if len(text) <= limit:
+        return text
+    begin = limit // 3
+    start = max(begin, min(place - 2, len(text) - (limit - begin - 1)))
+    rest = text[start:]
+    room = limit - begin - 1
+    return f"{text[:begin]}…{rest if len(rest) <= room else rest[: room - 1] + '…'}"

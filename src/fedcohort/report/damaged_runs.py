@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.score_style import score_style
 from fedcohort.record import Run
 from fedcohort.report.hidden_paths import without_paths
 
-__all__ = ["Damaged", "Inspector", "changed", "damage_in", "reason", "separated", "signature"]
+__all__ = ["Damaged", "Inspector", "changed", "damage_in", "reason", "separated", "signature", "without_repeats"]
 
 
 class Damaged(NamedTuple):
@@ -80,3 +81,21 @@ def separated(runs: Sequence[Run], damage: Callable[[Run], Damaged | None]) -> t
     """The runs without damage, and the damage of the others."""
     verdicts = [(run, damage(run)) for run in runs]
     return [run for run, verdict in verdicts if verdict is None], [verdict for _, verdict in verdicts if verdict]
+
+
+def without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[Damaged]]:
+    """The runs that can be on one page, and why the others cannot: copies of a run, or runs with another kind of labels."""
+    kept: dict[object, Run] = {}
+    others = []
+    for run in runs:
+        try:
+            key = (run.meta["label"], run.meta["row"], run.described.seed)
+            first, same = next(iter(kept.values()), run), kept.get(key)
+            score_style((first.labels, run.labels))
+            if same is not None:
+                raise UsageError(f"the same run as {same.path.name}, which is shown")
+        except Exception as error:  # a damaged or forged record can raise anything
+            others.append(Damaged(run.path.name, reason(error, run.path)))
+        else:
+            kept[key] = run
+    return list(kept.values()), others

@@ -52,9 +52,13 @@ class Figure:
         key: name in files and links, such as ``accuracy``.
         title: what the figure shows.
         note: caption: how to read the figure, which seeds it covers, and what was averaged.
-        views: at least one.
+        views: at least one, or none for a ``sheet``.
         data: tables by the name that the charts use. Columns that end in ``_text`` are numbers as tooltips show them.
         wide: whether the figure needs the whole width of the page.
+        seed: the seed that the figure is about; None if it covers all seeds.
+        variant: whether the page shows the same figure of another seed first.
+        sheet: for a figure without views, which is a table of the strategy that the reader chooses: the headings of its columns, by
+            their names in the only table of ``data``.
     """
 
     key: str
@@ -63,6 +67,18 @@ class Figure:
     views: Sequence[View]
     data: "Mapping[str, pd.DataFrame]" = field(default_factory=dict)
     wide: bool = True
+    seed: int | None = None
+    variant: bool = False
+    sheet: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """Name of the figure on the page: its key; with its seed, if the page first shows another seed."""
+        return f"{self.key}@{self.seed}" if self.variant else self.key
+
+    def table(self, name: str) -> str:
+        """Name of a table in the page's data."""
+        return f"{name}@{self.seed}" if self.variant else name
 
 
 def columns(frame: "pd.DataFrame") -> dict[str, list[Any]]:

@@ -24,8 +24,18 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
-from fedcohort.report.damaged_runs import Damaged, Inspector, changed, damage_in, reason, separated, signature
+from fedcohort.report.damaged_runs import (
+    Damaged,
+    Inspector,
+    changed,
+    damage_in,
+    reason,
+    separated,
+    signature,
+    without_repeats,
+)
 from fedcohort.report.hidden_paths import without_paths
+from fedcohort.report.live_progress import Pace
 from fedcohort.report.report_data import Story, begun, gather
 
 __all__ = ["PORT", "TOKEN", "Live", "LiveServer", "beside", "serve"]
@@ -49,10 +59,14 @@ class Live:
         folder: folder of run directories; it need not exist yet.
         name: the experiment that is shown if the address names none; by default, the one that changed last.
         token: the secret in the address of the page; links on the page have it too.
+        expected: number of rounds that the runs of ``name`` will have together; by default that of the runs that have begun.
     """
 
-    def __init__(self, folder: str | Path, name: str | None = None, token: str = "") -> None:
+    def __init__(
+        self, folder: str | Path, name: str | None = None, token: str = "", expected: int | None = None
+    ) -> None:
         self.folder, self.name, self.token = Path(folder), name, token
+        self._pace = Pace(name, expected)
         self._lock = threading.Lock()
         self._inspector = Inspector()
         self._pages: dict[str, tuple[str, str]] = {}  # by experiment: version and HTML
@@ -102,6 +116,7 @@ class Live:
                 sound, more = separated(groups.get(name, []), self._inspector.damage)
                 live = {
                     "version": version,
+                    "overall": self._pace.overall(name, sound),
                     "others": self._links(groups, name),
                     "token": quote(self.token),
                     "damaged": damaged + more,
@@ -123,9 +138,14 @@ def _page(runs: list[Run], name: str, live: dict[str, Any], folder: Path) -> str
     """The page of these runs, without absolute paths. Runs that cannot be drawn are listed as damaged."""
     try:
         text = _drawn(runs, name, live)
-    except Exception:  # a forged record can have valid hashes
-        runs, more = separated(runs, partial(damage_in, action=lambda run: _drawn([run], name, live)))
-        text = _drawn(runs, name, live | {"damaged": live["damaged"] + more})
+    except Exception:  # copies of a run, or a forged record, which can have valid hashes
+        runs, repeated = without_repeats(runs)
+        live = live | {"damaged": live["damaged"] + repeated}
+        try:
+            text = _drawn(runs, name, live)
+        except Exception:
+            runs, more = separated(runs, partial(damage_in, action=lambda run: _drawn([run], name, live)))
+            text = _drawn(runs, name, live | {"damaged": live["damaged"] + more})
     scripts = text.index("</script>", text.index('id="payload">'))  # what follows does not depend on the runs
     descriptions = [run.meta.get("experiment", "") for run in runs]
     return without_paths(text[:scripts], descriptions, [folder]) + text[scripts:]
@@ -228,7 +248,11 @@ class LiveServer(ThreadingHTTPServer):
 
 
 def serve(
-    folder: str | Path, port: int | None = None, name: str | None = None, token: str | None = None
+    folder: str | Path,
+    port: int | None = None,
+    name: str | None = None,
+    token: str | None = None,
+    expected: int | None = None,
 ) -> "LiveServer":
     """Start to listen for requests for the runs of a folder; the caller calls ``serve_forever``.
 
@@ -237,6 +261,7 @@ def serve(
         port: port to use, 0 for any free one; None tries twenty ports from :data:`PORT`.
         name: the experiment that is shown first.
         token: the secret that every request must give; by default the environment variable :data:`TOKEN`, or else a new random one.
+        expected: number of rounds of all runs of ``name`` together, if it is known.
 
     Returns:
         The server. Its ``address`` is that of the page.
@@ -244,7 +269,7 @@ def serve(
     Raises:
         UsageError: the port, or every port that was tried, is in use.
     """
-    live = Live(folder, name, token or os.environ.get(TOKEN) or secrets.token_urlsafe(24))
+    live = Live(folder, name, token or os.environ.get(TOKEN) or secrets.token_urlsafe(24), expected)
     for number in range(PORT, PORT + 20) if port is None else [port]:
         try:
             return LiveServer(number, live)
@@ -256,9 +281,10 @@ def serve(
 
 
 @contextmanager
-def beside(folder: str | Path, name: str) -> Iterator[str]:
+def beside(folder: str | Path, name: str, expected: int | None = None) -> Iterator[str]:
     """Serve runs from a process of its own until the block ends; yields the address."""
     command = [sys.executable, "-m", "fedcohort", "live", "--runs", str(folder), "--name", name, "--until-closed"]
+    command += ["--expected", str(expected)] if expected is not None else []
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", errors="replace"
     ) as process:

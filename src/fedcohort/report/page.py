@@ -1,12 +1,15 @@
 """Make the report page: one self-contained HTML file, with every chart that the runs have data for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from html import escape
 from typing import Any
 
+from fedcohort.record.personal_results import personal_data
 from fedcohort.report.chart_style import PAGE
-from fedcohort.report.figure import Figure, columns, spec
+from fedcohort.report.client_orders import client_orders
+from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
+from fedcohort.report.figure import Figure, Spec, columns, spec
 from fedcohort.report.headline import answers
 from fedcohort.report.page_assets import environment, page_script, scripts, style
 from fedcohort.report.page_sections import parts, sections
@@ -36,31 +39,32 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
     """
     by_section = parts(story)
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]
-    compared, score = story.comparison, story.score
-    target = compared.target if compared else None
+    score = story.score
+    seeds = sorted({figure.seed for figure in drawn if figure.seed is not None})
+    orders = client_orders(story, seeds)
     values = {
         "story": story,
         "title": story.name,
         "sections": sections(by_section),
         "strategies": strategies(story),
         "answers": answers(story),
-        "health": compared.health if compared else [],
-        "about_references": about_references(compared) if compared else "",
         "about_downloads": TWO_DOWNLOADS
         if any(asks_about_the_model(reading.run) for reading in story.everything)
         else "",
         "states": unfinished(story),
         "made": _now(),
-        "payload": payload(drawn),
+        "payload": payload(drawn) | {"clients": orders},
+        "seeds": seeds,
+        "all_seeds": len(story.seeds),
+        "orders": orders,
         "results": result_rows(story),
-        "target": target,
-        "about_times": compared.about_times if compared else "",
-        "about_verdicts": compared.about_verdicts if compared else "",
-        "own_measures": compared.own_measures if compared else [],
         "score": score,
-        "goal": score.target(target.accuracy) if target else "",
         "ledger": ledger_rows(story),
+        "classes": class_rows(story),
+        "wall": wall_rows(story),
+        "parts_of_round": PARTS,
         "fairness": fairness_rows(story),
+        "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
         "how": how(story),
         "differ": different_federations(story),
         "panels": len(story.panels),
@@ -70,7 +74,25 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "scripts": "" if live is not None else scripts(),
         "script": page_script(),
     }
-    return environment().get_template("page.html").render(values)
+    return environment().get_template("page.html").render(values | _compared(story))
+
+
+def _compared(story: Story) -> dict[str, Any]:
+    """What the comparison of the runs gives to the page; empty values without one."""
+    compared = story.comparison
+    if compared is None:
+        words = dict.fromkeys(("about_references", "about_times", "about_verdicts", "goal"), "")
+        return {"health": [], "own_measures": [], "target": None} | words
+    target = compared.target
+    return {
+        "health": compared.health,
+        "about_references": about_references(compared),
+        "target": target,
+        "about_times": compared.about_times,
+        "about_verdicts": compared.about_verdicts,
+        "own_measures": compared.own_measures,
+        "goal": story.score.target(target.accuracy) if target else "",
+    }
 
 
 def gallery(
@@ -80,6 +102,7 @@ def gallery(
     figures: Sequence[Figure],
     table: Mapping[str, Any] | None = None,
     facts: Sequence[tuple[str, str]] = (),
+    warnings: Sequence[str] = (),
 ) -> str:
     """A page of figures that are not about runs: a federation before training, or batch sizes.
 
@@ -90,26 +113,37 @@ def gallery(
         figures: all figures, in order.
         table: ``heads`` and ``rows`` of a table above the figures.
         facts: names and texts of a list above the figures.
+        warnings: what limits these figures, printed below the sentences.
     """
     values = {
-        "kind": kind, "title": title, "sentences": sentences, "figures": figures, "table": table, "facts": facts,
+        "kind": kind, "title": title, "sentences": sentences, "figures": figures, "table": table, "facts": facts, "warnings": warnings,
         "payload": payload(figures), "made": _now(), "css": style(), "scripts": scripts(), "script": page_script(),
     }  # fmt: skip
     return environment().get_template("gallery.html").render(values)
 
 
 def payload(figures: Sequence[Figure]) -> dict[str, Any]:
-    """What the page's script draws: tables by name and column, charts by figure, view and panel, and their configuration."""
+    """What the page's script draws: tables by name and column, charts by figure, view and panel, and their configuration.
+
+    A chart of another seed that equals the one of the first seed is given as the name of that one.
+    """
     data: dict[str, Any] = {}
     charts: dict[str, Any] = {}
     for figure in figures:
-        data |= {name: columns(frame) for name, frame in figure.data.items()}
-        for v, view in enumerate(figure.views):
-            for p, panel in enumerate(view.panels):
-                chart = spec(panel.chart, {})
-                chart["description"] = f"{figure.title}: {panel.title}" if panel.title else figure.title
-                charts[f"{figure.key}.{v}.{p}"] = chart
+        data |= {figure.table(name): columns(frame) for name, frame in figure.data.items()}
+        for place, chart in _charts(figure):
+            same = f"{figure.key}.{place}"
+            charts[f"{figure.place}.{place}"] = same if figure.variant and charts.get(same) == chart else chart
     return {"data": data, "charts": charts, "config": PAGE.config()}
+
+
+def _charts(figure: Figure) -> Iterator[tuple[str, Spec]]:
+    """The charts of a figure by the numbers of view and panel."""
+    for v, view in enumerate(figure.views):
+        for p, panel in enumerate(view.panels):
+            chart = spec(panel.chart, {})
+            chart["description"] = f"{figure.title}: {panel.title}" if panel.title else figure.title
+            yield f"{v}.{p}", chart
 
 
 def framed(text: str, height: int = 860) -> str:

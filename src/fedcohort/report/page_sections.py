@@ -10,6 +10,7 @@ from fedcohort.report.charts import (
     accuracy,
     accuracy_and_cost,
     client_accuracy,
+    client_table,
     cost,
     own_measures,
     participation,
@@ -82,6 +83,7 @@ def parts(story: Story, look: Look = PAGE) -> dict[str, list[Part]]:
 
 def _parts(story: Story, look: Look) -> dict[str, list[Part]]:
     look = replace(look, rows=story.row_looks)
+    seeded = _by_seed(story, look)
     return {
         "result": _untitled(
             accuracy.accuracy(story, look),
@@ -91,16 +93,17 @@ def _parts(story: Story, look: Look) -> dict[str, list[Part]]:
             own_measures.own_measures(story, look),
             *sweeps.studies(story, look),
         ),
-        "federation": _untitled(*_federation(story, look)),
+        "federation": _untitled(*seeded.pop("federation", [])),
         "participation": _untitled(
-            selection_counts.selections(story, look),
+            *seeded.pop("selections", []),
             participation.fairness(story, look),
-            selection_raster.raster(story, look),
+            *seeded.pop("raster", []),
             participation.participation(story, look),
             *client_accuracy.client_accuracy(story, look),
-            client_accuracy.class_accuracy(story, look),
+            *seeded.pop("classes", []),
+            *seeded.pop("clients", []),
         ),
-        "reasons": [Part(label, own) for label, own in selection_reasons.reasons(story, look)],
+        "reasons": [Part(place.removeprefix(REASONS), own) for place, own in seeded.items()],
         "cost": _untitled(cost.cost(story, look), cost.wall(story, look)),
     }
 
@@ -108,6 +111,52 @@ def _parts(story: Story, look: Look) -> dict[str, list[Part]]:
 def _untitled(*figures: Figure | None) -> list[Part]:
     drawn = [figure for figure in figures if figure is not None]
     return [Part("", drawn)] if drawn else []
+
+
+SEEDS = 5
+"""Largest number of seeds whose single clients a page shows."""
+
+ROWS = 60_000
+"""Largest number of rows of tables about single clients in a page, over all seeds."""
+
+
+REASONS = "reasons: "
+"""What the place of a strategy's reasons begins with, before its label."""
+
+
+def _by_seed(story: Story, look: Look) -> dict[str, list[Figure]]:
+    """The figures of single clients of each seed that the page shows, by place in the page; those of reasons by their label."""
+    places: dict[str, list[Figure]] = {}
+    rows = 0
+    for number, seed in enumerate((story.seeds[: SEEDS if look.page else 1]) or [None]):
+        own = _of_seed(story.at_seed(seed) if number and seed is not None else story, look)
+        for place, figures in own.items():
+            several = [replace(figure, seed=seed, variant=number > 0) for figure in figures]
+            places.setdefault(place, []).extend(several)
+        more = _rows(own)
+        rows += more
+        if rows + more > ROWS:
+            break
+    return places
+
+
+def _rows(places: Mapping[str, Sequence[Figure]]) -> int:
+    """The number of rows of all tables of some figures."""
+    return sum(len(frame) for figures in places.values() for figure in figures for frame in figure.data.values())
+
+
+def _of_seed(story: Story, look: Look) -> dict[str, list[Figure]]:
+    """The figures of single clients at the seed of the story."""
+    figures: dict[str, list[Figure | None]] = {
+        "federation": [*_federation(story, look)],
+        "selections": [selection_counts.selections(story, look)],
+        "raster": [selection_raster.raster(story, look)],
+        "classes": [client_accuracy.class_accuracy(story, look)],
+        "clients": [client_table.client_table(story) if look.page else None],
+    }
+    return {place: [figure for figure in own if figure is not None] for place, own in figures.items()} | {
+        f"{REASONS}{label}": own for label, own in selection_reasons.reasons(story, look)
+    }
 
 
 def _federation(story: Story, look: Look) -> list[Figure]:
@@ -120,7 +169,7 @@ def _federation(story: Story, look: Look) -> list[Figure]:
 
 def _clients(story: Story) -> Clients | None:
     """The clients of the first run that recorded them, or else the clients that were selected."""
-    for reading in story.everything:
+    for reading in story.first or story.everything:
         if reading.portrait.facts:
             return Clients.of(reading.portrait, reading.seed, reading.experiment.systems.deadline)
     for reading in story.first:

@@ -1,15 +1,17 @@
 """Write figures for papers: every chart of the report, as wide as one or two columns, as PDF, SVG or PNG."""
 
+import math
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fedcohort.core.durable_files import replace_file
+from fedcohort.core.durable_files import replace_files
 from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Figure, Spec, View, records, spec
 
-__all__ = ["FORMATS", "composed", "draw", "export"]
+__all__ = ["FORMATS", "composed", "converted", "draw", "drawn_to_width", "export"]
 
 FORMATS = ("pdf", "svg", "png")
 
@@ -26,23 +28,101 @@ PNG = 4
 def export(figures: Iterable[Figure], folder: Path, format_: str, look: Look) -> list[Path]:
     """Write every view of every figure, and return the files.
 
-    A file is named ``<figure>.<format>``, or ``<figure>-<view>.<format>`` if the figure has several views.
+    A file is named ``<figure>.<format>``, or ``<figure>-<view>.<format>`` if the figure has several views. Either all files are
+    written, or none.
 
     Raises:
         UsageError: the folder cannot be written.
     """
-    written = []
+    drawn = {}
+    for figure in figures:
+        for view in figure.views:
+            name = figure.key if len(figure.views) == 1 else f"{figure.key}-{_slug(view.name)}"
+            drawn[folder / f"{name}.{format_}"] = converted(drawn_to_width(figure, view, look), format_)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for figure in figures:
-            for view in figure.views:
-                name = figure.key if len(figure.views) == 1 else f"{figure.key}-{_slug(view.name)}"
-                file = folder / f"{name}.{format_}"
-                replace_file(file, draw(composed(figure, view, look), format_))
-                written.append(file)
+        replace_files(drawn)
     except OSError as error:
         raise UsageError(f"--out {folder}: cannot be written ({error.strerror}); give another folder") from None
-    return written
+    return list(drawn)
+
+
+def drawn_to_width(figure: Figure, view: View, look: Look) -> str:
+    """A view as SVG, exactly as wide as the look says.
+
+    Labels and legends make a chart wider than its panels, by an amount that is known only after drawing. Therefore the chart is drawn
+    again with panels that are narrower or wider by the difference; what is left of it becomes empty space on the right.
+    """
+    specification = composed(figure, view, look)
+    if look.width is None:
+        return draw(specification, "svg").decode()
+    charts = specification.get("concat", [specification])
+    columns = specification.get("columns", 1)
+    svg = draw(specification, "svg").decode()
+    for _ in range(TRIES):
+        excess = _width(svg) - look.width
+        if -EMPTY * look.width <= excess <= 0 or not _resize(charts, columns, excess):
+            break
+        svg = draw(specification, "svg").decode()
+    return _exactly(svg, look.width)
+
+
+TRIES = 4
+"""Largest number of drawings to find the width of panels."""
+
+EMPTY = 0.01
+"""Share of the width that may stay empty on the right."""
+
+LEAST = 40
+"""Least width of a panel in points."""
+
+
+def _resize(charts: Sequence[Spec], columns: int, excess: float) -> bool:
+    """Make panels that have a plain width narrower by their share of ``excess`` points; whether any could be changed."""
+    changed = False
+    for chart in charts:
+        width = chart.get("width")
+        if isinstance(width, int | float) and "arc" not in str(chart.get("mark")) and chart.get("autosize") is None:
+            wanted = max(LEAST, width - math.ceil(excess / columns))
+            changed = changed or wanted != width
+            chart["width"] = wanted
+    return changed
+
+
+def _width(svg: str) -> float:
+    """Width of a drawing in points."""
+    return float(SIZE.search(svg)[1])  # type: ignore[index]
+
+
+SIZE = re.compile(r'<svg [^>]*?width="([0-9.]+)" height="([0-9.]+)" viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
+
+
+def _exactly(svg: str, width: float) -> str:
+    """The drawing with empty space on the right, or scaled down if it is too wide, so that it is ``width`` points wide."""
+    found = SIZE.search(svg)
+    assert found is not None
+    own, high = float(found[1]), float(found[2])
+    scale = min(1.0, width / own)
+    size = f'width="{width:g}" height="{high * scale:g}" viewBox="0 0 {width / scale:g} {high:g}"'
+    start = found[0][: found[0].index("width=")]
+    return svg[: found.start()] + start + size + svg[found.end() :]
+
+
+def converted(svg: str, format_: str, pixels: float = PNG) -> bytes:
+    """A drawing as the content of a file; a PNG has so many ``pixels`` per point.
+
+    Raises:
+        UsageError: the format is unknown.
+    """
+    import vl_convert
+
+    if format_ == "svg":
+        return svg.encode()
+    if format_ == "pdf":
+        return bytes(vl_convert.svg_to_pdf(svg))
+    if format_ == "png":
+        return bytes(vl_convert.svg_to_png(svg, scale=pixels))
+    raise UsageError(f"--format {format_!r}: valid formats are {', '.join(FORMATS)}")
 
 
 def _slug(name: str) -> str:
@@ -56,9 +136,19 @@ def composed(figure: Figure, view: View, look: Look) -> Spec:
         if panel.title:
             chart["title"] = {"text": panel.title, "fontSize": look.size}
     whole = _fitted(charts[0]) if len(charts) == 1 else _side_by_side(charts, look)
+    for chart in charts:
+        _wrap_title(chart, look)
     whole["config"], whole["padding"] = look.config(), 2
     whole["datasets"] = {**whole.get("datasets", {}), **{name: records(frame) for name, frame in figure.data.items()}}
     return whole
+
+
+def _wrap_title(chart: Spec, look: Look) -> None:
+    """Break a panel's title into lines that are no wider than the panel."""
+    title, width = chart.get("title"), chart.get("width")
+    if title and isinstance(width, int | float):
+        lines = textwrap.wrap(title["text"], max(12, int(width / (0.56 * look.size))))
+        title["text"] = lines if len(lines) > 1 else title["text"]
 
 
 def _fitted(chart: Spec) -> Spec:
@@ -108,11 +198,4 @@ def draw(specification: Spec, format_: str, pixels: float = PNG) -> bytes:
     """
     import vl_convert
 
-    if format_ == "svg":
-        svg: str = vl_convert.vegalite_to_svg(specification)
-        return svg.encode()
-    if format_ == "pdf":
-        return bytes(vl_convert.vegalite_to_pdf(specification))
-    if format_ == "png":
-        return bytes(vl_convert.vegalite_to_png(specification, scale=pixels))
-    raise UsageError(f"--format {format_!r}: valid formats are {', '.join(FORMATS)}")
+    return converted(vl_convert.vegalite_to_svg(specification), format_, pixels)

@@ -1,7 +1,8 @@
 """Read runs for the report, whether they are finished, still going on, or have no round yet."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -212,6 +213,7 @@ class Story:
         labels: labels of the rows, shortened for charts and distinct.
         readings: the runs of each row, in the order of the seeds.
         reference: label of the row that the others are compared with; see :class:`~fedcohort.study.comparison.Comparison`.
+        seed: the seed of charts of single clients; None for the first seed of each row.
     """
 
     name: str
@@ -219,6 +221,32 @@ class Story:
     labels: list[str]
     readings: list[list[Reading]]
     reference: str = ""
+    seed: int | None = None
+
+    def at_seed(self, seed: int) -> "Story":
+        """The same runs, with charts of single clients for another seed; what covers all seeds is not computed again."""
+        story = replace(self, seed=seed)
+        vars(story).update(
+            comparison=self.comparison, score=self.score, played=self.played, row_looks=self.row_looks
+        )  # the cached properties that do not depend on the seed
+        return story
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        """The seeds of all runs with a finished round, ascending."""
+        return sorted({reading.seed for _, readings in self.played for reading in readings})
+
+    @cached_property
+    def slugs(self) -> dict[str, str]:
+        """A name for each label that can be part of a file name: lower-case letters, digits and hyphens; distinct."""
+        slugs: dict[str, str] = {}
+        for label in self.labels:
+            slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "row"
+            taken = set(slugs.values())
+            slugs[label] = next(
+                name for name in (slug, *(f"{slug}-{i}" for i in range(2, len(self.labels) + 2))) if name not in taken
+            )
+        return slugs
 
     @property
     def everything(self) -> list[Reading]:
@@ -242,8 +270,17 @@ class Story:
 
     @cached_property
     def first(self) -> list[Reading]:
-        """The run of the first seed of each row that has a finished round: charts of single clients show these runs."""
-        return [readings[0] for _, readings in self.played]
+        """One run of each row that has a finished round: charts of single clients show these runs."""
+        return [reading for _, reading in self._single]
+
+    @property
+    def _single(self) -> list[tuple[str, Reading]]:
+        """Label and run of each row at the seed of charts of single clients; rows without this seed are left out."""
+        if self.seed is None:
+            return [(label, readings[0]) for label, readings in self.played]
+        return [
+            (label, reading) for label, readings in self.played for reading in readings if reading.seed == self.seed
+        ]
 
     @cached_property
     def played(self) -> list[tuple[str, list[Reading]]]:
@@ -270,8 +307,8 @@ class Story:
 
     @cached_property
     def panels(self) -> list[tuple[str, Reading]]:
-        """Label and first run of the rows that get a panel: the first ones of each point of a sweep."""
-        rows = [(label, readings[0]) for label, readings in self.played]
+        """Label and run of the rows that get a panel: the first ones of each point of a sweep."""
+        rows = self._single
         if not self.row_looks.groups:
             return rows[:PANELS]
         each = max(1, min(PANELS, SWEEP_PANELS // len(self.row_looks.groups)))

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.paths import kind_of
 from fedcohort.record import Run
+from fedcohort.record.untouched_copy import check_database_exists
 
 __all__ = ["begun", "find_runs"]
 
@@ -38,13 +40,27 @@ def _runs_of(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Ru
     if path.is_file():
         return _of_experiment(path, folder, settings)
     if not path.is_dir():
+        problem = f"is {kind}" if (kind := kind_of(path)) else "no such run"
         raise UsageError(
-            f"{path}: no such run; give run directories, a folder of run directories, or an experiment file with runs in --runs"
+            f"{path}: {problem}; give run directories, a folder of run directories, or an experiment file with runs in --runs"
         )
-    inside = [inner for inner in path.iterdir() if (inner / "run.sqlite").is_file()]
+    inside = [inner for inner in path.iterdir() if _is_run(inner)]
     if not inside:
         raise UsageError(f"{path}: there is no run in it; `fedcohort run --runs {path}` creates one")
     return [Run(inner) for inner in sorted(inside, key=begun)]
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a path in a folder of runs is a run directory.
+
+    Raises:
+        UsageError: it is one whose database is lost: a page without this run would be another result, without a word.
+    """
+    if (path / "run.sqlite").is_file():
+        return True
+    if (path / "experiment.toml").is_file():
+        check_database_exists(path)
+    return False
 
 
 def begun(path: Path) -> tuple[float, str]:

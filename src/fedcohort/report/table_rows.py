@@ -14,6 +14,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Values
 from fedcohort.core.plugins import short_name
 from fedcohort.core.score_style import ScoreStyle, score_style
+from fedcohort.report.best_cells import mark_best
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Reading, Story
@@ -112,6 +113,13 @@ RESULTS: dict[str, Format] = {
 }
 """How the columns of results are written, by their name in a comparison's table; scores are written in their own style."""
 
+HIGHEST = ("accuracy", "best_accuracy", "early_stop_accuracy")
+TO_TARGET = ("rounds_to_target", "time_to_target", "bytes_to_target")
+"""Columns of means over the seeds that reached the target; of a row that some seed did not reach, they are too low to be compared."""
+
+LOWEST = (*TO_TARGET, "bytes", "client_passes")
+"""Columns of results in which the highest or the lowest mean is marked. Wall times depend on what else the machine did."""
+
 SCORES = ("accuracy", "accuracy_sd", "best_accuracy", "early_stop_accuracy")
 
 
@@ -131,6 +139,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "label": strategy["label"],
                 "name": own["label"],
                 "point": own["point"],
+                "partial": TO_TARGET if own["reached"] < own["seeds"] else (),
                 "strategy": strategy,
                 "verdict": own["verdict"],
                 "p_holm": Cell(formatted_values.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),
@@ -150,6 +159,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 **_cells(own, RESULTS | dict.fromkeys(SCORES, compared.score.value)),
             }
         )
+    mark_best(rows, HIGHEST, LOWEST)
     return rows
 
 
@@ -171,15 +181,18 @@ PARTICIPATION = ("jain", "gini", "entropy", "coverage")
 
 def fairness_rows(story: Story) -> list[dict[str, Any]]:
     """The rows of the table of fairness: how evenly each strategy selects, beside uniform selection; means over seeds."""
-    return [
+    rows = [
         {
             "label": label,
+            "point": strategy["point"],
             "strategy": strategy,
             "declined": any((reading.admitted != reading.selected).any() for reading in readings),
             **_participation(readings),
         }
         for (label, readings), strategy in zip(story.played, strategies(story), strict=True)
     ]
+    mark_best(rows, ["worst", "personal", "personal_worst"])
+    return rows
 
 
 def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:

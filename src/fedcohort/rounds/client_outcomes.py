@@ -108,10 +108,15 @@ class Tally:
         more = sorted({name for row in self.rows for name in row.reports if self._is_sent(name)} | self._read)
         return ", ".join(["its update and number of samples", *more])
 
-    def settle(self, changed: Mapping[int, float]) -> None:
-        """Replace the weights that the algorithm ``changed`` at the end of the round, and normalize all weights to sum to 1."""
+    def settle(self, changed: Mapping[int, float], algorithm: Algorithm | None = None) -> None:
+        """Replace the weights that the algorithm ``changed`` at the end of the round, and normalize all weights to sum to 1. Before
+        that, ask the ``algorithm`` for the coefficients with which the updates entered the model."""
         for row in self.having("admitted"):
             row.weight = changed.get(row.client, row.weight)
+        if algorithm is not None:
+            coefficients = algorithm.coefficients({row.client: row.weight for row in self.having("admitted")})
+            for row in self.having("admitted"):
+                row.coefficient = coefficients.get(row.client, math.nan)
         total = sum(row.weight for row in self.rows)
         for row in self.rows:
             row.weight = row.weight / total if total > 0 else 0.0

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.record import LedgerRow
 from fedcohort.selection import Question
 
@@ -59,6 +60,20 @@ class Stopwatch:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
+def _checked(question: object, clients: object) -> Indices:
+    """The ids of the clients that a strategy asks, int64 [n].
+
+    Raises:
+        UsageError: the question is none, or the ids are no integers [n].
+    """
+    if not isinstance(question, Question):
+        raise UsageError(f"round.ask: {shown(question)} is no question; give one such as LocalLoss(), with parentheses")
+    ids = np.asarray(clients)
+    if ids.ndim != 1 or (len(ids) and not np.issubdtype(ids.dtype, np.integer)):
+        raise UsageError(f"round.ask: clients = {shown(clients)}: must be ids of clients, integers [n]")
+    return ids.astype(np.int64, copy=False)
+
+
 class Ledger:
     """The cost of a round's questions and of its training.
 
@@ -79,7 +94,7 @@ class Ledger:
 
         def ask(question: Question, clients: Indices) -> Values:
             """Answer ``question`` for each of ``clients``, and add one row to the ledger."""
-            clients = np.asarray(clients, dtype=np.int64)
+            clients = _checked(question, clients)
             start = time.perf_counter()
             no_answers = np.zeros(0 if question.numbers == 1 else (0, question.numbers))
             values = answer(question, clients) if len(clients) else no_answers

@@ -20,6 +20,7 @@ from fedcohort.rounds.ledger import Ledger, Stopwatch, num_bytes
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.rounds.run_state import RunState, members
 from fedcohort.selection import Cohort, LocalAccuracy, Question, Round, choose
+from fedcohort.selection.selector import admitted
 from fedcohort.training.forward_passes import Evaluation
 from fedcohort.training.personal_models import PersonalAccuracy
 
@@ -91,7 +92,7 @@ class _Playing:
         with self.watch.part("selection"):
             answers = partial(answer, run_state, t, self.available, self.ledger)
             ask = self.ledger.asking(answers)
-            k = min(clock.invited(run_state.k), len(self.available))
+            k = min(clock.invited(run_state.k_at(t)), len(self.available))
             seen = Round(
                 t, k, self.available, rng(run_state.seed, "select", t), self.began, _read_only(clock.durations), ask,
                 _read_only(clock.compute_times), _read_only(clock.upload_times),
@@ -109,18 +110,18 @@ class _Playing:
         )
         start = run_state.model
         tally = Tally(cohort, start, engine.trainable, run_state.selector.needs)
-        known = members(run_state, cohort, run_state.k, t)
+        known = members(run_state, cohort, run_state.k_at(t), t)
         with self.watch.part("aggregation"):
             updates = self.watch.watch("training", engine.train(start, t, cohort, algorithm))
-            awaited = clock.awaited(len(cohort), run_state.k)
+            awaited = clock.awaited(len(cohort), run_state.k_at(t))
             updates = clock.settle(t, updates, bytes_down=self.sent_down, awaited=awaited, cohort=cohort.clients)
             updates = tally.arrived(updates)
-            updates = run_state.selector.admit(updates)
+            updates = admitted(run_state.selector, updates)
             updates = _filled_in(updates) if cohort.unsent == "unchanged" else updates
             updates = tally.admitted(updates, algorithm, known)
             run_state.model = _checked(algorithm.aggregate(start, updates, known), start, type(algorithm).__name__)
         engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
-        tally.settle(algorithm.weighed())
+        tally.settle(algorithm.weighed(), algorithm)
         return tally
 
     def evaluate(self, test: bool, clients: LocalAccuracy | None, personal: PersonalAccuracy | None) -> _Results:
@@ -189,7 +190,7 @@ class _Playing:
         """What was special about the round, in words."""
         available, m = len(self.available), len(self.run_state.clock.num_samples)
         notes = [cohort.why.note if cohort.why is not None else ""]
-        wanted = self.run_state.clock.invited(self.run_state.k)
+        wanted = self.run_state.clock.invited(self.run_state.k_at(self.t))
         if not self.run_state.selector.variable_size and available < min(wanted, m):
             notes.append(f"short round: {available} of {wanted} available")
         if available == 0:

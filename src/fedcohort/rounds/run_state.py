@@ -1,6 +1,6 @@
 """Everything that a run consists of while it is played."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ class RunState:
 
     Attributes:
         seed: the experiment's seed.
-        k: number of clients to select per round.
+        k: number of clients to select per round; :meth:`k_at` is that of a round.
         clock: time and availability.
         selector: the strategy.
         algorithm: the algorithm.
@@ -35,8 +35,10 @@ class RunState:
         plan: how the engine trains clients, for the record: ``loop``, ``threads`` or ``stacked``.
         portrait: gives the facts about the clients for the record; called once, when a run begins.
         test_clients: the client of each sample of the server's test set, int64 [n], −1 for none; None if clients have no test samples.
+        personal_data: what personal models are measured on: ``test samples`` of each client, or ``held-out samples``.
         notes: gives what went wrong since the last call, in words, for the note of the round.
         facts: facts about the run for the record, beside those of every run.
+        k_steps: changes of k: pairs of a round and the number of clients from that round on.
     """
 
     seed: int
@@ -49,8 +51,14 @@ class RunState:
     plan: str = "loop"
     portrait: Callable[[], Portrait] = Portrait
     test_clients: Indices | None = None
+    personal_data: str = "held-out samples"
     notes: Callable[[], list[str]] = list
     facts: Mapping[str, str] = field(default_factory=dict)
+    k_steps: Sequence[tuple[int, int]] = ()
+
+    def k_at(self, t: int) -> int:
+        """Number of clients to select in round ``t``."""
+        return next((k for first, k in reversed(self.k_steps) if t >= first), self.k)
 
     @property
     def validates(self) -> bool:

@@ -39,6 +39,7 @@ def begin_run(path: Path, cell: Cell, given: Given, run_state: "RunState", finge
         "algorithm": run_state.algorithm.title(experiment.training),
         "plan": run_state.plan,
         **({} if run_state.test_clients is None else {"client data": "test samples"}),
+        **({"personal data": run_state.personal_data} if experiment.measures.personal_epochs else {}),
         "ours": "\n".join(experiment.ours()),
         **({"labels": "numbers"} if label_kind(experiment.training) == "numbers" else {}),
         **given.classes(),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.own_code import place_of, raised_in
+from fedcohort.core.own_code import place_of, raised_in, with_place
 
 __all__ = ["ProgressError", "naming_own_code", "passed_on"]
 
@@ -13,7 +13,7 @@ class ProgressError(Exception):
     """A user's progress function raised ``error``, which users may do to end a run: it reaches the caller unchanged."""
 
     def __init__(self, error: Exception | SystemExit) -> None:
-        super().__init__(str(error))
+        super().__init__(type(error).__name__)
         self.error = error
 
 
@@ -65,4 +65,4 @@ def _explained(error: Exception | SystemExit, where: str) -> UsageError | None:
     function = raised_in(error)
     if not function:
         return None
-    return UsageError(f"{where}{function} raised {type(error).__name__}: {error}{place_of(error)}")
+    return UsageError(f"{where}{function} raised {with_place(error)}")

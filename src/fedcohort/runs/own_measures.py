@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.own_code import place_of
+from fedcohort.core.own_code import with_place
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.own_measures import OwnMeasure, by_name, check_names
 from fedcohort.experiment.tasks import label_kind
@@ -58,8 +58,7 @@ def values_of(measures: Mapping[str, OwnMeasure], evaluation: "Evaluation") -> d
         try:
             value = measure(evaluation.predictions.copy(), evaluation.labels.copy())
         except (Exception, SystemExit) as error:
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UsageError(f"measures.extra: {name} raised {text}{place_of(error)}") from error
+            raise UsageError(f"measures.extra: {name} raised {with_place(error)}") from error
         values[name] = _number(name, value)
     return values
 

@@ -13,10 +13,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -87,7 +88,8 @@ def _play_all(
         with (
             _signals_wait()
         ):  # the process that watches over semaphores blocks SIGHUP then, which would end it too early
-            resource_tracker.ensure_running()  # ends with this process, or a moment later if it is still starting
+            resource_tracker.ensure_running()
+        Finalize(None, _end_tracker, exitpriority=-100)  # after those of semaphores, which have 0
     context = multiprocessing.get_context("spawn")
     sent = _Process(parcel, context.Value("i", 0))
     with (
@@ -110,7 +112,7 @@ def _play_all(
             ) from None
         except (Interrupted, KeyboardInterrupt) as stopped:
             signum = getattr(stopped, "signum", signal.SIGINT)
-            _stop(pool, set(multiprocessing.active_children()) - others, signum)
+            _stop(pool, set(multiprocessing.active_children()) - others, signum, sent.begun)
             raise Interrupted(_STOPPED.format(folder=runs), signum) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
@@ -125,10 +127,24 @@ def _missing(planned: Sequence[tuple[Cell, Given]], runs: str | Path) -> list[tu
 _STOPPED = "stopped; finished rounds of all runs are kept, and the same command resumes them ({folder})"
 
 
-def _stop(pool: ProcessPoolExecutor, processes: set[BaseProcess], signum: int) -> None:
-    """Let the processes of a pool finish their rounds, and wait for their end; another signal ends them at once."""
+def _end_tracker() -> None:
+    """When this program ends: wait for the end of the process that watches over semaphores; it would end a moment later by itself."""
+    end = getattr(resource_tracker._resource_tracker, "_stop", None)
+    if end is not None:
+        with suppress(Exception):  # a part of Python that may change
+            end()
+
+
+def _stop(pool: ProcessPoolExecutor, processes: set[BaseProcess], signum: int, begun: "Synchronized[int]") -> None:
+    """Let the processes of a pool finish their rounds, and wait for their end; another signal ends them at once.
+
+    If none of them has ``begun`` to work, they are ended at once, too: they would go on with their imports before they end.
+    """
     pool.shutdown(wait=False, cancel_futures=True)
     try:
+        with begun.get_lock():  # no process begins meanwhile
+            for process in processes if not begun.value else ():
+                process.kill()
         for process in processes:
             if process.pid is not None and process.is_alive():
                 os.kill(process.pid, signum if os.name != "nt" else signal.SIGTERM)

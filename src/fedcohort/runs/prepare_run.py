@@ -120,7 +120,7 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
 def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     """The data of an experiment and facts about each of its clients, without training."""
     from fedcohort.engines.local_engine import build_module
-    from fedcohort.federation.describe_federation import survey
+    from fedcohort.federation.describe_federation import names_of_clients, survey
     from fedcohort.federation.featureshift import Space, in_words
     from fedcohort.federation.simulated_clock import Clock
     from fedcohort.training.model_states import DTYPES, state_of
@@ -135,7 +135,7 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     space = Space(federation.sample_shape, np.ones(()), federation.num_clients)
     shift = in_words(experiment.federation.feature_shift.build(), space, seed=seed)
     facts = survey(federated.dataset.train_labels, federated.split, federation, clock, experiment.rounds, shift)
-    return federated.dataset, facts
+    return federated.dataset, replace(facts, names=names_of_clients(federated.dataset, federated.split))
 
 
 @contextmanager
@@ -160,7 +160,8 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     model = model_of(experiment, given)
     check_model(experiment, given, model, federation)
     give_tools(algorithm, model, federation, federated.public, seed)
-    cohort = min(math.ceil(k * systems.overcommit), federation.num_clients)
+    largest = k if algorithm.pools else max([k, *(later for _, later in experiment.selection.k_steps)])
+    cohort = min(math.ceil(largest * systems.overcommit), federation.num_clients)
     engine = _engine(experiment, model, federation, algorithm, cohort)
     try:
         start = engine.initial_model()
@@ -180,6 +181,8 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
                 engine.plan,
                 facts,
                 test_clients=None if federation.is_numeric else federation.test_clients,
+                k_steps=() if algorithm.pools else experiment.selection.k_steps,
+                personal_data="held-out samples" if federation.test_clients is None else "test samples",
             ),
             federated.public.fingerprint,
         )

@@ -14,6 +14,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.handed_over import kept, name_of_class, put
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.python_objects import names_in
+from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.own_data import Stored, shared, stored
 from fedcohort.runs.given_objects import Given
 
@@ -30,7 +31,8 @@ class Parcel:
         givens: for each :class:`Given` the places of its objects in ``objects`` by field, and its identity, which the other process
             could not find out where it has no source.
         words: what each object is, in messages.
-        loaded: places in the cache of users' own data that this process has loaded, which the other process maps.
+        loaded: users' own data that this process has loaded: their places in the cache, which the other process maps; for sequences,
+            the pickled data.
         said: choices that this process has reported.
     """
 
@@ -38,7 +40,7 @@ class Parcel:
     objects: Sequence[bytes]
     givens: Sequence[tuple[Mapping[str, int], str]]
     words: Sequence[str]
-    loaded: Mapping[tuple[str, str], Stored]
+    loaded: Mapping[tuple[str, str], Stored | bytes]
     said: set[str]
 
 
@@ -57,9 +59,14 @@ def packed(givens: Sequence[Given], experiments: Iterable[Experiment], jobs: int
     plugins = {name: _pickled(kept(name), f"jobs = {jobs}: {name_of_class(name)}") for name in names}
     objects = _Objects(jobs)
     sent = [(objects.places_of(given), given.key()) for given in givens]
-    loaded = {key: stored(dataset) for given in givens for key, dataset in given.loaded.items()}
+    loaded = {key: _sent(dataset, jobs) for given in givens for key, dataset in given.loaded.items()}
     said = {message for given in givens for message in given.said}
     return Parcel(plugins, objects.contents, sent, objects.words, loaded, said)
+
+
+def _sent(dataset: Dataset, jobs: int) -> Stored | bytes:
+    """A data set in the cache; sequences, which the cache does not hold, as bytes."""
+    return stored(dataset) if type(dataset) is Dataset else _pickled(dataset, f"jobs = {jobs}: {dataset.name}")
 
 
 class _Objects:
@@ -100,7 +107,10 @@ def unpacked(parcel: Parcel) -> list[Given]:
     for name, content in parcel.plugins.items():
         put(name, _read(content, name_of_class(name)))
     objects = [_read(content, what) for content, what in zip(parcel.objects, parcel.words, strict=True)]
-    mapped = {key: shared(place) for key, place in parcel.loaded.items()}
+    mapped = {
+        key: shared(place) if isinstance(place, Stored) else _read(place, key[0])
+        for key, place in parcel.loaded.items()
+    }
     loaded = {key: dataset for key, dataset in mapped.items() if dataset is not None}  # others are loaded again
     return [
         Given(

@@ -57,6 +57,7 @@ def _dataset(experiment: Experiment, given: Given) -> Dataset:
         "client_column": data.client_column,
         "feature_columns": data.feature_columns,
         "window": data.window,
+        "numeric": data.numeric,
     }
     return _loaded(given, data.name, standardise=data.standardise, **settings)
 
@@ -95,11 +96,30 @@ def on_data(cell: Cell, given: Given) -> Cell:
     number. What was chosen is reported.
     """
     experiment = cell.experiment
-    if not (given.data is not None or is_own(experiment.data.name)):
+    if not (given.data is not None or is_own(experiment.data.name) or _is_found(experiment)):
         return cell
     dataset, public = load_data(experiment, given)
+    _say_unknown_clients(given, dataset)
     settings = _chosen(experiment, given, dataset, len(public.rest))
     return replace(cell, experiment=experiment.settled(settings)) if experiment.unnamed else cell
+
+
+def _say_unknown_clients(given: Given, dataset: Dataset) -> None:
+    """Report test samples of clients that have no training samples."""
+    unknown = 0 if dataset.test_clients is None else int((dataset.test_clients < 0).sum())
+    if unknown:
+        _say(
+            given,
+            f"data: {unknown} of {len(dataset.test_labels)} test samples are of clients without training samples; they count in "
+            "the test accuracy, and in that of no client",
+        )
+
+
+def _is_found(experiment: Experiment) -> bool:
+    """Whether the data are a folder or a text, and settings are left to them."""
+    from fedcohort.federation.load_dataset import is_found
+
+    return bool(experiment.unnamed) and is_found(experiment.data.name)
 
 
 def _chosen(experiment: Experiment, given: Given, dataset: Dataset, num_samples: int) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.core.formatted_values import by_dotted_key
+from fedcohort.core.paths import check_writable
 from fedcohort.experiment import Cell
 from fedcohort.record import RoundRow
 
@@ -253,7 +254,16 @@ def tracker(text: str) -> OneLineErrors:
         raise UsageError(f"--track {text!r}: no such tracker; {nearest(name, TRACKERS)}")
     if find_spec(name) is None:
         raise UsageError(f"--track {text!r}: {name} is not installed; pip install 'fedcohort[{name}]'")
+    if folder := _folder_of(name, where):
+        check_writable(folder, f"--track {name}:", folder=True)
     return OneLineErrors(text, TRACKERS[name](where))
+
+
+def _folder_of(name: str, where: str) -> str:
+    """The folder that a tracker writes; empty if it is not known, as that of a server."""
+    if name == "mlflow":
+        return "" if "://" in where or where == "databricks" else where
+    return where or name
 
 
 def _plain(words: str) -> str:

@@ -63,8 +63,8 @@ class ContextBandit(Selector):
     """Element to leave out of the context."""
     time_unit: Literal["median", "raw"] = "median"
     """Unit of τ in contexts and rewards: median (over clients, when times were first measured), or raw (the clock's unit)."""
-    reward_unit: Literal["largest", "raw"] = "largest"
-    """Unit of rewards: largest (divided by the largest reward so far), or raw."""
+    reward_unit: Literal["largest", "round", "raw"] = "largest"
+    """Unit of rewards: largest (divided by the largest reward so far), round (divided by the mean reward of the round), or raw."""
     scaling: Literal["none", "colnorm"] = "none"
     """Scaling of contexts: none, or colnorm (every element divided by its norm over all clients)."""
     duration_scope: Literal["client", "round"] = "client"
@@ -174,12 +174,12 @@ class ContextBandit(Selector):
         return pairs
 
     def seconds(self, round: Round, clients: Indices) -> Values:
-        """τ of these clients in the unit of time, [n]; at least 1e-8."""
+        """τ of these clients in the unit of time, [n]; at least 1e-8. Clients without samples do not enter the unit."""
         known = np.isfinite(round.durations)
         times, sizes = round.durations, self.census.num_samples
         scale = np.median(times[known] / np.maximum(sizes[known], 1)) if known.any() else 1.0
         estimate = np.where(known, times, scale * sizes)
-        unit = float(np.median(estimate)) if self.unit is None else self.unit
+        unit = float(np.median(estimate[sizes > 0])) if self.unit is None else self.unit
         if known.any():
             self.unit = unit
         return self.in_units(estimate[clients], unit)
@@ -238,6 +238,8 @@ class ContextBandit(Selector):
         if self.reward_unit == "largest":
             self.largest_reward = max(self.largest_reward, float(rewards[known].max()))
             rewards = rewards / max(self.largest_reward, 1e-12)
+        elif self.reward_unit == "round":
+            rewards = np.minimum(rewards / max(float(rewards[known].mean()), 1e-12), LARGEST)
         return rewards
 
     def _scaled(self, x: Values) -> Values:

@@ -49,3 +49,4 @@ STRATEGIES = Table(
         "fedcor": "fedcohort.selection.fedcor:FedCor",
     },
 )
+"""The names of all strategies, and of those that installed packages add."""

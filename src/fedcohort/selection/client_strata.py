@@ -22,7 +22,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.selection.strategy_inputs import Census, Round
 
-__all__ = ["Grouped", "Trait", "check_given", "current_groups", "strata", "strata_by_speed"]
+__all__ = ["Grouped", "Trait", "check_given", "check_no_noise", "current_groups", "strata", "strata_by_speed"]
 
 Trait = Literal["given", "dominant_label", "label_cluster", "size_quantile", "speed_quantile"]
 
@@ -64,6 +64,18 @@ def check_given(by: Trait, given: list[int] | None, num_clients: int) -> None:
         raise UsageError(f"selection.given: {len(given)} labels for {num_clients} clients; give one for each client")
 
 
+def check_no_noise(epsilon_dp: float | None) -> None:
+    """Refuse to form groups a second time from label counts with noise, because two noisy copies disclose more than one.
+
+    Raises:
+        UsageError: ``epsilon_dp`` is set.
+    """
+    if epsilon_dp is not None:
+        raise UsageError(
+            f"selection.epsilon_dp = {epsilon_dp:g}: clients cannot join, because all label counts would get noise a second time"
+        )
+
+
 def strata(
     by: Trait,
     census: Census,
@@ -75,19 +87,22 @@ def strata(
 ) -> Indices:
     """The group of every client, numbered from 0 without gaps, int64 [m]; for all modes except ``speed_quantile``.
 
+    Clients without samples, which are never available, do not influence the groups.
+
     Raises:
         UsageError: the mode needs label histograms, and the census has none.
     """
+    label, real = np.zeros(census.num_clients, dtype=np.int64), np.flatnonzero(census.num_samples)
     match by:
         case "given":
             label = np.asarray(given, dtype=np.int64)
         case "size_quantile":
-            label = _quantiles(census.num_samples.astype(np.float64), groups)
+            label[real] = _quantiles(census.num_samples[real].astype(np.float64), groups)
         case "dominant_label":
             label = _histogram(census, rng, epsilon_dp).argmax(axis=1)
         case _:
-            counts = _histogram(census, rng, epsilon_dp)
-            label = _clusters(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-12), groups, rng)
+            counts = _histogram(census, rng, epsilon_dp)[real]
+            label[real] = _clusters(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-12), groups, rng)
     return _numbered(label)
 
 

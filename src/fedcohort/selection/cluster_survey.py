@@ -23,7 +23,7 @@ from fedcohort.core.arrays import Indices
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.all_available import all_available
-from fedcohort.selection.client_strata import Trait, check_given, current_groups
+from fedcohort.selection.client_strata import Trait, check_given, check_no_noise, current_groups
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import successive
 from fedcohort.selection.selector import Selector
@@ -66,6 +66,12 @@ class ClusterSurvey(Selector):
         super().setup(census)
         check_given(self.by, self.given, census.num_clients)
         self.group: Indices | None = None
+
+    def extend(self, census: Census) -> None:
+        """Form the groups anew in the next round, with the clients that joined."""
+        check_no_noise(self.epsilon_dp)
+        super().extend(census)
+        self.group = None
 
     def select(self, round: Round) -> Cohort:
         """Draw groups, then members."""

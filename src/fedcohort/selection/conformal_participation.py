@@ -13,8 +13,8 @@ those of :mod:`fedcohort.measures.conformal`. A client without held-out samples 
 
 In simulated time, a client takes as long as the epochs that it used and its upload, whether it is admitted or not.
 
-If no client is done, ``keep`` leaves the model unchanged, ``best`` admits the client with the smallest finite q̂, and ``fail`` ends the
-run.
+If no client is done, ``best`` admits the client with the smallest finite q̂. ``keep`` leaves the model unchanged (X in the thesis): the
+next round most likely ends in the same way. ``fail`` ends the run.
 
 Clients evaluate their calibration samples after every epoch and stop when the result is good, so coverage is no longer guaranteed on
 these samples. Measure it on other samples (``fedcohort measures --conformal``).
@@ -29,12 +29,11 @@ with err_t the share of the server's validation samples outside the new model's 
 Σ_{R_t} N_i q̂_i / Σ_{R_t} N_j (after Gibbs and Candès 2021, arXiv:2106.00170). Without admitted clients, alpha does not change.
 """
 
-import heapq
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Generic, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
@@ -46,7 +45,9 @@ from fedcohort.core.plugins import Card, LabelKind
 from fedcohort.measures import conformal
 from fedcohort.selection.catalogue import STRATEGIES
 from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.joining import joined_clients
 from fedcohort.selection.selector import Selector, UpdateT, choose
+from fedcohort.selection.smallest_quantiles import SmallestQuantiles
 from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["Conformal"]
@@ -94,8 +95,8 @@ class Conformal(Selector):
     """Largest mean size z of prediction sets with rule set_size."""
     overflow: conformal.Overflow = "inf"
     """Value of q̂ if a client holds out too few samples: inf, or max (the largest score)."""
-    on_empty: Literal["keep", "best", "fail"] = "keep"
-    """Action if no client is done: keep the model, admit the best clients by q̂, or fail (end the run)."""
+    on_empty: Literal["keep", "best", "fail"] = "best"
+    """Action if no client is done: admit the best clients by q̂, keep the model (as in the thesis), or fail (end the run)."""
     best: Annotated[int, Ge(1)] = 1
     """Number of clients that on_empty = best admits (k')."""
     schedule: Literal["none", "linear", "cosine"] = "none"
@@ -181,14 +182,20 @@ class Conformal(Selector):
         """Start with θ and alpha as given, and set up the base strategy."""
         super().setup(census)
         self.base_strategy.setup(census)
-        self.theta_now, self.alpha_now = self.theta, self.alpha_cp
+        self.theta_now, self.alpha_now, self.wanted, self.empty_rounds = self.theta, self.alpha_cp, census.k, 0
         self.tie_keys: Values | None = None
-        self.empty_rounds = 0
+
+    def extend(self, census: Census) -> None:
+        """Extend the base strategy; θ and alpha do not depend on the clients."""
+        joined_clients(self.census, census)
+        self.base_strategy.extend(census)
+        self.census = census
 
     def select(self, round: Round) -> Cohort:
         """Return the base strategy's cohort with a stopping rule."""
         cohort = choose(self.base_strategy, round)
         theta, alpha = self.at(round.t)
+        self.wanted = round.k
         if self.rule == "rank" or self.on_empty == "best":
             self.tie_keys = round.rng.random(self.census.num_clients)
         stop = {
@@ -206,7 +213,7 @@ class Conformal(Selector):
         condition = {
             "threshold": f"q̂ ≤ {theta:.4g} within {self.max_epochs} epochs",
             "set_size": f"mean set size ≤ {self.max_size:g} within {self.max_epochs} epochs",
-            "rank": f"among the {self.census.k} smallest q̂ after {self.max_epochs} epochs",
+            "rank": f"among the {round.k} smallest q̂ after {self.max_epochs} epochs",
         }[self.rule]
         why = cohort.why or Why(cohort.clients, np.full(len(cohort), np.nan))
         note = f"{why.note or 'selected'}; admitted if {condition} ({self.score}, alpha {alpha:.4g})"
@@ -235,12 +242,14 @@ class Conformal(Selector):
         """
         arrived = self.base_strategy.admit(updates)
         if self.rule == "rank":
-            smallest: _Smallest[UpdateT] = _Smallest(self.census.k, self.tie_keys)
+            smallest: SmallestQuantiles[UpdateT] = SmallestQuantiles(self.wanted, self.tie_keys)
             for update in arrived:
                 smallest.offer(update)
             yield from smallest
             return
-        spare: _Smallest[UpdateT] = _Smallest(self.best if self.on_empty == "best" else 0, self.tie_keys)
+        spare: SmallestQuantiles[UpdateT] = SmallestQuantiles(
+            self.best if self.on_empty == "best" else 0, self.tie_keys
+        )
         any_arrived, done = False, False
         for update in arrived:
             any_arrived = True
@@ -321,30 +330,3 @@ class Conformal(Selector):
         """Restore what :meth:`state_dict` returned."""
         self.base_strategy.load_state_dict(state["stacked"])
         super().load_state_dict({name: value for name, value in state.items() if name != "stacked"})
-
-
-class _Smallest(Generic[UpdateT]):
-    """The ``count`` updates of a stream with the smallest finite q̂, in stream order; ties by the clients' random keys (R2)."""
-
-    def __init__(self, count: int, keys: Values | None) -> None:
-        self._count, self._keys, self._position = count, keys, 0
-        self._heap: list[tuple[float, float, int, UpdateT]] = []
-
-    def offer(self, update: UpdateT) -> None:
-        """Keep the update if it is among the smallest so far; a client with an infinite q̂ does not report one."""
-        self._position += 1
-        quantile = update.report.get("q_hat", math.inf)
-        if not self._count or not math.isfinite(quantile):
-            return
-        key = 0.0 if self._keys is None else float(self._keys[update.client])
-        heapq.heappush(self._heap, (-quantile, key, self._position, update))
-        if len(self._heap) > self._count:
-            heapq.heappop(self._heap)
-
-    def clear(self) -> None:
-        """Drop all updates."""
-        self._heap.clear()
-
-    def __iter__(self) -> Iterator[UpdateT]:
-        for _, _, _, update in sorted(self._heap, key=lambda entry: entry[2]):
-            yield update

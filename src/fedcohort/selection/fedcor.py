@@ -15,7 +15,8 @@ losses of the others. So, k times, with p_j = N_j/N:
                      gives another Δl and is then discarded; then 100 steps of Adam, and τ_i ← 0.
                      In other rounds, τ_i += 1 for i in S_t
 
-The training minimizes Σ_e γ^{t−e}·(−log N(Δl^(e); μ, Σ)) over the records of the last M rounds.
+The training minimizes Σ_e γ^{t−e}·(−log N(Δl^(e); μ, Σ)) over the records of the last M rounds, e > t − M.
+The authors' code (``src/GPR.py``) deletes records with e < t − M, so it keeps the oldest record for one round longer.
 
 Selection needs only columns of Σ, so a choice costs O(k·m·(dim + k)).
 

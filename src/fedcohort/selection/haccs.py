@@ -26,6 +26,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.client_speed import ask_speed, no_stated_times, times
+from fedcohort.selection.client_strata import check_no_noise
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.questions import Speed
 from fedcohort.selection.selector import Selector
@@ -73,6 +74,12 @@ class HACCS(Selector):
         self.cluster: Indices | None = None
         self.said = no_stated_times(census.num_clients)
         self.last_loss = np.full(census.num_clients, np.nan)
+
+    def extend(self, census: Census) -> None:
+        """Form the clusters anew in the next round, with the clients that joined."""
+        check_no_noise(self.epsilon_dp)
+        super().extend(census)
+        self.cluster = None
 
     def select(self, round: Round) -> Cohort:
         """Compute the weights of clusters, and give the seats to their fastest clients."""

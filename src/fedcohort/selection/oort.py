@@ -25,7 +25,15 @@ selects 1.3·k clients (this number is then k in the formulas), and the slow cli
 If the paper and FedScale's code differ, parameters choose between them. The defaults are the paper's, except for utilities on a
 common scale and the percentiles of the pacer. For FedScale, set ``epsilon_min = 0.3, cut_off = 0.05, pool = 10, clip_quantile = 0.9,
 exploration = "size"``. For the paper's blacklist, set ``blacklist_rounds = 10``; for its scale, ``utility_scale = "raw"``. Two
-defects of FedScale are not copied: its clients report the last mini-batch only, and its cut-off is one position too low.
+defects of FedScale are not copied: its clients report the last mini-batch only, and its cut-off is one position too low. Three
+details differ from FedScale without a parameter:
+
+    scale      here utilities are clipped first, and U_min and the largest U are those of the clipped utilities of explored clients, so
+               that scaled utilities fill [0, 1]. FedScale takes both before clipping, over all eligible clients, with the sizes of
+               clients that are not explored yet among them, so that one outlier presses the others together.
+    pacer      here T changes after round W·j, by the outcomes up to that round. FedScale changes it when it selects for round W·j:
+               its windows end with the round before, and the first entry of its history is empty.
+    explorers  here ε·k is rounded half up. FedScale rounds it down, so that with k = 3 it explores with no client once ε < 1/3.
 
 Lai, Zhu, Madhyastha, Chowdhury, "Oort: Efficient Federated Learning via Guided Participant Selection", OSDI 2021,
 arXiv:2010.06081, Algorithm 1; code SymbioticLab/FedScale, thirdparty/oort/oort.py.

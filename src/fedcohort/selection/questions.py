@@ -18,15 +18,18 @@ __all__ = [
 class Question:
     """A quantity that every asked client computes with the current model and reports as a few numbers.
 
-    Class attributes: ``reveals`` describes what the server learns about the client. ``downloads_model`` says whether the client
-    must receive the model to answer. ``numbers`` is the number of 4-byte values in an answer. ``trains`` says whether the client
-    runs this round's local training to find the answer; a client that is then selected does not pay for that training again.
+    The class attributes below say what an answer reveals and costs.
     """
 
     reveals: ClassVar[str]
+    """What the server learns about the client."""
     downloads_model: ClassVar[bool] = True
+    """Whether the client must receive the model to answer."""
     numbers: ClassVar[int] = 1
+    """Number of 4-byte values in an answer."""
     trains: ClassVar[bool] = False
+    """Whether the client runs this round's local training to find the answer; a client that is then selected does not pay for that
+    training again."""
 
     @property
     def kind(self) -> str:

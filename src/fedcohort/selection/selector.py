@@ -9,7 +9,7 @@ Other parts ensure that clients without data are never available (R7, the clock)
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -18,9 +18,10 @@ from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.plugins import Card, LabelKind
 from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.joining import extended_state
 from fedcohort.selection.strategy_inputs import Census, Outcome, Reported, Round
 
-__all__ = ["Selector", "UpdateT", "choose"]
+__all__ = ["Selector", "UpdateT", "admitted", "choose"]
 
 UpdateT = TypeVar("UpdateT", bound=Reported)
 
@@ -36,6 +37,7 @@ class Selector:
     """
 
     card: ClassVar[Card]
+    """Source and status of the strategy, and what it asks and discloses."""
     needs: ClassVar[frozenset[str]] = frozenset()
     """What the strategy requires: ``histogram``, ``validation``, ``holdout``, ``update_norm``, ``update``."""
     gives: ClassVar[frozenset[str]] = frozenset()
@@ -62,13 +64,44 @@ class Selector:
         """Why the strategy cannot work if labels are ``"classes"`` or ``"numbers"``; empty, the default, if it can."""
         return ""
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Refuse declarations that cannot be read, where the class is defined."""
+        super().__init_subclass__(**settings)
+        card = cls.__dict__.get("card")
+        if not isinstance(card, Card | property | None):
+            raise UsageError(f"{cls.__name__}.card = {shown(card)}: should be a Card(source=…, status=…)")
+        for name in ("needs", "gives"):
+            declared = cls.__dict__.get(name, frozenset())
+            if isinstance(declared, str) or not isinstance(declared, Set | property):
+                raise UsageError(
+                    f"{cls.__name__}.{name} = {shown(declared)}: should be a set, such as frozenset({{'validation'}})"
+                )
+
     def setup(self, census: Census) -> None:
         """Prepare for a run. Called once, before the first round and before a state is loaded; overrides call this one first."""
         self.census = census
 
+    def extend(self, census: Census) -> None:
+        """Take in clients that joined since the last round. From then on, they are as clients that were away until now.
+
+        ``census`` is that of :meth:`setup`, in which clients that had no samples have some. By default, what :meth:`setup` derives
+        from the census is derived anew, and what was learned stays. Override it if the strategy forms something from the census later
+        than in :meth:`setup`, or has another strategy inside.
+
+        Raises:
+            UsageError: the strategy cannot take in clients; it stays as it was.
+        """
+        state = extended_state(self, census)
+        self.census = census
+        self.load_state_dict(state)
+
     def select(self, round: Round) -> Cohort:
-        """Choose the clients of this round."""
-        raise NotImplementedError
+        """Choose the clients of this round.
+
+        Raises:
+            UsageError: a class does not define it.
+        """
+        raise UsageError(f"{type(self).__name__}: defines no select; a strategy is a class with select(self, round)")
 
     def admit(self, updates: Iterable[UpdateT]) -> Iterator[UpdateT]:
         """Yield the updates that enter the model, in their order; all of them by default.
@@ -91,6 +124,26 @@ class Selector:
             setattr(self, name, value)
 
 
+def admitted(selector: Selector, updates: Iterable[UpdateT]) -> Iterator[UpdateT]:
+    """Call ``selector.admit``, and check that it yields updates of this round, each once.
+
+    Raises:
+        UsageError: it returned or yielded something else; the message names the strategy.
+    """
+    where = f"{type(selector).__name__}.admit"
+    passed = selector.admit(updates)
+    if not isinstance(passed, Iterable):
+        raise UsageError(f"{where} returned {shown(passed)}; yield the updates that enter the model")
+    seen: set[int] = set()
+    for update in passed:
+        client = getattr(update, "client", None)
+        if client is None or client in seen:
+            again = shown(update) if client is None else f"the update of client {client} twice"
+            raise UsageError(f"{where} yielded {again}; yield updates that it received, each at most once")
+        seen.add(client)
+        yield update
+
+
 def choose(selector: Selector, round: Round) -> Cohort:
     """Call ``selector.select`` once, and apply the rules that hold for every strategy.
 
@@ -107,12 +160,12 @@ def choose(selector: Selector, round: Round) -> Cohort:
         raise UsageError(
             f"{where} in round {round.t} returned {type(cohort).__name__}; return a Cohort(clients, why=…)"
         )
+    _check_numbers(cohort, f"{where} in round {round.t}", len(round.durations))
     if len(round.available) <= round.k and not selector.variable_size and len(cohort) < len(round.available):
         inclusion = None if cohort.inclusion is None else np.ones(len(round.available))
         cohort = Cohort(
             round.available, inclusion=inclusion, sampling=cohort.sampling, stop=cohort.stop, why=cohort.why
         )
-    _check_numbers(cohort, f"{where} in round {round.t}")
     clients = np.asarray(cohort.clients, dtype=np.int64)
     _check_clients(cohort, clients, round, selector.variable_size, where)
     return dataclasses.replace(cohort, clients=clients, why=_with_notes(cohort.why, clients, round.notes))
@@ -141,19 +194,47 @@ def _check_clients(cohort: Cohort, clients: Indices, round: Round, variable_size
         raise UsageError(f"{where} returned {len(clients)} clients instead of {wanted} in round {round.t}")
 
 
-def _check_reasons(why: Why, where: str) -> None:
-    """Refuse reasons with another number of scores than candidates, or with a note that cannot be recorded."""
-    if len(why.scores) != len(why.candidates):
+LONGEST_NOTE = 1000
+"""Length in characters of the longest note and of the longest name of a term."""
+
+COLUMNS = ("round", "client", "selected", "score")
+"""Columns of the table of decisions, which no term can be named after."""
+
+
+def _check_reasons(why: Why, where: str, clients: int) -> None:
+    """Refuse reasons that cannot be recorded: not one number for each candidate, unknown candidates, or notes that are no text."""
+    if not isinstance(why, Why):
+        raise UsageError(f"{where}: Cohort.why is {shown(why)}; give a Why(candidates, scores, …)")
+    candidates = _integers(why.candidates, "Why.candidates", where)
+    unknown = candidates[(candidates < 0) | (candidates >= clients)]
+    if len(unknown):
+        raise UsageError(f"{where}: Why.candidates has the client {unknown[0]}; clients are 0 to {clients - 1}")
+    scores = _numbers(why.scores, "Why.scores", where)
+    if len(scores) != len(candidates):
         raise UsageError(
-            f"{where}: Why.scores has {len(why.scores)} entries for {len(why.candidates)} candidates; give one for each"
+            f"{where}: Why.scores has {len(scores)} entries for {len(candidates)} candidates; give one for each"
         )
+    if not isinstance(why.terms, Mapping):
+        raise UsageError(f"{where}: Why.terms is {shown(why.terms)}; give a dictionary with one array for each term")
+    for name, term in why.terms.items():
+        if not _is_text(name) or name in COLUMNS:
+            raise UsageError(
+                f"{where}: Why.terms has the name {shown(name)}; give another short text (not {', '.join(COLUMNS)})"
+            )
+        values = _numbers(term, f"Why.terms[{shown(name)}]", where)
+        if len(values) != len(candidates):
+            raise UsageError(
+                f"{where}: Why.terms[{shown(name)}] has {len(values)} entries for {len(candidates)} candidates; give one for each"
+            )
     if not _is_text(why.note):
-        raise UsageError(f"{where}: Why.note is {shown(why.note)}; give Unicode text")
+        raise UsageError(
+            f"{where}: Why.note is {shown(why.note)}; give Unicode text of at most {LONGEST_NOTE} characters"
+        )
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value is a string that can be recorded: UTF-8 has no surrogates."""
-    return isinstance(value, str) and value == value.encode(errors="replace").decode()
+    """Whether a value is a short string that can be recorded: UTF-8 has no surrogates."""
+    return isinstance(value, str) and len(value) <= LONGEST_NOTE and value == value.encode(errors="replace").decode()
 
 
 def _contains(available: Indices, clients: Indices) -> bool:
@@ -172,20 +253,20 @@ _LIMITS: dict[str, tuple[type, float, float]] = {
 """Type, lowest and highest value of each array of a cohort."""
 
 
-def _check_numbers(cohort: Cohort, where: str) -> None:
+def _check_numbers(cohort: Cohort, where: str, clients: int) -> None:
     """Refuse ids and counts that are not integers (they are not truncated), and values outside their limits."""
-    ids = np.asarray(cohort.clients)
-    if len(ids):
-        _check_integers(ids, "clients", where)
+    ids = _integers(cohort.clients, "Cohort.clients", where)
     if cohort.why is not None:
-        _check_reasons(cohort.why, where)
+        _check_reasons(cohort.why, where, clients)
+    if not isinstance(cohort.stop, Mapping | None):
+        raise UsageError(
+            f"{where}: Cohort.stop is {shown(cohort.stop)}; give a dictionary such as {{'rule': 'conformal', …}}"
+        )
     for name, (kind, low, high) in _LIMITS.items():
-        values = getattr(cohort, name)
-        if values is None or len(values) == 0:
+        given = getattr(cohort, name)
+        if given is None:
             continue
-        values = np.asarray(values)
-        if kind is np.integer:
-            _check_integers(values, name, where)
+        values = (_integers if kind is np.integer else _numbers)(given, f"Cohort.{name}", where)
         outside = ~(np.isfinite(values) & (values >= low) & (values <= high))
         if outside.any():
             first = np.flatnonzero(outside)[0]
@@ -195,6 +276,28 @@ def _check_numbers(cohort: Cohort, where: str) -> None:
             )
 
 
-def _check_integers(values: np.ndarray, name: str, where: str) -> None:
-    if not np.issubdtype(values.dtype, np.integer):
-        raise UsageError(f"{where}: Cohort.{name} is {values[:5].tolist()}, {values.dtype}; must be integers")
+def _integers(values: object, name: str, where: str) -> np.ndarray:
+    """``values`` as an array of integers [n]; an empty one may have any type."""
+    array = _flat(values, name, where)
+    if len(array) and not np.issubdtype(array.dtype, np.integer):
+        raise UsageError(f"{where}: {name} is {shown(array[:5].tolist())}, {array.dtype}; must be integers")
+    return array
+
+
+def _numbers(values: object, name: str, where: str) -> np.ndarray:
+    """``values`` as an array of real numbers [n]; an empty one may have any type."""
+    array = _flat(values, name, where)
+    if len(array) and array.dtype.kind not in "biuf":
+        raise UsageError(f"{where}: {name} is {shown(array[:5].tolist())}, {array.dtype}; must be real numbers")
+    return array
+
+
+def _flat(values: object, name: str, where: str) -> np.ndarray:
+    """``values`` as an array [n]."""
+    try:
+        array = np.asarray(values)
+    except Exception as error:
+        raise UsageError(f"{where}: {name} is {shown(values)}, which is no array ({type(error).__name__})") from error
+    if array.ndim != 1:
+        raise UsageError(f"{where}: {name} is {shown(values)}, with shape {list(array.shape)}; must be an array [n]")
+    return array

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
 from fedcohort.selection.cohort import Cohort
 from fedcohort.selection.draws import successive
 from fedcohort.selection.questions import Question
@@ -24,7 +25,7 @@ class Census:
     Attributes:
         num_samples: training samples of each client, int64 [m].
         num_classes: number of classes K.
-        k: number of clients to select per round.
+        k: number of clients to select per round; if it changes (``selection.k_steps``), that of the first round.
         histogram: label counts, int64 [m, K]; None unless the strategy declares ``needs = {"histogram"}``.
         epochs: local epochs E of nominal work.
         num_parameters: trainable parameters P of the model, the length of an update; 0 if unknown.
@@ -109,6 +110,7 @@ class Round:
         come last, in random order.
         """
         pool = self.available if among is None else among
+        _check_aligned(weights, pool, "weights")
         return pool[successive(weights, self.k if count is None else count, self.rng)]
 
     def top(self, scores: Values, count: int | None = None, among: Indices | None = None) -> Indices:
@@ -118,12 +120,22 @@ class Round:
         """
         pool = self.available if among is None else among
         count = self.k if count is None else count
+        _check_aligned(scores, pool, "scores")
         if 0 < count < len(pool) and np.isnan(scores.max()):
             unknown = np.count_nonzero(np.isnan(scores))
             self.notes.append(
                 f"{unknown} of {len(pool)} scores are NaN: these clients are selected with probability k/n"
             )
         return pool[top(scores, count, self.rng)]
+
+
+def _check_aligned(values: Values, pool: Indices, name: str) -> None:
+    """Refuse scores or weights that do not belong to the clients: the others would be left out without a word."""
+    if np.shape(values) != np.shape(pool):
+        raise UsageError(
+            f"round.{'top' if name == 'scores' else 'draw'}: {name} with shape {list(np.shape(values))} for {len(pool)} clients; "
+            "give one for each"
+        )
 
 
 @dataclass(frozen=True)
@@ -158,6 +170,7 @@ class Outcome:
     trained: NDArray[np.bool_]
     admitted: NDArray[np.bool_]
     reports: InitVar[Mapping[str, Values]]
+    """Only for constructing an outcome: name of a report → float64 [n]."""
     durations: Values
     duration: float
     accuracy: float = math.nan

@@ -34,7 +34,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.all_available import all_available
-from fedcohort.selection.client_strata import Trait, check_given, current_groups
+from fedcohort.selection.client_strata import Trait, check_given, check_no_noise, current_groups
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import proportional, shares, systematic
 from fedcohort.selection.selector import Selector
@@ -78,6 +78,12 @@ class Stratified(Selector):
         check_given(self.by, self.given, census.num_clients)
         self.stratum: Indices | None = None
         self.last_loss = np.full(census.num_clients, np.nan)
+
+    def extend(self, census: Census) -> None:
+        """Form the strata anew in the next round, with the clients that joined."""
+        check_no_noise(self.epsilon_dp)
+        super().extend(census)
+        self.stratum = None
 
     def select(self, round: Round) -> Cohort:
         """Allocate seats to strata, and draw clients inside each stratum."""

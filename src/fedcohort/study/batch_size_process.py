@@ -12,7 +12,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from fedcohort import measures
 from fedcohort.algorithms import Algorithm, Problem, Tensors
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.experiment import Experiment
+from fedcohort.experiment.tasks import label_kind
 from fedcohort.rounds import RunState, play_round
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import prepare
@@ -80,11 +81,15 @@ def measure(order: Order) -> Size:
     described = tomllib.loads(order.toml)
     described["training"]["batch_size"] = order.size
     described["engine"] |= {"plan": "loop", "workers": 1}
-    with prepare(Experiment(**described), Given(data_dir=order.data_dir)) as (run_state, _):
+    experiment = Experiment(**described)
+    with prepare(experiment, Given(data_dir=order.data_dir)) as (run_state, _):
         timing = _timed(run_state, order)
         run_state.engine.commit([])
-        accuracy, by_client = _played(run_state, order.rounds)
-    return _size(order, timing, accuracy, by_client)
+        with BatchAccuracy(run_state.algorithm) as batches:
+            accuracy, by_client = _played(run_state, order.rounds, batches)
+    size = _size(order, timing, accuracy, by_client)
+    numeric = label_kind(experiment.training) == "numbers"
+    return replace(size, batch_accuracy=[] if numeric else batches.by_position())
 
 
 def _timed(run_state: RunState, order: Order) -> Timing:
@@ -117,16 +122,57 @@ def _timed(run_state: RunState, order: Order) -> Timing:
     return timing
 
 
-def _played(run_state: RunState, rounds: int) -> tuple[float, Values]:
+def _played(run_state: RunState, rounds: int, batches: "BatchAccuracy") -> tuple[float, Values]:
     """Play rounds, and return the test accuracy after the last round, and the accuracy on each client's data, float64 [m]."""
     accuracy, by_client = math.nan, np.full(len(run_state.clock.num_samples), np.nan)
     for t in range(1, rounds + 1):
         last = t == rounds
+        batches.round = t
         row = play_round(run_state, t, test=last, clients=LocalAccuracy() if last else None)
         accuracy = row.test_accuracy
         if row.client_accuracy is not None:
             by_client = np.asarray(row.client_accuracy, np.float64)
     return accuracy, by_client
+
+
+class BatchAccuracy:
+    """Record the training accuracy of every mini-batch, before its step.
+
+    Inside its ``with`` block, two methods of the algorithm are replaced by methods that also count.
+
+    Attributes:
+        round: the round that is played.
+    """
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm, self.round = algorithm, 0
+        self._open: list[tuple[Tensor, int]] = []
+        self._found: dict[tuple[int, int], list[float]] = {}
+
+    def __enter__(self) -> "BatchAccuracy":
+        backward, finish = self.algorithm.backward, self.algorithm.finish
+
+        def counted(problem: Problem) -> tuple[Tensor, Tensor]:
+            losses, correct = backward(problem)
+            self._open.append((correct, len(problem.batch)))
+            return losses, correct
+
+        def finished(problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
+            for position, (correct, samples) in enumerate(self._open):
+                self._found.setdefault((self.round, position), []).append(float(correct) / samples)
+            self._open.clear()
+            return finish(problem)
+
+        vars(self.algorithm).update(backward=counted, finish=finished)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in ("backward", "finish"):
+            vars(self.algorithm).pop(name)
+
+    def by_position(self) -> list[float]:
+        """The mean over clients of the mini-batches at each position of each round, in order."""
+        return [float(np.mean(self._found[key])) for key in sorted(self._found)]
 
 
 class StepTimer:

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,10 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
+from fedcohort.core.paths import kind_of
+from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.tasks import label_kind
 from fedcohort.runs.given_objects import Given
 from fedcohort.runs.run_data import on_data
 
@@ -65,10 +68,13 @@ class Size:
         memory_sd: standard deviation of the peaks of the clients.
         memory_before: memory before training: Python, torch and the data.
         where: ``resident`` or ``device``.
-        accuracy: test accuracy after the rounds.
-        client_accuracy: mean over all clients of the same model's accuracy on their own data.
+        accuracy: test accuracy after the rounds; R² if labels are numbers.
+        client_accuracy: mean over all clients of the same model's accuracy on their own data; of the clients' scores if labels are
+            numbers.
         clients: for each timed client: ``client``, ``samples``, ``batch_seconds``, ``batch_seconds_sd``, ``samples_per_second``,
             ``memory`` (the highest of its passes), ``accuracy``.
+        batch_accuracy: training accuracy of the mini-batches of the rounds, in order: mean over the clients of a round; empty without
+            rounds and for numeric labels.
     """
 
     batch_size: int
@@ -85,6 +91,7 @@ class Size:
     accuracy: float
     client_accuracy: float
     clients: list[dict[str, float]]
+    batch_accuracy: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -105,12 +112,23 @@ class Profile:
         rounds: number of rounds that were played for the accuracy.
         sizes: measurements by batch size, ascending.
         recommendations: by throughput, and by trade-off.
+        labels: ``classes``, or ``numbers``, for which accuracies are R².
     """
 
     name: str
     rounds: int
     sizes: list[Size]
     recommendations: list[Recommendation]
+    labels: str = "classes"
+
+    @property
+    def warnings(self) -> list[str]:
+        """What limits these measurements, in sentences."""
+        loose = [str(size.batch_size) for size in self.sizes if not size.tight]
+        if not loose:
+            return []
+        sizes = ", ".join(loose)
+        return [f"Interval wider than --precision: batch size {sizes}. Increase --seconds, or use a less busy machine."]
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""
@@ -123,11 +141,14 @@ class Profile:
         Raises:
             UsageError: the file contains no profile.
         """
+        if (kind := kind_of(Path(path))) not in ("", "a file"):  # a pipe would be waited for
+            raise UsageError(f"{path}: is {kind}; `fedcohort profile --json > FILE` makes a profile")
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=float)
             sizes = [Size(**_with_nan(size)) for size in values["sizes"]]
             recommendations = [Recommendation(**recommendation) for recommendation in values["recommendations"]]
-            profile = Profile(str(values["name"]), int(values["rounds"]), sizes, recommendations)
+            labels = str(values.get("labels", "classes"))
+            profile = Profile(str(values["name"]), int(values["rounds"]), sizes, recommendations, labels)
         except (OSError, ValueError, TypeError, KeyError):
             raise UsageError(f"{path}: not a profile; `fedcohort profile --json > {path}` makes one") from None
         if not sizes or not all(size.clients for size in sizes):
@@ -179,14 +200,15 @@ def profile(
             progress(size)
         toml, folder = single.experiment.to_toml(), None if data_dir is None else str(data_dir)
         measured.append(_in_a_fresh_process(Order(toml, size, rounds, seconds, precision, folder)))
-    return Profile(experiment.name, rounds, measured, recommend(measured))
+    labels = label_kind(single.experiment.training)
+    return Profile(experiment.name, rounds, measured, recommend(measured, labels), labels)
 
 
-def recommend(sizes: Sequence[Size]) -> list[Recommendation]:
-    """The recommendations of both rules, with reasons; without accuracies, only that by throughput."""
+def recommend(sizes: Sequence[Size], labels: str = "classes") -> list[Recommendation]:
+    """The recommendations of both rules, with reasons; without accuracies (R² if ``labels`` are ``numbers``), only by throughput."""
     recommendations = [_by_throughput(sizes)]
     if all(math.isfinite(size.accuracy) for size in sizes):
-        recommendations.append(_by_tradeoff(sizes))
+        recommendations.append(_by_tradeoff(sizes, score_style([labels])))
     return recommendations
 
 
@@ -203,15 +225,21 @@ def _by_throughput(sizes: Sequence[Size]) -> Recommendation:
     return Recommendation("throughput", batches[best], reason)
 
 
-def _by_tradeoff(sizes: Sequence[Size]) -> Recommendation:
+def _by_tradeoff(sizes: Sequence[Size], score: ScoreStyle) -> Recommendation:
     """The size with the best mean of time, memory and error."""
     batches, speed = [size.batch_size for size in sizes], np.array([size.samples_per_second for size in sizes])
     memory, accuracy = np.array([size.memory for size in sizes]), np.array([size.accuracy for size in sizes])
     pick = measures.best_batch_size(batches, speed, memory=memory, accuracy=accuracy, rule="tradeoff")
     best = sizes[batches.index(pick)]
-    parts = f"{1e6 / best.samples_per_second:,.0f} µs per sample, {best.memory / 1e6:,.0f} MB, {100 * best.accuracy:.1f}% accuracy"
+    reached = (
+        f"{score.name} {score.value(best.accuracy)}"
+        if score.numeric
+        else f"{score.with_unit(best.accuracy)} {score.name}"
+    )
+    parts = f"{1e6 / best.samples_per_second:,.0f} µs per sample, {best.memory / 1e6:,.0f} MB, {reached}"
+    error = f"1 − {score.name}" if score.numeric else "error"
     return Recommendation(
-        "tradeoff", pick, f"the best mean of time, memory and error, each scaled to between 0 and 1: {parts}"
+        "tradeoff", pick, f"the best mean of time, memory and {error}, each scaled to between 0 and 1: {parts}"
     )
 
 
@@ -225,7 +253,7 @@ def _with_nan(size: dict[str, Any]) -> dict[str, Any]:
     """The values of a size as they were before JSON, which has null in place of NaN."""
     clients = [{key: _number(value) for key, value in row.items()} for row in size["clients"]]
     kept = {key: value if isinstance(value, str | bool | int) else _number(value) for key, value in size.items()}
-    return kept | {"clients": clients}
+    return kept | {"clients": clients, "batch_accuracy": [_number(value) for value in size.get("batch_accuracy", [])]}
 
 
 def _number(value: object) -> float:

@@ -1,4 +1,7 @@
-"""Conformal prediction sets of a run's final model, calibrated on the validation set and measured on the test set."""
+"""Conformal prediction sets of a run's final model, calibrated on the validation set and measured on the test set.
+
+With numeric labels, the sets are intervals: the score of a sample is its absolute residual |y − ŷ|.
+"""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,11 +13,14 @@ from fedcohort.experiment import load
 from fedcohort.federation.datasets import Dataset
 from fedcohort.measures.conformal import (
     PredictionSets,
+    absolute_residuals,
     calibrate,
     coverage_quantiles,
     coverage_range,
+    measure_intervals,
     measure_sets,
     prediction_sets,
+    quantile,
 )
 from fedcohort.record import Run
 from fedcohort.runs.given_objects import Given, PublicSamples
@@ -32,12 +38,13 @@ class Predictions:
     """The predictions of a model for a set of samples.
 
     Attributes:
-        probabilities: probability of each class for each sample, float64 [n, K].
-        labels: the right classes, int64 [n].
+        probabilities: probability of each class for each sample, float64 [n, K]; predicted numbers [n, 1] if labels are numbers, in
+            their units.
+        labels: the right classes, int64 [n], or numbers, float64 [n].
     """
 
     probabilities: Values
-    labels: Indices
+    labels: "Indices | Values"
 
 
 def predict(run: Run, given: Given, *, trust: bool = False) -> tuple[Predictions, Predictions]:
@@ -73,7 +80,10 @@ def predict(run: Run, given: Given, *, trust: bool = False) -> tuple[Predictions
 
     def predictions(samples: "Samples") -> Predictions:
         with one_thread():
-            return Predictions(probabilities(module, federation, dtype, samples), samples.labels.numpy().ravel())
+            outputs, labels = probabilities(module, federation, dtype, samples), samples.labels.numpy().ravel()
+        if federation.numbers is None:
+            return Predictions(outputs, labels)
+        return Predictions(federation.numbers.in_units(outputs), federation.numbers.in_units(labels))
 
     return predictions(federation.validation), predictions(federation.test)
 
@@ -84,11 +94,12 @@ class Conformal:
 
     Attributes:
         alpha: the target error rate.
-        threshold: the largest score 1 − p_y in a set; inf if there are too few calibration samples.
-        sets: coverage, mean size and share of empty sets on the test set.
+        threshold: the largest score in a set, 1 − p_y of a class, or |y − ŷ| of a number; inf with too few calibration samples.
+        sets: coverage, mean size and share of empty sets on the test set; the size of an interval is its length.
         expected: range of the mean coverage over calibration sets.
         likely: range of the coverage for 90% of the calibration sets of this size.
         num_calibration: number of calibration samples.
+        labels: ``classes``, or ``numbers``, whose sets are intervals in the units of the labels.
     """
 
     alpha: float
@@ -97,6 +108,7 @@ class Conformal:
     expected: tuple[float, float]
     likely: tuple[float, float]
     num_calibration: int
+    labels: str = "classes"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -120,6 +132,8 @@ def conformal(
 ) -> Conformal:
     """Split conformal prediction with a finished run's model, calibrated on the server's validation set and measured on its test set.
 
+    The score of a class is 1 − its probability, and that of a number is the absolute residual |y − ŷ|.
+
     Args:
         run: the run.
         alpha: target error rate, in (0, 1).
@@ -128,22 +142,26 @@ def conformal(
         trust: run the plug-in files in the run directory: the clients, the data and the model are built again.
 
     Raises:
-        UsageError: the run is not finished, has no validation set, has numeric labels, or has plug-in files and ``trust`` is not set.
+        UsageError: the run is not finished, has no validation set, or has plug-in files and ``trust`` is not set.
     """
-    if run.labels == "numbers":
-        raise UsageError(f"{run.path}: its labels are numbers; prediction sets of a finished run are for classes only")
     validation, test = predict(run, Given(data=data, model=model, data_dir=data_dir, public=public), trust=trust)
     if not len(validation.labels):
         raise UsageError(
             "data.validation = 0: there are no samples to calibrate on; run the experiment with data.validation = 0.1"
         )
-    threshold = calibrate(validation.probabilities, validation.labels, alpha)
+    if run.labels == "numbers":
+        threshold = quantile(absolute_residuals(validation.probabilities, validation.labels), alpha)
+        sets = measure_intervals(test.probabilities, test.labels, threshold)
+    else:
+        threshold = calibrate(validation.probabilities, validation.labels, alpha)
+        sets = measure_sets(prediction_sets(test.probabilities, threshold), test.labels)
     low, high = coverage_quantiles(alpha, len(validation.labels))
     return Conformal(
         alpha=alpha,
         threshold=threshold,
-        sets=measure_sets(prediction_sets(test.probabilities, threshold), test.labels),
+        sets=sets,
         expected=coverage_range(alpha, len(validation.labels)),
         likely=(low, high),
         num_calibration=len(validation.labels),
+        labels=run.labels,
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Correlation", "Diagnosis", "diagnose", "greedy_probability"]
 
-NOT_OUTCOMES = {"round", "client", "status", "detail", "num_samples", "steps", "weight"}
+NOT_OUTCOMES = {"round", "client", "status", "detail", "num_samples", "steps", "weight", "coefficient"}
 """Columns of the table of clients that are no outcome of a selection."""
 
 FEWEST = 3
@@ -52,6 +52,7 @@ class Diagnosis:
         exploration: share of selected clients that a greedy choice does not select, 1 − greedy.
         new: share of selections, over all rounds, of clients that had not been selected before.
         correlations: scores compared with outcomes.
+        labels: ``classes``, or ``numbers``: the test accuracy is then R², and the accuracy of a client its score.
     """
 
     label: str
@@ -63,6 +64,7 @@ class Diagnosis:
     exploration: float
     new: float
     correlations: tuple[Correlation, ...]
+    labels: str = "classes"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; unknown values are None."""
@@ -97,6 +99,7 @@ def diagnose(run: Run) -> Diagnosis:
         exploration=1 - share,
         new=clients["client"].nunique() / len(clients) if len(clients) else math.nan,
         correlations=(*_with_outcomes(scored, clients), *_with_gain(scored, rounds["test_accuracy"])),
+        labels=run.labels,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import number
+from fedcohort.core.formatted_values import UNTRIED, number
 from fedcohort.record import KEPT, Run
 from fedcohort.study.recorded_strategy import strategy_in_words, was_available
 
@@ -45,6 +45,11 @@ class Candidate:
     status: str = ""
     detail: str = ""
     outcome: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def untried(self) -> bool:
+        """Whether its score only says that it was never selected before."""
+        return UNTRIED <= self.terms.get("bonus", 0.0) < math.inf
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,14 @@ class Explanation:
     clock: str = "simulated"
     labels: str = "classes"
 
+    def __repr__(self) -> str:
+        """The decision in one line; the fields have everything."""
+        about = "" if self.client is None else f", client {self.client}"
+        return (
+            f"<Explanation {self.label}, round {self.round} of {self.rounds}{about}: {self.selected} of {self.available} available "
+            f"clients selected by {self.strategy}, {self.admitted} admitted>"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Plain values; if the explanation is about one client, only its own row and its own words."""
         values = asdict(self)
@@ -157,7 +170,9 @@ class Explanation:
         if not selected or tied == len(others):
             return f"{place}."
         low, high = min(selected), max(selected)
-        between = number(low) if low == high else f"{number(low)} to {number(high)}"
+        untried = any(c.untried for c in self.candidates)
+        words = ["untried" if untried and value >= UNTRIED else number(value) for value in (low, high)]
+        between = words[0] if low == high else f"{words[0]} to {words[1]}"
         return f"{place}; the {'other ' if candidate.selected else ''}selected have {between}."
 
     def _history(self) -> str:
@@ -275,12 +290,13 @@ def _candidates(decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, A
 
 
 def _time(value: float, clock: str) -> str:
-    """A duration in words."""
     return f"{number(value)} s of wall time" if clock == "wall" else f"{number(value)} of simulated time"
 
 
 def _score_in_words(candidate: Candidate) -> str:
     """The score and its terms, written as a formula if the score is a sum, product or quotient of the first terms."""
+    if candidate.untried:
+        return "it was untried: clients that were never selected have no score yet, and come first"
     terms = {name: value for name, value in candidate.terms.items() if not math.isnan(value)}
     if math.isnan(candidate.score):
         return "it has no score" + (f" ({_list(terms)})" if terms else "")
@@ -320,7 +336,7 @@ def _list(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {number(value)}" for name, value in values.items())
 
 
-_ALWAYS_REPORTED = ("num_samples", "steps", "duration", "weight", "loss", "accuracy")
+_ALWAYS_REPORTED = ("num_samples", "steps", "duration", "weight", "coefficient", "loss", "accuracy")
 
 
 def _outcome_in_words(candidate: Candidate, clock: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.core import formatted_values
+from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
@@ -184,7 +185,7 @@ def written(text: str, file: str | Path | None) -> str:
         check_target(file, "file =")
         try:
             Path(file).parent.mkdir(parents=True, exist_ok=True)
-            Path(file).write_text(text, encoding="utf-8")
+            replace_file(Path(file), text.encode(errors="backslashreplace"))
         except OSError as error:
             raise UsageError(f"{file}: cannot be written ({error.strerror}); give another file") from None
     return text

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
+from fedcohort.federation.own_names import is_own
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import Target, chance_level
 from fedcohort.study.verdicts import FEWEST
@@ -150,8 +151,15 @@ def _one_class(row: Checked) -> Finding | None:
         else f"the last model of {len(only)} of {_counted(len(row.runs), 'seed')}"
     )
     text = f"{where} predicts one class for every sample"
-    return Finding("one class", (row.label,), text, "select more clients (selection.k), train longer or with another training.lr, or "
-                   "use a federation in which clients hold more classes")  # fmt: skip
+    scaled = "standardise the features (data.standardise = true), " if any(map(_may_need_scale, row.runs)) else ""
+    return Finding("one class", (row.label,), text, f"{scaled}select more clients (selection.k), train longer or with another "
+                   "training.lr, or use a federation in which clients hold more classes")  # fmt: skip
+
+
+def _may_need_scale(measured: Measured) -> bool:
+    """Whether a run used a table or a function of a user as it stands, without a word about standardization."""
+    data = measured.run.described.data
+    return data.standardise is None and is_own(data.name)
 
 
 def _chance(row: Checked) -> Finding | None:

@@ -49,7 +49,19 @@ def participants(run: Run) -> "pd.DataFrame":
     clients = run.clients
     trained = clients[clients["status"].isin(("admitted", "declined"))]
     ids = trained["client"].to_numpy(np.int64)
-    usual = {"round", "client", "status", "detail", "num_samples", "steps", "duration", "weight", "loss", "accuracy"}
+    usual = {
+        "round",
+        "client",
+        "status",
+        "detail",
+        "num_samples",
+        "steps",
+        "duration",
+        "weight",
+        "coefficient",
+        "loss",
+        "accuracy",
+    }
     table = pd.DataFrame(
         {
             "samples": facts["samples"][ids].astype(np.float64),

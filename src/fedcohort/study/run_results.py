@@ -41,7 +41,8 @@ class Result:
         client_accuracy_sd: standard deviation of the accuracy over clients.
         own_measures: the measures of ``measures.extra`` in the last evaluated round, by name.
         labels: ``classes``, or ``numbers`` for a regression: all accuracies are then R².
-        personal_accuracy: mean over clients of the accuracy on their held-out data after ``measures.personal_epochs`` local epochs.
+        personal_accuracy: mean over clients of the accuracy on their test or held-out samples after ``measures.personal_epochs`` local
+            epochs.
         worst_personal_accuracy: mean over the 10% of the clients with the lowest.
         personal_gain: mean over clients of the difference to the global model on the same samples.
     """

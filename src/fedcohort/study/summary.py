@@ -15,7 +15,7 @@ from fedcohort.record import Run
 from fedcohort.study.run_measures import Measured, level_below
 from fedcohort.study.targets import chance_level, common_target
 
-__all__ = ["Summary", "summaries", "summary"]
+__all__ = ["OverSeeds", "Summary", "over_seeds", "summaries", "summary"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,58 @@ class Summary:
         for name in ("selected", "selected_random", "jain_random", "admitted"):
             values[name] = values[name]._asdict()
         return values
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """The summaries of runs that differ only in their seed.
+
+    Attributes:
+        mean: the mean of every number over the seeds that have it. Costs of the target are means over the seeds that reached it.
+        seeds: number of seeds.
+        reached: number of seeds that reached the target.
+        accuracy_sd: standard deviation of the test accuracy over seeds; NaN with one seed.
+    """
+
+    mean: Summary
+    seeds: int
+    reached: int
+    accuracy_sd: float
+
+
+TO_TARGET = ("rounds_to_target", "time_to_target", "bytes_to_target")
+
+
+def over_seeds(runs: Sequence[Summary]) -> OverSeeds:
+    """The means of runs of the same row with different seeds."""
+    plain = [vars(run) for run in runs]
+    means = {name: _mean_of(name, [own[name] for own in plain]) for name in plain[0]}
+    reached = sum(math.isfinite(run.rounds_to_target) for run in runs)
+    sd = measures.mean_sd([run.accuracy for run in runs])[1] if len(runs) > 1 else math.nan
+    return OverSeeds(Summary(**means), len(runs), reached, sd)
+
+
+def _mean_of(name: str, values: Sequence[Any]) -> Any:
+    """The mean of one field of several summaries; the first value of texts."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {key: _mean([own.get(key, math.nan) for own in values]) for key in first}
+    if isinstance(first, tuple):
+        means: list[Any] = [_mean(own) for own in zip(*values, strict=True)]
+        return type(first)(*means)
+    return _mean_number(name, values) if isinstance(first, int | float) else first
+
+
+def _mean_number(name: str, values: Sequence[float]) -> float:
+    """The mean of numbers; costs of the target are means over the runs that reached it, and infinite if none did."""
+    reached = [value for value in values if value < math.inf]
+    return _mean(reached if name in TO_TARGET and reached else values)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean of the known values; NaN without any."""
+    known = [float(value) for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan
 
 
 def summaries(runs: Sequence[Run], target: float | None = None) -> list[Summary]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, Why, choose
@@ -42,6 +43,8 @@ class World:
     """Every ``empty``-th client has no samples and is never available (R7); 0 means that all have samples."""
     histogram: bool = True
     """Whether label counts differ between clients; otherwise all samples have one class."""
+    late: int = 0
+    """The last ``late`` clients have no samples until they join, after half of the rounds."""
 
 
 WORLDS = (
@@ -62,6 +65,7 @@ WORLDS = (
     World("one client", m=1, k=1, present=lambda _, m: range(m)),
     World("one client of many available", present=lambda t, m: [t % m]),
 )
+JOINING = World("clients join", late=3, present=lambda t, m: range(m if t > HALF else m - 3))
 
 
 def check_selector(make: Callable[[], Selector]) -> None:
@@ -69,8 +73,8 @@ def check_selector(make: Callable[[], Selector]) -> None:
 
     The strategy selects in small simulated federations: few or no clients available, no answers, ties, zeros, failures, clients
     without samples, k = m, one client. It must select distinct available clients in the right number, with reasons; the same generator
-    must give the same selection; a resumed strategy must continue as if it had not stopped; and the strategy must not change its
-    inputs.
+    must give the same selection; a resumed strategy must continue as if it had not stopped; the strategy must not change its inputs;
+    and it must take in clients that join, or refuse them and stay as it was.
 
     Args:
         make: returns a new strategy.
@@ -100,6 +104,7 @@ def check_selector(make: Callable[[], Selector]) -> None:
         rest = _play(resumed, world, range(HALF + 1, ROUNDS + 1))
         complaint = f"{where}: resumed after round {HALF}, it selects {rest} instead of {straight[HALF:]}"
         require(rest == straight[HALF:], f"{complaint}; state_dict() must hold everything that select() uses")
+    _check_joining(make)
     if "validation" not in selector.needs:
         validated, unvalidated = _ready(make, WORLDS[0]), _ready(make, WORLDS[0])
         rounds = range(1, ROUNDS + 1)
@@ -112,18 +117,47 @@ def check_selector(make: Callable[[], Selector]) -> None:
 
 def _ready(make: Callable[[], Selector], world: World) -> Selector:
     selector = make()
+    with during(f"{type(selector).__name__}, {world.name}: setup"):
+        selector.setup(_census(selector, world, joined=False))
+    return selector
+
+
+def _census(selector: Selector, world: World, *, joined: bool) -> Census:
+    """The clients of a world, with those that join or without them."""
     sizes = np.full(world.m, 20) if world.alike else rng(0, "contract-sizes").integers(10, 60, world.m)
     if world.empty:
         sizes[:: world.empty] = 0
+    if world.late and not joined:
+        sizes[-world.late :] = 0
     histogram = np.stack([sizes // 2, sizes - sizes // 2, np.zeros_like(sizes)], axis=1)
     if not world.histogram:
         histogram = np.stack([np.zeros_like(sizes), sizes, np.zeros_like(sizes)], axis=1)
     elif not world.alike:
         histogram[::2] = histogram[::2, ::-1]
     shown = _frozen(histogram) if "histogram" in selector.needs else None
-    with during(f"{type(selector).__name__}, {world.name}: setup"):
-        selector.setup(Census(_frozen(sizes), 3, world.k, shown))
-    return selector
+    return Census(_frozen(sizes), 3, world.k, shown)
+
+
+def _check_joining(make: Callable[[], Selector]) -> None:
+    """Check that the strategy goes on with clients that join, or refuses them and stays as it was."""
+    selector, world = _ready(make, JOINING), JOINING
+    where = f"{type(selector).__name__}, {world.name}"
+    _play(selector, world, range(1, HALF + 1))
+    before, census = pack(selector.state_dict()), _census(selector, world, joined=True)
+    try:
+        selector.extend(census)
+    except UsageError:
+        require(pack(selector.state_dict()) == before, f"{where}: extend refuses, and has changed the state")
+        return
+    require(selector.census is census, f"{where}: extend does not set self.census; call super().extend(census)")
+    resumed = make()
+    resumed.setup(census)
+    resumed.load_state_dict(unpack(pack(selector.state_dict())))
+    rest = range(HALF + 1, ROUNDS + 1)
+    same = _play(resumed, world, rest) == _play(selector, world, rest)
+    require(
+        same, f"{where}: resumed after extend, it selects other clients; state_dict() must hold all that select() uses"
+    )
 
 
 def _play(selector: Selector, world: World, rounds: Iterable[int], validation: bool = False) -> list[list[int]]:
@@ -134,6 +168,7 @@ def _play(selector: Selector, world: World, rounds: Iterable[int], validation: b
         available = _frozen(np.array([*world.present(t, world.m)], dtype=np.int64))
         durations = rng(0, "contract-durations", t).uniform(1, 9, world.m)
         durations[:: 1 if t == 1 else 3] = np.nan
+        durations[world.m - (world.late if t <= HALF else 0) :] = np.nan  # never measured before they join
         if world.alike:
             durations[:] = 5.0
         asked: list[Question] = []

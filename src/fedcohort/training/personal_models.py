@@ -2,7 +2,8 @@
 
 Each client fine-tunes a copy of the global model with the run's settings of local training (optimizer, learning rate, batch size,
 loss) and without what the algorithm adds to them, such as control variates. The copy is measured on samples that it was not
-fine-tuned on, and is then discarded.
+fine-tuned on, and is then discarded: on the client's own test samples if the data say which they are, otherwise on samples that the
+client holds out.
 """
 
 import copy
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import nn
 
 from fedcohort.algorithms import ModelState
@@ -26,14 +28,16 @@ from fedcohort.training.trainer import Trainer
 __all__ = ["HELD_SHARE", "PersonalAccuracy", "personal_accuracies", "with_held_out"]
 
 HELD_SHARE = 0.2
-"""Share of a client's samples on which its personal model is measured, in federations whose clients hold out none."""
+"""Share of a client's samples on which its personal model is measured, in federations whose clients have no test samples and hold out
+none."""
 
 
 @dataclass(frozen=True)
 class PersonalAccuracy(Question):
-    """Accuracy on the client's held-out samples of the model that it received, and of this model after ``epochs`` local epochs.
+    """Accuracy of the received model on the client's test or held-out samples, and that of this model after ``epochs`` local epochs.
 
-    A question for the record only: strategies cannot ask it. An answer is two numbers, NaN for a client without held-out samples.
+    A question for the record only: strategies cannot ask it. An answer is two numbers, NaN for a client without such samples.
+    With numeric labels, the score is 1 − the mean squared error, in units of the variance of all training labels.
 
     Attributes:
         epochs: number of local epochs.
@@ -45,11 +49,12 @@ class PersonalAccuracy(Question):
 
 
 def with_held_out(federation: Federation) -> Federation:
-    """The federation itself if its clients hold out samples; otherwise one in which each holds out :data:`HELD_SHARE` of its samples.
+    """The federation itself if its clients have test samples or hold out samples; otherwise one in which each holds out
+    :data:`HELD_SHARE` of its samples.
 
     The held-out samples are always the same ones: the last of the client's samples, which the partition has shuffled.
     """
-    if federation.held is not None:
+    if federation.held is not None or federation.test_clients is not None:
         return federation
     return dataclasses.replace(federation, held=split_locally(federation.num_samples, HELD_SHARE))
 
@@ -61,7 +66,7 @@ def personal_accuracies(trainer: Trainer, model: ModelState, t: int, client: int
     changes.
     """
     tuner = _tuner(trainer)
-    samples = tuner.federation.held_out(client)
+    samples = _measured_on(tuner.federation, client)
     if not len(samples):
         return np.full(2, np.nan)
     before = _accuracy(trainer, trainer.show(model), samples)
@@ -73,6 +78,14 @@ def personal_accuracies(trainer: Trainer, model: ModelState, t: int, client: int
     return np.array([before, after])
 
 
+def _measured_on(federation: Federation, client: int) -> Samples:
+    """The samples of a client on which its personal model is measured; may be empty."""
+    if federation.test_clients is None:
+        return federation.held_out(client)
+    own = torch.from_numpy(np.flatnonzero(federation.test_clients == client))
+    return federation.test[own.to(federation.device)]
+
+
 def _tuner(trainer: Trainer) -> Trainer:
     """A trainer for personal models; it shares module and optimizer with ``trainer``, and each training starts them anew."""
     tuner = copy.copy(trainer)
@@ -82,7 +95,8 @@ def _tuner(trainer: Trainer) -> Trainer:
 
 
 def _accuracy(trainer: Trainer, module: nn.Module, samples: Samples) -> float:
-    """Share of correct predictions on samples."""
+    """Share of correct predictions on samples, or the score of a client with numeric labels."""
     federation = trainer.federation
     parts = [evaluate_block(module, federation, trainer.dtype, block) for block in blocks(samples)]
-    return sum_up(parts, federation.num_classes).accuracy
+    result = sum_up(parts, federation.num_outputs)
+    return 1 - result.loss if federation.is_numeric else result.accuracy

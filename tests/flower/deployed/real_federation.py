@@ -105,11 +105,12 @@ class RealFederation:
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def start_superlink(self) -> None:
+    def start_superlink(self, *, authentication: bool = True) -> None:
         self.start(
-            "superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port), "--enable-supernode-auth",
+            "superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port),
             "--ssl-ca-certfile", "certificates/ca.crt", "--ssl-certfile", "certificates/server.pem", "--ssl-keyfile",
             "certificates/server.key", "--disable-runtime-dependency-installation", "--database", "superlink.db",
+            *(["--enable-supernode-auth"] if authentication else []),
         )  # fmt: skip
 
         def answers() -> bool:

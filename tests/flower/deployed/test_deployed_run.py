@@ -13,14 +13,16 @@ from safetensors.torch import load_file
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
-from fedcohort.federation.federation import Federation
+from fedcohort.federation.federation import Federation, Samples
 from fedcohort.flower import play_deployment
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed
 from fedcohort.flower.sites.site import Site
 from fedcohort.flower.sites.site_file import installed_plugins
 from fedcohort.runs.given_objects import Given
+from fedcohort.runs.play_run import Progress
 from fedcohort.runs.prepare_run import federate
+from fedcohort.selection import STRATEGIES
 from fedcohort.testing import LoopGrid
 from tests.experiments import small
 from tests.flower.deployed.sites import EVERYTHING, grid_of, is_training, sites_of
@@ -161,30 +163,91 @@ def test_clients_leave_and_come_back_between_rounds(tmp_path: Path) -> None:
     assert (run.rounds["trained"] <= run.rounds["available"]).all()
 
 
-@pytest.mark.parametrize("name", ["powd", "oort"])
-def test_clients_join_between_rounds_if_the_strategy_keeps_nothing_about_them(name: str, tmp_path: Path) -> None:
-    experiment = small(rounds=5, **CASES[name])
-    where = grid(experiment)
+LATE = [1, 4, 7, 10]
+"""The names of the clients of the second site, which joins later; the others are numbered first."""
+
+
+def joined(
+    experiment: Experiment, runs: Path, progress: Progress | None = None, where: LoopGrid | None = None
+) -> fedcohort.Run:
+    """A run that the second site joins after the first round."""
+    where = grid(experiment) if where is None else where
     where.offline = {1}
 
-    def joining(_: Any, row: Any) -> None:
+    def joining(run: Any, row: Any) -> None:
         where.offline = set()
+        if progress is not None:
+            progress(run, row)
 
-    run = played(where, experiment, tmp_path, "wall", min_clients=8, progress=joining)
-    late = [1, 4, 7, 10]  # the names of the clients of the second site; the others are numbered first
+    return played(where, experiment, runs, "wall", min_clients=8, progress=joining)
+
+
+def check_joined(run: fedcohort.Run, experiment: Experiment) -> None:
+    """Check that the late clients took part, as themselves."""
     notes = " ".join(run.rounds["note"])
     assert run.rounds["available"].tolist()[0] == 8
-    if name == "oort":
-        assert set(run.rounds["available"]) == {8}
-        assert "its client '1' was not there when the run began, and Oort keeps numbers about each client" in notes
-        return
     assert run.rounds["available"].tolist()[-2:] == [12, 12]
-    assert all(f"client '{client}' joined as client {8 + i}" in notes for i, client in enumerate(late))
-    asked = run.decisions.query("round >= 4")["client"]
-    assert asked.max() >= 8  # power-of-choice asks six of twelve
+    assert all(f"client '{client}' joined as client {8 + i}" in notes for i, client in enumerate(LATE))
     sizes = clients_of(experiment).num_samples
-    trained = run.clients[run.clients["client"] >= 8]
-    assert (trained["num_samples"].to_numpy() == sizes[[late[client - 8] for client in trained["client"]]]).all()
+    late = run.clients[run.clients["client"] >= 8]
+    late = late[late["status"].isin(["admitted", "declined"])]
+    assert (late["num_samples"].to_numpy() == sizes[[LATE[client - 8] for client in late["client"]]]).all()
+
+
+@pytest.mark.parametrize("name", ["powd", "oort", "haccs"])
+def test_clients_join_between_rounds(name: str, tmp_path: Path) -> None:
+    experiment = small(rounds=5, **CASES[name])
+    run = joined(experiment, tmp_path)
+    check_joined(run, experiment)
+    assert run.decisions.query("round >= 4")["client"].max() >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRATEGIES.builtin)
+def test_clients_join_a_run_with_any_strategy(name: str, tmp_path: Path) -> None:
+    experiment = small(rounds=6, selection={"name": name, "k": 3}, federation={"clients": 12, "holdout": 0.2})
+    run = joined(experiment, tmp_path)
+    check_joined(run, experiment)
+    assert run.decisions.query("round >= 4")["client"].max() >= 8  # among the candidates
+
+
+def test_a_strategy_that_cannot_take_in_clients_says_so_and_goes_on(tmp_path: Path) -> None:
+    experiment = small(rounds=3, selection={"name": "haccs", "k": 3, "epsilon_dp": 1.0})
+    run = joined(experiment, tmp_path)
+    assert set(run.rounds["available"]) == {8}
+    assert "takes no part: selection.epsilon_dp = 1: clients cannot join, because" in " ".join(run.rounds["note"])
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "reason"),
+    [
+        ("haccs", EVERYTHING, "HACCS needs the label counts of all clients, which site 'site-1' does not disclose"),
+        ("uniform", dataclasses.replace(OPEN, training=False), "site 'site-1' allows no training"),
+    ],
+)
+def test_a_site_that_allows_too_little_cannot_join(name: str, allowed: Allowed, reason: str, tmp_path: Path) -> None:
+    experiment = small(rounds=3, selection={"name": name, "k": 3})
+    sites = sites_of(clients_of(experiment), SITES, installed_plugins, allowed=OPEN)
+    sites[1].allowed = allowed
+    run = joined(experiment, tmp_path, where=grid_of(sites))
+    assert set(run.rounds["available"]) == {8}
+    assert f"takes no part: {reason}" in " ".join(run.rounds["note"])
+
+
+def test_a_run_that_clients_have_joined_is_resumed_with_them(tmp_path: Path) -> None:
+    experiment = small(rounds=5, **CASES["ucb"])
+    whole = joined(experiment, tmp_path / "whole")
+
+    def dying(_: Any, row: Any) -> None:
+        if row.round == 4:
+            raise ServerDied
+
+    with pytest.raises(ServerDied):
+        joined(experiment, tmp_path / "killed", dying)
+    resumed = played(grid(experiment), experiment, tmp_path / "killed", "wall", min_clients=8)
+    assert picks(resumed) == picks(whole)
+    assert model_of(resumed) == model_of(whole)
+    assert {client for clients in picks(whole) for client in clients} & {8, 9, 10, 11}
 
 
 def test_a_lost_node_costs_one_round_its_clients(tmp_path: Path) -> None:
@@ -244,6 +307,20 @@ def test_what_cannot_be_played_is_refused_before_the_first_round(name: str, tmp_
     where = grid(small(), allowed=allowed)
     with pytest.raises(UsageError, match=message):
         play_deployment(where, small(**settings), runs=tmp_path, patience=0.3, clock=where.clock)
+    assert not list(tmp_path.iterdir())
+
+
+def test_samples_of_another_shape_are_refused_on_first_contact(tmp_path: Path) -> None:
+    experiment = small(rounds=1)
+    sites = sites_of(clients_of(experiment), SITES, installed_plugins, allowed=OPEN)
+    for name, data in sites[1].clients.items():
+        flat = Samples(data.training.features.flatten(1), data.training.labels)
+        sites[1].clients = {name: dataclasses.replace(data, training=flat)}
+    where = grid_of(sites)
+    with pytest.raises(
+        UsageError, match=r"refused: the server's samples have the shape \[1, 8, 8\], those of client '10' \[64\]"
+    ):
+        play_deployment(where, experiment, runs=tmp_path, patience=0.3, clock=where.clock)
     assert not list(tmp_path.iterdir())
 
 

@@ -93,9 +93,9 @@ def test_captions_speak_of_single_clients_only_where_they_are_drawn(tmp_path: Pa
         for t in (1, 2, 3)
     ]
     one = written(tmp_path / "cp", rounds, federation={"clients": clients, "partition": "iid"})
-    figure = reported(0, Reading(one, "cp"), PAGE)
+    figure = reported("cp", Reading(one, "cp"), PAGE)
     assert figure is not None
-    assert ("Thin lines: single clients." in figure.note) == drawn == ("reported_0_0" in figure.data)
+    assert ("Thin lines: single clients." in figure.note) == drawn == ("reported_cp_0" in figure.data)
 
 
 def test_the_target_line_says_where_it_comes_from(tmp_path: Path) -> None:

@@ -59,20 +59,28 @@ def test_jains_index_stands_beside_the_middle_90_percent_of_chance(tmp_path: Pat
 
 
 def test_cells_of_the_raster_are_shaded_by_the_share_of_their_own_rounds_and_clients(tmp_path: Path) -> None:
-    """241 rounds of 130 clients: cells of 3 rounds × 3 clients, 81 columns and 44 rows; of the last column one round is left, of
-    the last row one client. Client 129 is in every round, 0 in the first and 0 to 2 in the last, 4 and 5 in round 7."""
+    """241 rounds of 130 clients: cells of 3 rounds × 3 clients, 81 columns and 44 rows; of the last column one round is left.
+
+    Client 129 is in every round, 0 in the first and 0 to 2 in the last, 4 and 5 in round 7. The order is 129, 0, 1, then 2, 4, 5.
+    """
     also = {1: [0], 7: [4, 5], 241: [0, 1, 2]}
     rounds = [played(t, [129, *also.get(t, [])]) for t in range(1, 242)]
     run = written(tmp_path / "a", rounds, federation={"clients": 130})
     figure = raster(gather([run]), PAGE)
     assert figure is not None
-    cells = figure.data["raster"].set_index(["round", "client"])
-    assert len(cells) == 81 + 3
+    assert [view.name for view in figure.views] == ["single clients", "all clients"]
+    cells = figure.data["raster"].set_index(["round", "row"])
+    assert len(cells) == 81 + 2
     shares = cells["share"].to_dict()
-    assert [shares.pop((t, 129)) for t in range(1, 242, 3)] == [1.0] * 81
-    assert shares == pytest.approx({(1, 0): 1 / 9, (7, 3): 2 / 9, (241, 0): 1.0})
-    place = list(cells.loc[(7, 3), ["x", "x2", "y", "y2"]])
-    assert place == [6.5, 9.5, 2.5, 5.5]
+    assert [shares.pop((t, 0)) for t in range(1, 242, 3)] == pytest.approx([4 / 9] + [3 / 9] * 79 + [1.0])
+    assert shares == pytest.approx({(7, 1): 2 / 9, (241, 1): 1 / 3})
+    assert list(cells.loc[(7, 1), ["x", "x2", "y", "y2"]]) == [6.5, 9.5, 2.5, 5.5]
+    single = figure.data["raster_sample"]
+    assert single["row"].max() < 60
+    assert single[single["client"] == 129]["share"].tolist() == [1.0] * 81, (
+        "a row is one client, never a mean over clients"
+    )
+    assert single.groupby("row")["client"].nunique().max() == 1
 
 
 def test_without_blocks_a_mark_of_the_raster_is_a_selected_client(tmp_path: Path) -> None:

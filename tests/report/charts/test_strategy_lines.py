@@ -1,10 +1,14 @@
 """Lines of strategies: where their names stand, and what is drawn over other clocks than rounds."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from fedcohort.report.chart_style import PAGE
+from fedcohort.report.chart_style import PAGE, Look, RowLooks, short
+from fedcohort.report.charts.axes_and_legends import NAMED, color
 from fedcohort.report.charts.strategy_lines import name_positions
 
 APART = 1.25 * PAGE.size / PAGE.height
@@ -35,3 +39,21 @@ def test_names_that_would_cover_each_other_move_apart_in_their_order_and_stay_in
     assert at.mean() == pytest.approx(0.5 + APART / 4), "each gives way by the same amount"
     above = name_positions(drawn(a=[0.0, 1.0], b=[0.0, 1.0]), [0.0, 1.0], PAGE)["y"]
     assert sorted(above) == pytest.approx([1 - APART, 1.0])
+
+
+def legend(labels: list[str], look: Look) -> Any:
+    encoding: Any = color(labels, look).to_dict()
+    return encoding["legend"]
+
+
+def test_many_lines_have_a_legend_beside_them_and_long_names_stay_distinct() -> None:
+    labels = [f"strategy {i}" for i in range(NAMED + 1)]
+    assert legend(labels[:NAMED], PAGE) is None
+    assert legend(labels, PAGE)["orient"] == "right"
+    in_groups = replace(PAGE, rows=RowLooks(groups=(tuple(labels[:5]), tuple(labels[5:]))))
+    assert legend(labels, in_groups) is None, "the page shows one point at a time"
+    names = [f"power-of-choice, d={d}, k=5, alpha=0.05, rounds=100, and more" for d in (10, 20, 30)]
+    shown = short(names)
+    assert [f"d={d}" in name for d, name in zip((10, 20, 30), shown, strict=True)] == [True] * 3
+    assert max(map(len, shown)) <= 28
+    assert short(["the same name of a strategy, twice"] * 2)[1].endswith("(2)")

@@ -1,9 +1,11 @@
 """Models and other tensors as numpy arrays, the form in which they travel between the processes of a cluster.
 
-Ray hands arrays over through shared memory, and what arrives there is read-only. PyTorch does not notice that, so every tensor that
-leaves this module is a copy that may be written to.
+Ray hands arrays over through shared memory. Models of trained clients are read where they arrive, because nobody else reads them;
+other tensors that leave this module are copies.
 """
 
+import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +15,7 @@ from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
 
-__all__ = ["ModelLayout", "as_arrays", "as_tensors"]
+__all__ = ["ModelLayout", "ReusedRows", "SharedModels", "as_arrays", "as_tensors"]
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 NestedArrays = dict[str, dict[str, tuple[Bytes, torch.dtype, tuple[int, ...]]]]
@@ -41,25 +43,81 @@ class ModelLayout:
             end += -(-value.nbytes // ALIGNED) * ALIGNED
         self.num_bytes = max(1, end)
 
-    def flat(self, states: Sequence[ModelState]) -> Bytes:
-        """The states in one array, uint8 [n, num_bytes]."""
-        rows = torch.zeros((len(states), self.num_bytes), dtype=torch.uint8)
-        for row, state in zip(rows, states, strict=True):
-            for (_, target), value in zip(self._views(row), state.values(), strict=True):
+    def flat(self, states: Sequence[ModelState], rows: Bytes | None = None) -> Bytes:
+        """The states in one array, uint8 [n, num_bytes]: in ``rows`` if given."""
+        rows = np.zeros((len(states), self.num_bytes), np.uint8) if rows is None else rows
+        for targets, state in zip(self._views(torch.from_numpy(rows)), states, strict=True):
+            for target, value in zip(targets.values(), state.values(), strict=True):
                 target.copy_(value)
-        return rows.numpy()
+        return rows
 
     def states(self, rows: Bytes) -> list[ModelState]:
         """Copies of the states that :meth:`flat` put into ``rows``."""
         copied = torch.empty(rows.shape, dtype=torch.uint8)
         copied.numpy()[...] = rows
-        return [dict(self._views(row)) for row in copied]
+        return self._views(copied)
 
-    def _views(self, row: Tensor) -> list[tuple[str, Tensor]]:
-        return [
-            (name, row[start : start + size].view(dtype).reshape(shape))
-            for name, start, size, dtype, shape in self._entries
+    def states_in_place(self, rows: Bytes) -> list[ModelState]:
+        """The states that :meth:`flat` put into ``rows``, as tensors that share its memory."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            return self._views(torch.from_numpy(rows))
+
+    def _views(self, rows: Tensor) -> list[ModelState]:
+        columns = [
+            rows[:, start : start + size].view(dtype).reshape(len(rows), *shape).unbind()
+            for _, start, size, dtype, shape in self._entries
         ]
+        if not columns:
+            return [{} for _ in rows]
+        names = [name for name, *_ in self._entries]
+        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+class ReusedRows:
+    """Arrays of rows that are used again after nobody holds them, since the first use of new memory costs as much as a copy.
+
+    Args:
+        num_bytes: length of a row.
+    """
+
+    def __init__(self, num_bytes: int) -> None:
+        self._num_bytes = num_bytes
+        self._free: list[Bytes] = []
+
+    def take(self, count: int) -> Bytes:
+        """An array, uint8 [count, num_bytes], with any content; it is used again after it and all views of it are gone."""
+        whole = self._free.pop() if self._free else np.zeros((count, self._num_bytes), np.uint8)
+        if len(whole) < count:
+            whole = np.zeros((count, self._num_bytes), np.uint8)
+        rows = whole[:count]
+        weakref.finalize(rows, self._free.append, whole).atexit = False
+        return rows
+
+
+class SharedModels:
+    """Models that are read where they arrived, up to a limit; beyond it they are copied, so that Ray's memory does not fill up.
+
+    Args:
+        layout: the layout of the models.
+        limit: maximum number of bytes that are held in Ray's memory.
+    """
+
+    def __init__(self, layout: ModelLayout, limit: int) -> None:
+        self._layout, self._limit = layout, limit
+        self._bytes = 0
+
+    def states(self, rows: Bytes) -> list[ModelState]:
+        """The states in ``rows``, which nobody else may read."""
+        if self._bytes + rows.nbytes > self._limit:
+            return self._layout.states(rows)
+        view = rows.view()
+        self._bytes += rows.nbytes
+        weakref.finalize(view, self._forget, rows.nbytes).atexit = False
+        return self._layout.states_in_place(view)
+
+    def _forget(self, num_bytes: int) -> None:
+        self._bytes -= num_bytes
 
 
 def as_arrays(groups: Mapping[str, Tensors]) -> NestedArrays:

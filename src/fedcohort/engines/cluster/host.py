@@ -27,7 +27,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.engines import device
 from fedcohort.engines.base import naming_client
 from fedcohort.engines.client_answers import forward_answers, trial_answers
-from fedcohort.engines.cluster.flat_arrays import Bytes, ModelLayout, NestedArrays, as_arrays, as_tensors
+from fedcohort.engines.cluster.flat_arrays import Bytes, ModelLayout, NestedArrays, ReusedRows, as_arrays, as_tensors
 from fedcohort.engines.cluster.messages import (
     Broadcast,
     Facts,
@@ -86,6 +86,7 @@ class _Site:
     federation: Federation
     trainer: Trainer
     layout: ModelLayout
+    rows: ReusedRows
     groups: GroupTrainer | None
     memories: dict[int, Memory] = field(default_factory=dict)
     kept: dict[int, list[Update]] = field(default_factory=dict)
@@ -106,7 +107,7 @@ class _Site:
 
         trainer = Trainer(federation, module(), training, algorithm, setup.seed)
         layout = ModelLayout(trainer.entries)
-        site = _Site(setup, federation, trainer, layout, None)
+        site = _Site(setup, federation, trainer, layout, ReusedRows(layout.num_bytes), None)
         if setup.stacked:
             own = module().to(dtype=DTYPES[training.precision])
             stack = Stack(federation, own, training, algorithm, setup.seed)
@@ -168,7 +169,7 @@ class Host:
                 site.kept[keep] = [update for update, _ in trained]
                 return TrainedGroup(clients, None)
             states = [update.state or model for update, _ in trained]
-            return TrainedGroup(clients, site.layout.flat(states))
+            return TrainedGroup(clients, site.layout.flat(states, site.rows.take(len(states))))
 
         return self._answer(work)
 

@@ -91,6 +91,7 @@ def clients_of(federation: Federation) -> dict[str, Any]:
     return {
         "train": _arrays(federation.train),
         "test": _arrays(federation.test),
+        "test_clients": federation.test_clients,
         "offsets": federation.offsets,
         "held": federation.held,
         "shift": federation.shift.cpu().numpy(),
@@ -119,6 +120,7 @@ def federation_of(clients: Mapping[str, Any], where: str) -> Federation:
         offsets=clients["offsets"],
         validation=Samples(train.source[:0], train.labels[:0]),
         test=_samples(clients["test"]),
+        test_clients=clients["test_clients"],
         classes=clients["classes"],
         shift=torch.from_numpy(clients["shift"]),
         scale=torch.from_numpy(clients["scale"]),

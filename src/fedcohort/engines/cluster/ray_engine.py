@@ -27,7 +27,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.threads import one_thread
 from fedcohort.engines.base import Later
-from fedcohort.engines.cluster.flat_arrays import ModelLayout, NestedArrays, as_arrays, as_tensors
+from fedcohort.engines.cluster.flat_arrays import ModelLayout, NestedArrays, SharedModels, as_arrays, as_tensors
 from fedcohort.engines.cluster.host_pool import HostPool, Member
 from fedcohort.engines.cluster.messages import Broadcast, Plugins, Setup, TrainedClient, TrainedGroup, clients_of
 from fedcohort.engines.cluster.ordered_calls import Call, Result, ordered_results
@@ -101,6 +101,7 @@ class RayEngine:
         self.meanwhile: Callable[[], bool] = lambda: False
         self._sizes = federation.num_samples
         self._layout = ModelLayout(self.initial_model())
+        self._models = SharedModels(self._layout, AHEAD_BYTES)
         self._name = uuid.uuid4().hex
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -211,7 +212,7 @@ class RayEngine:
         """The updates of a call, and the clients' new memories."""
         trained: TrainedGroup = result.value
         if trained.models is not None:
-            states = self._layout.states(trained.models)
+            states = self._models.states(trained.models)
             for client, state in zip(trained.clients, states, strict=True):
                 yield self._update(client, state if client.has_model else {})
             return

@@ -19,3 +19,4 @@ PARTITIONS = Table(
         "quantity": "fedcohort.federation.partitions.quantity:Quantity",
     },
 )
+"""The names of all partitions of samples among clients."""

@@ -12,7 +12,10 @@ from fedcohort.core.arrays import Indices, Values
 __all__ = ["cut", "deal", "dirichlet", "dirichlet_logs", "grouped", "random_sizes", "shares_of", "shuffled_by_class"]
 
 SMALL = 20_000
-"""Number of samples below which numpy's argsort is faster than a counting sort."""
+"""Number of samples below which numpy's argsort of 64-bit integers is faster than a counting sort."""
+
+FEW_KEYS, FEW_SAMPLES = 2**8, 200_000
+"""Up to this number of keys and samples, numpy's radix sort of 8-bit integers is as fast, and scipy need not be imported."""
 
 
 def grouped(samples: Indices, keys: Indices, num_keys: int) -> tuple[Indices, Indices]:
@@ -21,10 +24,10 @@ def grouped(samples: Indices, keys: Indices, num_keys: int) -> tuple[Indices, In
     For many samples, a counting sort is several times faster than numpy's stable argsort. Numpy has none, but scipy's conversion of a
     sparse matrix from row order to column order is a counting sort if every row has one entry.
     """
-    if len(samples) < SMALL:
-        return samples[np.argsort(keys, kind="stable")], np.concatenate(
-            [[0], np.cumsum(np.bincount(keys, minlength=num_keys))]
-        )
+    few = num_keys <= FEW_KEYS and len(samples) <= FEW_SAMPLES
+    if len(samples) < SMALL or few:
+        order = np.argsort(keys.astype(np.uint16) if few else keys, kind="stable")
+        return samples[order], np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=num_keys))])
     from scipy.sparse import csr_array  # slow to import
 
     one_per_row = csr_array((samples, keys, np.arange(len(samples) + 1)), shape=(len(samples), num_keys))
@@ -112,5 +115,7 @@ def random_sizes(
     if law == "dirichlet":
         return cut(dirichlet(beta, num_clients, rng), total)
     if law == "lognormal":
-        return cut(shares_of(sigma * rng.standard_normal(num_clients), 1.0), total)
+        with np.errstate(over="ignore"):
+            logs = np.clip(sigma * rng.standard_normal(num_clients), -1e300, 1e300)  # differences must not overflow
+        return cut(shares_of(logs, 1.0), total)
     return total // num_clients + (np.arange(num_clients) < total % num_clients)

@@ -66,7 +66,9 @@ def gather_clients(link: GridLink, roster: SiteRoster, expected: int, enough: in
     deadline, notes = time.monotonic() + link.patience, list[str]()
     told = -1
     while True:
-        notes += roster.meet(link)
+        for note in (new := roster.meet(link)):
+            log.warning("%s", note)
+        notes += new
         if roster.connected > expected:
             raise UsageError(
                 f"federation.clients = {expected}: the connected sites have {roster.connected} clients; set federation.clients to "
@@ -77,15 +79,18 @@ def gather_clients(link: GridLink, roster: SiteRoster, expected: int, enough: in
         if roster.connected != told:
             told = roster.connected
             log.warning("%d of %d clients are connected; waiting for the others", told, enough)
-        if time.monotonic() >= deadline and roster.connected >= after_patience:
-            return
         if time.monotonic() >= deadline:
-            why = f" ({'; '.join(notes[:3])})" if notes else ""
-            raise UsageError(
-                f"federation.clients = {expected}: only {roster.connected} clients introduced themselves within {link.patience:g} s"
-                f"{why}"
-            )
+            if roster.connected >= after_patience:
+                return
+            raise _too_few(expected, roster.connected, link.patience, notes)
         time.sleep(min(PAUSE, link.patience / 10))
+
+
+def _too_few(expected: int, connected: int, patience: float, notes: list[str]) -> UsageError:
+    why = f" ({'; '.join(notes[:3])})" if notes else ""
+    return UsageError(
+        f"federation.clients = {expected}: only {connected} clients introduced themselves within {patience:g} s{why}"
+    )
 
 
 def check_sites(selector: Selector, census: Census, roster: SiteRoster) -> None:

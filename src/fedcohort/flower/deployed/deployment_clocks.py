@@ -52,7 +52,7 @@ class WallClock:
         """The connected clients that have samples."""
         self._before, self._begun = self.now, self._clock()
         there = self._present()
-        self.num_samples[:] = self._roster.sizes()  # in place: strategies read the same array
+        self.num_samples[:] = self._roster.sizes()
         return there[self.num_samples[there] > 0]
 
     def nominal(self, t: int) -> Values:  # noqa: ARG002 - of the contract

@@ -37,8 +37,7 @@ def play_deployment(
         time: ``wall``: times are seconds, as they are measured. ``simulated``: times and availability are those of the experiment's
             ``[systems]``, which gives the results of the local run; for rehearsals.
         patience: seconds to wait for clients and for replies.
-        min_clients: number of clients with which the run begins; by default all of them. The others can join between rounds, if the
-            strategy keeps nothing about clients.
+        min_clients: number of clients with which the run begins; by default all of them. The others can join between rounds.
         progress: called after every committed round.
         clock: seconds.
 

@@ -1,7 +1,7 @@
 """Build everything that a deployed run needs: the server's data, the clients that are connected, the clock, the engine."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from fedcohort.flower.deployed.deployable import check_experiment, check_sites, 
 from fedcohort.flower.deployed.deployment_clocks import ConnectedClock, WallClock
 from fedcohort.flower.deployed.grid_engine import GridEngine
 from fedcohort.flower.deployed.grid_link import GridLink
+from fedcohort.flower.deployed.joining_clients import JoiningClients
 from fedcohort.flower.deployed.site_roster import SiteRoster
 from fedcohort.flower.run_record import portrait_of
 from fedcohort.rounds import RunState
@@ -97,7 +98,7 @@ class Deployment:
         model, federation = model_of(experiment, given), _server_federation(experiment, given, dataset)
         check_model(experiment, given, model, federation)
         give_tools(algorithm, model, federation, public, experiment.seed)
-        roster = self._roster(len(dataset.classes), experiment.federation.clients)
+        roster = self._roster(len(dataset.classes), experiment.federation.clients, federation.sample_shape)
         described = experiment.to_dict()
         engine = GridEngine(
             federation, model, experiment.training, algorithm, experiment.seed, experiment.engine.workers,
@@ -109,9 +110,11 @@ class Deployment:
             census = _census(experiment, selector, algorithm, engine)
             check_sites(selector, census, roster)
             selector.setup(census)
-            if not (closed := self._closed(selector)):
+            roster.takes_in = JoiningClients(selector, roster)
+            roster.closed = "a rehearsal has the clients of the local run"
+            if self.given.time == "wall":
+                roster.closed = ""
                 roster.ignored.clear()  # what could not join while the run was being prepared is asked again
-            roster.closed = closed
             held_out = np.zeros(census.num_clients, dtype=np.int64)
             held_out[: len(roster.clients)] = [client.held_out for client in roster.clients]
             portrait = partial(portrait_of, census, classes=dataset.classes, held_out=held_out)
@@ -120,14 +123,15 @@ class Deployment:
                 experiment.seed, experiment.selection.k, clock, selector, algorithm, engine, engine.initial_model(), engine.plan,
                 portrait, notes=engine.take_notes,
                 facts={"clock": self.given.time, "clients": ", ".join(client.name for client in roster.clients)[:1000]},
+                k_steps=experiment.selection.k_steps,
             )  # fmt: skip
             yield run_state, public.fingerprint
         finally:
             engine.close()
 
-    def _roster(self, classes: int, expected: int) -> SiteRoster:
+    def _roster(self, classes: int, expected: int, shape: Sequence[int]) -> SiteRoster:
         """The clients, when enough are connected; a run that is resumed goes on with those of its clients that come in time."""
-        roster, saved = SiteRoster(classes, expected), self._saved()
+        roster, saved = SiteRoster(classes, expected, shape), self._saved()
         if saved is not None:
             roster.load_state_dict(saved)
         enough = expected if self.min_clients is None else self.min_clients
@@ -142,18 +146,12 @@ class Deployment:
         saved = None if record is None else record.checkpoint(quiet=True)
         return None if saved is None else saved[1]["clock"]
 
-    def _closed(self, selector: Selector) -> str:
-        """Why no client can join; empty if clients can, because the strategy keeps nothing about them."""
-        if self.given.time == "simulated":
-            return "a rehearsal has the clients of the local run"
-        return f"{type(selector).__name__} keeps numbers about each client" if selector.state_dict() else ""
-
     def _clock(self, experiment: Experiment, engine: GridEngine, algorithm: Algorithm, census: Census) -> RoundClock:
         roster = engine.roster
         present = partial(_present, self.link, roster, engine.notes)
         if self.given.time == "wall":
             epochs = algorithm.local_training(experiment.training).epochs
-            return WallClock(census.num_samples, roster, epochs, present, engine.times, self.link.clock)
+            return WallClock(census.num_samples.copy(), roster, epochs, present, engine.times, self.link.clock)
         model = engine.initial_model()
         clock = clock_of(experiment, experiment.systems, roster.sizes(), algorithm, model, ConnectedClock)
         clock.roster, clock.present = roster, present

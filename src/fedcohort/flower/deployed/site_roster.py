@@ -5,13 +5,14 @@ contact, in the order of their names (numbers by value, then words); a number is
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from fedcohort.core.arrays import Indices
+from fedcohort.core.errors import UsageError
 from fedcohort.flower.deployed.grid_link import Arrival, Cause, GridLink
 from fedcohort.flower.roster import name_order
 from fedcohort.flower.sites.protocol import HELLO, BadMessage, Words, packed, unpacked
@@ -68,16 +69,20 @@ class SiteRoster:
     Args:
         classes: number of classes, which sites need to count their samples.
         seats: largest number of clients; by default those that are there when the run begins.
+        shape: shape of a sample, without N, which the samples of sites must have; by default any.
 
     Attributes:
         clients: the clients by number; fixed by :meth:`fix`, and extended by clients that join.
         closed: why no client can join after :meth:`fix`; empty if clients can join.
+        takes_in: called before clients of a site join, with the clients in the order of their numbers; raises a UsageError if the
+            strategy cannot take them in.
         ignored: why a node takes no part, by node.
     """
 
-    def __init__(self, classes: int, seats: int | None = None) -> None:
-        self.classes, self.seats, self.closed = classes, seats, "new clients cannot join"
+    def __init__(self, classes: int, seats: int | None = None, shape: Sequence[int] | None = None) -> None:
+        self.classes, self.seats, self.shape, self.closed = classes, seats, shape, "new clients cannot join"
         self.clients: list[KnownClient] = []
+        self.takes_in: Callable[[MetSite, list[KnownClient]], None] = lambda _site, _clients: None
         self.ignored: dict[int, str] = {}
         self._met: dict[int, MetSite] = {}  # by node
 
@@ -87,7 +92,9 @@ class SiteRoster:
         self._met = {node: met for node, met in self._met.items() if node in nodes}
         self.ignored = {node: reason for node, reason in self.ignored.items() if node in nodes}
         new = sorted(set(nodes) - set(self._met) - set(self.ignored))
-        request = packed({"kind": HELLO, "classes": self.classes})
+        request = packed(
+            {"kind": HELLO, "classes": self.classes} | ({} if self.shape is None else {"shape": list(self.shape)})
+        )
         notes, said = [], dict[int, Arrival]()
         for arrival in link.exchange([(node, request) for node in new], 0):
             said[new[arrival.position]] = arrival
@@ -135,13 +142,22 @@ class SiteRoster:
                 f"{client.num_samples} + {client.held_out}"
             )
 
-    def _no_seat(self, met: MetSite) -> str:
-        """Why the clients of a site cannot join for lack of numbers; empty if they can."""
+    def _join(self, met: MetSite) -> list[str]:
+        """Number the clients of a site that are new after the beginning; returns notes about them.
+
+        Raises:
+            UsageError: they cannot join.
+        """
         known = self.numbers
         new = [client for client in met.clients if client.name not in known] if self.clients else []
-        if self.seats is None or len(self.clients) + len(new) <= self.seats:
-            return ""
-        return f"its client {new[0].name!r} is one more than federation.clients = {self.seats}"
+        if not new:
+            return []
+        new.sort(key=lambda client: name_order(client.name))
+        if self.seats is not None and len(self.clients) + len(new) > self.seats:
+            raise UsageError(f"its client {new[0].name!r} is one more than federation.clients = {self.seats}")
+        self.takes_in(met, new)
+        self.clients += new
+        return [f"client {client.name!r} joined as client {self.numbers[client.name]}" for client in new]
 
     def _settle(self, introduced: Mapping[int, MetSite]) -> list[str]:
         """Take in nodes; of nodes that claim the same client, none of the new ones takes part."""
@@ -152,20 +168,14 @@ class SiteRoster:
         notes = []
         for node, met in introduced.items():
             shared = next((client.name for client in met.clients if len(claims[client.name]) > 1), None)
-            taken = f"another connected node also has the client {shared!r}; names must differ"
-            if reason := taken if shared is not None else self._no_seat(met):
-                notes += self._ignore(node, reason)
-            else:
-                self._met[node] = met
+            try:
+                if shared is not None:
+                    raise UsageError(f"another connected node also has the client {shared!r}; names must differ")
                 notes += self._join(met)
+                self._met[node] = met
+            except UsageError as reason:
+                notes += self._ignore(node, str(reason))
         return notes
-
-    def _join(self, met: MetSite) -> list[str]:
-        """Number the clients of a site that are new after the beginning."""
-        known = self.numbers
-        new = [client for client in met.clients if client.name not in known] if self.clients else []
-        self.clients += sorted(new, key=lambda client: name_order(client.name))
-        return [f"client {client.name!r} joined as client {self.numbers[client.name]}" for client in new]
 
     def _ignore(self, node: int, reason: str, arrival: Arrival | None = None) -> list[str]:
         """Note that a node takes no part. A node that was not reached is asked again in the next round."""

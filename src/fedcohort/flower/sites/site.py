@@ -91,7 +91,7 @@ class Site:
     def _reply(self, request: Words) -> dict[str, object]:
         kind = request.text("kind")
         if kind == HELLO:
-            return self._hello(request.count("classes"))
+            return self._hello(request.count("classes"), request.counts("shape") if request.has("shape") else None)
         if kind == ASK:
             return self._answer(request)
         if kind == TRAIN:
@@ -100,10 +100,13 @@ class Site:
 
     # what the site says about itself
 
-    def _hello(self, classes: int) -> dict[str, object]:
-        """Names and sizes of the clients."""
+    def _hello(self, classes: int, shape: Sequence[int] | None) -> dict[str, object]:
+        """Names and sizes of the clients, which must have samples of the server's kind."""
         clients = []
         for name, data in self.clients.items():
+            own = list(data.training.features.shape[1:])
+            if shape is not None and own != list(shape):
+                raise Refused(f"the server's samples have the shape {list(shape)}, those of client {name!r} {own}")
             if len(data.training) and int(data.training.labels.max()) >= max(classes, 1):
                 log.warning("client %s has labels beyond the server's %d classes", name, classes)
             said: dict[str, object] = {

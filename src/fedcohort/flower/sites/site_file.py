@@ -13,6 +13,7 @@ from fedcohort.algorithms import ALGORITHMS
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.parameters import explain, make
+from fedcohort.core.paths import check_writable, kind_of
 from fedcohort.core.plugins import Table, is_file_name
 from fedcohort.experiment import load
 from fedcohort.experiment.sections import Section
@@ -100,6 +101,8 @@ def read_site_file(path: str | Path) -> SiteFile:
     Raises:
         UsageError: the file cannot be read, or a setting is not valid.
     """
+    if (kind := kind_of(Path(path))) not in ("", "a file"):  # a pipe would be waited for
+        raise UsageError(f"{path}: is {kind}; give the path of a site.toml")
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -118,6 +121,7 @@ def open_site(path: str | Path) -> Site:
     """
     file, folder = read_site_file(path), Path(path).resolve().parent
     state = folder / file.state
+    check_writable(state, "state =", folder=True)
     state.mkdir(parents=True, exist_ok=True)
     allowed = Allowed(
         file.allow.training, frozenset(file.allow.questions), frozenset(file.allow.reports), file.allow.histogram

@@ -12,14 +12,18 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look, tick
-from fedcohort.report.charts.axes_and_legends import color, hideable, sized, text_tooltip, with_texts
-from fedcohort.report.charts.means_and_bands import domain
+from fedcohort.report.charts.axes_and_legends import color, hideable, legend_columns, sized, text_tooltip, with_texts
+from fedcohort.report.charts.means_and_bands import domain, log_range
+from fedcohort.report.charts.strategy_lines import apart
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST
 
 __all__ = ["accuracy_and_cost", "front"]
+
+HEIGHT = 240
+"""Height of the chart on the page."""
 
 COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("bytes", "bytes sent and received", "~s", formatted_values.size),
@@ -39,10 +43,14 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
     span = domain(frame["accuracy"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
+    dodged = False
     for column, title, number, write in COSTS:
         name = f"tradeoff_{column}"
         own = frame.assign(x=frame[column], front=_fronts(compared, frame, column))
         own = own[np.isfinite(own["accuracy"]) & np.isfinite(own["x"])]
+        own["at"], beside = _side_by_side(compared, own["x"])
+        dodged = dodged or beside
+        own["name_y"] = _name_heights(compared, own, span, look)
         own["standing"] = np.where(
             own["front"], "no other row is better and cheaper", "another row is better and cheaper"
         )
@@ -53,6 +61,8 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         f"Mean over seeds after the last round. Filled: no other row has at least this {score.name} for less, or more for at most "
         "this cost. Hollow: another row has."
     )
+    if dodged:
+        note += " Rows with the same cost are drawn side by side."
     if frame["low"].notna().any():
         note += " Vertical line: 95% interval of the mean (Student's t)."
     return Figure("tradeoff", f"{score.title} and cost", note, views, data)
@@ -70,6 +80,50 @@ def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFra
         name = look.rows.names.get(label, label)
         rows.append({"strategy": label, "name": name, "accuracy": own["accuracy"], "low": low, "high": high, **costs})
     return pd.DataFrame(rows)
+
+
+def _side_by_side(compared: Comparison, costs: "pd.Series[float]") -> tuple["pd.Series[float]", bool]:
+    """Where rows are drawn along the axis of costs: rows of a point with almost the same cost are moved apart, so that no interval
+    covers another; and whether any was moved."""
+    step = 0.012 * max(float(costs.max() - min(0.0, float(costs.min()))), 1e-9)
+    places, moved = costs.astype(float).copy(), False
+    for group in compared.groups:
+        own = costs[costs.index.isin(group.rows)].sort_values(kind="stable")
+        cluster: list[int] = []
+        for row, cost in [*own.items(), (-1, math.inf)]:
+            if cluster and cost - own[cluster[-1]] > step / 2:
+                for i, member in enumerate(cluster):
+                    places[member] = own[member] + step * (i - (len(cluster) - 1) / 2)
+                moved, cluster = moved or len(cluster) > 1, []
+            cluster.append(int(str(row)))
+    return places, moved
+
+
+def _color_and_shape(labels: Sequence[str], look: Look) -> tuple[alt.Color, dict[str, alt.Shape]]:
+    """The color of each strategy; in papers also its symbol, with the legend of both."""
+    if look.page:
+        return color(labels, look, legend=False), {}
+    legend = alt.Legend(title=None, columns=legend_columns(labels, look), symbolStrokeWidth=1, symbolSize=36)
+    colors, _, symbols = look.of_rows(labels)
+    return (
+        alt.Color("strategy:N", scale=alt.Scale(domain=list(labels), range=colors), legend=legend),
+        {"shape": alt.Shape("strategy:N", scale=alt.Scale(domain=list(labels), range=symbols), legend=legend)},
+    )
+
+
+def _name_heights(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> "pd.Series[float]":
+    """The heights of the names beside their points: moved apart where points of a group are close to each other."""
+    heights = frame["accuracy"].astype(float).copy()
+    near = 0.3 * max(float(frame["at"].max() - frame["at"].min()), 1e-9)
+    for group in compared.groups:
+        own = frame[frame.index.isin(group.rows)].sort_values("at", kind="stable")
+        cluster = (own["at"].diff() > near).cumsum()
+        for _, rows in own.groupby(cluster):
+            ordered = rows["accuracy"].sort_values(kind="stable")
+            heights[ordered.index] = apart(
+                ordered.to_numpy(np.float64), 1.3 * look.size * (span[1] - span[0]) / HEIGHT, span
+            )
+    return heights
 
 
 def _fronts(compared: Comparison, frame: pd.DataFrame, column: str) -> np.ndarray:
@@ -104,15 +158,18 @@ def _chart(
     score: ScoreStyle,
 ) -> Drawing:
     low, high = domain(costs, floor=0.0)
-    room = 0.25 * (high - low)  # for the names
+    room = 0.04 * (high - low)
     x_scale, y_scale = (
         alt.Scale(domain=[low, high + room], nice=False, zero=False),
         alt.Scale(domain=list(span), nice=False),
     )
-    x = alt.X("x:Q", title=title, scale=x_scale, axis=alt.Axis(**tick(number), tickCount=4))
+    x = alt.X("at:Q", title=title, scale=x_scale, axis=alt.Axis(**tick(number), tickCount=4))
     y_axis = alt.Axis(**tick("~g" if score.numeric else "~%"), tickCount=5)
     y = alt.Y("accuracy:Q", title=f"test {score.name}", scale=y_scale, axis=y_axis)
-    own_color = color(labels, look, legend=False)
+    own_color, shape = _color_and_shape(labels, look)
+    fill_color = alt.Fill(
+        "strategy:N", scale=alt.Scale(domain=list(labels), range=look.of_rows(labels)[0]), legend=None
+    )
     base = hideable(alt.Chart(alt.NamedData(name=name)), look)
     tooltip = [
         alt.Tooltip("strategy:N"),
@@ -126,9 +183,25 @@ def _chart(
     layers: list[Drawing] = [
         base.mark_rule(strokeWidth=1.2).encode(x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color),
         base.mark_point(size=80 if look.page else 36, opacity=1, filled=False).encode(
-            x, y, own_color, alt.Fill("strategy:N", scale=alt.Scale(domain=list(labels), range=look.of_rows(labels)[0]), legend=None),
-            fillOpacity=fill, tooltip=tooltip,
+            x, y, own_color, fill_color, fillOpacity=fill, tooltip=tooltip, **shape
         ),
-        base.mark_text(align="left", dx=8, fontSize=look.size, clip=False).encode(x, y, own_color, text=alt.Text("name:N")),
-    ]  # fmt: skip
-    return sized(alt.layer(*layers), look, 240, 120)
+    ]
+    if look.page:
+        middle = (
+            low + high
+        ) / 2  # names of points in the right half stand on their left, so that none leaves the chart
+        texts = (
+            base.transform_filter(f"datum.at <= {middle}").mark_text(
+                align="left", dx=8, fontSize=look.size, clip=False
+            ),
+            base.transform_filter(f"datum.at > {middle}").mark_text(
+                align="right", dx=-8, fontSize=look.size, clip=False
+            ),
+        )
+        name_y = alt.Y("name_y:Q", scale=y_scale)
+        layers += [names.encode(x, name_y, own_color, text=alt.Text("name:N")) for names in texts]
+    whole, span_of_log = alt.layer(*layers), log_range(costs, 3)
+    if look.page and span_of_log is not None:
+        low, high = span_of_log
+        whole = whole.properties(usermeta={"log": {"x": [low / 1.1, high * (high / low) ** 0.05]}})
+    return sized(whole, look, HEIGHT, 120)

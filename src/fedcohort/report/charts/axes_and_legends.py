@@ -12,6 +12,7 @@ from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Drawing
 
 __all__ = [
+    "NAMED",
     "color",
     "dash",
     "hideable",
@@ -26,6 +27,10 @@ __all__ = [
     "text_tooltip",
     "with_texts",
 ]
+
+
+NAMED = 8
+"""Largest number of lines with their names at their ends; charts of more lines have a legend beside them."""
 
 
 def rows_height(each: int, labels: Iterable[str], look: Look) -> float:
@@ -74,7 +79,7 @@ def strategy_axis(labels: Sequence[str], look: Look) -> alt.Y:
     shown: dict[str, Any] = (
         {"labelExpr": f"{names}[datum.label] || datum.label"} if look.page and look.rows.names else {}
     )
-    axis = alt.Axis(labelColor=look.ink, labelLimit=150, **shown)
+    axis = alt.Axis(labelColor=look.ink, labelLimit=200, **shown)
     return alt.Y("strategy:N", sort=list(labels), title=None, axis=axis)
 
 
@@ -88,7 +93,7 @@ def marks(number: int, most: int = 7) -> list[int]:
 
 
 def color(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.Color:
-    """The color of each strategy. On the page, the list of strategies above the charts is the legend."""
+    """The color of each strategy. On the page, the list of strategies above the charts is the legend, except for many lines."""
     scale = alt.Scale(domain=list(labels), range=look.of_rows(labels)[0])
     return alt.Color("strategy:N", scale=scale, legend=_legend(labels, look) if legend else None)
 
@@ -101,7 +106,10 @@ def dash(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.Strok
 
 def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
     if look.page:
-        return None
+        if max((len(set(labels) & set(group)) for group in look.rows.groups or (labels,)), default=0) <= NAMED:
+            return None
+        beside: dict[str, Any] = {"orient": "right", "symbolType": "stroke", "symbolSize": 260, "symbolOpacity": 1}
+        return alt.Legend(title=None, labelLimit=170, **beside)
     return alt.Legend(
         title=None,
         columns=legend_columns(labels, look),

@@ -1,5 +1,6 @@
 """Draw mini-batch sizes side by side: time, throughput, memory, accuracy, and each client's measurements."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import altair as alt
@@ -7,8 +8,10 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.core import formatted_values
+from fedcohort.core.score_style import score_style
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import sized, text_tooltip, with_texts
+from fedcohort.report.charts.means_and_bands import thinned
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 
 if TYPE_CHECKING:
@@ -46,15 +49,30 @@ def profiles(profile: "Profile", look: Look) -> list[Figure]:
             frame,
         ),
         _memory(profile, frame, order, look),
+        _half(
+            "deviation",
+            "Standard deviation",
+            "Time: of single mini-batches. Memory: of the peaks of the clients.",
+            [
+                View("time", [Panel(_bars("sd", "milliseconds", ".3~g", order, look))]),
+                View("time, share of the mean", [Panel(_bars("sd_share", "share of the mean", ".0%", order, look))]),
+                View("memory", [Panel(_bars("memory_sd", "MB", ".3~g", order, look))]),
+            ],
+            frame,
+        ),
     ]
     if np.isfinite(frame["accuracy"]).any():
-        on_clients = _bars("client_accuracy", "accuracy on the client's data", ".0%", order, look)
+        score = score_style([profile.labels])
+        number, of_clients = ("~g", "score") if score.numeric else (".0%", score.name)
+        on_clients = _bars("client_accuracy", f"{of_clients} on the client's data", number, order, look)
         views = [
-            View("test set", [Panel(_bars("accuracy", "test accuracy", ".0%", order, look))]),
+            View("test set", [Panel(_bars("accuracy", f"test {score.name}", number, order, look))]),
             View("clients", [Panel(on_clients)]),
         ]
         note = f"After {profile.rounds} round{'s' * (profile.rounds > 1)} with each batch size."
-        figures.append(_half("profile-accuracy", "Accuracy", note, views, frame))
+        figures.append(_half("profile-accuracy", score.title, note, views, frame))
+    over_batches = _batch_accuracy(profile, order, look)
+    figures += [over_batches] if over_batches is not None else []
     figures.append(_clients(profile, order, look))
     return figures
 
@@ -70,6 +88,7 @@ def _table(profile: "Profile") -> pd.DataFrame:
             "size": [str(batch.batch_size) for batch in profile.sizes],
             "ms": [1e3 * batch.batch_seconds for batch in profile.sizes],
             "sd": [1e3 * batch.batch_seconds_sd for batch in profile.sizes],
+            "sd_share": [batch.batch_seconds_sd / batch.batch_seconds for batch in profile.sizes],
             "throughput": [batch.samples_per_second for batch in profile.sizes],
             "slow": [batch.samples_per_second * (1 - min(batch.precision, 1)) for batch in profile.sizes],
             "fast": [batch.samples_per_second * (1 + min(batch.precision, 1)) for batch in profile.sizes],
@@ -92,21 +111,19 @@ def _table(profile: "Profile") -> pd.DataFrame:
         grown_least=grown - spread,
         grown_most=grown + spread,
     )
-    formats = {
+    formats: dict[str, Callable[..., str]] = {
         "ms": _milliseconds,
+        "sd": _milliseconds,
+        "sd_share": formatted_values.share,
         "throughput": formatted_values.count,
         **dict.fromkeys(("memory", "memory_mean", "memory_sd", "before", "grown"), _megabytes),
-        **dict.fromkeys(("accuracy", "client_accuracy"), _one_digit),
+        **dict.fromkeys(("accuracy", "client_accuracy"), score_style([profile.labels]).with_unit),
     }
     return with_texts(frame, formats)
 
 
 def _milliseconds(value: float) -> str:
     return formatted_values.number(value, 3)
-
-
-def _one_digit(fraction: float) -> str:
-    return formatted_values.share(fraction, 1)
 
 
 def _x(order: list[str]) -> alt.X:
@@ -123,6 +140,50 @@ def _bars(field: str, title: str, number: str, order: list[str], look: Look, low
         return sized(bars, look, 200, 110)
     error = base.mark_rule(color=look.cold, strokeWidth=2).encode(_x(order), alt.Y(f"{low}:Q"), y2=alt.Y2(f"{high}:Q"))
     return sized(alt.layer(bars, error), look, 200, 110)
+
+
+def _batch_accuracy(profile: "Profile", order: list[str], look: Look) -> Figure | None:
+    """The training accuracy of each mini-batch, a line for each batch size; None if it was not recorded."""
+    frames = []
+    for batch in profile.sizes:
+        values = pd.DataFrame(
+            {"batch": np.arange(1.0, len(batch.batch_accuracy) + 1), "accuracy": batch.batch_accuracy}
+        )
+        values["samples"] = values["batch"] * batch.batch_size
+        frames.append(thinned(values, 150).assign(size=str(batch.batch_size)))
+    frame = pd.concat(frames, ignore_index=True)
+    if frame.empty:
+        return None
+    number = len(order)
+    legend = alt.Legend(title="batch size", orient="top", symbolType="stroke", columns=4)
+    base = alt.Chart(alt.NamedData(name="batch_accuracy")).mark_line(point=alt.OverlayMarkDef(size=14))
+    colors = alt.Color("size:N", scale=alt.Scale(domain=order, range=look.colors(number)), legend=legend)
+    dashes = alt.StrokeDash("size:N", scale=alt.Scale(domain=order, range=look.dashes(number)), legend=legend)
+    y = alt.Y(
+        "accuracy:Q", title="accuracy of the mini-batch", axis=alt.Axis(format=".0%"), scale=alt.Scale(domain=[0, 1])
+    )
+    tooltip = [
+        alt.Tooltip("size:N", title="batch size"),
+        text_tooltip("batch", "mini-batch"),
+        text_tooltip("accuracy", "accuracy"),
+    ]
+    views = []
+    for field, title in (
+        ("batch", "mini-batches of a client, all rounds"),
+        ("samples", "samples of a client, all rounds"),
+    ):
+        x = alt.X(f"{field}:Q", title=title, axis=alt.Axis(tickCount=6))
+        chart = base.encode(x, y, colors, dashes, tooltip=tooltip)
+        views.append(
+            View(f"by {'mini-batch' if field == 'batch' else 'sample'}", [Panel(sized(chart, look, 240, 130))])
+        )
+    note = (
+        f"Training accuracy of each mini-batch before its step, mean over the clients of a round, {profile.rounds} "
+        f"round{'s' * (profile.rounds > 1)}. Clients have different numbers of mini-batches, so that later ones are means of fewer."
+    )
+    texts = {"batch": formatted_values.count, "accuracy": score_style([profile.labels]).with_unit}
+    data = {"batch_accuracy": with_texts(frame, texts)}
+    return Figure("batch-accuracy", "Accuracy per mini-batch", note, views, data)
 
 
 def _memory(profile: "Profile", frame: pd.DataFrame, order: list[str], look: Look) -> Figure:
@@ -166,7 +227,13 @@ def _clients(profile: "Profile", order: list[str], look: Look) -> Figure:
         for batch in profile.sizes
         for row in batch.clients
     ]
-    formats = {"ms": _milliseconds, "throughput": formatted_values.count, "memory": _megabytes, "accuracy": _one_digit}
+    score = score_style([profile.labels])
+    formats = {
+        "ms": _milliseconds,
+        "throughput": formatted_values.count,
+        "memory": _megabytes,
+        "accuracy": score.with_unit,
+    }
     frame = with_texts(pd.DataFrame(rows), formats)
     clients = list(dict.fromkeys(frame["client"]))
     x = alt.X("client:N", sort=clients, title="client", axis=alt.Axis(labelAngle=0, labelOverlap=True))
@@ -175,7 +242,7 @@ def _clients(profile: "Profile", order: list[str], look: Look) -> Figure:
         ("ms", "ms a mini-batch"),
         ("throughput", "samples per second"),
         ("memory", "memory, MB"),
-        ("accuracy", "accuracy"),
+        ("accuracy", "score" if score.numeric else score.name),
     ):
         if not np.isfinite(frame[field]).any():
             continue

@@ -4,9 +4,10 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, round_axis, sized
-from fedcohort.report.charts.score_terms import named
+from fedcohort.report.charts.score_terms import named, untried
 from fedcohort.report.charts.selection_raster import CELLS, client_scale
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, blocks
@@ -14,11 +15,11 @@ from fedcohort.report.report_data import Reading, blocks
 __all__ = ["candidates"]
 
 
-def candidates(number: int, reading: Reading, frame: pd.DataFrame, terms: list[str], look: Look) -> Figure | None:
+def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str], look: Look) -> Figure | None:
     """Rounds × clients, one view for the score and for each term: the rank of each candidate in its round.
 
     Args:
-        number: place of the strategy, for the figure's key.
+        row: name of the strategy in the figure's key.
         reading: the run.
         frame: every candidate of every round, from :meth:`~fedcohort.report.report_data.Reading.decisions`.
         terms: the terms to show.
@@ -32,10 +33,10 @@ def candidates(number: int, reading: Reading, frame: pd.DataFrame, terms: list[s
         known = frame[np.isfinite(frame[name].to_numpy(np.float64))]
         if known.empty or known[name].nunique() < 2:
             continue
-        key = f"map_{number}_{len(views)}"
+        key = f"map_{row}_{len(views)}"
         cells = _cells(known, name, columns, rows)
         data[key] = cells.assign(round=1 + cells["round"] * wide, client=cells["client"] * tall)
-        chart = _chart(key, reading, wide, tall, look)
+        chart = _chart(key, reading, wide, tall, look, has_untried="state" in cells)
         height = max(120, min(320, 11 * reading.num_clients))
         views.append(View(named(name), [Panel(sized(chart, look, height))]))
     if not views:
@@ -46,7 +47,7 @@ def candidates(number: int, reading: Reading, frame: pd.DataFrame, terms: list[s
         f"Shade: rank among the candidates of the round; full color is the highest.{about_dots}{about_blocks} "
         f"Seed {reading.seed}."
     )
-    return Figure(f"map-{number}", "Scores of all candidates by round", note, views, data)
+    return Figure(f"map-{row}", "Scores of all candidates by round", note, views, data)
 
 
 def _cells(known: pd.DataFrame, name: str, columns: np.ndarray, rows: np.ndarray) -> pd.DataFrame:
@@ -58,34 +59,44 @@ def _cells(known: pd.DataFrame, name: str, columns: np.ndarray, rows: np.ndarray
             "rank": known.groupby("round")[name].rank(pct=True),
             "value": known[name],
             "selected": known["selected"],
+            "untried": untried(known) & (known[name] >= formatted_values.UNTRIED),
         }
     )
     means = cells.groupby(["round", "client"]).mean().reset_index()
+    only = means.pop("untried") > 0
+    if only.any():
+        means["state"] = np.where(only, "untried, comes first", "")
+        means.loc[only, "value"] = np.nan
     return means.round({"rank": 3, "selected": 3})  # more digits would make the page larger without being seen
 
 
-def _chart(key: str, reading: Reading, wide: int, tall: int, look: Look) -> Drawing:
+def _chart(key: str, reading: Reading, wide: int, tall: int, look: Look, *, has_untried: bool) -> Drawing:
     axis = alt.Axis(grid=False, values=marks(reading.num_clients), labelOverlap=False)
     y = alt.Y("y:Q", title="client", scale=client_scale(reading.num_clients), axis=axis)
     base = alt.Chart(alt.NamedData(name=key))
     tooltip = [
         alt.Tooltip("round:Q"),
         alt.Tooltip("client:Q"),
-        number_tooltip("value", "number"),
+        *([alt.Tooltip("shown:N", title="value")] if has_untried else [number_tooltip("value", "number")]),
         number_tooltip("rank", "share"),
         number_tooltip("selected", "share"),
     ]
     shade = alt.Opacity("rank:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[0.03, 0.75]))
     edges = {"x": "datum.round - 0.5", "x2": f"datum.round + {wide - 0.5}"}
-    edges |= {"y": "datum.client - 0.5", "y2": f"datum.client + {tall - 0.5}"}
+    place = {"at": "isValid(datum.at) ? datum.at : datum.client"}  # the page's script orders clients by setting "at"
+    if has_untried:
+        place = {"shown": f"datum.state || format(datum.value, '{formatted_values.D3_FORMATS['number']}')"} | place
+    edges |= place | {"y": "datum.at - 0.5", "y2": f"datum.at + {tall - 0.5}"}
     x = round_axis(reading.num_rounds)
     cells = base.transform_calculate(**edges).mark_rect(color=look.heat)
     cells = cells.encode(x, y, alt.X2("x2:Q"), alt.Y2("y2:Q"), opacity=shade, tooltip=tooltip)
     if wide * tall > 1:
         chart: Drawing = cells
         return chart
-    dots = base.transform_filter("datum.selected > 0").mark_point(
-        color=look.cold, size=22 if look.page else 8, opacity=1
+    dots = (
+        base.transform_filter("datum.selected > 0")
+        .transform_calculate(**place)
+        .mark_point(color=look.cold, size=22 if look.page else 8, opacity=1)
     )
-    at = (alt.X("round:Q", title="round"), alt.Y("client:Q", title="client", axis=axis))
-    return alt.layer(cells, dots.encode(*at, tooltip=tooltip))
+    at = (alt.X("round:Q", title="round"), alt.Y("at:Q", title="client", axis=axis))
+    return alt.layer(cells, dots.encode(*at, tooltip=tooltip)).properties(usermeta={"clients": reading.num_clients})

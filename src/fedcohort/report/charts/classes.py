@@ -16,6 +16,9 @@ __all__ = ["class_counts", "class_shares"]
 SLICES = 9
 """Largest number of classes with a color of their own; all others share a color."""
 
+COUNTED = (24, 20)
+"""With up to this many clients and classes, the cells on the page contain their numbers."""
+
 PIES = 24
 """Largest number of clients that can be shown as pies."""
 
@@ -43,13 +46,27 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
         scale = alt.Scale(domainMin=0, range=[0.04, 1])
         shade = alt.Opacity(f"{field}:Q", scale=scale, legend=_shade_legend(name, number, look))
         cells = alt.Chart(alt.NamedData(name="class_counts")).mark_rect(color=look.heat)
-        chart = sized(cells.encode(x, y, opacity=shade, tooltip=tooltip), look, height, paper_height(height))
+        chart: Drawing = cells.encode(x, y, opacity=shade, tooltip=tooltip)
+        if look.page and len(drawn) <= COUNTED[0] and len(classes) <= COUNTED[1]:
+            chart = alt.layer(chart, _numbers(field, frame, x, y, look))
+        chart = sized(chart, look, height, paper_height(height))
         views.append(View(name, [Panel(chart)]))
     note = (
         f"The labels that clients train on, seed {clients.seed}. An empty cell is a class that the client does not have."
         f"{sample_note(clients, drawn)}"
     )
     return Figure("classes-of-clients", "Clients × classes", note, views, {"class_counts": frame})
+
+
+def _numbers(field: str, frame: pd.DataFrame, x: alt.X, y: alt.Y, look: Look) -> Drawing:
+    """The numbers in the cells, in the color of the background on dark cells."""
+    dark = f"datum.{field} > {0.55 * float(frame[field].max())}"
+    text = alt.Text(f"{field}:Q", format=",.0f" if field == "samples" else ".0%")
+    base = alt.Chart(alt.NamedData(name="class_counts")).mark_text(fontSize=look.size - 1)
+    numbers: Drawing = base.encode(
+        x, y, text=text, color=alt.condition(dark, alt.value(look.ground), alt.value(look.ink))
+    )
+    return numbers
 
 
 def _long(labels: list[str], classes: list[str], counts: np.ndarray) -> pd.DataFrame:

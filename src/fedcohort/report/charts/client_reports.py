@@ -18,11 +18,11 @@ SINGLE = (30, 300)
 """Single clients are drawn with up to this many clients and rounds."""
 
 
-def reported(number: int, reading: Reading, look: Look) -> Figure | None:
+def reported(row: str, reading: Reading, look: Look) -> Figure | None:
     """One view for each report: its mean over clients by round, and each client; None if there are no such reports.
 
     Args:
-        number: place of the strategy, for the figure's key.
+        row: name of the strategy in the figure's key.
         reading: the run.
         look: how charts look.
     """
@@ -32,13 +32,13 @@ def reported(number: int, reading: Reading, look: Look) -> Figure | None:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     for i, name in enumerate(names):
-        chart, own = _chart(f"reported_{number}_{i}", reading, name, look)
+        chart, own = _chart(f"reported_{row}_{i}", reading, name, look)
         views.append(View(named(name), [Panel(sized(chart, look, 220, 120))]))
         data |= own
     note = "Thick line: mean over the clients that reported."
     note += " Thin lines: single clients." if _draws_single_clients(reading) else ""
     note += " Dotted line: the threshold θ." if any(key.endswith("_level") for key in data) else ""
-    return Figure(f"reported-{number}", "What clients reported", f"{note} Seed {reading.seed}.", views, data)
+    return Figure(f"reported-{row}", "What clients reported", f"{note} Seed {reading.seed}.", views, data)
 
 
 def _draws_single_clients(reading: Reading) -> bool:

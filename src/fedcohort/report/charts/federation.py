@@ -3,7 +3,7 @@
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.classes import class_counts, class_shares
 from fedcohort.report.charts.client_traits import noise, presence, sizes, speed
-from fedcohort.report.charts.shown_clients import Clients, shown
+from fedcohort.report.charts.shown_clients import Clients, drawn_clients
 from fedcohort.report.figure import Figure
 
 __all__ = ["federation"]
@@ -11,7 +11,7 @@ __all__ = ["federation"]
 
 def federation(clients: Clients, look: Look) -> list[Figure]:
     """All figures of a federation that there are data for."""
-    drawn = shown(clients)
+    drawn = drawn_clients(clients)
     figures = [
         class_counts(clients, drawn, look),
         class_shares(clients, drawn, look),

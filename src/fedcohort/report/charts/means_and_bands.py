@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from fedcohort.core.arrays import Values
 from fedcohort.report.report_data import POINTS, Reading, blocks
 
-__all__ = ["ANY_NUMBER", "SHARES", "Series", "by_round", "domain", "has_band", "on_grid", "thinned"]
+__all__ = ["ANY_NUMBER", "SHARES", "Series", "by_round", "domain", "has_band", "log_range", "on_grid", "thinned"]
 
 Series = Callable[[Reading], ArrayLike]
 """One number for each round of a run [n]."""
@@ -126,3 +126,12 @@ def domain(*columns: ArrayLike, floor: float | None = None, ceiling: float | Non
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
     low, high = low - margin, high + margin
     return [max(low, floor) if floor is not None else low, min(high, ceiling) if ceiling is not None else high]
+
+
+def log_range(column: ArrayLike, times: float) -> list[float] | None:
+    """The range of a logarithmic axis; None unless all numbers are positive and the largest is at least ``times`` the smallest."""
+    values = np.asarray(column, np.float64)
+    values = values[np.isfinite(values)]
+    if not len(values) or values.min() <= 0 or values.max() < times * values.min():
+        return None
+    return [float(values.min()), float(values.max())]

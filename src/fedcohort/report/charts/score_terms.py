@@ -3,11 +3,12 @@
 import numpy as np
 import pandas as pd
 
+from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import drawable
 from fedcohort.report.charts.selection_raster import CELLS
 from fedcohort.report.report_data import Reading, blocks
 
-__all__ = ["by_block", "named", "term_names"]
+__all__ = ["by_block", "named", "term_names", "untried"]
 
 NAMES = {
     "p": "share of all samples",
@@ -21,6 +22,14 @@ NAMES = {
 def term_names(decisions: pd.DataFrame) -> list[str]:
     """The columns of a table of decisions that are terms of scores."""
     return [str(name) for name in decisions.columns if name not in ("round", "client", "selected", "score")]
+
+
+def untried(decisions: pd.DataFrame) -> "pd.Series[bool]":
+    """Whether the bonus in each score only says that its client was never selected before; see
+    :data:`~fedcohort.core.formatted_values.UNTRIED`."""
+    if "bonus" not in decisions:
+        return pd.Series(data=False, index=decisions.index)
+    return decisions["bonus"] >= formatted_values.UNTRIED
 
 
 def named(term: str) -> str:

@@ -1,11 +1,16 @@
 """Draw which clients were selected in which round."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import altair as alt
 import numpy as np
 import pandas as pd
 
+from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, of_strategy, round_axis, sized
+from fedcohort.report.charts.shown_clients import SHOWN, evenly
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story, blocks
 
@@ -21,71 +26,145 @@ def client_scale(clients: int) -> alt.Scale:
 
 
 def raster(story: Story, look: Look) -> Figure | None:
-    """Rounds × clients: the clients that were selected in each round, or shares of them in blocks."""
+    """Rounds × clients: the clients that were selected in each round.
+
+    With up to :data:`SHOWN` clients, every client has a row of its own. With more, one view shows single clients, taken at even
+    intervals in order of how often they were selected, and another one shows blocks of all clients in the same order.
+    """
     if not story.first:
         return None
-    panels, frames, about_blocks = [], [], ""
+    many = any(reading.num_clients > SHOWN for _, reading in story.panels)
+    names = {"raster_sample": "single clients", "raster": "all clients"} if many else {"raster": "raster"}
+    parts = {name: _view(name, story, look) for name in names}
+    seed = f"Seed {story.first[0].seed}."
+    note = f"{seed} {' '.join(part.about for part in parts.values())}"
+    views = [View(names[name], part.panels) for name, part in parts.items()]
+    data = {name: part.frame for name, part in parts.items()}
+    return Figure("raster", "Selected clients by round", note, views, data)
+
+
+@dataclass(frozen=True)
+class _View:
+    """The panels of a view, their table, and a sentence about how to read it."""
+
+    panels: list[Panel]
+    frame: pd.DataFrame
+    about: str
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """How rounds and clients are placed: the block of each round, and for each client its row (−1 if it is not drawn).
+
+    Attributes:
+        columns: the block of each round.
+        rows: the row of each client.
+        wide, tall: rounds and clients of a block.
+        labels: number of the first client of each row.
+    """
+
+    columns: np.ndarray
+    rows: np.ndarray
+    wide: int
+    tall: int
+    labels: np.ndarray
+
+    @classmethod
+    def of(cls, name: str, reading: Reading) -> "_Grid":
+        """All clients by number if they are few; otherwise a sample of them, or blocks, by how often they were selected."""
+        columns, m = blocks(reading.num_rounds, CELLS[0]), reading.num_clients
+        wide = int((columns == 0).sum())
+        if m <= SHOWN:
+            return cls(columns, np.arange(m), wide, 1, np.arange(m))
+        order = np.argsort(-reading.selected.sum(axis=0), kind="stable")
+        rows = np.full(m, -1)
+        if name == "raster_sample":
+            drawn = evenly(order, CELLS[1])
+            rows[drawn] = np.arange(len(drawn))
+            return cls(columns, rows, wide, 1, drawn)
+        rows[order] = blocks(m, CELLS[1])
+        return cls(columns, rows, wide, int((rows == 0).sum()), order)
+
+
+def _view(name: str, story: Story, look: Look) -> _View:
+    panels, frames, blocked = [], [], False
     colors = look.of_rows([label for label, _ in story.panels])[0]
     for (label, reading), color in zip(story.panels, colors, strict=True):
-        columns, rows = blocks(reading.num_rounds, CELLS[0]), blocks(reading.num_clients, CELLS[1])
-        wide, tall = int((columns == 0).sum()), int((rows == 0).sum())
-        if wide * tall == 1:
-            frame = reading.clients[["round", "client", "status"]].assign(share=1.0)
-        else:
-            frame = _shares(reading, columns, rows)
-            about_blocks = (
-                f" A cell is {tall} client{'s' * (tall > 1)} × {wide} round{'s' * (wide > 1)}. "
-                "Its shade is the share that was selected."
-            )
+        grid = _Grid.of(name, reading)
+        blocked = blocked or grid.wide * grid.tall > 1
+        single = grid.wide == 1 and reading.num_clients <= SHOWN
+        frame = reading.clients[["round", "client", "status"]].assign(share=1.0) if single else _shares(reading, grid)
+        top = frame["row" if "row" in frame else "client"] * grid.tall
         edges = {
             "x": frame["round"] - 0.5,
-            "x2": frame["round"] + wide - 0.5,
-            "y": frame["client"] - 0.5,
-            "y2": frame["client"] + tall - 0.5,
+            "x2": frame["round"] + grid.wide - 0.5,
+            "y": top - 0.5,
+            "y2": top + grid.tall - 0.5,
         }
         frames.append(frame.assign(strategy=label, **edges))
-        height = max(120, min(300, 9 * reading.num_clients))
-        chart = _chart(label, reading, color, bool(about_blocks), look)
-        panels.append(Panel(sized(chart, look, height), label, strategy=label))
-    about_marks = (
-        " A filled cell is a client that was admitted, a hollow one a client that was selected but not admitted."
-    )
-    note = f"Seed {story.first[0].seed}.{about_blocks or about_marks}"
-    data = {"raster": pd.concat(frames, ignore_index=True)}
-    return Figure("raster", "Selected clients by round", note, [View("raster", panels)], data)
+        height = max(120, min(420, (9 if reading.num_clients <= 40 else 6) * len(set(grid.rows.tolist()) - {-1})))
+        panels.append(
+            Panel(sized(_chart(name, label, reading, grid, color, look), look, height), label, strategy=label)
+        )
+    (grid, first) = (_Grid.of(name, story.panels[0][1]), story.panels[0][1])
+    return _View(panels, pd.concat(frames, ignore_index=True), _about(name, grid, first, blocked=blocked))
 
 
-def _shares(reading: Reading, columns: np.ndarray, rows: np.ndarray) -> pd.DataFrame:
-    """The share of selected clients in each block of rounds and clients; blocks without any are left out."""
-    wide, tall = int((columns == 0).sum()), int((rows == 0).sum())
-    shares = np.zeros((columns[-1] + 1, rows[-1] + 1))
-    np.add.at(shares, (columns[:, None], rows[None, :]), reading.selected)
-    cells = np.bincount(columns)[:, None] * np.bincount(rows)[None, :]
+def _about(name: str, grid: _Grid, reading: Reading, *, blocked: bool) -> str:
+    """How to read the cells, and which clients are drawn."""
+    m = formatted_values.count(reading.num_clients)
+    text = ""
+    if name == "raster_sample":
+        text = (
+            f"Single clients: {len(grid.labels)} of {m}, at even intervals in order of how often they were selected, the most often "
+            "selected first. "
+        )
+    elif reading.num_clients > SHOWN:
+        text = "All clients: in the same order. "
+    if not blocked:
+        return f"{text}A filled cell is a client that was admitted, a hollow one a client that was selected but not admitted."
+    each = f"{grid.tall} client{'s' * (grid.tall > 1)} × {grid.wide} round{'s' * (grid.wide > 1)}"
+    return f"{text}A cell is {each}; its shade is the share that was selected, full color is the largest share of the panel."
+
+
+def _shares(reading: Reading, grid: _Grid) -> pd.DataFrame:
+    """The share of selected clients in each block of rounds and row of clients; blocks without any are left out."""
+    drawn = np.flatnonzero(grid.rows >= 0)
+    shares = np.zeros((grid.columns[-1] + 1, int(grid.rows.max()) + 1))
+    np.add.at(shares, (grid.columns[:, None], grid.rows[drawn][None, :]), reading.selected[:, drawn])
+    cells = np.bincount(grid.columns)[:, None] * np.bincount(grid.rows[drawn])[None, :]
     t, i = np.nonzero(shares)
-    return pd.DataFrame(
-        {"round": 1 + t * wide, "client": i * tall, "status": "selected", "share": (shares / cells)[t, i]}
-    )
+    frame = pd.DataFrame({"round": 1 + t * grid.wide, "row": i, "status": "selected", "share": (shares / cells)[t, i]})
+    return frame.assign(client=grid.labels[i * grid.tall])
 
 
-def _chart(label: str, reading: Reading, color: str, blocked: bool, look: Look) -> Drawing:
-    axis = alt.Axis(grid=False, values=marks(reading.num_clients))
-    y = alt.Y("y:Q", title="client", scale=client_scale(reading.num_clients), axis=axis)
+def _chart(name: str, label: str, reading: Reading, grid: _Grid, color: str, look: Look) -> Drawing:
+    number = len(grid.labels)
+    by_number = reading.num_clients <= SHOWN
+    labels: dict[str, Any] = {}
+    if name == "raster_sample":
+        labels = {"labelExpr": f"{grid.labels.tolist()}[datum.value]"}
+    title = "client" if by_number else "clients, most often selected first"
+    axis = alt.Axis(grid=False, values=marks(number), **labels)
+    y = alt.Y("y:Q", title=title, scale=client_scale(number), axis=axis)
     edges = [round_axis(reading.num_rounds), y, alt.X2("x2:Q"), alt.Y2("y2:Q")]
-    base = of_strategy("raster", label)
-    if blocked:
+    base = of_strategy(name, label)
+    more = {"usermeta": {"clients": number}} if by_number and look.page else {}
+    if grid.wide * grid.tall > 1:
         tooltip = [
             number_tooltip("round", "count", "from round"),
-            number_tooltip("client", "count", "from client"),
+            *([alt.Tooltip("client:Q")] if grid.tall == 1 else [number_tooltip("y", "count", "from place")]),
             number_tooltip("share", "share", "selected"),
         ]
-        scale = alt.Scale(domain=[0, 1], range=[0.05, 1])
-        shade = alt.Opacity("share:Q", legend=None, scale=scale)
+        shade = alt.Opacity("share:Q", legend=None, scale=alt.Scale(domainMin=0, range=[0.05, 1], nice=False))
         shaded: Drawing = base.mark_rect(color=color).encode(*edges, opacity=shade, tooltip=tooltip)
-        return shaded
-    admitted = alt.FieldOneOfPredicate(field="status", oneOf=["admitted"])
+        return shaded.properties(**more)
+    status = [alt.Tooltip("status:N", title="outcome")] if by_number else []
+    tooltip = [alt.Tooltip("round:Q"), alt.Tooltip("client:Q"), *status]
+    admitted = alt.FieldOneOfPredicate(field="status", oneOf=["admitted"] if by_number else ["selected"])
     fill = alt.condition(admitted, alt.value(color), alt.value(look.ground))
-    tooltip = [alt.Tooltip("round:Q"), alt.Tooltip("client:Q"), alt.Tooltip("status:N", title="outcome")]
-    chart: Drawing = base.mark_rect(stroke=color, strokeWidth=1, cornerRadius=1).encode(
+    thin = number > 40 or reading.num_rounds > 60
+    chart: Drawing = base.mark_rect(stroke=color, strokeWidth=0.5 if thin else 1, cornerRadius=0 if thin else 1).encode(
         *edges, fill=fill, tooltip=tooltip
     )
-    return chart
+    return chart.properties(**more)

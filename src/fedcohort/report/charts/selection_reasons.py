@@ -9,7 +9,7 @@ from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis,
 from fedcohort.report.charts.candidate_scores import candidates
 from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.means_and_bands import domain
-from fedcohort.report.charts.score_terms import by_block, named, term_names
+from fedcohort.report.charts.score_terms import by_block, named, term_names, untried
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story
 
@@ -18,6 +18,8 @@ __all__ = ["reasons"]
 MOST_CANDIDATES = 400_000
 """With more recorded candidates over all rounds, only the selected clients are read and drawn."""
 
+UNTRIED_LEFT_OUT = " Clients that had never been selected are left out: they come first, whatever their scores."
+
 CUT = " The axis is cut: scores of the first rounds are many times larger."
 
 
@@ -25,17 +27,18 @@ def reasons(story: Story, look: Look) -> list[tuple[str, list[Figure]]]:
     """The figures of each strategy that scores its candidates, or that has reports of its own, under its label."""
     scored: list[tuple[str, list[Figure]]] = []
     only_reports: list[tuple[str, list[Figure]]] = []
-    for number, (label, reading) in enumerate(story.panels):
-        figures = _of_scores(number, reading, look)
+    for label, reading in story.panels:
+        name = story.slugs[label]
+        figures = _of_scores(name, reading, look)
         scores = bool(figures)
-        figures.append(reported(number, reading, look))
+        figures.append(reported(name, reading, look))
         drawn = [figure for figure in figures if figure is not None]
         if drawn:
             (scored if scores else only_reports).append((label, drawn))
     return scored + only_reports
 
 
-def _of_scores(number: int, reading: Reading, look: Look) -> list[Figure | None]:
+def _of_scores(row: str, reading: Reading, look: Look) -> list[Figure | None]:
     """The figures of scores and their terms; empty if the strategy recorded no terms."""
     every_candidate = reading.considered <= MOST_CANDIDATES
     frame = reading.decisions(selected_only=not every_candidate)
@@ -46,9 +49,9 @@ def _of_scores(number: int, reading: Reading, look: Look) -> list[Figure | None]
     inputs = [name for name in names if name.startswith("x_")]
     terms = [name for name in names if name not in state and name not in inputs]
     return [
-        _terms(number, reading, frame, terms, look),
-        _state(number, reading, frame, state, look),
-        candidates(number, reading, frame, [*terms, *inputs], look) if every_candidate else None,
+        _terms(row, reading, frame, terms, look),
+        _state(row, reading, frame, state, look),
+        candidates(row, reading, frame, [*terms, *inputs], look) if every_candidate else None,
     ]
 
 
@@ -59,14 +62,16 @@ def _is_common(frame: pd.DataFrame, name: str) -> bool:
     return bool(several.any()) and bool((by_round.nunique()[several] <= 1).all()) and frame[name].nunique() > 1
 
 
-def _terms(number: int, reading: Reading, frame: pd.DataFrame, terms: list[str], look: Look) -> Figure | None:
+def _terms(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str], look: Look) -> Figure | None:
     """The mean terms of the selected clients' scores by round: stacked bars if they add up to the score, lines otherwise."""
     selected = frame[frame["selected"] & np.isfinite(frame["score"].to_numpy(np.float64))]
+    first_time = untried(frame)[selected.index]
+    selected = selected[~first_time.to_numpy()]
     terms = [name for name in terms if np.isfinite(selected[name].to_numpy(np.float64)).any()]
     if not terms or selected.empty:
         return None
     long, wide = by_block(reading, selected, terms)
-    key, names = f"terms_{number}", [named(name) for name in terms]
+    key, names = f"terms_{row}", [named(name) for name in terms]
     tooltip = [
         alt.Tooltip("round:Q", title="round" if wide == 1 else "from round"),
         alt.Tooltip("term:N"),
@@ -78,12 +83,11 @@ def _terms(number: int, reading: Reading, frame: pd.DataFrame, terms: list[str],
     else:
         panels, cut = _single(key, reading, long, names, look, tooltip)
     note = "Mean over the selected clients of each round."
+    note += UNTRIED_LEFT_OUT if first_time.any() else ""
     note += " The terms add up to the score." if sums else ""
     note += f" Each {'bar' if sums else 'point'} is the mean of {wide} rounds." if wide > 1 else ""
     note += f" Seed {reading.seed}.{CUT if cut else ''}"
-    return Figure(
-        f"terms-{number}", "Scores of the selected clients, by term", note, [View("terms", panels)], {key: long}
-    )
+    return Figure(f"terms-{row}", "Scores of the selected clients, by term", note, [View("terms", panels)], {key: long})
 
 
 def _adds_up(selected: pd.DataFrame, terms: list[str]) -> bool:
@@ -138,7 +142,7 @@ def _span(values: np.ndarray) -> tuple[list[float], bool]:
     return domain(kept, [0.0]), len(kept) < len(values)
 
 
-def _state(number: int, reading: Reading, frame: pd.DataFrame, names: list[str], look: Look) -> Figure | None:
+def _state(row: str, reading: Reading, frame: pd.DataFrame, names: list[str], look: Look) -> Figure | None:
     """Terms that all candidates of a round have in common, such as the weights θ of a linear model, over rounds."""
     if not names:
         return None
@@ -149,7 +153,7 @@ def _state(number: int, reading: Reading, frame: pd.DataFrame, names: list[str],
     legend = alt.Legend(title=None, orient="top", symbolType="stroke")
     colors = alt.Scale(domain=elements, range=look.colors(len(elements)))
     dashes = alt.Scale(domain=elements, range=look.dashes(len(elements)))
-    line = alt.Chart(alt.NamedData(name=f"state_{number}")).mark_line(point=alt.OverlayMarkDef(size=18))
+    line = alt.Chart(alt.NamedData(name=f"state_{row}")).mark_line(point=alt.OverlayMarkDef(size=18))
     chart = line.encode(
         alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, tickCount=6)),
         alt.Y("value:Q", title="θ" if is_theta else "value", axis=alt.Axis(tickCount=5)),
@@ -160,9 +164,9 @@ def _state(number: int, reading: Reading, frame: pd.DataFrame, names: list[str],
     what = "The weight θ of each element of the context" if is_theta else "Values that all candidates of a round share"
     table = long.rename(columns={"term": "strategy"}).drop(columns=["x", "x2"])
     return Figure(
-        f"state-{number}",
+        f"state-{row}",
         "What the strategy learned",
         f"{what}, by round. Seed {reading.seed}.",
         [View("state", [Panel(sized(chart, look, 220))])],
-        {f"state_{number}": table},
+        {f"state_{row}": table},
     )

@@ -11,10 +11,24 @@ from fedcohort.core.arrays import Indices
 from fedcohort.record import Portrait
 from fedcohort.report.chart_style import Look, short
 
-__all__ = ["SAMPLE", "SHOWN", "Clients", "axis_title", "client_axis", "evenly", "paper_height", "sample_note", "shown"]
+__all__ = [
+    "SAMPLE",
+    "SHOWN",
+    "Clients",
+    "axis_title",
+    "client_axis",
+    "drawn_clients",
+    "evenly",
+    "paper_height",
+    "sample_note",
+    "shown",
+]
 
 SHOWN = 100
 """In federations of up to this many clients, charts show every client."""
+
+NUMBERED = 30
+"""Charts of classes order up to this many clients by number, and more by their largest class."""
 
 SAMPLE = 60
 """In larger federations, charts with a column of classes for each client show this many clients."""
@@ -61,6 +75,19 @@ def shown(clients: Clients) -> Indices:
     return evenly(np.argsort(clients.facts["samples"], kind="stable"), SAMPLE)
 
 
+def drawn_clients(clients: Clients) -> Indices:
+    """The clients of :func:`shown` as charts with many columns order them, int64: by number if they are few, else by largest class.
+
+    Within a class, the clients with the largest share of it come first.
+    """
+    drawn, counts = shown(clients), clients.facts.get("counts")
+    if counts is None or len(drawn) <= NUMBERED:
+        return drawn
+    largest, share = counts.argmax(axis=1), counts.max(axis=1) / np.maximum(counts.sum(axis=1), 1)
+    ordered: Indices = drawn[np.lexsort((-share[drawn], largest[drawn]))]
+    return ordered
+
+
 def evenly(order: Indices, most: int) -> Indices:
     """At most ``most`` of the ordered clients, at even intervals, with the first and the last."""
     positions = np.linspace(0, len(order) - 1, min(len(order), most)).round().astype(np.int64)
@@ -91,8 +118,10 @@ def client_axis(labels: Sequence[str], look: Look, title: str = "client") -> alt
 
 
 def axis_title(clients: Clients) -> str:
-    """Title of the axis of :func:`client_axis`."""
-    return "client" if clients.number <= SHOWN else "single clients, ordered by size"
+    """Title of the axis of charts that draw the clients of :func:`drawn_clients`."""
+    if clients.number <= NUMBERED or "counts" not in clients.facts:
+        return "client" if clients.number <= SHOWN else "single clients, ordered by size"
+    return f"{'clients' if clients.number <= SHOWN else 'single clients'}, ordered by largest class"
 
 
 def paper_height(height: float) -> int:

@@ -9,15 +9,12 @@ import pandas as pd
 
 from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.chart_style import Look, tick
-from fedcohort.report.charts.axes_and_legends import color, dash, hideable, sized
-from fedcohort.report.charts.means_and_bands import has_band
+from fedcohort.report.charts.axes_and_legends import NAMED, color, dash, hideable, sized
+from fedcohort.report.charts.means_and_bands import has_band, log_range
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
 
-__all__ = ["Axes", "lines"]
-
-NAMED = 8
-"""Largest number of lines with their names at their ends."""
+__all__ = ["Axes", "apart", "lines"]
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ def lines(
             "y": axes.y,
             "kind": "percent" if axes.percent else "number",
         }
-        whole = whole.properties(usermeta={"tip": tip})
+        whole = whole.properties(usermeta={"tip": tip, "log": chart.log_axes()})
     return sized(whole, look, look.height, look.height), data
 
 
@@ -112,6 +109,14 @@ class _Lines:
         ticks = tick("~%" if self.axes.percent else "~g")
         axis = _whole_axis(5, self.axes.span) if self.axes.whole else alt.Axis(**ticks, tickCount=5)
         return alt.Y(f"{field}:Q", title=self.axes.y, scale=self.y_scale, axis=axis)
+
+    def log_axes(self) -> dict[str, list[float]]:
+        """The axes that readers can make logarithmic, with their ranges: those of positive numbers that differ several times."""
+        own = {"x": log_range(self.frame["x"], 8)}
+        values = log_range(self.frame["mean"], 3)
+        if values is not None and not (self.axes.percent or self.axes.whole):
+            own["y"] = [values[0] / 1.2, values[1] * 1.2]
+        return {axis: span for axis, span in own.items() if span is not None}
 
     def reference(self) -> list[Drawing]:
         """A gray line with its band."""
@@ -204,7 +209,14 @@ def name_positions(frame: pd.DataFrame, span: Sequence[float], look: Look) -> pd
     """Where the names at the ends of lines are placed: at the last value, moved apart until no name covers another."""
     last = frame.dropna(subset=["mean"]).groupby("strategy", sort=False).tail(1).sort_values("mean")
     gap = 1.25 * look.size * (span[1] - span[0]) / look.height
-    places = last["mean"].to_numpy(np.float64).copy()
+    places = apart(last["mean"].to_numpy(np.float64), gap, span)
+    names = [look.rows.names.get(label, label) for label in last["strategy"]]
+    return pd.DataFrame({"strategy": last["strategy"], "x": frame["x"].max(), "y": places, "name": names})
+
+
+def apart(heights: np.ndarray, gap: float, span: Sequence[float]) -> np.ndarray:
+    """Ascending heights of names, moved until they are at least ``gap`` apart, and into the range of the axis if they fit."""
+    places = heights.copy()
     for _ in range(60):
         moved = False
         for i in range(len(places) - 1):
@@ -215,5 +227,4 @@ def name_positions(frame: pd.DataFrame, span: Sequence[float], look: Look) -> pd
             break
     if len(places):
         places += max(0.0, span[0] - places[0]) - max(0.0, places[-1] - span[1])
-    names = [look.rows.names.get(label, label) for label in last["strategy"]]
-    return pd.DataFrame({"strategy": last["strategy"], "x": frame["x"].max(), "y": places, "name": names})
+    return places

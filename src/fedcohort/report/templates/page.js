@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-const state = {data: {}, charts: {}, config: {}, views: new Map(), hidden: [], problems: []};
+const state = {data: {}, charts: {}, config: {}, clients: {}, views: new Map(), hidden: [], dimmed: [], problems: []};
 window.fedcohort = state;
 
 const NARROW = 520;
@@ -13,6 +13,18 @@ function read() {
     const keys = Object.keys(columns), length = keys.length ? columns[keys[0]].length : 0;
     state.data[name] = Array.from({length}, (_, i) => Object.fromEntries(keys.map(key => [key, columns[key][i]])));
   }
+}
+
+/* The specification of a chart: charts of another seed can be the same as those of the first one. */
+function chartOf(key) {
+  const chart = state.charts[key];
+  return typeof chart === "string" ? state.charts[chart] : chart;
+}
+
+/* The rows of a table of a chart; charts of another seed have tables of their own, whose names end in the seed. */
+function tableOf(key, name) {
+  const seed = (/@([^.]*)\./.exec(key) || [])[1];
+  return (seed !== undefined && state.data[`${name}@${seed}`]) || state.data[name] || [];
 }
 
 /* The names of the tables that a chart draws. */
@@ -30,6 +42,7 @@ function fold(spec, width) {
   if (Array.isArray(spec)) { spec.forEach(inner => fold(inner, width)); return; }
   if (!spec || typeof spec !== "object") return;
   const names = spec.scale && Array.isArray(spec.scale.domain) ? spec.scale.domain : ["0,000"];
+  if (spec.legend && spec.legend.orient === "right" && width < NARROW) Object.assign(spec.legend, {orient: "bottom", columns: 2});
   if (spec.legend && spec.legend.columns) {
     const longest = Math.min(20, Math.max(...names.map(name => String(name).length)));
     spec.legend.columns = Math.max(1, Math.min(spec.legend.columns, Math.floor((width - 50) / (30 + 8 * longest))));
@@ -38,21 +51,25 @@ function fold(spec, width) {
 }
 
 async function draw(place) {
-  const key = place.dataset.chart, original = state.charts[key];
-  const spec = structuredClone(original);
+  const key = place.dataset.chart;
+  const spec = structuredClone(chartOf(key));
   spec.datasets = spec.datasets || {};
-  for (const name of named(spec)) spec.datasets[name] ??= state.data[name] || [];
+  for (const name of named(spec)) spec.datasets[name] ??= tableOf(key, name);
+  reorder(spec, place);
+  const logarithmic = toLog(spec);
   spec.config = state.config;
   const width = place.clientWidth || place.closest(".view").clientWidth || 600;
   const has = name => JSON.stringify(spec).includes(`"name":"${name}"`);
   const labelled = has("named");
-  if (labelled && width < NARROW) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
+  if (labelled && (width < NARROW || logarithmic)) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
   fold(spec, width);
+  if (width < NARROW && spec.layer) spec.layer = spec.layer.filter(layer => !(layer.mark && layer.mark.type === "text" && JSON.stringify(layer.data || {}).includes("class_counts")));
+  if (width < 420) encodings(spec, "y", y => { if (y.axis && y.axis.labelLimit) y.axis = {...y.axis, labelLimit: 110}; });
   spec.padding = {left: 2, top: 8, bottom: 2, right: 6}; // "fit-x" makes room for the names at the ends of lines
   const container = spec.width === "container";
   if (container) spec.autosize = {type: "fit-x", contains: "padding"};
   const before = state.views.get(key);
-  const result = await vegaEmbed(place, spec, {mode: "vega-lite", renderer: "svg", actions: false, tooltip: {theme: "custom", formatTooltip: (value, toHtml) => atOnce(key, value) || table(value, toHtml)}, logLevel: 1});
+  const result = await vegaEmbed(place, spec, {mode: "vega-lite", renderer: "svg", actions: false, patch: dimmable, tooltip: {theme: "custom", formatTooltip: (value, toHtml) => atOnce(key, value) || table(value, toHtml)}, logLevel: 1});
   if (before) before.finalize();
   state.views.set(key, result.view);
   apply(result.view);
@@ -61,7 +78,7 @@ async function draw(place) {
 
 /* One tooltip with all strategies at the pointer's x: of each, the last point up to there. Charts of lines name their table in "tip". */
 function atOnce(key, value) {
-  const tip = (state.charts[key].usermeta || {}).tip;
+  const tip = (chartOf(key).usermeta || {}).tip;
   if (!tip || !value || value[tip.x] === undefined) return "";
   const at = Number(value[tip.x]), words = text => new Option(text).innerHTML, last = new Map();
   for (const row of state.data[tip.table]) {
@@ -74,9 +91,9 @@ function atOnce(key, value) {
   const rows = [...last.values()].filter(known => known.row && known.end >= at * (1 - 1e-9)).map(known => known.row);
   rows.sort((a, b) => b.mean - a.mean);
   if (!rows.length) return "";
-  const label = name => { const box = all(".strategies input").find(box => box.value === name); return box && box.parentElement; };
+  const label = name => { const box = all(".strategies input").find(box => box.value === name); return box && box.closest(".strategy"); };
   const swatch = name => label(name) ? label(name).querySelector(".swatch").outerHTML : "";
-  const shown = name => label(name) ? label(name).querySelector("span").textContent : name;
+  const shown = name => label(name) ? label(name).querySelector(".light").textContent : name;
   const number = x => written(x, tip.kind);
   const spread = row => row.low === null || row.low === undefined ? "" : ` (${number(row.low)} to ${number(row.high)})`;
   const lines = rows.map(row => `<tr><td class="key">${swatch(row.strategy)}${words(shown(row.strategy))}</td><td class="number">${number(row.mean)}${spread(row)}</td></tr>`);
@@ -99,6 +116,94 @@ function table(value, toHtml) {
 
 function apply(view) {
   try { view.signal("hidden", state.hidden); } catch { /* this chart has no strategies to hide */ }
+  try { view.signal("dimmed", state.dimmed); } catch { /* this chart has no marks of strategies */ }
+}
+
+/* --- highlighting: marks of the other strategies become pale ----------------------------------------------------------------- */
+
+const PALE = "indexof(dimmed, datum.strategy) >= 0 ? 0.18 : 1";
+
+function dimmable(spec) {
+  spec.signals = [...(spec.signals || []), {name: "dimmed", value: state.dimmed}];
+  const pale = rule => rule.signal !== undefined ? {...rule, signal: `(${rule.signal}) * (${PALE})`}
+    : rule.value !== undefined ? {...rule, value: undefined, signal: `${rule.value} * (${PALE})`} : rule;
+  (function walk(marks) {
+    for (const mark of marks || []) {
+      walk(mark.marks);
+      const update = mark.encode && mark.encode.update;
+      if (!update || mark.type === "group" || mark.role === "legend") continue;
+      const own = update.opacity;
+      update.opacity = own === undefined ? {signal: PALE} : Array.isArray(own) ? own.map(pale) : pale(own);
+    }
+  })(spec.marks);
+  return spec;
+}
+
+/* --- order of clients --------------------------------------------------------------------------------------------------------- */
+
+/* The clients of a chart in the chosen order; null if the chart keeps its own. */
+function ordered(place, clients) {
+  const by = value("order"), figure = place.closest("figure"), panel = place.closest("[data-strategy]");
+  const known = state.clients[figure.dataset.seed];
+  if (by === "own" || !known) return null;
+  const row = panel && known.times[panel.dataset.strategy], times = row || known.selected;
+  const key = {number: i => [i], size: i => [-known.size[i], i], class: i => [known.class[i], -known.share[i], i], times: i => [-times[i], i]}[by];
+  const keys = new Map(clients.map(client => [client, key(known.place[client])]));
+  const compare = (a, b) => { for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return a[i] - b[i]; return 0; };
+  return [...clients].sort((a, b) => compare(keys.get(a), keys.get(b)));
+}
+
+const ORDERS = {number: "by number", size: "largest first", class: "by largest class", times: "most often selected first"};
+
+/* Puts the clients of a chart in the chosen order: names on an axis, or rows of cells that the payload places by number. */
+function reorder(spec, place) {
+  const down = (spec.usermeta || {}).clients;
+  if (down) {
+    const order = ordered(place, Array.from({length: down}, (_, i) => i));
+    if (!order) return;
+    const position = new Map(order.map((client, i) => [client, i]));
+    for (const name of Object.keys(spec.datasets)) {
+      spec.datasets[name] = spec.datasets[name].map(row => row.client === undefined ? row : {...row, y: position.get(row.client) - 0.5, y2: position.get(row.client) + 0.5, at: position.get(row.client)});
+    }
+    const names = JSON.stringify(order);
+    encodings(spec, "y", y => { if (y.field !== undefined) { y.title = `client, ${ORDERS[value("order")]}`; y.axis = {...y.axis, labelExpr: `${names}[datum.value]`}; } });
+    return;
+  }
+  encodings(spec, "x", x => {
+    if (x.field !== "client") return;
+    const clients = Array.isArray(x.sort) ? x.sort : [...new Set(Object.values(spec.datasets).flat().map(row => row.client).filter(client => client !== undefined))];
+    const order = ordered(place, clients);
+    if (!order) return;
+    const step = Math.max(1, Math.ceil(order.length / 30));
+    x.sort = order;
+    x.title = `client, ${ORDERS[value("order")]}`;
+    if (x.axis && x.axis.values) x.axis = {...x.axis, values: order.filter((_, i) => i % step === 0)};
+  });
+}
+
+/* Calls a function with every encoding of a channel. */
+function encodings(spec, channel, change) {
+  if (Array.isArray(spec)) { spec.forEach(inner => encodings(inner, channel, change)); return; }
+  if (!spec || typeof spec !== "object") return;
+  if (spec.encoding && spec.encoding[channel]) change(spec.encoding[channel]);
+  for (const inner of ["layer", "spec", "concat"]) encodings(spec[inner], channel, change);
+}
+
+/* --- logarithmic axes --------------------------------------------------------------------------------------------------------- */
+
+/* Makes the axes that allow it logarithmic, if the reader wants that; whether the y axis became so. */
+function toLog(spec) {
+  const log = (spec.usermeta || {}).log;
+  if (!log || !document.querySelector('.controls input[name="log"]:checked')) return false;
+  for (const [channel, domain] of Object.entries(log)) {
+    encodings(spec, channel, part => {
+      if (part.value !== undefined || part.datum !== undefined) return;
+      part.scale = {...part.scale, type: "log", domain, nice: false, zero: undefined, clamp: channel === "y"};
+      part.axis = {...part.axis, tickCount: 4, labelOverlap: true};
+      if (part.title) part.title = `${String(part.title)} (log)`;
+    });
+  }
+  return "y" in log;
 }
 
 function pause() {
@@ -132,27 +237,221 @@ function point() {
   return chosen ? chosen.value : "all";
 }
 
-/* Marks what is hidden: unchecked strategies, and rows at other points of the sweep. */
+/* The value of a control above the charts; "" if the page has no such control. */
+function value(name) {
+  const chosen = document.querySelector(`.controls [name="${name}"]:checked, .controls select[name="${name}"]`);
+  return chosen ? chosen.value : "";
+}
+
+/* The name of the highlighted strategy; "" if there is none. It is the same at all points of a sweep. */
+let lit = "";
+
+/* Marks what is hidden: unchecked strategies, rows at other points of the sweep, figures of other seeds; and what is highlighted. */
 function mark() {
-  const here = point(), away = new Set(), off = new Set();
+  const here = point(), away = new Set(), off = new Set(), dimmed = new Set(), seed = value("seed");
   for (const box of all(".strategies input")) {
-    const label = box.closest("label"), elsewhere = here !== "all" && label.dataset.point !== here;
-    label.classList.toggle("away", elsewhere);
+    const part = box.closest(".strategy"), elsewhere = here !== "all" && part.dataset.point !== here;
+    const button = part.querySelector(".light"), own = button.dataset.name === lit;
+    part.classList.toggle("away", elsewhere);
+    part.classList.toggle("dim", lit !== "" && !own);
+    button.setAttribute("aria-pressed", String(own));
     if (elsewhere) away.add(box.value);
     if (!box.checked) off.add(box.value);
+    if (lit && !own) [box.value, button.textContent, button.dataset.name].forEach(name => dimmed.add(name));
   }
   state.hidden = [...new Set([...away, ...off])];
+  state.dimmed = [...dimmed].filter(name => name !== lit);
   all("[data-strategy]").forEach(place => {
     place.classList.toggle("away", away.has(place.dataset.strategy));
     place.classList.toggle("off", off.has(place.dataset.strategy));
+    place.classList.toggle("dim", dimmed.has(place.dataset.strategy));
   });
   all(".answers").forEach(part => { part.hidden = here !== "all" && part.dataset.point !== here; });
+  if (seed) all("[data-seed]").forEach(figure => figure.classList.toggle("away", figure.dataset.seed !== seed));
+  fillSheets();
 }
 
 function hide() {
   mark();
-  drawAll();
   for (const view of state.views.values()) { apply(view); view.runAsync(); }
+  remember();
+  return drawAll();
+}
+
+function highlight(name) {
+  lit = lit === name ? "" : name;
+  hide();
+}
+
+/* Draws charts again, in which an axis or the order of clients changed. */
+function redraw() {
+  all(".chart").forEach(place => delete place.dataset.drawn);
+  remember();
+  return drawAll();
+}
+
+/* --- tables: sorting, and columns to choose ----------------------------------------------------------------------------------- */
+
+const TABLES = /^(results|fairness|ledger|classes|wall|clients-)/;
+
+/* Makes headings buttons that sort, and adds a list of columns. */
+function equip(root = document) {
+  for (const table of all("table[id]", root)) {
+    if (!TABLES.test(table.id) || table.dataset.equipped) continue;
+    table.dataset.equipped = "yes";
+    const heads = all("thead th", table);
+    all("tbody tr", table).forEach((row, i) => { row.dataset.position = i; });
+    heads.forEach((head, i) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "sort";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => { turn(table, i); remember(); });
+    });
+    if (heads.length < 5 || table.closest(".sheet")) continue;
+    const list = document.createElement("details");
+    list.className = "columns";
+    list.innerHTML = "<summary>Columns</summary>";
+    heads.slice(1).forEach((head, i) => {
+      const label = document.createElement("label"), box = document.createElement("input");
+      box.type = "checkbox";
+      box.checked = true;
+      box.addEventListener("change", () => { columns(table); remember(); });
+      label.append(box, ` ${head.textContent.replace(/\s+/g, " ").trim()}`);
+      list.append(label);
+    });
+    table.closest(".scroll").before(list);
+  }
+}
+
+const listOf = table => { if (table.closest(".sheet")) return null; const before = table.closest(".scroll").previousElementSibling; return before && before.matches("details.columns") ? before : null; };
+
+/* Hides the columns of a table that are not checked. */
+function columns(table) {
+  const list = listOf(table);
+  if (!list) return;
+  const shown = all("input", list).map(box => box.checked);
+  for (const row of all("tr", table)) [...row.children].forEach((cell, i) => { cell.hidden = i > 0 && !shown[i - 1]; });
+}
+
+/* Fills the tables of single clients: one strategy at a time, the highlighted one or the one that the reader chooses. */
+function fillSheets() {
+  for (const place of all(".sheet")) {
+    const figure = place.closest("figure"), heads = Object.fromEntries(JSON.parse(place.dataset.sheet)), rows = tableOf(`${figure.dataset.figure}.`, place.dataset.table);
+    const labels = [...new Set(rows.map(row => row.strategy))].filter(label => !state.hidden.includes(label));
+    const button = label => { const box = all(".strategies input").find(box => box.value === label); return box && box.closest(".strategy").querySelector(".light"); };
+    const named = label => button(label) ? button(label).textContent : label;
+    const best = labels.find(label => button(label) && button(label).dataset.name === lit);
+    const before = place.dataset.chosen, chosen = place.dataset.lit !== lit && best ? best : labels.includes(before) ? before : best || labels[0];
+    place.dataset.lit = lit;
+    place.dataset.chosen = chosen || "";
+    const old = place.querySelector("table"), turned = old && all("thead th", old).findIndex(head => head.hasAttribute("aria-sort"));
+    const direction = turned >= 0 && old ? all("thead th", old)[turned].getAttribute("aria-sort") : "";
+    const words = text => new Option(text).innerHTML.replace(/"/g, "&quot;");
+    const decimals = Object.fromEntries(Object.keys(heads).map(name => [name, Math.max(0, ...rows.map(row => (String(row[name] ?? "").split(".")[1] || "").length))]));
+    const number = (x, digits) => x === null || x === undefined ? "–" : Number(x).toLocaleString("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits}).replace("-", "−");
+    const cells = row => Object.keys(heads).map((name, i) => i ? `<td data-field="${name}"${row[name] === null ? "" : ` data-value="${row[name]}"`}>${number(row[name], decimals[name])}</td>` : `<th scope="row" data-value="${row[name]}">${row[name]}</th>`);
+    const body = rows.filter(row => row.strategy === chosen).map(row => `<tr>${cells(row).join("")}</tr>`);
+    const options = labels.map(label => `<option value="${words(label)}"${label === chosen ? " selected" : ""}>${words(named(label))}</option>`);
+    place.innerHTML = (labels.length > 1 ? `<label class="of">Strategy <select class="sheet-of">${options.join("")}</select></label>` : "")
+      + `<table id="clients-${words(figure.id)}"><thead><tr>${Object.values(heads).map(head => `<th scope="col">${words(head)}</th>`).join("")}</tr></thead><tbody>${body.join("")}</tbody></table>`;
+    equip(place);
+    if (turned >= 0 && direction) sort(place.querySelector("table"), turned, direction);
+  }
+}
+
+/* The number in a cell, or its text; unknown values come last. */
+function content(cell) {
+  if (!cell) return null;
+  if (cell.dataset.value) return Number(cell.dataset.value);
+  const text = cell.textContent.trim();
+  if (cell.dataset.field !== undefined || text === "–") return null;
+  return text;
+}
+
+/* Sorts a table by a column: first descending for numbers, then ascending, then in its own order. */
+function turn(table, column) {
+  const head = all("thead th", table)[column], before = head.getAttribute("aria-sort") || "none";
+  const numbers = all("tbody tr", table).some(row => typeof content(row.children[column]) === "number");
+  const turns = numbers ? {none: "descending", descending: "ascending", ascending: "none"} : {none: "ascending", ascending: "descending", descending: "none"};
+  sort(table, column, turns[before]);
+}
+
+function sort(table, column, direction) {
+  all("thead th", table).forEach((head, i) => { i === column && direction !== "none" ? head.setAttribute("aria-sort", direction) : head.removeAttribute("aria-sort"); });
+  const sign = direction === "descending" ? -1 : 1, rows = all("tbody tr", table);
+  rows.sort((a, b) => {
+    if (direction === "none") return a.dataset.position - b.dataset.position;
+    const x = content(a.children[column]), y = content(b.children[column]);
+    if (x === null || y === null) return (x === null) - (y === null) || a.dataset.position - b.dataset.position;
+    return sign * (typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y))) || a.dataset.position - b.dataset.position;
+  });
+  table.tBodies[0].append(...rows);
+}
+
+/* --- the state of the page in its address ------------------------------------------------------------------------------------- */
+
+let at = "", restoring = false;
+
+/* Writes what the reader chose into the address, so that it can be sent to others and survives loading the page again. */
+function remember() {
+  if (restoring) return;
+  const parts = new URLSearchParams();
+  if (at) parts.set("at", at);
+  for (const name of ["seed", "order"]) {
+    const control = document.querySelector(`.controls [name="${name}"]`);
+    if (control && value(name) !== initial[name]) parts.set(name, value(name));
+  }
+  if (document.querySelector('.controls input[name="log"]:checked')) parts.set("log", "1");
+  if (point() !== "all" && point() !== "0") parts.set("point", point());
+  if (lit) parts.set("strategy", lit);
+  const off = all(".strategies input").map((box, i) => box.checked ? -1 : i).filter(i => i >= 0);
+  if (off.length) parts.set("off", off.join("."));
+  for (const input of all("figure .switch input:checked")) if (input.value !== "0") parts.set(input.name, input.value);
+  for (const table of all("table[data-equipped]")) {
+    const sorted = all("thead th", table).findIndex(head => head.hasAttribute("aria-sort"));
+    if (sorted >= 0) parts.set(`sort-${table.id}`, `${sorted}.${all("thead th", table)[sorted].getAttribute("aria-sort")}`);
+    const list = listOf(table), gone = list ? all("input", list).map((box, i) => box.checked ? -1 : i + 1).filter(i => i >= 0) : [];
+    if (gone.length) parts.set(`columns-${table.id}`, gone.join("."));
+  }
+  const text = parts.toString();
+  try { history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search); } catch { /* pages in frames have no address */ }
+}
+
+const initial = {};
+
+/* Sets the page to the state in its address. */
+function restore() {
+  const text = decodeURIComponent(location.hash.slice(1));
+  if (!location.hash.includes("=")) { at = text; return; }
+  restoring = true;
+  const parts = new URLSearchParams(location.hash.slice(1)), check = selector => { const input = document.querySelector(selector); if (input) input.checked = true; };
+  at = parts.get("at") || "";
+  if (parts.has("seed")) check(`.controls input[name="seed"][value="${CSS.escape(parts.get("seed"))}"]`);
+  if (parts.has("point")) check(`.points input[value="${CSS.escape(parts.get("point"))}"]`);
+  const log = document.querySelector('.controls input[name="log"]'), select = document.querySelector('.controls select[name="order"]');
+  if (log) log.checked = parts.get("log") === "1";
+  if (select && [...select.options].some(option => option.value === parts.get("order"))) select.value = parts.get("order");
+  lit = all(".strategies .light").some(button => button.dataset.name === parts.get("strategy")) ? parts.get("strategy") : "";
+  const off = new Set((parts.get("off") || "").split("."));
+  all(".strategies input").forEach((box, i) => { box.checked = !off.has(String(i)); });
+  for (const [name, chosen] of parts) {
+    if (!name.startsWith("view-")) continue;
+    const input = document.querySelector(`figure input[name="${CSS.escape(name)}"][value="${CSS.escape(chosen)}"]`);
+    if (!input) continue;
+    input.checked = true;
+    all(".view", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== chosen; });
+  }
+  for (const table of all("table[data-equipped]")) {
+    const [column, direction] = (parts.get(`sort-${table.id}`) || "").split(".");
+    if (["ascending", "descending"].includes(direction) && all("thead th", table)[column]) sort(table, Number(column), direction);
+    const gone = new Set((parts.get(`columns-${table.id}`) || "").split(".")), list = listOf(table);
+    if (list && gone.size) { all("input", list).forEach((box, i) => { box.checked = !gone.has(String(i + 1)); }); columns(table); }
+  }
+  restoring = false;
+  const target = at && document.getElementById(at);
+  if (target) target.scrollIntoView();
 }
 
 /* --- saving ------------------------------------------------------------------------------------------------------------- */
@@ -186,7 +485,7 @@ async function together(places) {
 
 async function save(button) {
   const figure = button.closest("figure"), key = figure.dataset.figure;
-  const places = all(".view:not([hidden]) .chart", figure).filter(place => !place.closest(".away"));
+  const places = all(".view:not([hidden]) .chart", figure).filter(place => !place.closest(".away")), sheet = figure.querySelector(".sheet");
   if (button.dataset.save === "svg") {
     const style = getComputedStyle(document.documentElement);
     const name = places.length === 1 ? places[0].dataset.chart : `${key}.${places[0].closest(".view").dataset.view}`;
@@ -196,9 +495,9 @@ async function save(button) {
     return;
   }
   const quote = value => value === null || value === undefined ? "" : /[",\n]/.test(value) ? `"${String(value).replace(/"/g, '""')}"` : String(value);
-  const names = new Set(places.flatMap(place => [...named(state.charts[place.dataset.chart])]));
+  const names = sheet ? [sheet.dataset.table] : new Set(places.flatMap(place => [...named(chartOf(place.dataset.chart))]));
   for (const name of names) {
-    const rows = state.data[name] || [];
+    const rows = tableOf(`${key}.`, name);
     if (/_(ends|key)$/.test(name) || !rows.length) continue; // these tables only tell where to draw
     const columns = Object.keys(rows[0]).filter(column => !column.endsWith("_text")); // numbers only, not their texts
     download(`${key}-${name}.csv`, "text/csv", [columns.join(","), ...rows.map(row => columns.map(c => quote(row[c])).join(","))].join("\n"));
@@ -255,10 +554,12 @@ async function renew() {
   const open = all("details").map(part => part.open);
   const unchecked = all(".strategies input").filter(box => !box.checked).map(box => box.value), here = point();
   const before = new Map(all(".chart").map(place => [place.dataset.chart, place]));
+  const chosenControls = ["seed", "order"].map(name => [name, value(name)]), log = document.querySelector('.controls input[name="log"]:checked');
   const old = {data: state.data, charts: state.charts};
+
   document.getElementById("payload").textContent = fresh.getElementById("payload").textContent;
   read();
-  for (const name of ["header.top", ".strategies", "main"]) {
+  for (const name of ["header.top", ".bar", "main"]) {
     const here = document.querySelector(name), there = fresh.querySelector(name);
     if (here && there) here.replaceWith(document.adoptNode(there));
     else if (there) document.querySelector("main").before(document.adoptNode(there));
@@ -273,6 +574,15 @@ async function renew() {
   all(".strategies input").forEach(box => { box.checked = !unchecked.includes(box.value); });
   const radio = document.querySelector(`.points input[value="${CSS.escape(here)}"]`);
   if (radio) radio.checked = true;
+  for (const [name, chosen] of chosenControls) {
+    const radio = document.querySelector(`.controls input[name="${name}"][value="${CSS.escape(chosen)}"]`), select = document.querySelector(`.controls select[name="${name}"]`);
+    if (radio) radio.checked = true;
+    if (select) select.value = chosen;
+  }
+  const logBox = document.querySelector('.controls input[name="log"]');
+  if (logBox) logBox.checked = Boolean(log);
+  equip();
+  restore();
   mark();
   for (const place of all(".chart")) {
     const was = before.get(place.dataset.chart), key = place.dataset.chart;
@@ -290,16 +600,26 @@ async function renew() {
 /* --- start ------------------------------------------------------------------------------------------------------------------ */
 
 document.addEventListener("change", event => {
-  if (event.target.matches(".points input")) hide();
-  else if (event.target.matches(".switch input")) switchView(event.target);
-  if (event.target.matches(".strategies input")) hide();
+  const control = event.target;
+  if (control.matches(".points input, .strategies input, .controls input[name=seed]")) hide();
+  else if (control.matches(".controls input[name=log], .controls select[name=order]")) redraw();
+  else if (control.matches(".sheet-of")) { control.closest(".sheet").dataset.chosen = control.value; fillSheets(); }
+  else if (control.matches(".switch input")) { switchView(control); remember(); }
 });
 document.addEventListener("click", event => {
-  const button = event.target.closest("[data-save]");
+  const button = event.target.closest("[data-save]"), light = event.target.closest(".light");
   if (button) save(button);
+  if (light) highlight(light.dataset.name);
+});
+window.addEventListener("hashchange", () => {
+  restore();
+  if (location.hash.includes("=")) { redraw(); hide(); } else remember();
 });
 window.addEventListener("resize", resized);
 read();
+equip();
+for (const name of ["seed", "order"]) initial[name] = value(name);
+restore();
 mark();
 state.ready = drawAll();
 state.drawAll = drawAll;

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, number, percent, share, size
+from fedcohort.core.formatted_values import count, number, share, size
+from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ __all__ = ["profile"]
 
 def profile(measured: "Profile", width: int = WIDE) -> Group:
     """The table of batch sizes, and the recommended ones."""
-    sizes = measured.sizes
+    sizes, score = measured.sizes, score_style([measured.labels])
     columns = [
         Column("batch\nsize", [Text(str(batch.batch_size), style="bold") for batch in sizes]),
         Column(
@@ -29,29 +30,37 @@ def profile(measured: "Profile", width: int = WIDE) -> Group:
         Column("peak\nmemory", [size(batch.memory) for batch in sizes]),
         Column("± over\nclients", [size(batch.memory_sd) for batch in sizes], 1),
         Column("before\ntraining", [size(batch.memory_before) for batch in sizes], 1),
-        Column("test\naccuracy", [percent(batch.accuracy) for batch in sizes]),
-        Column("accuracy\nof clients", [percent(batch.client_accuracy) for batch in sizes], 2),
+        Column(f"test\n{score.name}", [score.value(batch.accuracy) for batch in sizes]),
+        Column(
+            f"{'score' if score.numeric else score.name}\nof clients",
+            [score.value(batch.client_accuracy) for batch in sizes],
+            2,
+        ),
         Column("passes", [str(batch.passes) for batch in sizes], 0),
     ]
     table, hidden = fitting_table(columns, width)
-    loose = [str(batch.batch_size) for batch in sizes if not batch.tight]
     return Group(
-        Text(measured.name, style="bold"), "", table, "",
-        *map(_recommended, measured.recommendations), "",
+        Text(measured.name, style="bold"), "",
+        *map(_recommended, measured.recommendations), "", table, "",
         *dimmed(
             f"Memory: {'allocated on the device' if sizes[0].where == 'device' else 'resident in a fresh process'}.",
-            f"Accuracies are in %, after {measured.rounds} round{'s' * (measured.rounds > 1)}." if measured.rounds else "",
-            _about_loose(loose),
+            _about_scores(score, measured.rounds),
+            *measured.warnings,
             about_hidden(hidden),
         ),
     )  # fmt: skip
 
 
-def _about_loose(sizes: list[str]) -> str:
-    """A note about sizes that could not be measured precisely enough; empty if there are none."""
-    if not sizes:
+def _about_scores(score: ScoreStyle, rounds: int) -> str:
+    """A note about the unit of the scores; empty without rounds."""
+    if not rounds:
         return ""
-    return f"Interval wider than --precision: batch size {', '.join(sizes)}. Increase --seconds, or use a less busy machine."
+    after = f"after {rounds} round{'s' * (rounds > 1)}"
+    if score.numeric:
+        return (
+            f"R² is on the test set, {after}. The score of a client is 1 − its mean squared error / variance of labels."
+        )
+    return f"Accuracies are in %, {after}."
 
 
 def _recommended(choice: "Recommendation") -> Text:

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.formatted_values import index
+from fedcohort.core.score_style import ScoreStyle
+from fedcohort.record.personal_results import personal_data
 from fedcohort.study.question_costs import TWO_DOWNLOADS, asks_about_the_model
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) ->
     """What the accuracy over clients is measured on."""
     if not any(math.isfinite(row["client_accuracy"]) for row in rows):
         return ""
-    name = compared.score.name
+    name = "score" if compared.score.numeric else compared.score.name
     tested = {run.meta.get("client data") == "test samples" for row in compared.rows for run in row.runs.values()}
     own = (
         "test samples"
@@ -48,8 +50,15 @@ def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) ->
     )
     return (
         f"Over clients: {name} on each client's own {own}, mean ± standard deviation over clients; worst tenth: mean of the 10% of "
-        f"the clients with the lowest {name}."
+        f"the clients with the lowest {name}." + _about_scores(compared.score)
     )
+
+
+def _about_scores(score: ScoreStyle) -> str:
+    """What the score of a client is if labels are numbers, with a space before it; empty for classes."""
+    if not score.numeric:
+        return ""
+    return " Score of a client: 1 − mean squared error in units of the variance of all training labels."
 
 
 def _about_accuracy(compared: "Comparison") -> str:
@@ -108,7 +117,8 @@ def _about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -
         epochs = sorted({row.experiment.measures.personal_epochs for row in compared.rows} - {0})
         often = " or ".join(map(str, epochs))
         yield (
-            f"Personal models: {compared.score.name}{compared.score.in_unit} on each client's held-out samples after {often} local "
+            f"Personal models: {'score' if compared.score.numeric else compared.score.name}{compared.score.in_unit} on each client's "
+            f"{personal_data(run for row in compared.rows for run in row.runs.values())} after {often} local "
             f"{'epoch' if often == '1' else 'epochs'}, mean over clients and mean of the worst tenth."
         )
 

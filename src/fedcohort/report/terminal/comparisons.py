@@ -22,14 +22,23 @@ from fedcohort.core.formatted_values import (
 )
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.terminal.comparison_notes import listed, notes
-from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
+from fedcohort.report.terminal.layout import (
+    WIDE,
+    Column,
+    about_hidden,
+    dimmed,
+    fitting_table,
+    label_width,
+    natural_width,
+    plain_table,
+)
 from fedcohort.study.verdicts import BASELINE
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
     from fedcohort.study.conformal_coverage import Conformal
     from fedcohort.study.run_results import Result
-    from fedcohort.study.summary import Summary
+    from fedcohort.study.summary import OverSeeds, Summary
 
 __all__ = ["comparison", "results", "summaries"]
 
@@ -181,9 +190,22 @@ def _own_measures(values: Sequence[Mapping[str, float]]) -> list[Column]:
 
 
 def summaries(
-    names: Sequence[str], runs: "Sequence[Summary]", sets: "Sequence[Conformal]" = (), width: int = WIDE
+    names: Sequence[str],
+    several: "Sequence[OverSeeds]",
+    sets: "Sequence[Conformal]" = (),
+    width: int = WIDE,
 ) -> Group:
-    """All measures of runs: one line for each measure, one column for each run."""
+    """All measures of runs: one line for each measure, one column for each row, mean over its seeds.
+
+    Columns that do not fit into the width follow in further tables below.
+
+    Args:
+        names: headings of the columns.
+        several: the runs of each column.
+        sets: the prediction sets of each column; empty without them.
+        width: width of the terminal in characters.
+    """
+    runs = [own.mean for own in several]
     time_name, score = _name_of_time({run.clock for run in runs}), score_style(run.labels for run in runs)
     name, of_clients = score.name, "score" if score.numeric else "accuracy"
     gain_in = f",{score.points}" if score.points else ""
@@ -232,19 +254,31 @@ def summaries(
     ]
     cells = [[text_of(run) for _, text_of in rows] for run in runs]
     heads = [name for name, _ in rows]
+    for column, own in zip(cells, several, strict=True):
+        column[0] = score.spread(own.mean.accuracy, own.accuracy_sd)
+        column[heads.index("  rounds to it")] = formatted_values.rounds(
+            own.mean.rounds_to_target, own.reached, own.seeds
+        )
     if sets:
-        heads += _SETS
+        heads += _names_of_sets(score)
         for column, conformal in zip(cells, sets, strict=True):
             column += _about_sets(conformal)
-    columns = [Column("measure", heads, left=True)]
-    for i, (name, column) in enumerate(zip(names, cells, strict=True)):
-        columns.append(Column(name, column, len(cells) - i if i else None, widest=label_width(width)))
-    table, hidden = fitting_table(columns, width)
-    return Group(
-        table,
-        "",
-        *dimmed(*_about_summaries(runs, score), about_hidden(hidden)),
-    )
+    columns = [Column(name, column, widest=label_width(width)) for name, column in zip(names, cells, strict=True)]
+    parts: list[RenderableType] = []
+    for table in _tables(Column("measure", heads, left=True), columns, width):
+        parts += [table, ""]
+    return Group(*parts, *dimmed(*_about_summaries(several, score)))
+
+
+def _tables(first: Column, columns: Sequence[Column], width: int) -> Iterator[RenderableType]:
+    """Tables that begin with ``first`` and have as many of the columns as fit; one that has a single column can be too wide."""
+    rest = list(columns)
+    while rest:
+        number = next(
+            (n for n in range(len(rest), 1, -1) if natural_width(plain_table([first, *rest[:n]])) <= width), 1
+        )
+        yield plain_table([first, *rest[:number]])
+        rest = rest[number:]
 
 
 _SETS = (
@@ -252,23 +286,40 @@ _SETS = (
 )  # fmt: skip
 
 
+_INTERVALS = ("coverage of prediction intervals", *_SETS[1:3], "  length, in units of the labels")
+
+
+def _names_of_sets(score: ScoreStyle) -> tuple[str, ...]:
+    return _INTERVALS if score.numeric else _SETS
+
+
 def _about_sets(conformal: "Conformal") -> list[str]:
-    """The measures of prediction sets, in the order of :data:`_SETS`."""
+    """The measures of prediction sets, in the order of :data:`_SETS`, or of intervals, in that of :data:`_INTERVALS`."""
     ranges = [f"{percent(low)} to {percent(high)}" for low, high in (conformal.expected, conformal.likely)]
     sets = conformal.sets
+    if conformal.labels == "numbers":
+        return [percent(sets.coverage), *ranges, number(sets.size)]
     return [percent(sets.coverage), *ranges, count(sets.size, 2), percent(sets.empty)]
 
 
-def _about_summaries(runs: "Sequence[Summary]", score: ScoreStyle) -> Iterator[str]:
+def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterator[str]:
     """Notes below the table of all measures."""
+    runs = [own.mean for own in several]
+    if any(own.seeds > 1 for own in several):
+        yield "Means over seeds; the test accuracy ± its standard deviation over seeds. (2/3): 2 of 3 seeds reached the target."
     percents = "" if score.numeric else "Accuracies, standard deviation, drop and forgetting are in %. "
     yield f"{percents}Chance: uniform selection of as many clients in a round."
     if not any(math.isfinite(run.client_accuracy) for run in runs):
         of_clients = "score" if score.numeric else "accuracy"
         yield f"The {of_clients} of all clients was not measured. To measure it after every round, set measures.clients_every = 1."
+    yield from _about_targets(runs, sum(own.seeds for own in several), score)
+
+
+def _about_targets(runs: "Sequence[Summary]", seeds: int, score: ScoreStyle) -> Iterator[str]:
+    """Notes about the target, and about runs that did not reach it."""
     known = [run for run in runs if not math.isnan(run.target)]
     if any(run.target_chosen == "results" for run in known):
-        level = "a level that the runs reach" if runs[1:] else f"the best {score.name}"
+        level = "a level that the runs reach" if seeds > 1 else f"the best {score.name}"
         yield (
             f"Target {score.name}: taken from these results, {level}, "
             "rounded down. To choose it, use --target or measures.target_accuracy."

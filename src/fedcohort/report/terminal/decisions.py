@@ -1,6 +1,7 @@
 """Print the explanation of a round's selection."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -11,7 +12,7 @@ from fedcohort.report.terminal.federations import SHOWN_CLIENTS
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
 if TYPE_CHECKING:
-    from fedcohort.study.explain_decision import Explanation
+    from fedcohort.study.explain_decision import Candidate, Explanation
 
 __all__ = ["explanation"]
 
@@ -22,15 +23,19 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
         :SHOWN_CLIENTS
     ]
     terms = list(dict.fromkeys(name for candidate in shown for name in candidate.terms))
-    reports = list(dict.fromkeys(name for candidate in shown for name in candidate.outcome))
+    reports = _reports([candidate.outcome for candidate in shown])
     heads = {"num_samples": "samples", "duration": "time", "weight": "weight %"}
     heads |= {"accuracy": "score"} if decision.labels == "numbers" else {}
     columns = [
         Column("client", [str(candidate.client) for candidate in shown]),
         Column("selected", ["yes" if candidate.selected else "–" for candidate in shown]),
-        Column("score", [number(candidate.score) for candidate in shown]),
+        Column("score", [_score(candidate) for candidate in shown]),
         *(
-            Column(name, [number(candidate.terms.get(name, math.nan)) for candidate in shown], 50 - i)
+            Column(
+                name,
+                [_term(candidate, name) for candidate in shown],
+                50 - i,
+            )
             for i, name in enumerate(terms)
         ),
         Column("outcome", [candidate.status for candidate in shown], 60, left=True),
@@ -64,8 +69,28 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
     more = len(decision.candidates) - len(shown) if decision.client is None else 0
     return Group(
         *parts,
-        *dimmed(f"{count(more)} more candidates are in the output of --json." if more else "", about_hidden(hidden)),
+        *dimmed(
+            _about_untried(shown),
+            f"{count(more)} more candidates are in the output of --json." if more else "",
+            about_hidden(hidden),
+        ),
     )
+
+
+def _score(candidate: "Candidate") -> str:
+    return "untried" if candidate.untried else number(candidate.score)
+
+
+def _about_untried(shown: "Sequence[Candidate]") -> str:
+    """A note on clients that were never selected; empty if there are none."""
+    if not any(candidate.untried for candidate in shown):
+        return ""
+    return "Untried: the client was never selected before, and comes first; its score is only a very large number."
+
+
+def _term(candidate: "Candidate", name: str) -> str:
+    """A term of a score; the bonus of an untried client says nothing."""
+    return "–" if candidate.untried and name == "bonus" else number(candidate.terms.get(name, math.nan))
 
 
 def _exchanges(decision: "Explanation") -> list[Column]:
@@ -76,4 +101,14 @@ def _exchanges(decision: "Explanation") -> list[Column]:
         Column("up", [size(exchange.bytes_up) for exchange in decision.asked], 3),
         Column("passes", [count(exchange.passes, 1) for exchange in decision.asked], 1),
         Column("what a client discloses", [exchange.discloses for exchange in decision.asked], left=True, widest=60),
+    ]
+
+
+def _reports(outcomes: Sequence[Mapping[str, float]]) -> list[str]:
+    """The names of what happened to clients; a coefficient only if it is not the weight."""
+    same = all(math.isclose(each.get("coefficient", 0.0), each.get("weight", 0.0)) for each in outcomes)
+    return [
+        name
+        for name in dict.fromkeys(name for each in outcomes for name in each)
+        if not (same and name == "coefficient")
     ]

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedcohort.core.formatted_values import count, percent, share
+from fedcohort.core.score_style import score_style
 from fedcohort.report.terminal.layout import Column, dimmed, plain_table
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ __all__ = ["diagnosis"]
 
 def diagnosis(found: "Diagnosis") -> Group:
     """The shares and the correlations of a run, and notes on how to read them."""
+    score = score_style([found.labels])
+    names = {"accuracy": "score"} if score.numeric else {}
     parts: list[RenderableType] = [
         Text.assemble((found.label, "bold"), f", seed {found.seed}: {count(found.rounds)} rounds"),
         "",
@@ -32,7 +35,7 @@ def diagnosis(found: "Diagnosis") -> Group:
     parts.append(Text(f"Clients that were selected for the first time: {share(found.new)} of all selections."))
     if found.correlations:
         columns = [
-            Column("outcome", [each.outcome for each in found.correlations], left=True),
+            Column("outcome", [names.get(each.outcome, each.outcome) for each in found.correlations], left=True),
             Column(
                 "rank correlation\nwith the score, %",
                 [percent(each.rank_correlation, 0) for each in found.correlations],
@@ -44,6 +47,6 @@ def diagnosis(found: "Diagnosis") -> Group:
         "Rank correlation (Spearman): 100 means that higher scores always go with higher outcomes, 0 no relation, −100 the opposite. "
         "It is the mean over rounds, among the selected clients. Only selected clients have outcomes, so that a strategy that selects "
         "by score shows less than the whole relation.",
-        "Gain: change of the test accuracy in the round, compared with the mean score of the selected clients, over all rounds.",
+        f"Gain: change of the test {score.name} in the round, compared with the mean score of the selected clients, over all rounds.",
     )
     return Group(*parts, "", *notes)

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcohort.core.formatted_values import count, number, setting, share, size
+from fedcohort.federation.array_checks import brief
 from fedcohort.report.terminal.layout import (
     WIDE,
     Column,
@@ -70,9 +71,17 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
         "Counts are of the labels that clients train on, including wrong ones." if survey.wrong_labels.any() else "",
         "time: simulated time of one round of nominal work; the fastest possible client needs 1 unit per sample.",
         "Classes: " + ", ".join(f"{i} {name}" for i, name in enumerate(data.classes)) if named else "",
+        _names(survey.names[:shown]),
         about_hidden(hidden),
     ]
     return Group(*parts, *dimmed(*notes))
+
+
+def _names(names: Sequence[str]) -> str:
+    """The names of the listed clients; nothing if they are their numbers."""
+    if all(name == str(i) for i, name in enumerate(names)):
+        return ""
+    return "Clients: " + ", ".join(f"{i} {brief(name, 40)}" for i, name in enumerate(names))
 
 
 def _samples(data: "Dataset") -> str:

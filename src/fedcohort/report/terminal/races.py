@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.text import Text
 
 from fedcohort import measures
-from fedcohort.core.formatted_values import count, percent, spread
+from fedcohort.core.formatted_values import count, percent
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def race(result: "Race", width: int = WIDE) -> Group:
         Column("strategy", [Text(row.label, style="bold") for row in rows], left=True, widest=label_width(width)),
         Column("seeds", [str(row.seeds) for row in rows]),
         *(
-            Column(f"mean {each.text}".replace("@", "\n@"), [_mean(row, each, i) for row in rows])
+            Column(f"mean {each.heading}".replace("@", "\n@"), [_mean(row, each, i) for row in rows])
             for i, each in enumerate(result.objectives)
         ),
         *([Column("difference\n[any time]", [_difference(row, objective) for row in rows], 4)] if single else []),
@@ -54,7 +54,7 @@ def _mean(row: "RacedRow", objective: "Objective", number: int) -> str:
     """The mean of an objective, with its standard deviation if it is an accuracy."""
     if objective.is_cost:
         return objective.shown(row.means[number])
-    return spread(*measures.mean_sd(row.scores[number]))
+    return objective.style.spread(*measures.mean_sd(row.scores[number]))
 
 
 def _difference(row: "RacedRow", objective: "Objective") -> str:
@@ -75,8 +75,9 @@ def _about_objectives(result: "Race") -> str:
             sentence = f"{objective.words.capitalize()}: geometric mean over seeds"
             margin = f"{percent(objective.margin, 0)}%"
         else:
-            sentence = f"{objective.words.capitalize()} in %: mean ± standard deviation over seeds"
-            margin = f"{percent(objective.margin)} points"
+            words, style = objective.words, objective.style
+            sentence = f"{words[0].upper()}{words[1:]}{style.in_unit}: mean ± standard deviation over seeds"
+            margin = f"{style.value(objective.margin)}{' points' * (not style.numeric)}"
         sentences.append(f"{sentence}; a difference of {margin} does not matter.")
     if any(_has_target(objective) for objective in result.objectives):
         sentences.append("A run that does not reach the target counts with twice its whole cost.")

@@ -1,0 +1,58 @@
+"""The gallery: every chart of the quickstart comparison, as ``fedcohort figures`` writes it for a paper."""
+
+import re
+from pathlib import Path
+
+from navigation import CLONE
+
+import fedcohort
+from fedcohort.report.chart_style import paper
+from fedcohort.report.page_sections import figures
+from fedcohort.report.report_data import gather
+
+__all__ = ["gallery_page"]
+
+QUICKSTART = CLONE / "experiments" / "quickstart.toml"
+INTRODUCTION = (
+    "Every chart that FedCohort draws about the quickstart comparison: three strategies, twelve clients, three seeds. The figures "
+    "have the width of one column of a paper. These commands make them:"
+)
+COMMANDS = """
+```console
+$ fedcohort compare experiments/quickstart.toml --set measures.clients_every=1
+$ fedcohort figures --format svg
+```
+""".strip()
+
+
+def gallery_page(runs: Path, source: Path) -> str:
+    """Write the figures below ``source``, and return the page that shows them.
+
+    Args:
+        runs: folder of run directories; missing runs of the quickstart are played there.
+        source: folder of the site's pages.
+    """
+    experiment = fedcohort.load_experiment(QUICKSTART, ["measures.clients_every=1"])
+    comparison = fedcohort.compare(experiment, runs=runs)
+    files = [path.name for path in comparison.figures(source / "gallery", suffix="svg")]
+    story = gather([run for row in comparison.rows for run in row.runs.values()], experiment.name)
+    parts = [
+        "# Gallery of figures",
+        INTRODUCTION,
+        COMMANDS,
+        "[Write reports and figures](report.md#export-figures-for-a-paper) explains the options.",
+    ]
+    left = set(files)
+    for figure in figures(story, paper(1)):
+        own = [name for name in files if name in left and re.fullmatch(rf"{re.escape(figure.key)}(-.*)?\.svg", name)]
+        left -= set(own)
+        if own:
+            pictures = [f"![{figure.title}: {Path(name).stem}](gallery/{name})" for name in own]
+            parts += [
+                f"## {figure.title}",
+                f"{figure.note} Files: {', '.join(f'`{name}`' for name in own)}.",
+                " ".join(pictures),
+            ]
+    if left:
+        raise SystemExit(f"figures without a place in the gallery: {sorted(left)}")
+    return "\n\n".join(parts)

@@ -1,0 +1,78 @@
+"""The command line of the results."""
+
+import argparse
+import hashlib
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from results.descriptions import DESCRIPTIONS
+from results.result_file import ROOT, changes, commit, names, provenance, read, sources, write
+
+__all__ = ["main"]
+
+
+def make_anew(name: str, runs: Path | None) -> None:
+    """Make a result, and write its file."""
+    description, begin, made_by, known = DESCRIPTIONS[name], time.perf_counter(), commit(), sources()
+    with tempfile.TemporaryDirectory() as folder:
+        # runs of other code are not continued: their folder has another name
+        kept = (
+            Path(folder)
+            if runs is None
+            else runs / hashlib.sha256(repr(sorted(known.items())).encode()).hexdigest()[:12]
+        )
+        result = description.make(kept)
+    facts = provenance(
+        f"make results NAME={name}", description.experiments, time.perf_counter() - begin, made_by, known
+    )
+    path = write(name, facts | {"result": result})
+    print(
+        f"{path.relative_to(ROOT)}: written in {facts['seconds']:.0f} s; update the pages with python docs/generate.py"
+    )
+
+
+def check() -> int:
+    """Print the results that are older than a change of what they depend on."""
+    stale = {name: found for name in names() if (found := changes(name))}
+    for name, found in stale.items():
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        made = read(name)
+        since = f" (made {made['date']}, commit {made['commit']})" if "date" in made else ""
+        print(f"{name}{since}: {', '.join(found[:3])}{more}")
+    print(f"{len(stale)} of {len(names())} results are older than what they depend on, or do not say it")
+    return int(bool(stale))
+
+
+def listed() -> None:
+    """Print all results, how long they take, and whether they are up to date."""
+    for name in sorted({*names(), *DESCRIPTIONS}):
+        known = DESCRIPTIONS.get(name)
+        takes = f"about {known.minutes:g} min" if known else "kept; not made by this command"
+        state = "missing" if name not in names() else "older than the code" if changes(name) else "up to date"
+        print(f"{name:32} {takes:32} {state}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m results", description="Make results anew, or list those that are out of date."
+    )
+    parser.add_argument("names", nargs="*", help="results to make; see --list")
+    parser.add_argument("--check", action="store_true", help="list results older than a change of what they depend on")
+    parser.add_argument("--list", action="store_true", help="list all results")
+    parser.add_argument("--runs", type=Path, help="keep the runs in this folder, and continue those of the same code")
+    chosen = parser.parse_args(arguments)
+    unknown = [name for name in chosen.names if name not in DESCRIPTIONS]
+    if unknown:
+        parser.error(f"{unknown[0]}: no such result; known: {', '.join(DESCRIPTIONS)}")
+    for name in chosen.names:
+        make_anew(name, chosen.runs)
+    if chosen.list or not (chosen.names or chosen.check):
+        listed()
+    return check() if chosen.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The modules of users that a file imports: their content counts like that of the file, because its results depend on it."""
+
+import ast
+import hashlib
+import importlib.util
+import sys
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+from fedcohort.core.errors import UsageError
+from fedcohort.core.own_code import is_of_user
+from fedcohort.core.paths import is_file
+
+__all__ = ["content_with_imports", "imported_files"]
+
+_first_seen: dict[Path, str] = {}
+"""The hash of each imported file when this process saw it first: Python imports a module once."""
+
+
+def content_with_imports(path: Path) -> str:
+    """SHA-256 of a Python file of a user, together with all modules of the user that it imports, directly or indirectly.
+
+    Without such modules, it is the hash of the file alone. Nothing is run.
+
+    Raises:
+        UsageError: an imported module has changed since this process imported it.
+    """
+    content = path.read_bytes()
+    digest = hashlib.sha256(content)
+    for name, file in sorted(imported_files(path, content).items()):
+        found = hashlib.sha256(file.read_bytes()).hexdigest()
+        if name in sys.modules and _first_seen.setdefault(file, found) != found:
+            raise UsageError(f"{file}: has changed since it was imported by {path.name}; start Python again")
+        digest.update(f"{name}:{found}\n".encode())
+    return digest.hexdigest()
+
+
+def imported_files(path: Path, content: bytes) -> dict[str, Path]:
+    """The files of users' modules that a file imports, directly or indirectly, by the names of the modules."""
+    found: dict[str, Path] = {}
+    waiting = list(_names(content, package=""))
+    while waiting:
+        name = waiting.pop()
+        file = None if name in found else _file_of(name)
+        if file is None or file == path:
+            continue
+        found[name] = file
+        package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+        with suppress(OSError):
+            waiting += _names(file.read_bytes(), package)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _names(content: bytes, package: str) -> tuple[str, ...]:
+    """The modules that a source text can import, with the packages that they are in; names that are no modules are among them."""
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # an import of the file says what is wrong
+        return ()
+    full: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            full.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")
+            outer = ".".join(parents[: len(parents) - node.level + 1]) if node.level else ""
+            module = ".".join(filter(None, (outer, node.module)))
+            full.update([module, *(f"{module}.{alias.name}" for alias in node.names)])
+    parts = [name.split(".") for name in full]
+    return tuple(sorted({".".join(each[:end]) for each in parts for end in range(1, len(each) + 1)}))
+
+
+def _file_of(name: str) -> Path | None:
+    """The file of a module that a user wrote; None if there is none. No package is imported to find it."""
+    top, *inner = name.split(".")
+    if top in sys.stdlib_module_names:
+        return None
+    spec = None
+    with suppress(Exception):  # finders of others, and modules without a specification
+        spec = importlib.util.find_spec(top)
+    if spec is None or not spec.origin or not spec.origin.endswith(".py") or not is_of_user(spec.origin):
+        return None
+    file = Path(spec.origin).resolve()
+    if not inner:
+        return file
+    if file.name != "__init__.py":
+        return None
+    place = file.parent.joinpath(*inner)
+    choices = (place / "__init__.py", place.with_suffix(".py"))
+    return next((choice for choice in choices if is_file(choice)), None)

@@ -1,0 +1,51 @@
+"""Take clients that join between rounds into the strategy of a run."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcohort.core.errors import UsageError
+from fedcohort.flower.deployed.site_roster import KnownClient, MetSite, SiteRoster
+from fedcohort.selection import Selector
+
+__all__ = ["JoiningClients"]
+
+
+class JoiningClients:
+    """Gives clients that join the seats of the census, which the run has from its beginning.
+
+    Args:
+        selector: the strategy, after ``setup``.
+        roster: the clients so far.
+    """
+
+    def __init__(self, selector: Selector, roster: SiteRoster) -> None:
+        self._selector, self._roster = selector, roster
+
+    def __call__(self, site: MetSite, clients: Sequence[KnownClient]) -> None:
+        """Take in the new clients of a site.
+
+        Args:
+            site: the site.
+            clients: its new clients, in the order of their numbers.
+
+        Raises:
+            UsageError: the site does not allow what the run needs, or the strategy cannot take in clients; nothing has changed.
+        """
+        selector, first = self._selector, len(self._roster.clients)
+        name = type(selector).__name__
+        if not site.training:
+            raise UsageError(f"site {site.name!r} allows no training: its owner has to set allow.training = true")
+        census = selector.census
+        sizes, histogram = census.num_samples.copy(), None if census.histogram is None else census.histogram.copy()
+        for seat, client in enumerate(clients, first):
+            sizes[seat] = client.num_samples
+            if histogram is not None:
+                if client.histogram is None:
+                    raise UsageError(
+                        f"{name} needs the label counts of all clients, which site {site.name!r} does not disclose: its owner has to "
+                        "set allow.histogram = true"
+                    )
+                histogram[seat] = np.array(client.histogram, dtype=np.int64)
+        selector.extend(dataclasses.replace(census, num_samples=sizes, histogram=histogram))

@@ -1,0 +1,41 @@
+"""Find the best cells of the page's tables: the best mean of each column, among rows that are compared with each other."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["mark_best"]
+
+
+def mark_best(
+    rows: Sequence[dict[str, Any]], highest: Sequence[str] = (), lowest: Sequence[str] = (), group: str = "point"
+) -> None:
+    """Set ``best`` of each row: the columns in which no row of its group is better.
+
+    A column is not marked if fewer than two rows have a finite number in it, or if all of them have the same.
+
+    Args:
+        rows: rows of a table; cells have a ``value``. Columns in ``partial`` of a row cannot be compared with those of others.
+        highest, lowest: columns in which the highest or the lowest number is the best.
+        group: the key of what rows have in common that are compared with each other.
+    """
+    for row in rows:
+        row["best"] = set()
+    for name in dict.fromkeys(row.get(group) for row in rows):
+        own = [row for row in rows if row.get(group) == name]
+        for column, sign in [*((column, 1) for column in highest), *((column, -1) for column in lowest)]:
+            _mark_column(own, column, sign)
+
+
+def _mark_column(rows: Sequence[dict[str, Any]], column: str, sign: int) -> None:
+    """Mark the rows with the highest number times ``sign``."""
+    values = [sign * row[column].value for row in rows if _known(row, column)]
+    if len(set(values)) < 2:
+        return
+    for row in rows:
+        if _known(row, column) and sign * row[column].value == max(values):
+            row["best"].add(column)
+
+
+def _known(row: Mapping[str, Any], column: str) -> bool:
+    return column in row and column not in row.get("partial", ()) and math.isfinite(row[column].value)

@@ -1,0 +1,56 @@
+"""List what happened to each client: rounds, accuracy, loss and time, as the sources of UCB selection do."""
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.core import formatted_values
+from fedcohort.report.figure import Figure
+from fedcohort.report.report_data import Reading, Story
+
+__all__ = ["MOST", "client_table"]
+
+MOST = 100
+"""Largest number of clients of each strategy in the table: those that were selected most often."""
+
+COLUMNS = ("num_samples", "accuracy", "loss", "duration")
+"""Columns of a run's table of clients that are averaged over the rounds of a client."""
+
+
+def client_table(story: Story) -> Figure | None:
+    """For each strategy, a row for each client: how often it was selected and admitted, and the means over its rounds."""
+    if not story.first:
+        return None
+    frame = pd.concat([_rows(label, reading) for label, reading in story.panels], ignore_index=True)
+    score = "score" if story.score.numeric else "accuracy, %"
+    clock = "seconds" if any(reading.run.clock == "wall" for _, reading in story.panels) else "simulated time"
+    titles = {
+        "client": "client", "selected": "rounds selected", "admitted": "rounds admitted", "samples": "samples",
+        "accuracy": score, "loss": "training loss", "time": f"{clock} of a round",
+    }  # fmt: skip
+    most = max(reading.num_clients for reading in story.first)
+    note = f"Accuracy, loss and time are means over the rounds in which the client trained, on its data. Seed {story.first[0].seed}."
+    if most > MOST:
+        note += f" The {MOST} clients of {formatted_values.count(most)} that were selected most often."
+    return Figure("client-table", "Each client", note, [], {"client_table": frame}, sheet=titles)
+
+
+def _rows(label: str, reading: Reading) -> pd.DataFrame:
+    clients = np.arange(reading.num_clients)
+    own = reading.clients
+    means = own.groupby("client")[[name for name in COLUMNS if name in own]].mean().reindex(clients)
+    frame = pd.DataFrame(
+        {
+            "strategy": label,
+            "client": clients,
+            "selected": reading.selected.sum(axis=0),
+            "admitted": reading.admitted.sum(axis=0),
+            "samples": means.get("num_samples"),
+            "accuracy": means.get("accuracy", np.nan) * (1 if reading.run.labels == "numbers" else 100),
+            "loss": means.get("loss"),
+            "time": means.get("duration"),
+        }
+    )
+    ordered = frame.sort_values("selected", ascending=False, kind="stable").head(MOST)
+    kept = ordered if reading.num_clients > MOST else frame
+    digits = {"accuracy": 1, "loss": 4, "time": 2, "samples": 1}
+    return kept.round(digits)

@@ -1,0 +1,43 @@
+"""Describe the clients by what readers of a page can order them by: size, largest class, and how often each was selected."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedcohort.report.charts.shown_clients import Clients, drawn_clients
+from fedcohort.report.report_data import Reading, Story
+
+__all__ = ["client_orders"]
+
+
+def client_orders(story: Story, seeds: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """For each seed, the clients that charts show and the numbers that order them; empty if the runs did not record their clients.
+
+    Of each seed: ``place`` (position of each client in the lists, by its number), ``size``, ``class`` (number of its largest class),
+    ``share`` (share of this class), ``times`` (how often it was selected, by label of the row) and ``selected`` (the mean of these).
+    """
+    orders = {}
+    for seed in seeds:
+        rows = [(label, reading) for label, readings in story.played for reading in readings if reading.seed == seed]
+        clients = next((own for _, reading in rows if (own := Clients.of(reading.portrait, seed)) is not None), None)
+        if clients is not None:
+            orders[str(seed)] = _order(clients, rows)
+    return orders
+
+
+def _order(clients: Clients, rows: Sequence[tuple[str, Reading]]) -> dict[str, Any]:
+    """The numbers that order the clients of one seed."""
+    shown = drawn_clients(clients)
+    counts = clients.facts.get("counts", np.zeros((clients.number, 1), np.int64))[shown]
+    times = {
+        label: reading.selected.sum(axis=0)[shown] for label, reading in rows if reading.num_clients == clients.number
+    }
+    return {
+        "place": {str(client): i for i, client in enumerate(shown.tolist())},
+        "size": clients.facts["samples"][shown].tolist(),
+        "class": counts.argmax(axis=1).tolist(),
+        "share": np.round(counts.max(axis=1) / np.maximum(counts.sum(axis=1), 1), 4).tolist(),
+        "times": {label: own.tolist() for label, own in times.items()},
+        "selected": np.round(np.mean([*times.values()] or [np.zeros(len(shown))], axis=0), 2).tolist(),
+    }

@@ -1,0 +1,84 @@
+"""Make the rows of the page's tables of details: accuracy of each class, and the wall time of each part of a round."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedcohort.core import formatted_values
+from fedcohort.report.best_cells import mark_best
+from fedcohort.report.charts.cost import WALL
+from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.table_rows import Cell, strategies
+
+__all__ = ["CLASSES", "PARTS", "class_rows", "wall_rows"]
+
+CLASSES = 20
+"""Largest number of classes in the table; of more, those with the lowest accuracy."""
+
+PARTS = (*WALL, "total")
+"""Columns of the table of wall time."""
+
+
+def class_rows(story: Story) -> dict[str, Any]:
+    """The test accuracy of each class at the last test, mean over seeds: ``classes`` (their names), ``number`` of all, and ``rows``.
+
+    Empty if no run was tested by class.
+    """
+    known = [_class_means(readings) for _, readings in story.played]
+    measured = [values for values in known if values is not None]
+    if not measured or len({len(values) for values in measured}) > 1:
+        return {}
+    mean = np.nan_to_num(np.nanmean(measured, axis=0), nan=1.0)
+    shown = np.sort(np.argsort(mean, kind="stable")[:CLASSES])
+    unknown = np.full(len(mean), np.nan)
+    rows: list[dict[str, Any]] = []
+    for strategy, values in zip(strategies(story), known, strict=True):
+        own = unknown if values is None else values
+        cells = [Cell(formatted_values.percent(own[i], 0), float(own[i])) for i in shown]
+        by_place = {f"class_{place}": cell for place, cell in enumerate(cells)}
+        common = {"label": strategy["label"], "strategy": strategy, "point": strategy["point"], "cells": cells}
+        rows.append(common | by_place)
+    mark_best(rows, highest=[f"class_{place}" for place in range(len(shown))])
+    return {"classes": [_names(story)[i] for i in shown], "number": len(mean), "rows": rows}
+
+
+def _names(story: Story) -> list[str]:
+    """The names of the classes in the first run that was tested."""
+    return next(reading.classes for _, readings in story.played for reading in readings if _last(reading) is not None)
+
+
+def _class_means(readings: Sequence[Reading]) -> np.ndarray | None:
+    """The accuracy of each class at the last test, mean over seeds; None if no seed was tested."""
+    last = [values for reading in readings if (values := _last(reading)) is not None]
+    return np.mean(last, axis=0) if last else None
+
+
+def _last(reading: Reading) -> np.ndarray | None:
+    """The accuracy of each class at the last test; None if there was none."""
+    tested = np.flatnonzero(np.isfinite(reading.class_accuracy).any(axis=1))
+    return reading.class_accuracy[tested[-1]] if len(tested) else None
+
+
+def wall_rows(story: Story) -> list[dict[str, Any]]:
+    """Seconds of wall time in each part of a round, mean over seeds, and their shares of the total."""
+    rows = []
+    for (label, readings), strategy in zip(story.played, strategies(story), strict=True):
+        seconds = _mean_seconds(readings)
+        share = [value / seconds[-1] if seconds[-1] > 0 else float("nan") for value in seconds]
+        cells = [
+            {"cell": Cell(formatted_values.number(value, 3), value), "share": formatted_values.share(part)}
+            for value, part in zip(seconds, share, strict=True)
+        ]
+        rounds = float(np.mean([reading.num_rounds for reading in readings]))
+        each = Cell(formatted_values.number(1e3 * seconds[-1] / rounds, 3), 1e3 * seconds[-1] / rounds)
+        rows.append({"label": label, "strategy": strategy, "cells": cells, "each": each})
+    return rows
+
+
+def _mean_seconds(readings: Sequence[Reading]) -> list[float]:
+    columns = [name for name in PARTS if name in readings[0].wall]
+    total = np.mean([reading.wall[columns].sum().to_numpy(np.float64) for reading in readings], axis=0)
+    by_name = dict(zip(columns, total.tolist(), strict=True))
+    by_name.setdefault("total", sum(by_name.values()))
+    return [by_name.get(name, float("nan")) for name in PARTS]

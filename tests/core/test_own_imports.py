@@ -1,0 +1,67 @@
+"""The modules that a plug-in imports count like the plug-in's own file."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedcohort import UsageError
+from fedcohort.core.own_imports import content_with_imports, imported_files
+from fedcohort.experiment.plugin_files import by_content
+
+
+def test_a_changed_import_is_another_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugin, helper = tmp_path / "plugin.py", tmp_path / "own_helper_of_a_test.py"
+    plugin.write_text("import math\nimport numpy\nfrom own_helper_of_a_test import rate\n\nclass A: ...\n")
+    helper.write_text("import no_such_module_at_all\nrate = 1\n")
+    values = {"selection": {"name": f"{plugin}:A"}}
+    before = by_content(values)["selection"]["name"]
+    assert before.endswith(":A")
+    assert before == by_content(values)["selection"]["name"]
+    helper.write_text("rate = 2\n")
+    assert before != by_content(values)["selection"]["name"]
+
+
+def test_modules_of_a_package_are_found_and_none_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = tmp_path / "own_package_of_a_test"
+    (package / "inner").mkdir(parents=True)
+    for place, text in {
+        "__init__.py": "raise SystemExit",
+        "one.py": "from .inner import two\nfrom . import __doc__",
+        "inner/__init__.py": "",
+        "inner/two.py": "from ..one import x\nimport own_package_of_a_test.three",
+        "three.py": "x = (",
+        "unused.py": "",
+    }.items():
+        (package / place).write_text(text)
+    plugin = tmp_path / "plugin.py"
+    found = imported_files(plugin, b"def load():\n    import own_package_of_a_test.one\n")
+    assert sorted(name.removeprefix("own_package_of_a_test") for name in found) == [
+        "",
+        ".inner",
+        ".inner.two",
+        ".one",
+        ".three",
+    ]
+    assert "own_package_of_a_test" not in sys.modules
+    plugin.write_text("import numpy, torch.nn, fedcohort.selection\n")
+    assert imported_files(plugin, plugin.read_bytes()) == {}
+
+
+def test_a_module_that_changed_after_its_import_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugin, helper = tmp_path / "plugin.py", tmp_path / "own_module_that_changes.py"
+    plugin.write_text("import own_module_that_changes\n")
+    helper.write_text("rate = 1\n")
+    __import__("own_module_that_changes")
+    content_with_imports(plugin)
+    helper.write_text("rate = 2\n")
+    with pytest.raises(
+        UsageError,
+        match=r"own_module_that_changes\.py: has changed since it was imported by plugin\.py; start Python again$",
+    ):
+        content_with_imports(plugin)
+    monkeypatch.delitem(sys.modules, "own_module_that_changes")
+    content_with_imports(plugin)

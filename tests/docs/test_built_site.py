@@ -1,0 +1,159 @@
+"""The site is built in strict mode, with its tutorials played, and works in a browser from a folder, without a network.
+
+Needs the dependency group ``site``, and Chromium for the tests in a browser; skipped without them. ``FEDCOHORT_SITE`` names
+the folder of a site that was built before, which is tested instead of a new one.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.pages import ROOT, blocks, read
+
+pytest.importorskip("myst_nb", reason="the dependency group site is not installed")
+pytest.importorskip("furo", reason="the dependency group site is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+CHROMIUM = os.environ.get("FEDCOHORT_BROWSER") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+WORK = ROOT / "build" / "site-work"
+"""Runs that pictures show are kept here between builds, as by ``make site``."""
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+PAGES = (
+    "index",
+    "tutorials/first-comparison",
+    "strategy/ucb",
+    "algorithm/fedavg",
+    "api/fedcohort-selection",
+    "commands",
+    "gallery",
+    "glossary",
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a new site. Its notebooks are played, not taken from an earlier build."""
+    if built := os.environ.get("FEDCOHORT_SITE"):
+        return Path(built).resolve()
+    folder = tmp_path_factory.mktemp("site")
+    work = folder / "work"
+    work.mkdir()
+    (WORK / "runs").mkdir(parents=True, exist_ok=True)
+    (work / "runs").symlink_to(WORK / "runs", target_is_directory=True)
+    command = [
+        sys.executable,
+        str(ROOT / "docs" / "site" / "build.py"),
+        "--out",
+        str(folder / "html"),
+        "--work",
+        str(work),
+    ]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "html"
+
+
+def words(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html))
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
+def test_every_cell_of_a_tutorial_was_played(tutorial: Path, site: Path) -> None:
+    html = read(site / "tutorials" / f"{tutorial.stem}.html")
+    cells = [block for block in blocks(tutorial) if block.language == "python"]
+    assert len(cells) >= 4
+    assert html.count('class="cell docutils') + html.count("cell tag_") == len(cells)
+    assert html.count("cell_output") >= 3
+
+
+def test_the_first_tutorial_ends_with_the_verdict_that_its_text_states(site: Path) -> None:
+    text = words(read(site / "tutorials" / "first-comparison.html"))
+    found = re.search(r"taking turns: (better|worse|not clear), p = (\d\.\d+) (\+\d+\.\d) points against uniform", text)
+    assert found is not None
+    assert found[1] == "better"
+    assert f"a difference of {found[3][1:]} percentage points" in text
+    assert f"p = {found[2]}, ten paired seeds" in text
+
+
+def test_every_strategy_and_algorithm_has_a_picture(site: Path) -> None:
+    pages = [*site.glob("strategy/*.html"), *site.glob("algorithm/*.html")]
+    assert len(pages) == 54
+    assert [page.name for page in pages if '<figure class="picks">' not in read(page)] == []
+
+
+def test_nothing_is_loaded_from_the_network(site: Path) -> None:
+    loaded = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"((?:https?:)?//[^\"]+)\"")
+    found = {address for page in site.rglob("*.html") for address in loaded.findall(read(page))}
+    assert found == set()
+
+
+# --- in a browser ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [375, 1200])
+def test_pages_fit_and_load_without_errors(scheme: str, width: int, site: Path, browser: Any) -> None:
+    complaints: list[str] = []
+    addresses: list[str] = []
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda request: addresses.append(request.url))
+    for name in PAGES:
+        page.goto((site / f"{name}.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        color = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        lightness = sum(map(int, re.findall(r"\d+", color)[:3]))
+        assert (lightness < 200) == (scheme == "dark"), (name, color)
+    page.close()
+    assert complaints == []
+    assert [address for address in addresses if not address.startswith(("file:", "data:"))] == []
+
+
+def test_search_works_from_a_folder(site: Path, browser: Any) -> None:
+    page = browser.new_page()
+    page.goto((site / "index.html").as_uri())
+    field = page.locator("input[name=q]").first
+    field.fill("power-of-choice")
+    field.press("Enter")
+    page.wait_for_selector("#search-results ul.search li a", timeout=20_000)
+    page.wait_for_function(
+        "document.querySelector('#search-results .search-summary')?.textContent.includes('found')", timeout=20_000
+    )
+    found = [link.get_attribute("href") for link in page.locator("#search-results ul.search li a").all()]
+    assert any("strategy/powd.html" in str(address) for address in found)
+    page.locator("#search-results ul.search li a").first.click()
+    assert page.locator("h1").count() == 1
+    page.close()
+
+
+def test_the_picture_of_picks_changes_with_the_theme(site: Path, browser: Any) -> None:
+    page = browser.new_page(color_scheme="light")
+    page.goto((site / "strategy" / "ucb.html").as_uri())
+    color = "getComputedStyle(document.querySelector('.picks .selected')).fill"
+    light = page.evaluate(color)
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(color) != light
+    assert page.locator(".picks .selected").count() == 90  # 3 clients in 30 rounds
+    page.close()

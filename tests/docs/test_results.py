@@ -1,0 +1,93 @@
+"""Measured results: every table of the page comes from a file, files say how they were made, and quick ones are made anew."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results import result_file
+from results.comparisons import ComparisonResult
+from results.descriptions import DESCRIPTIONS
+from results.pages import blocks
+from results.result_file import digest, names, read
+from results.tables import CELLS, made_with
+
+import fedcohort
+from tests.docs.pages import ROOT
+from tests.docs.pages import read as text_of
+
+QUICK = [name for name, description in DESCRIPTIONS.items() if description.quick]
+
+
+def test_every_table_of_the_results_page_is_generated() -> None:
+    page = text_of(ROOT / "docs" / "results.md")
+    by_hand = re.sub(r"<!-- begin ([\w -]+?) -->.*?<!-- end \1 -->", "", page, flags=re.DOTALL)
+    assert re.findall(r"^\|.*\|$", by_hand, re.MULTILINE) == []
+    assert len(re.findall(r"<!-- begin result ", page)) > 15
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in ("campaign", "race")])
+def test_a_result_says_with_what_it_was_made(name: str) -> None:
+    content = read(name)
+    assert re.fullmatch(r"[0-9a-f]{7,}\+?", content["commit"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", content["date"])
+    assert content["command"]
+    assert content.get("older") or {"versions", "processor", "seconds", "depends"} <= content.keys()
+    assert made_with(content).startswith("*")
+    assert f"result {name}" in blocks()
+    if not content.get("older"):
+        assert set(DESCRIPTIONS[name].experiments) <= content["depends"].keys()
+
+
+def test_a_digest_ignores_comments_and_docstrings(tmp_path: Path) -> None:
+    path = tmp_path / "code.py"
+    found = set()
+    for body in ('"""One."""\nx = 1  # one\n', '"""Two."""\n\nx = 1\n"""What it is."""\n', "x = 2\n"):
+        path.write_text(body)
+        found.add(digest(path))
+    assert len(found) == 2
+    toml = tmp_path / "file.toml"
+    toml.write_text("# a comment\nk = 1\nl = 2\n")
+    before = digest(toml)
+    toml.write_text("l = 2\nk = 1\n")
+    assert digest(toml) == before
+    toml.write_text("l = 2\nk = 2\n")
+    assert digest(toml) != before
+
+
+def test_results_that_are_older_than_a_change_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "used.py").write_text("x = 1\n")
+    (tmp_path / "gone.py").write_text("x = 1\n")
+    depends = {name: digest(tmp_path / name) for name in ("used.py", "gone.py")}
+    monkeypatch.setattr(result_file, "ROOT", tmp_path)
+    monkeypatch.setattr(result_file, "RESULTS", tmp_path)
+    result_file.write("made", {"depends": depends})
+    result_file.write("kept", {"older": "takes hours"})
+    assert result_file.changes("made") == []
+    assert result_file.changes("kept") == ["takes hours"]
+    (tmp_path / "used.py").write_text("x = 2\n")
+    (tmp_path / "gone.py").unlink()
+    assert result_file.changes("made") == ["used.py", "gone.py"]
+
+
+def test_one_run_of_the_quickstart_has_the_published_accuracy(tmp_path: Path) -> None:
+    (rows,) = read("quickstart")["result"].values()
+    experiment = fedcohort.load_experiment(ROOT / "experiments" / "quickstart.toml")
+    run = fedcohort.run(experiment, runs=tmp_path)
+    assert f"{100 * run.rounds['test_accuracy'].iloc[-1]:.1f}" == f"{100 * rows[0]['accuracies'][0]:.1f}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_results_made_anew_have_the_published_digits(name: str, tmp_path: Path) -> None:
+    description, kept = DESCRIPTIONS[name], read(name)["result"]
+    made = json.loads(json.dumps(description.make(tmp_path)))
+    assert shown(description, made) == shown(description, kept)
+
+
+def shown(description: Any, result: dict[str, Any]) -> Any:
+    """A result as it is published: the cells of a table, or numbers with six digits."""
+    if isinstance(description, ComparisonResult):
+        return [[CELLS[kind](row) for kind in description.columns.values()] for rows in result.values() for row in rows]
+    return json.loads(json.dumps(result), parse_float=lambda text: f"{float(text):.6g}")

@@ -1,0 +1,166 @@
+"""The pages of the site: complete, linked and documented. ``tests/docs/test_built_site.py`` builds it."""
+
+import importlib
+import posixpath
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcohort.algorithms import ALGORITHMS
+from fedcohort.core.parameters import describe
+from fedcohort.selection import STRATEGIES
+from tests.docs.pages import ROOT, read
+from tests.docs.test_links import without_code
+
+SITE = ROOT / "docs" / "site"
+pytest.importorskip("flwr", reason="the extra flower is not installed, whose module is public")
+
+
+@pytest.fixture(scope="module")
+def modules() -> Iterator[dict[str, Any]]:
+    """The modules that make the site."""
+    sys.path.insert(0, str(SITE))
+    yield {
+        path.stem: importlib.import_module(path.stem)
+        for path in SITE.glob("*.py")
+        if path.stem not in ("conf", "autodoc_hooks")
+    }
+    sys.path.remove(str(SITE))
+
+
+@pytest.fixture(scope="module")
+def pages(modules: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """All pages of the site without pictures, by their names."""
+    source = tmp_path_factory.mktemp("site")
+    modules["build"].assemble(source, {}, None)
+    return {path.relative_to(source).as_posix().removesuffix(".md"): read(path) for path in source.rglob("*.md")}
+
+
+def below(name: str, page: str) -> list[str]:
+    """The names of the pages in the tables of contents of a page."""
+    blocks = re.findall(r"^```\{toctree\}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line and not line.startswith(":")]
+    return [posixpath.normpath(posixpath.join(posixpath.dirname(name), line)) for line in lines]
+
+
+def test_every_page_of_the_repository_is_on_the_site(modules: dict[str, Any]) -> None:
+    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    files |= {"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
+    assert set(modules["navigation"].handwritten()) == files, "name it in docs/site/navigation.py"
+
+
+def test_every_page_is_in_one_table_of_contents(pages: dict[str, str]) -> None:
+    listed = [entry for name, page in pages.items() for entry in below(name, page)]
+    assert sorted(listed) == sorted(set(pages) - {"index"})
+
+
+def test_links_between_pages_of_the_site_lead_to_pages(pages: dict[str, str]) -> None:
+    links = 0
+    for name, page in pages.items():
+        for target in re.findall(r"\]\(([^)\s#]+\.md)[^)]*\)", without_code(page)):
+            if "://" not in target:
+                links += 1
+                assert (
+                    posixpath.normpath(posixpath.join(posixpath.dirname(name), target)).removesuffix(".md") in pages
+                ), (name, target)
+    assert links > 400
+
+
+def test_a_link_to_no_file_ends_the_build(modules: dict[str, Any]) -> None:
+    links = modules["links"]
+    with pytest.raises(links.BrokenLinkError, match=r"there is no such file"):
+        links.relink("[gone](gone.md)", "docs/index.md", {"docs/index.md": "index"}, {})
+
+
+def test_links_lead_to_pages_of_the_site_or_to_the_repository(modules: dict[str, Any]) -> None:
+    names = {"docs/decisions/README.md": "decisions/index", "docs/why.md": "why", "docs/strategies.md": "strategies"}
+    text = "[a](../why.md#b) [c](../../experiments/x86.toml) [d](../strategies.md#ucb) [e](https://a.b)\n```text\n[f](../why.md)\n```"
+    found = modules["links"].relink(text, "docs/decisions/README.md", names, {"ucb": "strategy/ucb"})
+    repository = modules["navigation"].REPOSITORY
+    first, *code = found.split("\n")
+    assert (
+        first
+        == f"[a](../why.md#b) [c]({repository}/blob/main/experiments/x86.toml) [d](../strategy/ucb.md) [e](https://a.b)"
+    )
+    assert code == ["```text", "[f](../why.md)", "```"]
+
+
+def test_every_public_name_is_documented(modules: dict[str, Any]) -> None:
+    assert modules["public_names"].undocumented() == []
+
+
+def test_a_public_name_without_documentation_is_found(modules: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Bare:
+        """A class."""
+
+        field: int
+        told: int
+        """A field with a text."""
+
+        def method(self) -> None: ...
+
+    Bare.__module__ = "fedcohort.chooser"
+    monkeypatch.setattr("fedcohort.Bare", Bare, raising=False)
+    monkeypatch.setattr("fedcohort.__all__", ["Bare"])
+    names = modules["public_names"]
+    monkeypatch.setattr(names, "modules", lambda: ["fedcohort"])
+    monkeypatch.setattr(names, "_written_beside", lambda module: {("Bare", "told"): "A field with a text."})
+    assert names.undocumented() == ["fedcohort.Bare.method", "fedcohort.Bare.field"]
+
+
+def test_every_strategy_and_algorithm_has_a_page_with_its_card_and_parameters(pages: dict[str, str]) -> None:
+    for kind, table in (("strategy", STRATEGIES), ("algorithm", ALGORITHMS)):
+        for name in table.builtin:
+            page, cls = pages[f"{kind}/{name}"], table.find(name, name)
+            assert cls.card.source in page
+            assert "* Discloses about a client" in page
+            assert f"autoclass:: fedcohort.{'selection' if kind == 'strategy' else 'algorithms'}.{cls.__name__}" in page
+    assert "| `epsilon` | float ≥ 0, ≤ 1 | `0.1` |" in pages["strategy/ucb"]
+
+
+def test_the_python_reference_names_every_public_name(modules: dict[str, Any], pages: dict[str, str]) -> None:
+    reference = "".join(page for name, page in pages.items() if name.startswith(("api/", "strategy/", "algorithm/")))
+    written = set(re.findall(r":: (fedcohort[\w.]*)$", reference, re.MULTILINE))
+    names = modules["public_names"]
+    assert written == {f"{module}.{name}" for module in names.modules() for name in names.public_names(module)}
+
+
+def test_the_reference_of_the_command_line_has_every_option(modules: dict[str, Any], pages: dict[str, str]) -> None:
+    sections = dict(re.findall(r"^## `(fedcohort .*?)`\n(.*?)(?=^## |\Z)", pages["commands"], re.MULTILINE | re.DOTALL))
+    found = dict(modules["command_pages"].commands())
+    assert set(sections) == set(found) - {"fedcohort"}
+    for path, section in sections.items():
+        shown = [parameter for parameter in found[path].params if not getattr(parameter, "hidden", False)]
+        options = [option for parameter in shown for option in parameter.opts if option.startswith("--")]
+        assert [option for option in options if option not in section] == [], path
+
+
+def test_the_picture_of_picks_has_a_filled_cell_for_every_admitted_update(modules: dict[str, Any]) -> None:
+    import numpy as np
+
+    state = np.array([[1, 0, 2], [0, 1, 1]], dtype=np.int8)
+    picture = modules["picks"].drawn_picks(state, [10, 1200], "a < b")
+    assert picture.count('class="selected"') == 3
+    assert picture.count('class="lost"') == 1
+    assert picture.count('class="empty"') == 2
+    assert picture.index("1,200") < picture.index(">10<")  # the larger client first
+    assert "a &lt; b" in picture
+    assert "hollow" in picture
+
+
+def test_the_home_page_is_that_of_the_folder(pages: dict[str, str]) -> None:
+    home = read(Path(ROOT, "docs", "index.md"))
+    assert pages["index"].startswith(home.split("\n\n")[0])
+    assert len(below("index", pages["index"])) == 6
+
+
+def test_texts_under_fields_are_found_in_the_cell_of_a_notebook() -> None:
+    shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell()
+    cell = 'class Of(Selector):\n    count: int = 1\n    """How many."""\n\n    def select(self): ...\n'
+    assert shell.run_cell(f"from fedcohort.selection import Selector, parameters\n\n\n@parameters\n{cell}").success
+    [row] = describe(shell.user_ns["Of"])
+    assert row.doc == "How many."

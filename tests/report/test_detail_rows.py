@@ -1,0 +1,103 @@
+"""Tables of details, marks of the best cells, means over seeds, and the progress of the live page."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedcohort.core.formatted_values import UNTRIED
+from fedcohort.report import terminal
+from fedcohort.report.best_cells import mark_best
+from fedcohort.report.charts.client_table import client_table
+from fedcohort.report.charts.score_terms import untried
+from fedcohort.report.detail_rows import class_rows, wall_rows
+from fedcohort.report.live_progress import Pace
+from fedcohort.report.report_data import find_runs, gather
+from fedcohort.report.table_rows import Cell
+from fedcohort.study.summary import over_seeds, summaries
+
+
+def test_accuracy_of_each_class_is_the_mean_over_seeds(runs: Path) -> None:
+    story = gather(find_runs([runs]))
+    found = class_rows(story)
+    assert found["classes"] == list("0123456789")
+    own = [run for run in find_runs([runs]) if run.meta["label"] == "UCB"]
+    last = np.mean([run.rounds["class_accuracy"].iloc[-1] for run in own], axis=0)
+    row = next(row for row in found["rows"] if row["label"] == "UCB")
+    assert [cell.value for cell in row["cells"]] == pytest.approx(last.tolist())
+
+
+def test_wall_time_is_that_of_the_record(runs: Path) -> None:
+    row = wall_rows(gather(find_runs([runs])))[0]
+    own = [run for run in find_runs([runs]) if run.meta["label"] == "uniform"]
+    assert row["cells"][0]["cell"].value == pytest.approx(np.mean([run.wall["training"].sum() for run in own]))
+    assert row["each"].value == pytest.approx(1e3 * row["cells"][-1]["cell"].value / 8)
+
+
+def test_the_table_of_clients_has_means_over_their_rounds(runs: Path) -> None:
+    story = gather(find_runs([runs])).at_seed(1)
+    figure = client_table(story)
+    assert figure is not None
+    frame = figure.data["client_table"]
+    run = next(r for r in find_runs([runs]) if r.meta["label"] == "loss" and r.meta["seed"] == "1")
+    own = run.clients[run.clients["client"] == 3]
+    row = frame[(frame["strategy"] == "loss") & (frame["client"] == 3)].iloc[0]
+    assert row["selected"] == len(own)
+    if len(own):
+        assert row["accuracy"] == pytest.approx(100 * own["accuracy"].mean(), abs=0.05)
+        assert row["loss"] == pytest.approx(own["loss"].mean(), abs=5e-5)
+    assert len(frame) == 36
+
+
+def test_best_cells_are_marked_within_a_point() -> None:
+    rows = [
+        {"point": 0, "a": Cell("", 0.5), "b": Cell("", 2.0)},
+        {"point": 0, "a": Cell("", 0.7), "b": Cell("", 1.0)},
+        {"point": 1, "a": Cell("", 0.6), "b": Cell("", math.inf)},
+        {"point": 1, "a": Cell("", 0.6), "b": Cell("", 3.0)},
+    ]
+    mark_best(rows, ["a"], ["b"])
+    assert [row["best"] for row in rows] == [set(), {"a", "b"}, set(), set()]
+    rows[1]["partial"] = ("b",)
+    mark_best([*rows[:2], {"point": 0, "a": Cell("", 0.1), "b": Cell("", 3.0)}], ["a"], ["b"])
+    assert [row["best"] for row in rows[:2]] == [{"b"}, {"a"}], (
+        "a mean over the seeds that reached the target is not compared"
+    )
+
+
+def test_scores_of_clients_never_selected_are_untried() -> None:
+    frame = pd.DataFrame({"score": [240432.0, 2.5, 50000.0], "bonus": [240432.0, 2.0, 1.0]})
+    assert untried(frame).tolist() == [True, False, False]
+    assert not untried(frame.drop(columns="bonus")).any(), "a large score without a bonus is a score"
+    assert UNTRIED < 1e5
+
+
+def test_measures_are_means_over_seeds(runs: Path) -> None:
+    own = [run for run in find_runs([runs]) if run.meta["label"] == "UCB"]
+    several = summaries(own, 0.99)
+    mean = over_seeds(several)
+    assert (mean.seeds, mean.reached) == (3, 0)
+    assert mean.mean.accuracy == pytest.approx(np.mean([one.accuracy for one in several]))
+    assert mean.mean.rounds_to_target == math.inf
+    assert mean.mean.selected.jain == pytest.approx(np.mean([one.selected.jain for one in several]))
+    text = terminal.as_text(terminal.summaries(["UCB, seeds 0 to 2"], [mean]), 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "Means over seeds" in text
+    wide = terminal.as_text(terminal.summaries([f"row {i}" for i in range(9)], [mean] * 9), 100)
+    assert all(f"row {i}" in wide for i in range(9)), "columns that do not fit follow below"
+    assert max(map(len, wide.splitlines())) <= 100
+
+
+def test_progress_over_all_runs_and_the_time_left(runs: Path) -> None:
+    now = iter([0.0, 10.0, 20.0])
+    pace = Pace("small", 1000, lambda: next(now))
+    found = find_runs([runs])
+    begun = 8 * (len(found) - 1)
+    assert pace.overall("small", found[1:])["words"] == f"{begun} of 1,000 rounds of all runs."
+    second = pace.overall("small", found)
+    assert (second["done"], second["total"]) == (begun + 8, 1000)
+    left = (1000 - begun - 8) * 10 / 8
+    assert second["words"].endswith(f"{int(left // 60)}:{round(left % 60):02d} left at this pace.") or left >= 3600
+    assert pace.overall("other", found) == {}, "all runs that have begun are finished"
