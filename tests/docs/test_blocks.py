@@ -134,7 +134,7 @@ def run_console(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
             if output_file is not None:
                 Path(output_file).write_text(result.stdout, encoding="utf-8")
         else:
-            assert program in ("pip", "git", "cd"), f"not a command this test knows: {line}"
+            assert program in ("pip", "git", "cd", "flwr"), f"not a command this test knows: {line}"
 
 
 def test_the_entry_point_of_the_page_adds_a_strategy(workspace: Path) -> None:

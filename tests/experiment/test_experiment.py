@@ -40,9 +40,12 @@ def test_toml_round_trip_is_the_same_experiment(tmp_path: Path) -> None:
 
 
 def test_python_and_toml_build_the_same(tmp_path: Path) -> None:
-    text = 'rounds = 5\n[selection]\nname = "ucb"\nk = 2\nc = 0.5\n[federation]\nclients = 6\npartition = "iid"\n'
+    text = 'name = "mine"\nrounds = 5\n[selection]\nname = "ucb"\nk = 2\nc = 0.5\n[federation]\nclients = 6\npartition = "iid"\n'
     from_python = Experiment(
-        rounds=5, selection={"name": "ucb", "k": 2, "c": 0.5}, federation={"clients": 6, "partition": "iid"}
+        name="mine",
+        rounds=5,
+        selection={"name": "ucb", "k": 2, "c": 0.5},
+        federation={"clients": 6, "partition": "iid"},
     )
     from_file = load(write(tmp_path, text))
     assert from_file == from_python

@@ -65,8 +65,8 @@ def test_a_text_beside_the_experiment_file(tmp_path: Path, monkeypatch: pytest.M
     assert (run.portrait.facts["counts"].sum(axis=1) == 12 * run.portrait.facts["samples"]).all()
     again = fedcohort.load_experiment(run.path / "experiment.toml")
     assert fedcohort.run(again, runs="runs", seed=0).path == run.path
-    (tmp_path / "play.txt").write_text("ONE: " + "other " * 99, encoding="utf-8")
-    with pytest.raises(UsageError, match="data"):
+    (tmp_path / "play.txt").write_text("ONE: " + "other " * 990, encoding="utf-8")
+    with pytest.raises(UsageError, match="the data have 1 client"):
         fedcohort.run(experiment, runs="runs", seed=0)
 
 

@@ -109,7 +109,7 @@ def test_the_page_shows_one_point_of_a_sweep_at_a_time(points: Watched) -> None:
         assert "paired seeds" in sure
         assert "uniform" in cost
         assert visible(page, "#results tbody th") == [f"uniform {point}", f"mine {point}"]
-        assert visible(page, ".strategies label") == ["uniform", "mine"]
+        assert visible(page, ".strategies .strategy") == ["uniform", "mine"]
         assert len(visible(page, "#figure-selections .panel-title")) == 2
         page.evaluate("fedcohort.drawAll()")
         assert page.evaluate(PANEL_WIDTHS) == [True, True], "charts of another point are as wide as their panels"

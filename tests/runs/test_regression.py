@@ -420,5 +420,5 @@ def test_prediction_intervals_of_a_finished_regression(tmp_path: Path) -> None:
     text = call("measures", run.path, "--conformal", "0.4").stdout
     assert "coverage of prediction intervals" in text
     assert "accuracy" not in text.lower().replace("measures.target_accuracy", "")
-    (said,) = json.loads(call("measures", run.path, "--conformal", "0.4", "--json").stdout)
+    (said,) = json.loads(call("measures", run.path, "--conformal", "0.4", "--json").stdout)["runs"]
     assert said["conformal"]["labels"] == "numbers"

@@ -212,7 +212,7 @@ def test_every_reading_command_is_tried() -> None:
     from fedcohort.cli import cli as commands
 
     tried = {name.split()[0] for name in READING}
-    assert set(commands.commands) - tried == {"strategies", "doctor", "deploy", "site"}
+    assert set(commands.commands) - tried == {"strategies", "doctor", "deploy", "schema", "site"}
 
 
 @pytest.mark.parametrize("entry", ["", "INSERT INTO meta VALUES ('plug-ins', '{}')"])

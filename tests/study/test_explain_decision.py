@@ -107,9 +107,9 @@ def test_every_strategy_can_be_explained(name: str, tmp_path: Path) -> None:
 
 def test_scores_in_words() -> None:
     def said(score: float, **terms: float) -> str:
-        from fedcohort.study.explain_decision import _score_in_words
+        from fedcohort.study.explain_decision import score_in_words
 
-        return _score_in_words(Candidate(0, True, score, 1.0, terms))
+        return score_in_words(Candidate(0, True, score, 1.0, terms))
 
     assert said(1.5, a=1.0, b=0.5) == "its score is 1.5 = a 1 + b 0.5"
     assert said(0.02, a=0.1, b=0.2) == "its score is 0.02 = a 0.1 × b 0.2"

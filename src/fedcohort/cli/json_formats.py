@@ -180,10 +180,11 @@ sets: Sets - Measures of the sets.
 expected: [number?] - Range that contains the coverage on average.
 likely: [number?] - 5% and 95% quantile of the coverage of one calibration.
 num_calibration: integer - Number of samples of the calibration.
+labels: text - `classes`, or `numbers`, whose sets are intervals.
 """,
     "Sets": """
 coverage: number? - Share of test samples whose set contains their class.
-size: number? - Mean number of classes of a set.
+size: number? - Mean number of classes of a set, or mean length of an interval.
 empty: number? - Share of empty sets.
 """,
     "why": """
@@ -234,6 +235,7 @@ chance: number? - The same share under uniform selection.
 exploration: number? - Share of the selected clients beyond the highest scores.
 new: number? - Share of the selections of clients that were selected for the first time.
 correlations: [Correlation] - How well scores predict outcomes.
+labels: text - `classes` or `numbers`.
 """,
     "Correlation": """
 outcome: text - What the score is compared with.

@@ -73,20 +73,24 @@ def check_writable(given: str | Path, where: str, *, folder: bool = False) -> No
 
 
 def _try_to_write(target: Path, *, replace: bool) -> None:
-    """Write a file without a name into a folder, or into the one in which a missing file or folder would be made.
+    """Write a file and remove it, in a folder or in the one in which a missing file or folder would be made.
 
     Raises:
         OSError: it cannot be written.
     """
-    from tempfile import TemporaryFile
+    from tempfile import mkstemp
 
     if replace:
         os.close(os.open(target, os.O_WRONLY))  # a file with a permission of its own, such as one that is read-only
     folder = target.parent if replace else target
     while not _exists(folder):
         folder = folder.parent
-    with TemporaryFile(dir=folder) as probe:
-        probe.write(b".")
+    probe, name = mkstemp(prefix=".fedcohort-", dir=folder)
+    try:
+        os.write(probe, b".")
+    finally:
+        os.close(probe)  # before it is removed: Windows removes no open file
+        Path(name).unlink()
 
 
 def _exists(path: Path) -> bool:

@@ -44,17 +44,11 @@ from fedcohort.experiment.sections import (
     Systems,
     Variant,
 )
-from fedcohort.experiment.sweep_checks import check_sweep
+from fedcohort.experiment.sweep_checks import check_number_of_rows, check_sweep
 from fedcohort.experiment.tasks import check_task
 from fedcohort.experiment.unnamed_settings import unnamed_settings, without_unnamed
 
 __all__ = ["Cell", "Experiment"]
-
-MAX_ROWS = 5_000
-"""Largest number of rows of an experiment: (1 + variants) × points of the sweep."""
-
-MAX_RUNS = 20_000
-"""Largest number of runs of an experiment: rows × seeds."""
 
 
 class Experiment(Section):
@@ -113,23 +107,11 @@ class Experiment(Section):
         self.check_needs(selector.needs, repr(self.selection.name))
         self.check_needs(algorithm.needs, repr(self.algorithm.name))
         check_task(self.training, self.federation.label_noise.name, selector, algorithm)
-        self._check_number_of_rows()
+        check_number_of_rows(len(self.variants), self.sweep, self.seeds)
         for key, choices in self.sweep.items():
             check_sweep(key, choices)
         if self.variants or self.sweep:
             self.rows()  # report a row that is not valid before the first run
-
-    def _check_number_of_rows(self) -> None:
-        """Refuse more than :data:`MAX_ROWS` rows or :data:`MAX_RUNS` runs, before they are built."""
-        rows = (1 + len(self.variants)) * math.prod(len(choices) for choices in self.sweep.values())
-        setting = "sweep" if self.sweep else "variants"
-        if rows > MAX_ROWS:
-            raise UsageError(f"{setting}: gives {rows:,} rows; at most {MAX_ROWS:,} are possible, so give fewer values")
-        if rows * self.seeds > MAX_RUNS:
-            raise UsageError(
-                f"seeds = {self.seeds}: gives {rows * self.seeds:,} runs ({rows:,} rows × {self.seeds} seeds); at most "
-                f"{MAX_RUNS:,} are possible"
-            )
 
     def __repr__(self) -> str:
         """The choices that tables name; :meth:`to_toml` has all settings."""

@@ -1,12 +1,31 @@
-"""Checks of the entries of a sweep."""
+"""Checks of a sweep: its entries, and the number of rows and runs that it gives."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment.completion import NOT_IN_ROWS
 
-__all__ = ["check_sweep"]
+__all__ = ["check_number_of_rows", "check_sweep"]
+
+MAX_ROWS = 5_000
+"""Largest number of rows of an experiment: (1 + variants) × points of the sweep."""
+
+MAX_RUNS = 20_000
+"""Largest number of runs of an experiment: rows × seeds."""
+
+
+def check_number_of_rows(variants: int, sweep: Mapping[str, Sequence[object]], seeds: int) -> None:
+    """Refuse more than :data:`MAX_ROWS` rows or :data:`MAX_RUNS` runs, before they are built."""
+    rows = (1 + variants) * math.prod(len(choices) for choices in sweep.values())
+    setting = "sweep" if sweep else "variants"
+    if rows > MAX_ROWS:
+        raise UsageError(f"{setting}: gives {rows:,} rows; at most {MAX_ROWS:,} are possible, so give fewer values")
+    if rows * seeds > MAX_RUNS:
+        raise UsageError(
+            f"seeds = {seeds}: gives {rows * seeds:,} runs ({rows:,} rows × {seeds} seeds); at most {MAX_RUNS:,} are possible"
+        )
 
 
 def check_sweep(key: str, choices: Sequence[object]) -> None:

@@ -6,50 +6,19 @@ clients, what clients were asked, what that cost, and what they disclosed. No da
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import UNTRIED, number
 from fedcohort.record import KEPT, Run
+from fedcohort.study.candidates import Candidate, outcome_in_words, score_in_words, time_in_words
 from fedcohort.study.recorded_strategy import strategy_in_words, was_available
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Asked", "Candidate", "Explanation", "explain"]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A candidate of the decision, or a client that was selected without being one.
-
-    Attributes:
-        client: id.
-        selected: whether it was selected.
-        score: its score; NaN if it has none.
-        rank: rank by score among the candidates, 1 for the highest, the mean rank if scores are equal; NaN without a score.
-        terms: terms of the score.
-        status: what happened to it: admitted, declined, failed, late or diverged; empty if it was not selected.
-        detail: the reason, if there is one.
-        outcome: for selected clients: samples, steps, simulated time, weight, loss, accuracy, and further numbers that it reported.
-    """
-
-    client: int
-    selected: bool
-    score: float
-    rank: float
-    terms: Mapping[str, float]
-    status: str = ""
-    detail: str = ""
-    outcome: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def untried(self) -> bool:
-        """Whether its score only says that it was never selected before."""
-        return UNTRIED <= self.terms.get("bonus", 0.0) < math.inf
 
 
 @dataclass(frozen=True)
@@ -134,7 +103,7 @@ class Explanation:
         lines.append(
             f"Of {self.available:,} available clients, {most} were compared and {self.selected:,} were selected; "
             f"{self.trained:,} trained, and {self.admitted:,} were admitted. "
-            f"The round took {_time(self.round_time, self.clock)}."
+            f"The round took {time_in_words(self.round_time, self.clock)}."
         )
         if self.client is None:
             return lines
@@ -152,11 +121,11 @@ class Explanation:
                 return [f"{client} {left_out} in round {self.round}. {unknown}", self._history()]
             return [f"{client} was available in round {self.round}, but {left_out}.", self._history()]
         decision = "selected" if candidate.selected else "not selected"
-        sentences = [f"{client} was {decision} in round {self.round}: {_score_in_words(candidate)}."]
+        sentences = [f"{client} was {decision} in round {self.round}: {score_in_words(candidate)}."]
         if math.isfinite(candidate.rank) and len(self.candidates) > 1:
             sentences[0] += " " + self._standing(candidate)
         if candidate.selected:
-            sentences.append(_outcome_in_words(candidate, self.clock))
+            sentences.append(outcome_in_words(candidate, self.clock))
         return [*sentences, self._history()]
 
     def _standing(self, candidate: Candidate) -> str:
@@ -287,72 +256,3 @@ def _candidates(decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, A
         )
         for row, rank in zip(_rows(decisions), ranks.tolist(), strict=True)
     ]
-
-
-def _time(value: float, clock: str) -> str:
-    return f"{number(value)} s of wall time" if clock == "wall" else f"{number(value)} of simulated time"
-
-
-def _score_in_words(candidate: Candidate) -> str:
-    """The score and its terms, written as a formula if the score is a sum, product or quotient of the first terms."""
-    if candidate.untried:
-        return "it was untried: clients that were never selected have no score yet, and come first"
-    terms = {name: value for name, value in candidate.terms.items() if not math.isnan(value)}
-    if math.isnan(candidate.score):
-        return "it has no score" + (f" ({_list(terms)})" if terms else "")
-    score = f"its score is {number(candidate.score)}"
-    if not terms:
-        return score
-    if len(terms) == 1 and candidate.score in terms.values():
-        return f"{score}, its {next(iter(terms))}"
-    used, formula = _formula(candidate.score, [*terms.items()])
-    rest = _list(dict([*terms.items()][used:]))
-    return score + (f" = {formula}" if formula else "") + (f" ({rest})" if rest else "")
-
-
-def _formula(score: float, terms: Sequence[tuple[str, float]]) -> tuple[int, str]:
-    """A formula for the score from its first terms, and how many terms it uses; 0 if no simple formula fits."""
-    values, words = [value for _, value in terms], [f"{name} {number(value)}" for name, value in terms]
-    if not np.isfinite(values).all():
-        return 0, ""
-
-    def makes(value: float) -> bool:
-        return bool(np.isclose(value, score, rtol=1e-9, atol=1e-12))
-
-    for n in range(2, len(values) + 1):
-        if makes(sum(values[:n])):
-            return n, " + ".join(words[:n])
-    if len(values) > 2 and makes((values[0] + values[1]) * values[2]):
-        return 3, f"({words[0]} + {words[1]}) × {words[2]}"
-    if len(values) > 1 and makes(math.prod(values)):
-        return len(values), " × ".join(words)
-    if len(values) == 2 and values[1] and makes(values[0] / values[1]):
-        return 2, f"{words[0]} / {words[1]}"
-    return 0, ""
-
-
-def _list(values: Mapping[str, float]) -> str:
-    """Names and values, separated by commas."""
-    return ", ".join(f"{name} {number(value)}" for name, value in values.items())
-
-
-_ALWAYS_REPORTED = ("num_samples", "steps", "duration", "weight", "coefficient", "loss", "accuracy")
-
-
-def _outcome_in_words(candidate: Candidate, clock: str) -> str:
-    """What happened to a selected client, in words."""
-    outcome = candidate.outcome
-    worked = f"It trained for {outcome.get('steps', 0):,.0f} steps on {outcome.get('num_samples', 0):,.0f} samples"
-    if "duration" in outcome:
-        worked += f" and needed {_time(outcome['duration'], clock)}"
-    end = {
-        "admitted": f"its update entered the model with {100 * outcome.get('weight', 0.0):.1f}% of the weight",
-        "declined": "its update did not enter the model: it was declined",
-        "late": f"it was late: {candidate.detail}",
-        "diverged": candidate.detail,
-    }.get(candidate.status)
-    more = {name: value for name, value in outcome.items() if name not in _ALWAYS_REPORTED}
-    reported = f" It reported {_list(more)}." if more else ""
-    if end is None:
-        return f"It failed: {candidate.detail}."
-    return f"{worked}; {end}.{reported}"

@@ -54,9 +54,10 @@ def by_writer(
     eligible = np.flatnonzero(sizes >= max(min_size, 1))
     if len(eligible) < num_clients:
         num_writers = np.count_nonzero(sizes)
+        held = "1 client" if num_writers == 1 else f"{num_writers} clients"
         if num_writers < num_clients:
             raise UsageError(
-                f"federation.clients = {num_clients}: the data have {num_writers} clients, {len(eligible)} of them with at least "
+                f"federation.clients = {num_clients}: the data have {held}, {len(eligible)} of them with at least "
                 f"federation.partition.min_size = {min_size} samples; use at most {len(eligible) or num_writers}"
             )
         raise UsageError(

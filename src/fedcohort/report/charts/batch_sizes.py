@@ -181,7 +181,10 @@ def _batch_accuracy(profile: "Profile", order: list[str], look: Look) -> Figure 
         f"Training accuracy of each mini-batch before its step, mean over the clients of a round, {profile.rounds} "
         f"round{'s' * (profile.rounds > 1)}. Clients have different numbers of mini-batches, so that later ones are means of fewer."
     )
-    texts = {"batch": formatted_values.count, "accuracy": score_style([profile.labels]).with_unit}
+    texts: dict[str, Callable[..., str]] = {
+        "batch": formatted_values.count,
+        "accuracy": score_style([profile.labels]).with_unit,
+    }
     data = {"batch_accuracy": with_texts(frame, texts)}
     return Figure("batch-accuracy", "Accuracy per mini-batch", note, views, data)
 

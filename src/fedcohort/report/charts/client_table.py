@@ -28,7 +28,8 @@ def client_table(story: Story) -> Figure | None:
         "accuracy": score, "loss": "training loss", "time": f"{clock} of a round",
     }  # fmt: skip
     most = max(reading.num_clients for reading in story.first)
-    note = f"Accuracy, loss and time are means over the rounds in which the client trained, on its data. Seed {story.first[0].seed}."
+    named = "Score" if story.score.numeric else "Accuracy"
+    note = f"{named}, loss and time are means over the rounds in which the client trained, on its data. Seed {story.first[0].seed}."
     if most > MOST:
         note += f" The {MOST} clients of {formatted_values.count(most)} that were selected most often."
     return Figure("client-table", "Each client", note, [], {"client_table": frame}, sheet=titles)

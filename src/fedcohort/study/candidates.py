@@ -1,0 +1,111 @@
+"""The candidates of a recorded decision, and their scores and outcomes in words."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedcohort.core.formatted_values import UNTRIED, number
+
+__all__ = ["Candidate", "outcome_in_words", "score_in_words", "time_in_words"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate of the decision, or a client that was selected without being one.
+
+    Attributes:
+        client: id.
+        selected: whether it was selected.
+        score: its score; NaN if it has none.
+        rank: rank by score among the candidates, 1 for the highest, the mean rank if scores are equal; NaN without a score.
+        terms: terms of the score.
+        status: what happened to it: admitted, declined, failed, late or diverged; empty if it was not selected.
+        detail: the reason, if there is one.
+        outcome: for selected clients: samples, steps, simulated time, weight, loss, accuracy, and further numbers that it reported.
+    """
+
+    client: int
+    selected: bool
+    score: float
+    rank: float
+    terms: Mapping[str, float]
+    status: str = ""
+    detail: str = ""
+    outcome: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def untried(self) -> bool:
+        """Whether its score only says that it was never selected before."""
+        return UNTRIED <= self.terms.get("bonus", 0.0) < math.inf
+
+
+def time_in_words(value: float, clock: str) -> str:
+    """A duration with its unit."""
+    return f"{number(value)} s of wall time" if clock == "wall" else f"{number(value)} of simulated time"
+
+
+def score_in_words(candidate: Candidate) -> str:
+    """The score and its terms, written as a formula if the score is a sum, product or quotient of the first terms."""
+    if candidate.untried:
+        return "it was untried: clients that were never selected have no score yet, and come first"
+    terms = {name: value for name, value in candidate.terms.items() if not math.isnan(value)}
+    if math.isnan(candidate.score):
+        return "it has no score" + (f" ({_list(terms)})" if terms else "")
+    score = f"its score is {number(candidate.score)}"
+    if not terms:
+        return score
+    if len(terms) == 1 and candidate.score in terms.values():
+        return f"{score}, its {next(iter(terms))}"
+    used, formula = _formula(candidate.score, [*terms.items()])
+    rest = _list(dict([*terms.items()][used:]))
+    return score + (f" = {formula}" if formula else "") + (f" ({rest})" if rest else "")
+
+
+def _formula(score: float, terms: Sequence[tuple[str, float]]) -> tuple[int, str]:
+    """A formula for the score from its first terms, and how many terms it uses; 0 if no simple formula fits."""
+    values, words = [value for _, value in terms], [f"{name} {number(value)}" for name, value in terms]
+    if not np.isfinite(values).all():
+        return 0, ""
+
+    def makes(value: float) -> bool:
+        return bool(np.isclose(value, score, rtol=1e-9, atol=1e-12))
+
+    for n in range(2, len(values) + 1):
+        if makes(sum(values[:n])):
+            return n, " + ".join(words[:n])
+    if len(values) > 2 and makes((values[0] + values[1]) * values[2]):
+        return 3, f"({words[0]} + {words[1]}) × {words[2]}"
+    if len(values) > 1 and makes(math.prod(values)):
+        return len(values), " × ".join(words)
+    if len(values) == 2 and values[1] and makes(values[0] / values[1]):
+        return 2, f"{words[0]} / {words[1]}"
+    return 0, ""
+
+
+def _list(values: Mapping[str, float]) -> str:
+    """Names and values, separated by commas."""
+    return ", ".join(f"{name} {number(value)}" for name, value in values.items())
+
+
+_ALWAYS_REPORTED = ("num_samples", "steps", "duration", "weight", "coefficient", "loss", "accuracy")
+
+
+def outcome_in_words(candidate: Candidate, clock: str) -> str:
+    """What happened to a selected client, in words."""
+    outcome = candidate.outcome
+    worked = f"It trained for {outcome.get('steps', 0):,.0f} steps on {outcome.get('num_samples', 0):,.0f} samples"
+    if "duration" in outcome:
+        worked += f" and needed {time_in_words(outcome['duration'], clock)}"
+    end = {
+        "admitted": f"its update entered the model with {100 * outcome.get('weight', 0.0):.1f}% of the weight",
+        "declined": "its update did not enter the model: it was declined",
+        "late": f"it was late: {candidate.detail}",
+        "diverged": candidate.detail,
+    }.get(candidate.status)
+    more = {name: value for name, value in outcome.items() if name not in _ALWAYS_REPORTED}
+    reported = f" It reported {_list(more)}." if more else ""
+    if end is None:
+        return f"It failed: {candidate.detail}."
+    return f"{worked}; {end}.{reported}"
