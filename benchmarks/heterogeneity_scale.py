@@ -21,6 +21,7 @@ from typing import Literal
 
 import numpy as np
 
+from fedcohort.core.cores import processor
 from fedcohort.federation.partition import describe, partition
 from fedcohort.federation.partitions import PARTITIONS
 
@@ -212,7 +213,7 @@ def main() -> int:
         return 0
     if not options.json:
         print(
-            f"{SAMPLES:,} samples, {CLIENTS:,} clients, {CLASSES} classes; {platform.processor() or platform.machine()}, ",
+            f"{SAMPLES:,} samples, {CLIENTS:,} clients, {CLASSES} classes; {processor()}, ",
             end="",
         )
         print(

@@ -12,7 +12,6 @@
 
 import argparse
 import json
-import platform
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import fedcohort
+from fedcohort.core.cores import processor
 from fedcohort.core.random_streams import rng
 from fedcohort.racing.objectives import objectives
 from fedcohort.racing.rule import RaceRule
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "race.json")
     arguments = parser.parse_args()
     results: dict[str, Any] = {
-        "processor": platform.processor() or platform.machine(), "fedcohort": fedcohort.__version__, "numpy": np.__version__,
+        "processor": processor(), "fedcohort": fedcohort.__version__, "numpy": np.__version__,
         "rows": ROWS,
         "seeds": HORIZON, "longest": LONGEST, "real_seeds": arguments.seeds, "confidence": 0.95, "errors": [], "savings": [],
     }  # fmt: skip

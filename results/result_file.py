@@ -92,13 +92,14 @@ def provenance(
         known: :func:`sources` at the begin, in case a file was changed in the meantime.
     """
     import fedcohort
+    from fedcohort.core.cores import processor
 
     versions = {"fedcohort": fedcohort.__version__, "python": platform.python_version()}
     return {
         "command": command,
         "commit": made_by,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "processor": f"{_processor()}, {len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores",
+        "processor": f"{processor()}, {len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores",
         "versions": versions | {name: importlib.metadata.version(name) for name in PACKAGES},
         "seconds": round(seconds, 1),
         "depends": depends(experiments, known),
@@ -163,12 +164,3 @@ def commit() -> str:
     """The commit of the code, with a plus sign if source or experiment files were changed since."""
     found = _git("rev-parse", "--short=10", "HEAD") or "unknown"
     return found + ("+" if _git("status", "--porcelain", "--", "src", "experiments", "benchmarks") else "")
-
-
-def _processor() -> str:
-    """The name of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

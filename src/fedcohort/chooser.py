@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values, read_only
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
 from fedcohort.core.state_files import CorruptState, load_state, save_state
@@ -114,8 +114,8 @@ class Chooser:
         present = self._present(available)
         t, self.ledger = self.t + 1, Ledger(model_bytes)
         round_ = Round(
-            t, min(self.census.k, len(present)), present, rng(self.seed, "select", t), self.clock, _read_only(self.durations),
-            self.ledger.asking(self._checked(ask, present, t)), _read_only(self.compute_times), _read_only(self.upload_times),
+            t, min(self.census.k, len(present)), present, rng(self.seed, "select", t), self.clock, read_only(self.durations),
+            self.ledger.asking(self._checked(ask, present, t)), read_only(self.compute_times), read_only(self.upload_times),
         )  # fmt: skip
         cohort = choose(self.selector, round_)
         self.t, self._waiting = t, cohort
@@ -341,10 +341,3 @@ class Chooser:
             self.compute_times[clients[split]] = ((outcome.durations - upload) / work)[split]
             self.durations[clients[split]] = (self.compute_times + self.upload_times)[clients[split]]
         self.clock += outcome.duration if math.isfinite(outcome.duration) else 0.0
-
-
-def _read_only(values: Values) -> Values:
-    """A view of an array that cannot be written."""
-    view = values.view()
-    view.flags.writeable = False
-    return view

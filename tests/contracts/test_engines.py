@@ -25,7 +25,7 @@ from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Cohort, Question
 from fedcohort.testing import check_engine
 from fedcohort.testing.base import BROKEN, HEALTHY, ControlVariates, bits, small_federation
-from fedcohort.training.forward_passes import Evaluation
+from fedcohort.training.evaluation import Evaluation
 from tests.engines.process_engine import Pool, ProcessEngine
 from tests.experiments import small
 from tests.run_states import a_run_state

@@ -30,7 +30,8 @@ from fedcohort.engines.local_engine import LocalEngine, build_module
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
-from fedcohort.training.forward_passes import Evaluation, answer
+from fedcohort.training.answers import answer
+from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.partial_upload import partial_upload
 from fedcohort.training.stopping_rules import build_rule
 from fedcohort.training.trainer import Trainer

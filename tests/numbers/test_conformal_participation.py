@@ -22,7 +22,7 @@ from fedcohort.selection import STRATEGIES, Cohort, Outcome, Question, Selector,
 from fedcohort.selection.conformal_participation import Conformal
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.testing.base import bits
-from fedcohort.training.forward_passes import probabilities
+from fedcohort.training.evaluation import probabilities
 from tests.experiments import small
 from tests.run_states import a_run_state
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why

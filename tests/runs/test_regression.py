@@ -34,7 +34,7 @@ from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.explain_decision import explain
 from fedcohort.study.run_results import result
 from fedcohort.study.summary import over_seeds
-from fedcohort.training.forward_passes import r_squared
+from fedcohort.training.evaluation import r_squared
 from tests.cli.test_cli import call
 from tests.experiments import small
 

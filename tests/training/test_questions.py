@@ -16,7 +16,7 @@ from fedcohort.selection import Cohort, GradientNorm, LocalLoss, UpdateNorm
 from fedcohort.selection.draws import proportional
 from fedcohort.selection.ocs import approximate
 from fedcohort.testing.base import bits
-from fedcohort.training.forward_passes import answer, answers
+from fedcohort.training.answers import answer, answers
 from fedcohort.training.trial_training import norm_of_update
 from tests.run_states import a_run_state
 
@@ -182,7 +182,7 @@ def test_losses_that_are_asked_for_together_are_those_of_each(
     federation = Federation(train, offsets, train[:4], train[:4], tuple("0123456789"), 100 * unit, unit / 50)
     module = model.build(federation.sample_shape, 10).to(memory_format=torch.channels_last).eval()
     if not few:
-        monkeypatch.setattr("fedcohort.training.forward_passes.TOGETHER", 0)
+        monkeypatch.setattr("fedcohort.training.answers.TOGETHER", 0)
     for clients in ([0, 1, 2, 3, 4], [3, 0, 3], [2]):
         found = answers(module, federation, torch.float32, LocalLoss(), 1, clients, 0)
         alone = [answer(module, federation, torch.float32, LocalLoss(), 1, client, 0) for client in clients]

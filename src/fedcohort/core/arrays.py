@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LONG", "Indices", "Values", "nth_highest", "nth_lowest"]
+__all__ = ["LONG", "Indices", "Values", "nth_highest", "nth_lowest", "read_only"]
 
 Indices = NDArray[np.int64]
 """Client ids, counts, offsets."""
@@ -57,3 +57,10 @@ def nth_lowest(values: Values, position: int) -> float:
         if not below <= position < below + len(candidates):  # the position is outside the bounds: use all values
             candidates, below = values, 0
     return float(np.partition(candidates, position - below)[position - below])
+
+
+def read_only(values: Values) -> Values:
+    """A view of an array that cannot be written."""
+    view = values.view()
+    view.flags.writeable = False
+    return view

@@ -1,8 +1,11 @@
-"""The number of cores that this process may use."""
+"""The processor of this machine, and the number of its cores that this process may use."""
 
 import os
+import platform
+from contextlib import suppress
+from pathlib import Path
 
-__all__ = ["cores"]
+__all__ = ["cores", "processor"]
 
 
 def cores() -> int:
@@ -26,3 +29,12 @@ def _process_cpu_count() -> int | None:
 def _cores_of_affinity() -> int | None:
     """Number of cores in the set that the process may run on; None on systems without such sets."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def processor() -> str:
+    """The processor's name, or its architecture if the system does not say more."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith(("model name", "CPU part")):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

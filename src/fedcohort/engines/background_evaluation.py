@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from fedcohort.training.forward_passes import Evaluation, sum_up
+from fedcohort.training.evaluation import Evaluation, sum_up
 
 __all__ = ["EvaluationPiece", "PendingEvaluation"]
 

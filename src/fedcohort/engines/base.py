@@ -8,7 +8,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.selection import Cohort, Question
-from fedcohort.training.forward_passes import Evaluation
+from fedcohort.training.evaluation import Evaluation
 
 __all__ = ["ClientError", "Engine", "Later", "OwnClientError", "check_split", "naming_client"]
 

@@ -7,8 +7,8 @@ from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.core.arrays import Values
 from fedcohort.engines.base import naming_client
 from fedcohort.selection import Question
+from fedcohort.training.answers import answer, answers
 from fedcohort.training.client_memories import Memory
-from fedcohort.training.forward_passes import answer, answers
 from fedcohort.training.personal_models import PersonalAccuracy, personal_accuracies
 from fedcohort.training.trainer import Trainer
 from fedcohort.training.trial_training import update_norm

@@ -41,7 +41,7 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memories, Memory
-from fedcohort.training.forward_passes import Evaluation, blocks, evaluate_block
+from fedcohort.training.evaluation import Evaluation, blocks, evaluate_block
 from fedcohort.training.model_states import DTYPES, state_of
 from fedcohort.training.partial_upload import partial_upload
 from fedcohort.training.stack import Stack, cannot_stack

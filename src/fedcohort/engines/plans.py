@@ -25,6 +25,7 @@ from filelock import FileLock
 from fedcohort.algorithms import Algorithm, ModelState
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices
+from fedcohort.core.cores import processor
 from fedcohort.core.durable_files import replace_file
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.local_engine import LocalEngine, Plan, build_module, threads_for
@@ -96,7 +97,7 @@ def choose_plan(
     clients = _typical(sizes, min(k, CLIENTS))
     batch = settings.batch_size or max(1, int(np.median(sizes[clients])))
     entry = _entry(
-        machine=[platform.machine(), _processor(), workers, _accelerator(federation.device), arithmetic],
+        machine=[platform.machine(), processor(), workers, _accelerator(federation.device), arithmetic],
         versions=[version("fedcohort"), torch.__version__],
         network=[repr(module), [list(p.shape) for p in module.parameters()], list(federation.sample_shape)],
         data=str(federation.train.source.dtype),
@@ -219,15 +220,6 @@ def _entry(**depends_on: object) -> Path:
     """The file of the cache for an answer that depends on these values."""
     key = hashlib.sha256(json.dumps(depends_on, sort_keys=True, default=str).encode()).hexdigest()[:24]
     return cache_folder("plans") / f"{key}.json"
-
-
-def _processor() -> str:
-    """The processor's name, if the system provides it."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith(("model name", "CPU part")):
-                return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def _accelerator(device: torch.device) -> str:

@@ -89,7 +89,7 @@ def load(
             * a folder, in the Hub's layout or of images: ``train/<class>/*.png`` and ``test/<class>/*.png``, or only
               ``<class>/*.png``. Write ``./mnist`` for a folder with one of the names above.
             * a table with one row for each sample in a ``.csv``, ``.parquet`` or ``.npz`` file, see
-              :func:`fedcohort.federation.tables.from_table` and :func:`~fedcohort.federation.tables.from_archive`;
+              :func:`fedcohort.federation.tables.from_table` and :func:`~fedcohort.federation.named_arrays.from_archive`;
             * a function that returns data, ``path/to/file.py:function``, see
               :func:`fedcohort.federation.samples_of_function.dataset_of_result`. The file is run.
         data_dir: a local mirror, searched before the Hub; default: the environment variable ``FEDCOHORT_DATA``.

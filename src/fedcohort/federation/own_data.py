@@ -21,10 +21,11 @@ from fedcohort.federation.cache_entries import read_entry, save
 from fedcohort.federation.dataset_cache import absolute, entry_of_content, load_or_decode
 from fedcohort.federation.datasets import Dataset, standardised
 from fedcohort.federation.folder_checks import MAX_SAMPLES, described
+from fedcohort.federation.named_arrays import from_archive
 from fedcohort.federation.own_names import content_of
 from fedcohort.federation.samples_of_function import dataset_of_result
 from fedcohort.federation.table_columns import CLIENT, LABEL, SPLIT, Columns, check_column_names, check_separator
-from fedcohort.federation.tables import from_archive, from_table
+from fedcohort.federation.tables import from_table
 
 __all__ = ["Stored", "load_own", "shared", "stored"]
 

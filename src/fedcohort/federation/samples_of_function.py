@@ -4,8 +4,9 @@ from typing import Any
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.federation.datasets import Dataset, from_arrays
+from fedcohort.federation.named_arrays import from_named_arrays
 from fedcohort.federation.table_columns import Columns
-from fedcohort.federation.tables import from_named_arrays, from_table, with_held_out_test
+from fedcohort.federation.tables import from_table, with_held_out_test
 
 __all__ = ["dataset_of_result"]
 

@@ -1,14 +1,12 @@
-"""Tables as data sets: the columns of a table, or the arrays of an .npz file, as features, labels and ids of clients."""
+"""Tables as data sets: their columns as features, labels and ids of clients."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.archives import read_archive
-from fedcohort.federation.array_checks import as_array, brief, check_clients, check_labels, numbered
+from fedcohort.federation.array_checks import as_array, check_clients, check_labels, numbered
 from fedcohort.federation.datasets import Dataset, from_arrays, held_out
 from fedcohort.federation.numeric_labels import bin_edges, binned, check_numbers
 from fedcohort.federation.table_columns import (
@@ -30,7 +28,7 @@ from fedcohort.federation.table_columns import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TEST_SHARE", "from_archive", "from_named_arrays", "from_table", "with_held_out_test"]
+__all__ = ["TEST_SHARE", "from_table", "with_held_out_test"]
 
 TEST_SHARE = 0.2
 """Share of the samples of each client, or without clients of each class, that becomes the test set if there is none."""
@@ -135,68 +133,3 @@ def with_held_out_test(
 def _class_names(labels: NDArray[np.int64]) -> list[str] | None:
     """Names for all classes, because a part of the samples may not have the highest label; None if labels do not count from 0."""
     return None if labels.min() else [str(number) for number in range(min(int(labels.max()), len(labels)) + 1)]
-
-
-def from_archive(path: Path, where: str, *, standardise: bool, numeric: bool = False) -> Dataset:
-    """The data set in an .npz file.
-
-    It has the arrays ``features`` and ``labels``, and optionally ``clients``; or, with a test set, ``train_features``,
-    ``train_labels``, ``test_features`` and ``test_labels``, and optionally ``clients`` and ``test_clients``. An array ``classes``
-    names the classes.
-
-    Raises:
-        UsageError: the file cannot be read, or arrays are missing.
-    """
-    return from_named_arrays(read_archive(path, where), where, path.name, standardise=standardise, numeric=numeric)
-
-
-WHOLE = ("features", "labels")
-DIVIDED = ("train_features", "train_labels", "test_features", "test_labels")
-OPTIONAL = ("clients", "test_clients", "classes")
-
-
-def from_named_arrays(
-    arrays: dict[str, Any], where: str, name: str, *, standardise: bool, numeric: bool = False
-) -> Dataset:
-    """The data set in arrays with the names of :func:`from_archive`.
-
-    Raises:
-        UsageError: arrays are missing, or there are others.
-    """
-    required = DIVIDED if set(DIVIDED) <= set(arrays) else WHOLE
-    allowed = [*required, *(name for name in OPTIONAL if required == DIVIDED or name != "test_clients")]
-    if not set(required) <= set(arrays):
-        given, optional = brief(", ".join(map(str, arrays)), 80), ", ".join(OPTIONAL)
-        raise UsageError(
-            f"{where}: has {given or 'no arrays'}; needs {' and '.join(WHOLE)}, or {', '.join(DIVIDED)}; optional: {optional}"
-        )
-    if other := sorted(set(map(str, arrays)) - set(allowed)):
-        raise UsageError(f"{where}: unknown array '{brief(other[0])}'; known here are {', '.join(allowed)}")
-    names = None if arrays.get("classes") is None else _class_names_in(arrays["classes"], where)
-    if required == WHOLE:
-        samples = (arrays["features"], arrays["labels"], arrays.get("clients"))
-        return with_held_out_test(*samples, where, name, classes=names, standardise=standardise, numeric=numeric)
-    return from_arrays(
-        (arrays["train_features"], arrays["train_labels"]),
-        (arrays["test_features"], arrays["test_labels"]),
-        classes=names,
-        name=name,
-        clients=arrays.get("clients"),
-        test_clients=arrays.get("test_clients"),
-        standardise=standardise,
-        numeric=numeric,
-    )
-
-
-def _class_names_in(classes: Any, where: str) -> list[str]:
-    """The names of the classes in an array.
-
-    Raises:
-        UsageError: it is not an array of texts or integers [K].
-    """
-    names = as_array(classes, f"{where}: classes")
-    if names.ndim != 1 or not (names.dtype.kind in "iuU" or all(isinstance(name, str) for name in names)):
-        raise UsageError(
-            f"{where}: classes must be texts [K], one name for each class, not {names.dtype} {list(names.shape)}"
-        )
-    return [str(name) for name in names]

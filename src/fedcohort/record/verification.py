@@ -20,7 +20,7 @@ from fedcohort.record.database import (
 )
 from fedcohort.record.recorded_plugins import copied_files
 
-__all__ = ["results_digest", "verify_files", "verify_rounds"]
+__all__ = ["results_digest", "signature", "verify_files", "verify_rounds"]
 
 
 def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
@@ -122,3 +122,16 @@ def _changed(file: Path) -> UsageError:
         f"{file}: is missing, or differs from what was recorded; nothing was overwritten; restore the file, or delete the run "
         "directory to start again"
     )
+
+
+def signature(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """Names, times and sizes of the files of a run directory that its hashes cover: they change when the directory does."""
+    files = [path / "run.sqlite", path / "run.sqlite-wal", path / "experiment.toml", path / "model.safetensors"]
+    facts = []
+    for file in [*files, *sorted(path.glob("plug-ins/*"))]:
+        try:
+            status = file.stat()
+        except OSError:
+            continue
+        facts.append((file.name, status.st_mtime_ns, status.st_size))
+    return tuple(facts)

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from fedcohort.core.errors import UsageError
 from fedcohort.core.score_style import score_style
 from fedcohort.record import Run
+from fedcohort.record.verification import signature
 from fedcohort.report.hidden_paths import without_paths
 
-__all__ = ["Damaged", "Inspector", "changed", "damage_in", "reason", "separated", "signature", "without_repeats"]
+__all__ = ["Damaged", "Inspector", "changed", "damage_in", "reason", "separated", "without_repeats"]
 
 
 class Damaged(NamedTuple):
@@ -28,19 +29,6 @@ def reason(error: Exception, path: Path) -> str:
     for folder in dict.fromkeys((str(path), str(path.absolute()), str(path.resolve()))):
         text = text.replace(f"{folder}/", "").replace(folder, path.name)
     return without_paths(text, [text])
-
-
-def signature(path: Path) -> tuple[tuple[str, int, int], ...]:
-    """Names, times and sizes of the files of a run directory that its hashes cover: they change when the directory does."""
-    files = [path / "run.sqlite", path / "run.sqlite-wal", path / "experiment.toml", path / "model.safetensors"]
-    facts = []
-    for file in [*files, *sorted(path.glob("plug-ins/*"))]:
-        try:
-            status = file.stat()
-        except OSError:
-            continue
-        facts.append((file.name, status.st_mtime_ns, status.st_size))
-    return tuple(facts)
 
 
 def changed(path: Path) -> int:

@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
+from fedcohort.record.verification import signature
 from fedcohort.report.damaged_runs import (
     Damaged,
     Inspector,
@@ -31,7 +32,6 @@ from fedcohort.report.damaged_runs import (
     damage_in,
     reason,
     separated,
-    signature,
     without_repeats,
 )
 from fedcohort.report.hidden_paths import without_paths

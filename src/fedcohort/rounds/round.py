@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from fedcohort.algorithms import ModelState, Update
-from fedcohort.core.arrays import Values
+from fedcohort.core.arrays import Values, read_only
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.random_streams import rng
 from fedcohort.record import Reasons, RoundRow
@@ -21,7 +21,7 @@ from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.rounds.run_state import RunState, members
 from fedcohort.selection import Cohort, LocalAccuracy, Question, Round, choose
 from fedcohort.selection.selector import admitted
-from fedcohort.training.forward_passes import Evaluation
+from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.personal_models import PersonalAccuracy
 
 __all__ = ["play_round"]
@@ -94,8 +94,8 @@ class _Playing:
             ask = self.ledger.asking(answers)
             k = min(clock.invited(run_state.k_at(t)), len(self.available))
             seen = Round(
-                t, k, self.available, rng(run_state.seed, "select", t), self.began, _read_only(clock.durations), ask,
-                _read_only(clock.compute_times), _read_only(clock.upload_times),
+                t, k, self.available, rng(run_state.seed, "select", t), self.began, read_only(clock.durations), ask,
+                read_only(clock.compute_times), read_only(clock.upload_times),
             )  # fmt: skip
             return choose(run_state.selector, seen)
 
@@ -199,13 +199,6 @@ class _Playing:
             notes.append("no update admitted: the model stays as it was")
         notes += [tally.note, *self.run_state.notes()]
         return "; ".join(note for note in notes if note)
-
-
-def _read_only(values: Values) -> Values:
-    """A view of an array that cannot be written."""
-    view = values.view()
-    view.flags.writeable = False
-    return view
 
 
 def _checked(model: object, start: ModelState, algorithm: str) -> ModelState:

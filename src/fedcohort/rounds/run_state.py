@@ -15,7 +15,7 @@ from fedcohort.federation.client_test_parts import accuracy_by_client
 from fedcohort.record import Portrait
 from fedcohort.rounds.round_clock import RoundClock
 from fedcohort.selection import Cohort, Selector
-from fedcohort.training.forward_passes import Evaluation
+from fedcohort.training.evaluation import Evaluation
 
 __all__ = ["RunState", "members"]
 

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from fedcohort.core.cores import cores
+from fedcohort.core.cores import cores, processor
 from fedcohort.core.errors import UsageError
 from fedcohort.core.version import __version__
 
@@ -205,7 +205,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _examine_torch(found: Installation) -> None:
     """Import PyTorch, and list its devices."""
-    found.devices = [f"cpu: {_processor()}, {found.cores} {'core' if found.cores == 1 else 'cores'}"]
+    found.devices = [f"cpu: {processor()}, {found.cores} {'core' if found.cores == 1 else 'cores'}"]
     if _version("torch") is None:
         return  # a required package, so that the problem is listed already
     try:
@@ -225,10 +225,6 @@ def _examine_torch(found: Installation) -> None:
             f"this PyTorch is built for CUDA {torch.version.cuda}, but finds no GPU; the build for a CPU is smaller by several GB: "
             f"pip uninstall torch, then {CPU_TORCH}"
         )
-
-
-def _processor() -> str:
-    return platform.processor() or platform.machine()
 
 
 def _examine_cache(found: Installation) -> None:

@@ -13,7 +13,7 @@ from fedcohort.experiment.tasks import label_kind
 from fedcohort.runs.given_objects import Given
 
 if TYPE_CHECKING:
-    from fedcohort.training.forward_passes import Evaluation
+    from fedcohort.training.evaluation import Evaluation
 
 __all__ = ["own_measures", "values_of"]
 

@@ -209,5 +209,5 @@ QUESTIONS: dict[str, type[Question]] = {
     "GradientNorm": GradientNorm,
     "UpdateNorm": UpdateNorm,
 }
-"""Every question by name. To add one, list it here and compute its answer in ``training/forward_passes.py``, or in
+"""Every question by name. To add one, list it here and compute its answer in ``training/answers.py``, or in
 ``training/trial_training.py`` if it trains."""

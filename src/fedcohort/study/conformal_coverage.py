@@ -62,7 +62,7 @@ def predict(run: Run, given: Given, *, trust: bool = False) -> tuple[Predictions
 
     from fedcohort.core.threads import one_thread
     from fedcohort.engines.local_engine import build_module
-    from fedcohort.training.forward_passes import probabilities
+    from fedcohort.training.evaluation import probabilities
     from fedcohort.training.model_states import DTYPES
 
     if not run.finished:

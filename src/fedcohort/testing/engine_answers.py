@@ -15,7 +15,7 @@ from fedcohort.testing.base import (
     require,
 )
 from fedcohort.testing.updates import alike_updates, trained
-from fedcohort.training.forward_passes import Evaluation
+from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.trial_training import norm_of_update
 
 __all__ = ["check_answers", "check_evaluation"]

@@ -22,7 +22,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.core.random_streams import integer
 from fedcohort.federation.federation import Federation, Samples, split_locally
 from fedcohort.selection import Question
-from fedcohort.training.forward_passes import blocks, evaluate_block, sum_up
+from fedcohort.training.evaluation import blocks, evaluate_block, sum_up
 from fedcohort.training.trainer import Trainer
 
 __all__ = ["HELD_SHARE", "PersonalAccuracy", "personal_accuracies", "with_held_out"]

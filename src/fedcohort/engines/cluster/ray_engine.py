@@ -40,7 +40,7 @@ from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memories
-from fedcohort.training.forward_passes import Evaluation
+from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.partial_upload import partial_upload
 
 __all__ = ["ClusterPlan", "RayEngine"]

@@ -24,7 +24,7 @@ from fedcohort.flower.deployed.site_roster import SiteRoster
 from fedcohort.flower.sites.protocol import ASK, TRAIN, BadMessage, Words, packed, unpacked
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
-from fedcohort.training.forward_passes import Evaluation
+from fedcohort.training.evaluation import Evaluation
 
 __all__ = ["GridEngine", "RemoteError"]
 
