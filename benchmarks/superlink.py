@@ -128,7 +128,7 @@ SIZES: list[int] = []
 
 def light(address: str, authority: str, count: int) -> None:
     """Run light SuperNodes until the process is ended."""
-    from fedcohort.testing.loop_grid import _identify
+    from fedcohort.testing.flower_grid import _identify
 
     _identify()
     threads = [threading.Thread(target=light_node, args=(address, authority, i), daemon=True) for i in range(count)]

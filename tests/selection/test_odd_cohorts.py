@@ -10,7 +10,7 @@ import pytest
 from fedcohort import UsageError
 from fedcohort.rounds.ledger import Ledger
 from fedcohort.selection import Cohort, LocalLoss, Round, Selector, Why, choose
-from fedcohort.selection.selector import admitted
+from fedcohort.selection.cohort_checks import admitted
 from tests.selection.fakes import a_round
 
 TWO, ONES = np.array([0, 1]), np.ones(2)

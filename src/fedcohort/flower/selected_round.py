@@ -21,7 +21,7 @@ from fedcohort.rounds.client_outcomes import Tally
 from fedcohort.rounds.ledger import Stopwatch, num_bytes
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import Cohort
-from fedcohort.selection.selector import admitted as admitted_by
+from fedcohort.selection.cohort_checks import admitted as admitted_by
 
 __all__ = ["SelectedRound", "Weights", "weighing"]
 

@@ -20,7 +20,7 @@ from fedcohort.rounds.ledger import Ledger, Stopwatch, num_bytes
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.rounds.run_state import RunState, members
 from fedcohort.selection import Cohort, LocalAccuracy, Question, Round, choose
-from fedcohort.selection.selector import admitted
+from fedcohort.selection.cohort_checks import admitted
 from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.personal_models import PersonalAccuracy
 

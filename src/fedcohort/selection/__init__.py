@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedcohort.selection.clustered_similarity import ClusteredSimilarity
     from fedcohort.selection.clustered_size import ClusteredSize
     from fedcohort.selection.cohort import Cohort, Why
+    from fedcohort.selection.cohort_checks import choose
     from fedcohort.selection.conformal_participation import Conformal
     from fedcohort.selection.cs_ucb import CSUCB
     from fedcohort.selection.divfl import DivFL
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from fedcohort.selection.rizk import Rizk
     from fedcohort.selection.round_robin import RoundRobin
     from fedcohort.selection.select_by_loss import SelectByLoss
-    from fedcohort.selection.selector import Selector, choose
+    from fedcohort.selection.selector import Selector
     from fedcohort.selection.size import BySize
     from fedcohort.selection.stopping_rule import Progress, StoppingRule
     from fedcohort.selection.strategy_inputs import Census, Outcome, Reported, Round
@@ -100,7 +101,7 @@ __getattr__, __dir__ = lazy_names(
         "Values": "fedcohort.core.arrays:Values",
         "Why": "cohort:Why",
         "best": "ranking:best",
-        "choose": "selector:choose",
+        "choose": "cohort_checks:choose",
         "parameters": "fedcohort.core.parameters:parameters",
         "rank_losses": "ranking:rank_losses",
         "successive": "draws:successive",

@@ -45,8 +45,9 @@ from fedcohort.core.plugins import Card, LabelKind
 from fedcohort.measures import conformal
 from fedcohort.selection.catalogue import STRATEGIES
 from fedcohort.selection.cohort import Cohort, Why
+from fedcohort.selection.cohort_checks import choose
 from fedcohort.selection.joining import joined_clients
-from fedcohort.selection.selector import Selector, UpdateT, choose
+from fedcohort.selection.selector import Selector, UpdateT
 from fedcohort.selection.smallest_quantiles import SmallestQuantiles
 from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 

@@ -20,7 +20,7 @@ from fedcohort.testing.engines import MakeEngine, check_engine
 from fedcohort.testing.selection import check_selector
 
 if TYPE_CHECKING:
-    from fedcohort.testing.loop_grid import LoopGrid
+    from fedcohort.testing.flower_grid import LoopGrid
 
 __all__ = [
     "LoopGrid",
@@ -32,4 +32,4 @@ __all__ = [
     "check_selector",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, {"LoopGrid": "loop_grid:LoopGrid"})  # imports Flower only if it is used
+__getattr__, __dir__ = lazy_names(__name__, {"LoopGrid": "flower_grid:LoopGrid"})  # imports Flower only if it is used

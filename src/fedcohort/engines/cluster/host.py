@@ -274,12 +274,12 @@ def _train(
     return trained
 
 
-WORDS = ("client", "num_samples", "steps", "report", "passes", "work", "failure")
+FIELDS = ("client", "num_samples", "steps", "report", "passes", "work", "failure")
 """The fields of an update that are numbers and words; the server sets the others."""
 
 
 def _parts(update: Update, memory: Memory, *, check: bool) -> TrainedClient:
     """The parts of an update; its numbers are checked only if the model stays here."""
-    words = {name: getattr(update, name) for name in WORDS}
+    words = {name: getattr(update, name) for name in FIELDS}
     finite = not check or is_finite(Update(update.client, update.num_samples, update.steps, update.state))
     return TrainedClient(words, as_arrays(update.extra), as_arrays(memory), bool(update.state), finite)
