@@ -421,6 +421,11 @@ def test_the_list_of_plug_ins_has_one_line_for_each(monkeypatch: pytest.MonkeyPa
     assert names[: len(known)] == known
     assert set(ALGORITHMS) < set(names)
     assert "initial_rounds" not in "\n".join(lines)
+    assert all(line.rstrip() == line for line in lines)
+    (long,) = (line for line in lines if line.startswith("powd "))
+    assert long.endswith(" the…")  # cut after a word, and marked
+    (short,) = (line for line in lines if line.startswith("all "))
+    assert short.endswith("regardless of k.")
     assert "`fedcohort strategies NAME` shows parameters" in lines[-2]
 
 

@@ -150,11 +150,26 @@ def test_overrides_are_toml_or_words() -> None:
 
 def test_variants_change_what_they_name_and_keep_the_rest() -> None:
     rows = dict(load(QUICKSTART).rows())
-    assert list(rows) == ["uniform", "UCB", "select-by-loss, damped"]
-    damped = rows["select-by-loss, damped"]
-    assert (damped.selection.name, damped.selection.k) == ("select_by_loss", 3)
+    assert list(rows) == ["uniform", "UCB", "select-by-loss"]
+    by_loss = rows["select-by-loss"]
+    assert (by_loss.selection.name, by_loss.selection.k) == ("select_by_loss", 3)
+    assert by_loss.variants == ()
+
+
+def test_rows_of_the_quickstart_differ_in_the_strategy_only() -> None:
+    from_file, built_in = dict(load(QUICKSTART).rows()), dict(quickstart().rows())
+    assert list(from_file) == list(built_in)
+    for rows in (from_file, built_in):
+        rest = [{key: value for key, value in row.to_dict().items() if key != "selection"} for row in rows.values()]
+        assert rest[0] == rest[1] == rest[2]
+        assert len({row.selection.name for row in rows.values()}) == 3
+
+
+def test_variants_can_change_an_algorithms_parameter() -> None:
+    rows = dict(load(QUICKSTART, ['variants=[{label = "damped", algorithm = {server_lr = 0.5}}]']).rows())
+    damped = rows["damped"]
     assert (damped.algorithm.name, damped.algorithm.parameters["server_lr"]) == ("fedavg", 0.5)
-    assert damped.variants == ()
+    assert damped.selection.name == "uniform"
 
 
 def test_a_new_name_drops_the_old_ones_parameters() -> None:

@@ -155,9 +155,9 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 def test_the_page_speaks_of_one_federation_at_a_time(swept: list[Run]) -> None:
     first, second = answers(gather(swept))
-    assert (first.point, second.point) == ("alpha=0.1", "alpha=1")
+    assert (first.point, second.point) == ("alpha=0.1", "alpha=1.0")
     assert dict(first.answers)["Which strategy?"][0].startswith("At alpha=0.1, mine has the highest test accuracy")
-    assert dict(second.answers)["Which strategy?"][0].startswith("At alpha=1, uniform has the highest test accuracy")
+    assert dict(second.answers)["Which strategy?"][0].startswith("At alpha=1.0, uniform has the highest test accuracy")
     assert "uniform leads mine by 17.7 percentage points" in dict(second.answers)["How sure?"][0]
     shown = Page(page(gather(swept)))
     rows = {

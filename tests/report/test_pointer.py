@@ -101,7 +101,7 @@ def test_the_page_shows_one_point_of_a_sweep_at_a_time(points: Watched) -> None:
     page = points.page
     lines = "document.querySelectorAll('#figure-accuracy .view:not([hidden]) .mark-line path').length"
     names = "[...document.querySelectorAll('#figure-differences .role-axis-label text')].map(t => t.textContent)"
-    for position, (point, lead) in enumerate((("alpha=0.1", "mine"), ("alpha=1", "uniform"))):
+    for position, (point, lead) in enumerate((("alpha=0.1", "mine"), ("alpha=1.0", "uniform"))):
         page.locator(f'.points input[value="{position}"]').check(force=True)
         page.wait_for_function(f"{lines} === 2")
         (question, sure, cost) = visible(page, ".answers dd")

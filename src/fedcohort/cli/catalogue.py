@@ -44,8 +44,10 @@ def strategies(name: str | None, details: bool, as_json: bool) -> None:
     if as_json:
         echo(formatted_values.as_json(document("strategies", {"sections": sections})))
         return
-    show = terminal.plug_ins if details or name is not None else terminal.plug_in_list
-    terminal.screen().print(show(sections))
+    console = terminal.screen()
+    console.print(
+        terminal.plug_ins(sections) if details or name is not None else terminal.plug_in_list(sections, console.width)
+    )
 
 
 def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedcohort.core import formatted_values
 from fedcohort.report.best_cells import mark_best
-from fedcohort.report.charts.cost import WALL
+from fedcohort.report.charts.cost import OVERLAPPING, WALL
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.report.table_rows import Cell, strategies
 
@@ -16,8 +16,8 @@ __all__ = ["CLASSES", "PARTS", "class_rows", "wall_rows"]
 CLASSES = 20
 """Largest number of classes in the table; of more, those with the lowest accuracy."""
 
-PARTS = (*WALL, "total")
-"""Columns of the table of wall time."""
+PARTS = (*WALL, "total", OVERLAPPING)
+"""Columns of the table of wall time. The parts before the total add up to it, except for what lies between them."""
 
 
 def class_rows(story: Story) -> dict[str, Any]:
@@ -61,24 +61,28 @@ def _last(reading: Reading) -> np.ndarray | None:
 
 
 def wall_rows(story: Story) -> list[dict[str, Any]]:
-    """Seconds of wall time in each part of a round, mean over seeds, and their shares of the total."""
+    """Seconds of wall time in each part of a round, mean over seeds, and the shares of the total of parts that belong to it."""
     rows = []
     for (label, readings), strategy in zip(story.played, strategies(story), strict=True):
         seconds = _mean_seconds(readings)
-        share = [value / seconds[-1] if seconds[-1] > 0 else float("nan") for value in seconds]
+        total = seconds["total"]
         cells = [
-            {"cell": Cell(formatted_values.number(value, 3), value), "share": formatted_values.share(part)}
-            for value, part in zip(seconds, share, strict=True)
+            {
+                "cell": Cell(formatted_values.number(value, 3), value),
+                "share": formatted_values.share(value / total) if name in WALL and total > 0 else "",
+            }
+            for name, value in seconds.items()
         ]
         rounds = float(np.mean([reading.num_rounds for reading in readings]))
-        each = Cell(formatted_values.number(1e3 * seconds[-1] / rounds, 3), 1e3 * seconds[-1] / rounds)
+        each = Cell(formatted_values.number(1e3 * total / rounds, 3), 1e3 * total / rounds)
         rows.append({"label": label, "strategy": strategy, "cells": cells, "each": each})
     return rows
 
 
-def _mean_seconds(readings: Sequence[Reading]) -> list[float]:
+def _mean_seconds(readings: Sequence[Reading]) -> dict[str, float]:
+    """Mean seconds of a whole run by :data:`PARTS`; NaN for parts that were not recorded."""
     columns = [name for name in PARTS if name in readings[0].wall]
-    total = np.mean([reading.wall[columns].sum().to_numpy(np.float64) for reading in readings], axis=0)
-    by_name = dict(zip(columns, total.tolist(), strict=True))
-    by_name.setdefault("total", sum(by_name.values()))
-    return [by_name.get(name, float("nan")) for name in PARTS]
+    means = np.mean([reading.wall[columns].sum().to_numpy(np.float64) for reading in readings], axis=0)
+    by_name: dict[str, float] = dict(zip(columns, means.tolist(), strict=True))
+    by_name.setdefault("total", sum(by_name.get(name, 0.0) for name in WALL))
+    return {name: by_name.get(name, float("nan")) for name in PARTS}

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
+from fedcohort.core.report_names import disclosed
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Story
@@ -220,4 +221,4 @@ def _disclosed(story: Story, position: int) -> set[str]:
     """What the clients of a row disclose."""
     costs = ledger(story)
     own = costs[costs["strategy"] == story.played[position][0]]
-    return {part.strip() for text in own["discloses"] for part in str(text or "").split(",") if part.strip()}
+    return {part for text in own["discloses"] for part in disclosed(str(text or ""))}

@@ -82,7 +82,11 @@ def grouped(entries: Sequence[Entry], reference: str = "") -> list[Group]:
     for i, own in enumerate(_distinguishing(entries, settings, names)):
         points.setdefault((families[i], *(f"{name}={value}" for name, value in own.items())), []).append(i)
     return [
-        Group(_in_words(point) if len(points) > 1 else "", tuple(rows), _reference(entries, names, rows, reference))
+        Group(
+            _in_words(point, entries[rows[0]].label) if len(points) > 1 else "",
+            tuple(rows),
+            _reference(entries, names, rows, reference),
+        )
         for point, rows in points.items()
     ]
 
@@ -207,8 +211,10 @@ def _families(entries: Sequence[Entry]) -> list[str]:
     return [" and ".join(names[federations[entry.experiment.name]]) for entry in entries]
 
 
-def _in_words(point: Sequence[str]) -> str:
-    return ", ".join(part for part in point if part)
+def _in_words(point: Sequence[str], label: str) -> str:
+    """A point of a sweep, with values as the label of one of its rows writes them: 1.0 and not 1."""
+    written = {f"{name}={_plain(value)}": f"{name}={value}" for name, value in SETTING.findall(NUMBERED.sub("", label))}
+    return ", ".join(written.get(part, part) for part in point if part)
 
 
 def _reference(entries: Sequence[Entry], names: Sequence[str], rows: Sequence[int], asked: str) -> int:

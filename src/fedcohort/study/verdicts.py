@@ -125,8 +125,9 @@ def about_verdicts(rows: Sequence[Verdict]) -> str:
     )
     most = max(row.seeds for row in tested)
     if most < needed:
-        lowest = formatted_values.p_value(min(1.0, len(tested) * 2.0 / 2**most))
-        note += f" With {most} seeds, p cannot be below {lowest}; a difference can be clear from {needed} seeds on."
+        lowest = len(tested) * 2.0 / 2**most
+        limit = "is always 1" if lowest >= 1 else f"cannot be below {formatted_values.p_value(lowest)}"
+        note += f" With {most} seeds, p {limit}; a difference can be clear from {needed} seeds on."
     return note
 
 

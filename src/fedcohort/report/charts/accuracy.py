@@ -185,7 +185,7 @@ def _difference_chart(data: Mapping[str, pd.DataFrame], labels: list[str], look:
     values = [data["differences"][column] for column in ("mean", "low", "high")]
     span = domain(*values, data["seed_differences"]["difference"], [0.0])
     scale = alt.Scale(domain=span, nice=False, zero=False)
-    title = f"difference in test {score.name}{f',{score.points}' if score.points else ''}"
+    title = f"difference,{score.points}" if score.points else f"difference in test {score.name}"
     y, own_color = strategy_axis(labels, look), color(labels, look, legend=False)
     rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
     seeds = hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)

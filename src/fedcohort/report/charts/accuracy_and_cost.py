@@ -12,7 +12,15 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look, tick
-from fedcohort.report.charts.axes_and_legends import color, hideable, legend_columns, sized, text_tooltip, with_texts
+from fedcohort.report.charts.axes_and_legends import (
+    color,
+    hideable,
+    legend_columns,
+    outlined,
+    sized,
+    text_tooltip,
+    with_texts,
+)
 from fedcohort.report.charts.means_and_bands import domain, log_range
 from fedcohort.report.charts.strategy_lines import apart
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -198,8 +206,9 @@ def _chart(
                 align="right", dx=-8, fontSize=look.size, clip=False
             ),
         )
-        name_y = alt.Y("name_y:Q", scale=y_scale)
-        layers += [names.encode(x, name_y, own_color, text=alt.Text("name:N")) for names in texts]
+        name_y, text = alt.Y("name_y:Q", scale=y_scale), alt.Text("name:N")
+        layers += [outlined(names.encode(x, name_y, text=text), look) for names in texts]
+        layers += [names.encode(x, name_y, own_color, text=text) for names in texts]
     whole, span_of_log = alt.layer(*layers), log_range(costs, 3)
     if look.page and span_of_log is not None:
         low, high = span_of_log

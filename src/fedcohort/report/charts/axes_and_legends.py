@@ -20,6 +20,8 @@ __all__ = [
     "marks",
     "number_tooltip",
     "of_strategy",
+    "outlined",
+    "panel_name",
     "round_axis",
     "rows_height",
     "sized",
@@ -62,6 +64,23 @@ def hideable(chart: Drawing, look: Look) -> Drawing:
 def of_strategy(name: str, label: str) -> alt.Chart:
     """An empty chart of the rows of the table ``name`` that belong to one strategy."""
     return alt.Chart(alt.NamedData(name=name)).transform_filter(alt.FieldEqualPredicate(field="strategy", equal=label))
+
+
+def panel_name(label: str, look: Look) -> str:
+    """The title of a strategy's panel: on the page, where one point of a sweep is shown at a time, without the settings of the point."""
+    return look.rows.names.get(label, label) if look.page else label
+
+
+def outlined(texts: alt.Chart, look: Look) -> alt.Chart:
+    """The same texts in the color of the ground and bolder, to be drawn behind the texts, so that no line crosses their letters."""
+    chart: alt.Chart = texts.copy()
+    chart.mark = alt.MarkDef(
+        **(
+            texts.mark.to_dict()
+            | {"stroke": look.ground, "strokeWidth": 3, "color": look.ground, "strokeJoin": "round"}
+        )
+    )
+    return chart
 
 
 # --- axes ----------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, round_axis, sized
 from fedcohort.report.charts.score_terms import named, untried
-from fedcohort.report.charts.selection_raster import CELLS, client_scale
+from fedcohort.report.charts.selection_raster import CELLS, block_in_words, client_scale
+from fedcohort.report.charts.shown_clients import SHOWN
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, blocks
 
@@ -25,7 +26,8 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
         terms: the terms to show.
         look: how charts look.
     """
-    columns, rows = blocks(reading.num_rounds, CELLS[0]), blocks(reading.num_clients, CELLS[1])
+    columns = blocks(reading.num_rounds, CELLS[0])
+    rows = blocks(reading.num_clients, CELLS[1] if reading.num_clients > SHOWN else SHOWN)
     wide, tall = int((columns == 0).sum()), int((rows == 0).sum())
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
@@ -41,11 +43,11 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
         views.append(View(named(name), [Panel(sized(chart, look, height))]))
     if not views:
         return None
-    about_blocks = f" A cell is the mean over {tall} clients × {wide} rounds." if wide * tall > 1 else ""
+    about_blocks = f" A cell is the mean over {block_in_words(tall, wide)}." if wide * tall > 1 else ""
     about_dots = " A dot is a client that was selected." if wide * tall == 1 else ""
     note = (
-        f"Shade: rank among the candidates of the round; full color is the highest.{about_dots}{about_blocks} "
-        f"Seed {reading.seed}."
+        f"Shade: rank among the candidates of the round; full color is the highest. An empty cell is no candidate, or one without "
+        f"this value.{about_dots}{about_blocks} Seed {reading.seed}."
     )
     return Figure(f"map-{row}", "Scores of all candidates by round", note, views, data)
 

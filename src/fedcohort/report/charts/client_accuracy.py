@@ -16,6 +16,7 @@ from fedcohort.report.charts.axes_and_legends import (
     hideable,
     number_tooltip,
     of_strategy,
+    panel_name,
     round_axis,
     rows_height,
     sized,
@@ -151,7 +152,8 @@ def class_accuracy(story: Story, look: Look) -> Figure | None:
     for label, reading in measured:
         frames.append(_class_cells(label, reading, classes))
         height = min(300, max(120, 16 * len(classes)))
-        panels.append(Panel(sized(_class_chart(label, reading, classes, look), look, height), label, strategy=label))
+        chart = sized(_class_chart(label, reading, classes, look), look, height)
+        panels.append(Panel(chart, panel_name(label, look), strategy=label))
     seldom = any(reading.experiment.measures.evaluate_every > 1 for _, reading in measured)
     note = f"Shade: test accuracy of the class; an empty cell is 0%, full color is 100%. Seed {measured[0][1].seed}."
     note += " A cell covers the rounds since the last test." if seldom else ""

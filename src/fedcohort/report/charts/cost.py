@@ -20,9 +20,13 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
 
-__all__ = ["cost", "ledger", "wall"]
+__all__ = ["OVERLAPPING", "WALL", "cost", "ledger", "wall"]
 
-WALL = ("training", "selection", "aggregation", "evaluation", "recording")
+WALL = ("training", "selection", "aggregation", "evaluation")
+"""Parts of a round that follow each other."""
+
+OVERLAPPING = "recording"
+"""The part of a round that happens while clients train, so that it is not part of the total."""
 
 
 def ledger(story: Story) -> pd.DataFrame:
@@ -82,7 +86,8 @@ def wall(story: Story, look: Look) -> Figure | None:
     tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("part:N"), text_tooltip("seconds", "wall time")]
     x = alt.X("seconds:Q", title="seconds", stack="zero", axis=alt.Axis(**tick("~g"), grid=True, tickCount=5))
     chart = _bars("wall", x, "part", list(WALL), labels, look, tooltip)
-    note = "Wall time of the simulator on this machine, mean over seeds. It does not depend on the simulated speed of clients."
+    note = "Wall time of the simulator on this machine, mean over seeds. It does not depend on the simulated speed of clients. "
+    note += "Rounds are recorded while clients train; the table above shows how long that takes."
     data = {"wall": with_texts(frame, {"seconds": formatted_values.duration})}
     return Figure("wall", "Wall time", note, [View("wall", [Panel(chart)])], data, wide=False)
 

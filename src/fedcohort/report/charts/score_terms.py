@@ -14,7 +14,8 @@ NAMES = {
     "p": "share of all samples",
     "q_hat": "conformal quantile",
     "set_size": "classes in a prediction set",
-    "done": "share of work done",
+    "calibration": "held-out samples",
+    "done": "criterion met",
 }
 """What charts call terms that have a short name in the record."""
 

@@ -10,7 +10,7 @@ import pandas as pd
 from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
-from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, of_strategy, sized
+from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, of_strategy, panel_name, sized
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story
 
@@ -35,7 +35,7 @@ def selections(story: Story, look: Look) -> Figure | None:
         frames.append(_histogram(label, counts) if many else _per_client(label, reading))
         chances.append(_chance_histogram(label, reading) if many else _chance_interval(label, reading))
         chart = _histogram_chart(label, axes, color, look) if many else _client_chart(label, reading, axes, color, look)
-        title = f"{label} · Jain's index {formatted_values.index(measures.jain(counts))}"
+        title = f"{panel_name(label, look)} · Jain's index {formatted_values.index(measures.jain(counts))}"
         panels.append(Panel(sized(chart, look, HEIGHT), title, strategy=label))
     data = {
         "selections": pd.concat(frames, ignore_index=True),

@@ -9,15 +9,27 @@ import pandas as pd
 
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
-from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, of_strategy, round_axis, sized
+from fedcohort.report.charts.axes_and_legends import (
+    marks,
+    number_tooltip,
+    of_strategy,
+    panel_name,
+    round_axis,
+    sized,
+)
 from fedcohort.report.charts.shown_clients import SHOWN, evenly
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story, blocks
 
-__all__ = ["CELLS", "client_scale", "raster"]
+__all__ = ["CELLS", "block_in_words", "client_scale", "raster"]
 
 CELLS = (120, 60)
 """At most this many columns (rounds) and rows (clients) of cells; with more rounds or clients, a cell is a block of them."""
+
+
+def block_in_words(clients: int, rounds: int) -> str:
+    """The size of a block: 2 clients × 1 round."""
+    return f"{clients} client{'s' * (clients > 1)} × {rounds} round{'s' * (rounds > 1)}"
 
 
 def client_scale(clients: int) -> alt.Scale:
@@ -104,7 +116,11 @@ def _view(name: str, story: Story, look: Look) -> _View:
         frames.append(frame.assign(strategy=label, **edges))
         height = max(120, min(420, (9 if reading.num_clients <= 40 else 6) * len(set(grid.rows.tolist()) - {-1})))
         panels.append(
-            Panel(sized(_chart(name, label, reading, grid, color, look), look, height), label, strategy=label)
+            Panel(
+                sized(_chart(name, label, reading, grid, color, look), look, height),
+                panel_name(label, look),
+                strategy=label,
+            )
         )
     (grid, first) = (_Grid.of(name, story.panels[0][1]), story.panels[0][1])
     return _View(panels, pd.concat(frames, ignore_index=True), _about(name, grid, first, blocked=blocked))
@@ -123,8 +139,7 @@ def _about(name: str, grid: _Grid, reading: Reading, *, blocked: bool) -> str:
         text = "All clients: in the same order. "
     if not blocked:
         return f"{text}A filled cell is a client that was admitted, a hollow one a client that was selected but not admitted."
-    each = f"{grid.tall} client{'s' * (grid.tall > 1)} × {grid.wide} round{'s' * (grid.wide > 1)}"
-    return f"{text}A cell is {each}; its shade is the share that was selected, full color is the largest share of the panel."
+    return f"{text}A cell is {block_in_words(grid.tall, grid.wide)}; its shade is the share that was selected, full color is the largest share of the panel."
 
 
 def _shares(reading: Reading, grid: _Grid) -> pd.DataFrame:

@@ -268,6 +268,7 @@ function mark() {
   });
   all(".answers").forEach(part => { part.hidden = here !== "all" && part.dataset.point !== here; });
   if (seed) all("[data-seed]").forEach(figure => figure.classList.toggle("away", figure.dataset.seed !== seed));
+  all(".part-of").forEach(part => part.classList.toggle("bare", !part.querySelector("figure:not(.away)")));
   fillSheets();
 }
 

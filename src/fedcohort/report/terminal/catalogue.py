@@ -13,19 +13,25 @@ from fedcohort.core.formatted_values import setting
 __all__ = ["plug_in_list", "plug_ins"]
 
 
-def plug_in_list(sections: "Mapping[str, Sequence[Mapping[str, Any]]]") -> Group:
-    """All plug-ins by section, one line each."""
+def plug_in_list(sections: "Mapping[str, Sequence[Mapping[str, Any]]]", width: int) -> Group:
+    """All plug-ins by section, one line each, of at most ``width`` characters: summaries are cut after a sentence or a word."""
     widest = max((len(entry["name"]) for entries in sections.values() for entry in entries), default=0)
     parts: list[RenderableType] = []
     for title, entries in sections.items():
-        lines = Table.grid(padding=(0, 2, 0, 0), expand=False)
-        lines.add_column(no_wrap=True, min_width=widest)
-        lines.add_column(no_wrap=True, overflow="ellipsis")
+        parts.append(Text(title, style="bold underline"))
         for entry in entries:
-            lines.add_row(Text(entry["name"], style="bold cyan"), Text(entry["summary"]))
-        parts += [Text(title, style="bold underline"), lines, ""]
+            name = Text(entry["name"].ljust(widest + 2), style="bold cyan", no_wrap=True)
+            parts.append(name.append(_cut(entry["summary"], width - widest - 2), style="not bold default"))
+        parts.append("")
     how = "`fedcohort strategies NAME` shows parameters, source and cost; `--details` shows them for all."
     return Group(*parts, Text(how, style="dim"))
+
+
+def _cut(text: str, width: int) -> str:
+    """The sentences of a text that fit into ``width`` characters; the begin of the first one, up to a word, if it does not fit."""
+    sentences = [text[: i + 1] for i, letter in enumerate(text) if letter == "." and text[i + 1 : i + 2] in ("", " ")]
+    fitting = [begin for begin in (*sentences, text) if len(begin) <= width]
+    return fitting[-1] if fitting else f"{text[: max(1, width - 1)].rpartition(' ')[0].rstrip(',;:')}…"
 
 
 def plug_ins(sections: "Mapping[str, Sequence[Mapping[str, Any]]]") -> Group:

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedcohort.core.formatted_values import count, number, percent, size
+from fedcohort.core.report_names import disclosed
 from fedcohort.report.terminal.federations import SHOWN_CLIENTS
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
@@ -100,7 +101,12 @@ def _exchanges(decision: "Explanation") -> list[Column]:
         Column("down", [size(exchange.bytes_down) for exchange in decision.asked], 2),
         Column("up", [size(exchange.bytes_up) for exchange in decision.asked], 3),
         Column("passes", [count(exchange.passes, 1) for exchange in decision.asked], 1),
-        Column("what a client discloses", [exchange.discloses for exchange in decision.asked], left=True, widest=60),
+        Column(
+            "what a client discloses",
+            [", ".join(disclosed(exchange.discloses)) for exchange in decision.asked],
+            left=True,
+            widest=60,
+        ),
     ]
 
 

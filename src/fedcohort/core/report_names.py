@@ -1,0 +1,37 @@
+"""What the numbers that clients report are called in texts for readers."""
+
+__all__ = ["TRAINING", "REPORTS", "disclosed"]
+
+TRAINING = "its update and number of samples"
+"""What every client discloses that trained."""
+
+REPORTS = {
+    "accuracy": "its accuracy on its own data",
+    "calibration": "its number of held-out samples",
+    "done": "whether it met the criterion",
+    "epochs": "its number of local epochs",
+    "held_out_loss": "its loss on held-out samples",
+    "loss": "its mean training loss",
+    "q_hat": "its conformal quantile",
+    "samples": "how many samples it trained on",
+    "set_size": "the mean number of classes in its prediction sets",
+    "square_loss": "its mean squared training loss",
+    "steps": "its number of local steps",
+    "test_set_size": "the mean number of classes in its prediction sets on the server's test set",
+    "training_loss": "its training loss",
+    "update_norm": "the norm of its update",
+}
+"""The names of reports in the record, and what they are called."""
+
+
+def disclosed(text: str) -> list[str]:
+    """The parts of what the record says that clients disclose, with names of reports in words.
+
+    >>> disclosed("its update and number of samples, epochs, q_hat")
+    ['its update and number of samples', 'its number of local epochs', 'its conformal quantile']
+    >>> disclosed("its number of samples of each class, once")
+    ['its number of samples of each class, once']
+    """
+    if not text.startswith(TRAINING):
+        return [text] if text.strip() else []
+    return [REPORTS.get(part.strip(), part.strip()) for part in text.split(",")]
