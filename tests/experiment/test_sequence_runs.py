@@ -209,6 +209,18 @@ def test_the_window_names_another_run() -> None:
     assert fedcohort.Experiment().key() == fedcohort.Experiment(data={"window": 32}).key()
 
 
+def test_the_roles_of_a_text_file_are_classes_in_an_experiment_file(tmp_path: Path) -> None:
+    lines = "MILLER: the wheel turns and the river pays the bread\nBOATMAN: my boat goes down to the great green sea\n"
+    (tmp_path / "play.txt").write_text(lines * 20, encoding="utf-8")
+    experiment = 'rounds = 1\ndata = { name = "play.txt", window = 8, task = "role" }\nmodel = "lstm"\nselection = { k = 2 }\n'
+    (tmp_path / "play.toml").write_text(experiment, encoding="utf-8")
+    roles = fedcohort.load_experiment(tmp_path / "play.toml")
+    assert roles.key() != roles.with_overrides({"data": {"task": "next"}}).key()
+    assert fedcohort.Experiment().key() == fedcohort.Experiment(data={"task": "next"}).key()
+    run = fedcohort.run(roles, runs=tmp_path / "runs", seed=0)
+    assert list(run.class_accuracy.columns) == ["MILLER", "BOATMAN"]
+
+
 def test_tokens_without_a_named_partition(tmp_path: Path) -> None:
     tokens = np.arange(120).reshape(40, 3) % 5
     settings = {"rounds": 1, "model": LSTM, "selection": {"name": "uniform", "k": 2}}

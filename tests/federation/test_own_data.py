@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.array_checks import numbered
+from fedcohort.federation.array_checks import brief, numbered
 from fedcohort.federation.cache_entries import read_entry, save
 from fedcohort.federation.client_test_parts import accuracy_by_client
 from fedcohort.federation.datasets import fingerprint_of_content, from_arrays, part, standardised
@@ -250,6 +250,29 @@ def test_labels_from_one_are_refused_with_the_shift(num_classes):
     from_arrays((features, labels - 1), (features, labels - 1))
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_labels_from_one_in_a_table_are_refused_with_the_column_to_shift(tmp_path, ending):
+    table = pd.DataFrame({"age": [30.0, 40.0, 50.0, 60.0, 70.0, 80.0], "stage": [1, 2, 3, 3, 2, 1]})
+    path = tmp_path / f"stages.{ending}"
+    table.to_csv(path, index=False) if ending == "csv" else table.to_parquet(path)
+    with pytest.raises(UsageError) as raised:
+        load(str(path), label_column="stage")
+    assert str(raised.value) == (
+        f"data.name = '{brief(path)}': column 'stage': labels are 1..3; must be 0..2: subtract 1 in the table, or in a function "
+        "(data.name = 'my.py:load') that reads it with pandas: table['stage'] -= 1"
+    )
+
+
+@pytest.mark.parametrize("chosen", [{}, {"client_column": "ward"}])
+def test_a_column_of_texts_may_be_that_of_clients(tmp_path, chosen):
+    table = pd.DataFrame({"hospital": ["a", "b"] * 5, "ward": ["x"] * 10, "age": range(10), "label": [0, 1] * 5})
+    table.drop(columns=[] if chosen else "ward").to_csv(tmp_path / "table.csv", index=False)
+    with pytest.raises(UsageError, match="column 'hospital' has no numbers") as raised:
+        load(str(tmp_path / "table.csv"), **chosen)
+    hint = "if it says whose sample a row is, choose it with data.client_column"
+    assert (hint in str(raised.value)) == (not chosen)
+
+
 def test_labels_from_one_are_refused_with_their_names():
     with pytest.raises(
         UsageError, match=r"labels are 1\.\.2; must be 0\.\.1: subtract 1 from each label \(labels - 1\)$"
@@ -308,6 +331,14 @@ def test_a_column_of_lists_is_the_features(tmp_path):
     table = pd.DataFrame({"features": [np.arange(3.0) + i for i in range(20)], "label": [i % 2 for i in range(20)]})
     data = load(save_table(table, tmp_path / "t.parquet"))
     assert data.train_features.shape[1:] == (3,)
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_in_a_csv_file_are_read_exactly(tmp_path):
+    values = np.random.default_rng(0).normal(size=400) * 10.0 ** np.arange(-200, 200)
+    pd.DataFrame({"x": values, "label": np.arange(400) % 2}).to_csv(tmp_path / "table.csv", index=False)
+    data = load(str(tmp_path / "table.csv"))
+    assert {*data.train_features[:, 0], *data.test_features[:, 0]} == set(values)
 
 
 def test_a_column_split_divides_the_samples(tmp_path):

@@ -94,6 +94,19 @@ def test_files_that_cannot_be_used(content: bytes, window: int, message: str, tm
     assert "\n" not in str(raised.value)
 
 
+def test_the_task_of_a_text_file(tmp_path: Path) -> None:
+    file = tmp_path / "play.txt"
+    file.write_text(PLAY, encoding="utf-8")
+    data = load(str(file), window=8, task="role")
+    assert data.fingerprint == read_play(file, window=8, task="role").fingerprint
+    assert data.fingerprint != load(str(file), window=8).fingerprint
+    assert data.classes == ("MILLER", "OLD WOMAN")
+    with pytest.raises(UsageError, match=r"data.task = 'role': only for text files \(.txt\); name 'dialogue_roles'"):
+        load("dialogue", task="role")
+    with pytest.raises(UsageError, match=r"data.task = 'role': only for text files \(.txt\); leave it out"):
+        load("digits", task="role")
+
+
 def test_a_missing_file_and_columns_of_a_text(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none.txt': cannot be read \(No such file"):
         load(str(tmp_path / "none.txt"))

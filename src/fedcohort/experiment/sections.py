@@ -162,6 +162,8 @@ class Data(Section):
     classes."""
     window: Annotated[int, Ge(1), Le(100_000), NotInKey((32,))] = 32
     """Number of characters of a sample, for texts (``dialogue``, ``dialogue_roles``, a file ``….txt``)."""
+    task: Annotated[Literal["next", "role"], NotInKey(("next",))] = "next"
+    """What a model predicts from a file ``….txt``: the next character at each position, or the role that speaks."""
 
 
 class Public(Section):

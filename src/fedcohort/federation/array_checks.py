@@ -162,15 +162,26 @@ def _check_first_label(
     Raises:
         UsageError: the labels are 1..K without gaps, and no or K class names are given.
     """
-    low, high = min(int(train.min()), int(test.min())), max(int(train.max()), int(test.max()))
-    if low != 1 or (given is not None and len(given) != high) or high == 1:
-        return
-    if given is None and len(np.union1d(train, test)) < high:  # class 0 is missing, as other classes are
+    high = counts_from_one(np.union1d(train, test), gaps=given is not None)
+    if high < 2 or (given is not None and len(given) != high):
         return
     more = f", or name {high + 1} classes if class 0 has no samples" if given is None else ""
     raise UsageError(
         f"{where}: labels are 1..{high}; must be 0..{high - 1}: subtract 1 from each label (labels - 1){more}"
     )
+
+
+def counts_from_one(labels: NDArray[np.int64], *, gaps: bool = False) -> int:
+    """The highest label K if the labels are 1..K, otherwise 0.
+
+    Args:
+        labels: integers [N].
+        gaps: whether some of the labels between 1 and K may be missing.
+    """
+    different = np.unique(labels)
+    if not len(different) or different[0] != 1 or (not gaps and len(different) < different[-1]):
+        return 0
+    return int(different[-1])
 
 
 def check_class_names(names: Sequence[Any], where: str) -> None:

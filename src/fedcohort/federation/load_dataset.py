@@ -66,6 +66,7 @@ def load(
     feature_columns: Sequence[str] | None = None,
     standardise: bool | None = None,
     window: int = 32,
+    task: str = "next",
     numeric: bool = False,
 ) -> Dataset:
     """Load a data set by name.
@@ -100,6 +101,7 @@ def load(
         standardise: whether features enter the model with mean 0 and standard deviation 1. By default, images and the data sets
             with a name do, and tables and arrays do not.
         window: number of characters of a sample of a text.
+        task: what a model predicts from a text file, see :func:`fedcohort.federation.texts.from_text`.
         numeric: the labels of a table or function are numbers, for regression.
 
     Without a ``test`` split, ``validation`` is the test set. Without either, the test set is 10% of each writer's samples if there is
@@ -110,6 +112,9 @@ def load(
         UsageError: an unknown name, a mirror that does not exist, an ambiguous choice of columns, images of different sizes,
             samples without labels, an empty split, or no connection.
     """
+    if task != "next" and not is_text_file(name):
+        other = "name 'dialogue_roles'" if name in DIALOGUES else "leave it out"
+        raise UsageError(f"data.task = {shown(task)}: only for text files (.txt); {other}")
     if is_own(name) and not is_folder(absolute(name)):
         if image_column is not None:
             raise UsageError(
@@ -129,31 +134,42 @@ def load(
             raise UsageError(
                 f"data.{setting} = {shown(given)}: only for tables (.csv, .parquet) and functions; leave it out"
             )
-    dataset = _load_named(name, _mirror(data_dir), image_column, label_column, window)
+    if is_text_file(name):
+        check_no_columns(name, image_column, label_column)
+        dataset: Dataset = read_play(absolute(name), window=window, task=task)
+    else:
+        dataset = _load_named(name, _mirror(data_dir), image_column, label_column, window)
     return dataset if standardise is None else standardised(dataset, standardise)
 
 
 def _load_named(
     name: str, mirror: Path | None, image_column: str | None, label_column: str | None, window: int
 ) -> Dataset:
-    """A data set of scikit-learn, of a text, of a mirror, of a folder or of the Hub."""
-    has_no_columns = name in (*EMBEDDED, *DIALOGUES) or is_text_file(name)
-    if has_no_columns and (image_column or label_column):
-        raise UsageError(
-            f"data set = {brief(name)!r}: has no columns to choose; leave out image_column and label_column"
-        )
+    """A data set of scikit-learn, the invented text, a data set of a mirror, of a folder or of the Hub."""
+    if name in (*EMBEDDED, *DIALOGUES):
+        check_no_columns(name, image_column, label_column)
     if name in EMBEDDED:
         return _load_embedded(name)
     if name in DIALOGUES:
         return dialogue(name, window)
-    if has_no_columns:
-        return read_play(absolute(name), window=window)
     source = _find(name, mirror)
 
     def decode_source(scratch: Path, out: Path) -> None:
         decode(read(source, name, scratch), out, name, image_column, label_column)
 
     return load_or_decode(entry_of_source(source, image_column, label_column), brief(name, MAX_NAME), decode_source)
+
+
+def check_no_columns(name: str, image_column: str | None, label_column: str | None) -> None:
+    """Refuse a choice of columns of data without columns.
+
+    Raises:
+        UsageError: a column is chosen.
+    """
+    if image_column or label_column:
+        raise UsageError(
+            f"data set = {brief(name)!r}: has no columns to choose; leave out image_column and label_column"
+        )
 
 
 def is_text_file(name: str) -> bool:

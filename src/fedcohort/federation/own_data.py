@@ -8,7 +8,7 @@ the content of the file.
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -78,6 +78,14 @@ def _check_largest(dataset: Dataset, path: Path, columns: Columns, where: str) -
         )
 
 
+def _exact_numbers() -> dict[str, Any]:
+    """What pandas must be told so that it reads numbers exactly: it does so by itself since version 3.1, which warns of the argument."""
+    import pandas as pd
+
+    version = tuple(map(int, pd.__version__.split(".")[:2]))
+    return {"float_precision": "round_trip"} if version < (3, 1) else {}
+
+
 def _read(path: Path, columns: Columns, where: str) -> Dataset:
     """The data set in a table, marked as standardized, as all entries of the cache are."""
     import pandas as pd
@@ -92,7 +100,7 @@ def _read(path: Path, columns: Columns, where: str) -> Dataset:
         else:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pd.errors.ParserWarning)
-                frame = pd.read_csv(path, index_col=False, float_precision="round_trip")
+                frame = pd.read_csv(path, index_col=False, **_exact_numbers())
     except pd.errors.ParserWarning:
         check_separator(_column_names(path), where)
         raise UsageError(f"{where}: rows have more values than the first line has names; name every column") from None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.array_checks import brief, check_id_lengths
+from fedcohort.federation.array_checks import brief, check_id_lengths, counts_from_one
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +95,14 @@ def labels_of(column: "pd.Series[Any]", where: str) -> tuple[NDArray[np.int64], 
     _check_complete([column], where, "give every sample a label, or leave it out")
     values = column.to_numpy()
     if values.dtype.kind in "iub":
-        return values.astype(np.int64), None
+        labels = values.astype(np.int64)
+        if (high := counts_from_one(labels)) > 1:
+            name = str(column.name)
+            raise UsageError(
+                f"{where}: column {name!r}: labels are 1..{high}; must be 0..{high - 1}: subtract 1 in the table, or in a function "
+                f"(data.name = 'my.py:load') that reads it with pandas: table[{name!r}] -= 1"
+            )
+        return labels, None
     texts = _texts(values)
     if texts is None:
         raise UsageError(
@@ -165,8 +172,11 @@ def split_of(frame: "pd.DataFrame", where: str) -> NDArray[np.bool_] | None:
     return in_test
 
 
-def features_of(frame: "pd.DataFrame", columns: Columns, others: set[str | None], where: str) -> NDArray[Any]:
-    """The features [N, d]: chosen columns of numbers, or one column of lists of numbers."""
+def features_of(
+    frame: "pd.DataFrame", columns: Columns, label: str, client: str | None, where: str, *, divided: bool
+) -> NDArray[Any]:
+    """The features [N, d]: chosen columns of numbers, or one column of lists of numbers; ``divided`` by a column ``split`` or not."""
+    others = {label, client, SPLIT if divided else None}
     chosen = (
         [column for column in frame if column not in others] if columns.features is None else list(columns.features)
     )
@@ -181,7 +191,7 @@ def features_of(frame: "pd.DataFrame", columns: Columns, others: set[str | None]
     first = frame[chosen[0]].iloc[0]
     if len(chosen) == 1 and isinstance(first, list | tuple | np.ndarray):
         return _stacked(frame[chosen[0]], where)
-    _check_numbers([frame[column] for column in chosen], where)
+    _check_numbers([frame[column] for column in chosen], where, with_clients=client is not None)
     _check_complete([frame[column] for column in chosen], where, FILL)
     _mention_ids(frame[chosen], where)
     return np.stack([_numbers(frame[column]) for column in chosen], axis=1)
@@ -207,13 +217,15 @@ def _stacked(column: "pd.Series[Any]", where: str) -> NDArray[Any]:
         ) from None
 
 
-def _check_numbers(columns: "Sequence[pd.Series[Any]]", where: str) -> None:
-    """Refuse columns of features that are not numbers, all of them in one message."""
+def _check_numbers(columns: "Sequence[pd.Series[Any]]", where: str, *, with_clients: bool) -> None:
+    """Refuse columns of features that are not numbers, all of them in one message, which says how to name the column of clients."""
     if other := [column for column in columns if getattr(column.dtype, "kind", "O") not in "biuf"]:
         has, them = ("has", "it") if len(other) == 1 else ("have", "them")
+        which = "it says" if len(other) == 1 else "one of them says"
+        clients = "" if with_clients else f"; if {which} whose sample a row is, choose it with data.client_column"
         raise UsageError(
             f"{where}: {_columns_of(other)} {has} no numbers but {other[0].dtype}; encode {them} as numbers, "
-            f"or leave {them} out with data.feature_columns; pandas.get_dummies encodes texts"
+            f"or leave {them} out with data.feature_columns; pandas.get_dummies encodes texts{clients}"
         )
 
 

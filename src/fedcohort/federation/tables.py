@@ -63,7 +63,7 @@ def from_table(frame: "pd.DataFrame", columns: Columns, where: str, name: str, *
     labels, classes = (numbers_of(frame[label], where), None) if columns.numeric else labels_of(frame[label], where)
     ids = None if client is None else ids_of(frame[client], where)
     in_test = split_of(frame, where)
-    features = features_of(frame, columns, {label, client, SPLIT if in_test is not None else None}, where)
+    features = features_of(frame, columns, label, client, where, divided=in_test is not None)
     if in_test is None:
         return with_held_out_test(
             features, labels, ids, where, name, classes=classes, standardise=standardise, numeric=columns.numeric

@@ -57,6 +57,7 @@ def _dataset(experiment: Experiment, given: Given) -> Dataset:
         "client_column": data.client_column,
         "feature_columns": data.feature_columns,
         "window": data.window,
+        "task": data.task,
         "numeric": data.numeric,
     }
     return _loaded(given, data.name, standardise=data.standardise, **settings)
