@@ -7,9 +7,10 @@ max(relu(x)) = relu(max(x)), and because neither order passes a gradient on if t
 
 from torch import nn
 
-__all__ = ["relu_last"]
+__all__ = ["relu_after_pooling", "relu_last"]
 
-PICKING = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.Flatten, nn.Identity)
+POOLINGS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
+PICKING = (*POOLINGS, nn.Flatten, nn.Identity)
 
 
 def relu_last(module: nn.Module) -> nn.Module:
@@ -28,6 +29,21 @@ def relu_last(module: nn.Module) -> nn.Module:
     for part in module:
         relu_last(part)
     return module
+
+
+def relu_after_pooling(row: list[nn.Module]) -> list[nn.Module]:
+    """The row with every ReLU after the poolings that follow it, and after a Flatten that follows a pooling.
+
+    Unlike :func:`relu_last`, this leaves a ReLU between another layer and Flatten where it is. Moving it would change the memory layout
+    of the gradient that the layer receives, and convolutions round differently in another layout. A pooling receives any layout alike.
+    """
+    row = list(row)
+    for i in range(len(row) - 1):
+        layer, following = row[i], row[i + 1]
+        pooled = i > 0 and type(row[i - 1]) in POOLINGS
+        if type(layer) is nn.ReLU and (type(following) in POOLINGS or (pooled and type(following) is nn.Flatten)):
+            row[i], row[i + 1] = following, layer
+    return row
 
 
 def _can_move(part: nn.Module) -> bool:

@@ -1,7 +1,6 @@
 """The layers of a plain network, in the form in which :mod:`fedcohort.training.plain_network` uses them."""
 
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -37,15 +36,15 @@ BARE = Layer("relu", NONE, NONE, True, [1, 1], [1, 1], [0, 0], [1, 1], 1, False,
 """A layer without parameters; other layers are made from it."""
 
 
-def layers_of(module: nn.Module, parameters: list[nn.Parameter], *, is_flat: bool) -> list[Layer] | None:
-    """The layers in order, if each parameter belongs to exactly one of them and outputs are [B, K]; None otherwise.
+def layers_of(row: list[nn.Module], parameters: list[nn.Parameter], *, is_flat: bool) -> list[Layer] | None:
+    """What the layers of a row do, if each parameter belongs to exactly one of them and outputs are [B, K]; None otherwise.
 
     ``is_flat`` says whether the inputs are [B, d] instead of images.
     """
     numbers = {id(parameter): i for i, parameter in enumerate(parameters)}
     layers: list[Layer] = []
     used: list[int] = []
-    for part in _sequence(module):
+    for part in row:
         layer = _layer(part, numbers, is_flat)
         if layer is None:
             return None
@@ -54,15 +53,6 @@ def layers_of(module: nn.Module, parameters: list[nn.Parameter], *, is_flat: boo
         is_flat = is_flat or layer.kind == "flatten"
     complete = is_flat and used and sorted(used) == list(range(len(parameters)))
     return layers if complete else None
-
-
-def _sequence(module: nn.Module) -> Iterator[nn.Module]:
-    """The layers of nested Sequentials in order, without Identity."""
-    if type(module) is nn.Sequential:
-        for part in module:
-            yield from _sequence(part)
-    elif type(module) is not nn.Identity:
-        yield module
 
 
 def _layer(part: nn.Module, numbers: dict[int, int], is_flat: bool) -> Layer | None:

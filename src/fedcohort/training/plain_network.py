@@ -10,6 +10,7 @@ take all steps of an epoch in one call; other clients get a gradient in one call
 functions.
 """
 
+import copy
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,8 +21,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedcohort.algorithms.sample_measures import sample_losses
+from fedcohort.training.network_rewriting import relu_after_pooling
+from fedcohort.training.network_rows import is_sequence, row_of
 from fedcohort.training.optimizers import SGD, Optimizer
 from fedcohort.training.plain_layers import Layer, layers_of
+from fedcohort.training.traced_networks import is_observed
 
 __all__ = ["Program", "program_of"]
 
@@ -40,14 +45,7 @@ class Program:
 
         It does not after code has registered hooks, replaced a forward pass, frozen parameters, or switched on autocast.
         """
-        replaced = any(
-            "forward" in vars(part)
-            or part._forward_hooks
-            or part._forward_pre_hooks
-            or part._backward_hooks
-            or part._backward_pre_hooks
-            for part in self._parts
-        )
+        replaced = is_observed(self._parts)
         changed = any(
             not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks for p in self._parameters
         )
@@ -60,13 +58,19 @@ class Program:
         Returns:
             the cross-entropy of each sample, and the number of correct predictions.
         """
-        losses, hits, gradients = self._run(_gradients, inputs, labels, weights, size)
+        losses, hits, gradients = self.gradients(inputs, labels, weights, size)
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             if parameter.grad is None:
                 parameter.grad = gradient
             else:
                 parameter.grad += gradient
         return losses, hits
+
+    def gradients(
+        self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """As :meth:`backward`, with the gradients in the order of the parameters as the last result."""
+        return self._run(_gradients, inputs, labels, weights, size)
 
     def descend(
         self, features: Tensor, labels: Tensor, order: Tensor, size: int, optimizer: Optimizer
@@ -113,7 +117,8 @@ class Program:
 def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
     """The steps of this network; None if a program cannot take them.
 
-    The network must be a sequence of plain layers on a CPU, in which all parameters are trained and no layer has hooks.
+    The network must be a row of plain layers on a CPU, in which all parameters are trained and no layer has hooks. For a network with a
+    forward pass of its own, the program must also give the same bits as autograd on random batches.
 
     Args:
         module: the network.
@@ -122,11 +127,38 @@ def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
     parameters = list(module.parameters())
     if any(parameter.device.type != "cpu" for parameter in parameters):
         return None
-    layers = layers_of(module, parameters, is_flat=len(shape) == 1)
-    if layers is None:
+    row = row_of(module, shape)
+    if row is None:
+        return None
+    traced = not is_sequence(module)
+    layers = layers_of(relu_after_pooling(row) if traced else row, parameters, is_flat=len(shape) == 1)
+    if layers is None or (traced and not _has_bits_of_autograd(module, layers, shape)):
         return None
     program = Program(module, layers, parameters)
     return program if program.holds() else None
+
+
+def _has_bits_of_autograd(module: nn.Module, layers: list[Layer], shape: tuple[int, ...]) -> bool:
+    """Whether these layers give the losses and gradients of a copy of the network, in training and in evaluation, for random batches."""
+    draw = torch.Generator().manual_seed(0)
+    try:
+        twin = copy.deepcopy(module)
+        parameters = list(twin.parameters())
+        program = Program(twin, layers, parameters)
+        for training, size in ((True, 5), (False, 2)):
+            inputs = torch.randn(size, *shape, dtype=parameters[0].dtype, generator=draw)
+            inputs = inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
+            with torch.enable_grad():
+                outputs = twin.train(training)(inputs)
+                labels = torch.randint(outputs.shape[1], (size,), generator=draw)
+                losses = sample_losses(outputs, labels)
+                expected = torch.autograd.grad(losses, parameters, torch.full_like(losses, 1 / size))
+            found, _, gradients = program.gradients(inputs.clone(), labels, None, size)
+            if not all(map(torch.equal, (losses, *expected), (found, *gradients))):
+                return False
+    except Exception:  # the network's own errors as well: the training raises them
+        return False
+    return True
 
 
 # --- the program, in TorchScript -------------------------------------------------------------------------------------------
