@@ -104,7 +104,7 @@ def test_every_attack_is_on_the_page_and_has_a_small_part() -> None:
         assert attack.did[0] != " "
 
 
-def test_what_the_issue_of_the_campaign_asks_for_is_in_an_hour() -> None:
+def test_an_hour_has_the_promised_counts() -> None:
     from tests.campaign.data_files import BLOCK as FILES
     from tests.campaign.descriptions import BLOCK as DESCRIPTIONS
     from tests.campaign.federations import PAIRS
