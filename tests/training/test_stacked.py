@@ -238,7 +238,7 @@ def tied() -> nn.Module:
     ("module", "reason"),
     [
         (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)), "BatchNorm1d takes statistics"),
-        (nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.0), nn.Linear(4, 3)), "Dropout draws random numbers"),
+        (nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.1), nn.Linear(4, 3)), "Dropout draws random numbers"),
         (Mixing(), "depends on the others of its batch"),
         (Counting(), "changes its buffers|vmap cannot run the model"),
         (Branching(), "vmap cannot run the model"),
@@ -260,10 +260,12 @@ def test_models_that_cannot_be_stacked(module: nn.Module, reason: str) -> None:
     other.close()
 
 
-def test_shared_activations_are_no_chain() -> None:
+def test_shared_activations_are_a_chain() -> None:
     relu = nn.ReLU()
     module = nn.Sequential(nn.Linear(6, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 3))
-    assert isinstance(network_of(module, module.state_dict(), (6,)), Vectorized)
+    shared = network_of(module, module.state_dict(), (6,))
+    assert isinstance(shared, Chain)
+    assert [layer.relu for layer in shared.layers] == [True, True, False]
     plain = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 4, bias=False), nn.ReLU(), nn.Linear(4, 3))
     assert isinstance(network_of(plain, plain.state_dict(), (6,)), Chain)
 

@@ -21,6 +21,7 @@ from typing import cast
 import numpy as np
 import torch
 from filelock import FileLock
+from torch import nn
 
 from fedcohort.algorithms import Algorithm, ModelState
 from fedcohort.algorithms.training_settings import Training
@@ -34,6 +35,7 @@ from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort
 from fedcohort.training.model_states import DTYPES
+from fedcohort.training.network_rows import is_sequence, row_of
 from fedcohort.training.stack import cannot_stack
 
 __all__ = ["CLEARLY", "Choice", "choose_plan"]
@@ -99,7 +101,12 @@ def choose_plan(
     entry = _entry(
         machine=[platform.machine(), processor(), workers, _accelerator(federation.device), arithmetic],
         versions=[version("fedcohort"), torch.__version__],
-        network=[repr(module), [list(p.shape) for p in module.parameters()], list(federation.sample_shape)],
+        network=[
+            repr(module),
+            [list(p.shape) for p in module.parameters()],
+            list(federation.sample_shape),
+            *_row(module, federation),
+        ],
         data=str(federation.train.source.dtype),
         training=dataclasses.asdict(settings),
         algorithm=[type(algorithm).__qualname__, unstackable],
@@ -127,6 +134,12 @@ def choose_plan(
         choice = _decide(stopwatch.steps(plans, cut), unstackable, draws)
     _write(entry, choice)
     return choice
+
+
+def _row(module: nn.Module, federation: Federation) -> list[list[str]]:
+    """The layers of a network whose text does not show that it is a row of layers, in a list; empty for other networks."""
+    row = None if is_sequence(module) else row_of(module, federation.sample_shape)
+    return [] if row is None else [[str(layer) for layer in row]]
 
 
 class _Stopwatch:

@@ -76,8 +76,13 @@ def _loaded(given: Given, name: str, **settings: Any) -> Dataset:
 
 
 def key_of(experiment: Experiment, given: Given) -> str:
-    """The hash of a run: of its settings, of objects from Python, and of the content of a user's own data."""
+    """The hash of a run: of its settings, of objects from Python, and of the content of a user's own data.
+
+    Stacked runs of own networks are not those of versions that did not recognize rows of layers in them, which rounded otherwise.
+    """
     parts = [given.key()] if given.key() else []
+    if experiment.engine.plan == "stacked" and _has_own_model(experiment, given):
+        parts.append("rows of layers in stacks")
     if (given.data is None and is_own(experiment.data.name)) or (
         given.data is not None and experiment.data.standardise is not None
     ):
@@ -85,6 +90,14 @@ def key_of(experiment: Experiment, given: Given) -> str:
     if given.public is None and is_own(experiment.public.name):
         parts.append(f"public {_loaded(given, experiment.public.name).fingerprint}")
     return experiment.key("|".join(parts))
+
+
+def _has_own_model(experiment: Experiment, given: Given) -> bool:
+    """Whether the model is not one of FedCohort's."""
+    if given.model is None:
+        return experiment.model.name not in experiment.model.table.builtin
+    kind = given.model if isinstance(given.model, type) else type(given.model)
+    return not kind.__module__.startswith("fedcohort.models")
 
 
 # --- settings that the data decide --------------------------------------------------------------------------------------------

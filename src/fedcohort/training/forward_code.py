@@ -1,8 +1,8 @@
 """Whether the Python code of a network's forward passes does nothing but compute outputs.
 
-A program replaces the calls of a network (see :mod:`fedcohort.training.network_rows`), so that its Python code no longer runs. Code that
-counts calls, prints, keeps activations, draws from a generator of its own or reads something that may change in between must go on
-running. The check reads the compiled code and follows the functions that it calls. What it cannot judge counts as such code.
+A program replaces the calls of a network (see :mod:`fedcohort.training.network_rows`), so that its Python code no longer runs. Code
+that counts calls, prints, keeps activations, draws from a generator of its own or reads something that may change in between must go
+on running. The check reads the compiled code and follows the functions that it calls. What it cannot judge counts as such code.
 """
 
 import builtins
@@ -18,10 +18,28 @@ from torch import nn
 
 __all__ = ["only_computes"]
 
-_BUILTINS = frozenset(
-    "AssertionError NotImplementedError RuntimeError ValueError abs all any bool enumerate float getattr hasattr int isinstance len list "
-    "max min range reversed super tuple zip".split()
-)
+_BUILTINS: dict[str, object] = {
+    function.__name__: function
+    for function in (
+        abs,
+        all,
+        any,
+        bool,
+        enumerate,
+        float,
+        getattr,
+        hasattr,
+        int,
+        isinstance,
+        len,
+        list,
+        max,
+        min,
+        range,
+        reversed,
+        super,
+    )
+} | {kind.__name__: kind for kind in (tuple, zip, AssertionError, NotImplementedError, RuntimeError, ValueError)}
 """Built-in names that forward passes may use."""
 
 _PLAIN = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.memory_format)
@@ -103,8 +121,7 @@ def _is_torchs(value: object) -> bool:
 
 
 def _is_harmless_builtin(value: object) -> bool:
-    name = getattr(value, "__name__", "")
-    return name in _BUILTINS and getattr(builtins, name) is value
+    return value is not None and _BUILTINS.get(getattr(value, "__name__", "")) is value
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -10,6 +10,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.federation.federation import Federation
 from fedcohort.training.image_augmentation import check_images
 from fedcohort.training.matrix_products import quick_products
+from fedcohort.training.memory_layouts import in_fast_layout
 from fedcohort.training.model_states import DTYPES
 from fedcohort.training.network_rewriting import relu_last
 from fedcohort.training.optimizers import SGD, PlainSGD, build_optimizer
@@ -61,7 +62,8 @@ class LocalSetup:
         self.dtype = DTYPES[training.precision]
         self.module = quick_products(relu_last(module)).to(dtype=self.dtype)
         if len(federation.sample_shape) == 3:
-            self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            images = federation.prepare(federation.train[:2].features, self.dtype)
+            self.module = in_fast_layout(self.module, images)
         self.smallest_batch = 2 if any(isinstance(part, _BATCH_NORMS) for part in self.module.modules()) else 1
         if draws is None:
             draws = draws_at_random(self.module, federation.prepare(federation.train[:2].features, self.dtype))
@@ -70,7 +72,7 @@ class LocalSetup:
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         self.optimizer = build_optimizer(self.training, list(self.parameters.values()))
         self.program: Program | None = None
-        if type(self.loss) is CrossEntropy:
+        if type(self.loss) is CrossEntropy and not (federation.integers or federation.vocabulary):
             self.program = program_of(self.module, federation.sample_shape)
         self._shown: ModelState | None = None
 

@@ -34,8 +34,8 @@ def relu_last(module: nn.Module) -> nn.Module:
 def relu_after_pooling(row: list[nn.Module]) -> list[nn.Module]:
     """The row with every ReLU after the poolings that follow it, and after a Flatten that follows a pooling.
 
-    Unlike :func:`relu_last`, this leaves a ReLU between another layer and Flatten where it is. Moving it would change the memory layout
-    of the gradient that the layer receives, and convolutions round differently in another layout. A pooling receives any layout alike.
+    Unlike :func:`relu_last`, this leaves a ReLU between another layer and Flatten where it is. Moving it would change the memory
+    layout of the gradient that the layer receives, and convolutions round differently in another layout. A pooling does not.
     """
     row = list(row)
     for i in range(len(row) - 1):

@@ -1,8 +1,8 @@
 """Networks that are rows of layers: each layer takes the outputs of the one before.
 
 FedCohort has faster ways to train such networks, see :mod:`fedcohort.training.plain_network` and
-:mod:`fedcohort.training.stack.stacked_networks`. They are found by what they compute: an ``nn.Sequential`` is a row, and so is a module
-with a forward pass of its own that runs the same layers.
+:mod:`fedcohort.training.stack.stacked_networks`. They are found by what they compute: an ``nn.Sequential`` is a row, and so is a
+module with a forward pass of its own that runs the same layers.
 """
 
 from collections.abc import Iterator

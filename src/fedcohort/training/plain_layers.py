@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from fedcohort.training.matrix_products import product_limit
+from fedcohort.training.traced_networks import Contiguous
 
 __all__ = ["Layer", "layers_of"]
 
@@ -17,7 +18,7 @@ class Layer(NamedTuple):
     """What a layer does, and its parameters, as their positions among the network's parameters."""
 
     kind: str
-    """convolution, pooling, linear, relu or flatten."""
+    """convolution, pooling, linear, relu, flatten, or contiguous."""
     weight: int
     bias: int
     back: bool
@@ -75,9 +76,11 @@ def _layer(part: nn.Module, numbers: dict[int, int], is_flat: bool) -> Layer | N
 
 
 def _layer_without_parameters(part: nn.Module, is_flat: bool) -> Layer | None:
-    """The layer if it is ReLU, Flatten or a pooling; None otherwise."""
+    """The layer if it is ReLU, Flatten, Contiguous or a pooling; None otherwise."""
     if type(part) is nn.ReLU:
         return BARE
+    if type(part) is Contiguous:
+        return BARE._replace(kind="contiguous")
     if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
         return BARE._replace(kind="flatten")
     if type(part) is nn.MaxPool2d and not is_flat and not part.return_indices and isinstance(part.ceil_mode, bool):

@@ -117,8 +117,8 @@ class Program:
 def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
     """The steps of this network; None if a program cannot take them.
 
-    The network must be a row of plain layers on a CPU, in which all parameters are trained and no layer has hooks. For a network with a
-    forward pass of its own, the program must also give the same bits as autograd on random batches.
+    The network must be a row of plain layers on a CPU, in which all parameters are trained and no layer has hooks. For a network with
+    a forward pass of its own, the program must also give the same bits as autograd on random batches.
 
     Args:
         module: the network.
@@ -139,7 +139,7 @@ def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
 
 
 def _has_bits_of_autograd(module: nn.Module, layers: list[Layer], shape: tuple[int, ...]) -> bool:
-    """Whether these layers give the losses and gradients of a copy of the network, in training and in evaluation, for random batches."""
+    """Whether these layers give a copy's losses and gradients for random batches, in training mode and in evaluation mode."""
     draw = torch.Generator().manual_seed(0)
     try:
         twin = copy.deepcopy(module)
@@ -222,7 +222,7 @@ def _gradients(
             delta = torch.ops.aten.threshold_backward(delta, x, 0)
         elif layer.kind == "flatten":
             delta = delta.view(x.size())
-        else:
+        elif layer.kind != "contiguous":
             delta = _parameter_gradients(layer, values, x, delta, gradients)
         if not layer.back:
             break
@@ -235,6 +235,8 @@ def _outputs(layer: Layer, values: list[Tensor], x: Tensor) -> Tensor:
         return torch.relu_(x)
     if layer.kind == "flatten":
         return x.flatten(1)
+    if layer.kind == "contiguous":
+        return x.contiguous()
     bias = values[layer.bias] if layer.bias >= 0 else None
     if layer.kind == "convolution":
         return torch.conv2d(x, values[layer.weight], bias, layer.stride, layer.padding, layer.dilation, layer.groups)

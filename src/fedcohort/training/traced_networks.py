@@ -1,9 +1,9 @@
 """The layers that a network runs, in order, found out by running a copy of it once.
 
-While the copy runs, every function of PyTorch that it calls is seen, whether layers or the code of the network call it: ``F.relu(x)``,
-``torch.relu(x)`` and ``x.relu()`` are the same. The network is a row of layers if each of its calls takes the result of the call before,
-and the last result is returned. A question about values, such as ``if x.sum() > 0``, is a call that no row has. The size of the batch is
-known only as the size of the batch: a network that compares or computes with it is no row.
+While the copy runs, every function of PyTorch that it calls is seen, whether layers or the code of the network call it:
+``F.relu(x)``, ``torch.relu(x)`` and ``x.relu()`` are the same. The network is a row of layers if each of its calls takes the result of
+the call before, and the last result is returned. A question about values, such as ``if x.sum() > 0``, is a call that no row has. The
+size of the batch is known only as the size of the batch: a network that compares it or computes with it is no row.
 
 ``torch.fx`` is not used, because during its tracing it replaces methods of ``nn.Module`` for all threads of the process.
 """
@@ -22,7 +22,7 @@ from fedcohort.core.random_streams import torch_seeded
 from fedcohort.training.forward_code import only_computes
 from fedcohort.training.matrix_products import product_limit
 
-__all__ = ["is_layer", "is_observed", "traced_row"]
+__all__ = ["Contiguous", "is_layer", "is_observed", "traced_row"]
 
 _LAYERS = (nn.Linear, nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Identity, nn.Dropout)
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Module)
@@ -51,8 +51,8 @@ def is_observed(parts: Iterable[nn.Module]) -> bool:
 def traced_row(module: nn.Module, shape: tuple[int, ...]) -> list[nn.Module] | None:
     """The layers that the network runs in order; None if it is no row of layers.
 
-    A layer that the network has is that layer itself; a function is a new layer that computes the same. The network, its parameters and
-    random generators stay as they are.
+    A layer that the network has is that layer itself; a function is a new layer that computes the same. The network, its parameters
+    and random generators stay as they are.
 
     Args:
         module: the network, on a CPU.
@@ -94,7 +94,15 @@ def _words(row: list[nn.Module]) -> list[str]:
     return [f"{id(layer) if layer._parameters else ''} {layer}" for layer in always]
 
 
-class _NoRow(Exception):
+class Contiguous(nn.Module):
+    """Copies inputs to contiguous memory if they have another layout, such as channels last."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same values."""
+        return x.contiguous()
+
+
+class _NoRowError(Exception):
     """The network is no row of layers."""
 
 
@@ -134,7 +142,7 @@ class _Trace(TorchFunctionMode):
     def refuse(self) -> NoReturn:
         """End the trace: the network is no row, even if it catches the error."""
         self._refused = True
-        raise _NoRow
+        raise _NoRowError
 
     def _enter(self, layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         """A layer begins to run."""
@@ -143,7 +151,7 @@ class _Trace(TorchFunctionMode):
         self._take(given[0])
         self._inside = layer
 
-    def _leave(self, layer: nn.Module, given: tuple[Any, ...], result: Any) -> None:
+    def _leave(self, layer: nn.Module, _: tuple[Any, ...], result: Any) -> None:
         """A layer has run."""
         self._inside = None
         self._give(layer, result)
@@ -222,7 +230,7 @@ class _Call:
         self.shape, self.result = shape, result
 
 
-def _relu(_: _Call, inplace: bool = False) -> nn.Module:
+def _relu(_: _Call, inplace: bool = False) -> nn.Module:  # noqa: ARG001 - the result is the same
     return nn.ReLU()
 
 
@@ -248,8 +256,12 @@ def _reshape(call: _Call, *sizes: Any, shape: Any = None) -> nn.Module | None:
     return nn.Flatten() if says_so and type(rest) is int else None
 
 
-def _dropout(_: _Call, p: float = 0.5, training: bool = True, inplace: bool = False) -> nn.Module:
+def _dropout(_: _Call, p: float = 0.5, training: bool = True, inplace: bool = False) -> nn.Module:  # noqa: ARG001
     return nn.Dropout(p) if training else nn.Identity()
+
+
+def _contiguous(_: _Call) -> nn.Module:
+    return Contiguous()
 
 
 _SHAPE = Tensor.shape.__get__  # type: ignore[attr-defined]
@@ -279,5 +291,6 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., nn.Module | None]] = {
     Tensor.reshape: _reshape,
     torch.reshape: _reshape,
     functional.dropout: _dropout,
+    Tensor.contiguous: _contiguous,
 }
 """The layers that compute what these functions compute."""

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedcohort.algorithms import ModelState, Tensors
+from fedcohort.training.network_rows import is_sequence, row_of
+from fedcohort.training.plain_network import program_of
 
 __all__ = ["Chain", "Linear", "Network", "Slope", "Vectorized", "network_of", "outputs"]
 
@@ -132,6 +134,8 @@ class Vectorized:
         """This thread's copy of the module, because ``functional_call`` puts parameters into the module while it runs."""
         if not hasattr(self._copies, "module"):
             self._copies.module = copy.deepcopy(self._module)
+            for part in filter(_is_dropout, self._copies.module.modules()):
+                part.eval()  # its probability is 0, but vmap refuses to run it in training
         module: nn.Module = self._copies.module
         return module
 
@@ -164,14 +168,14 @@ def network_of(module: nn.Module, state: ModelState, shape: tuple[int, ...]) -> 
         state: its state dictionary.
         shape: shape of one sample.
     """
-    layers = _chain(module)
+    layers = _chain(module, shape)
     if layers is not None:
         return Chain(layers, shape)
     for part in module.modules():
         name = type(part).__name__
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
             return f"{name} takes statistics over the batch"
-        if isinstance(part, nn.modules.dropout._DropoutNd | nn.RReLU):
+        if isinstance(part, nn.RReLU) or _is_dropout(part, above=0):
             return f"{name} draws random numbers"
     if not {name for name, _ in module.named_parameters()} | {name for name, _ in module.named_buffers()} >= set(state):
         return "parts of the model share parameters"
@@ -202,28 +206,41 @@ def _checked(network: Vectorized, state: ModelState) -> "Vectorized | str":
     return network
 
 
-def _chain(module: nn.Module) -> list[Linear] | None:
+def _chain(module: nn.Module, shape: tuple[int, ...]) -> list[Linear] | None:
     """The layers, if the module is Flatten, then linear layers with ReLU between them; None otherwise."""
-    if not isinstance(module, nn.Sequential) or not _is_plain(module):
-        return None
     layers: list[Linear] = []
-    for name, part in itertools.dropwhile(lambda named: _flattens(named[1]), module.named_children()):
+    for name, part in itertools.dropwhile(lambda named: _flattens(named[1]), _named_row(module, shape)):
         if _is_trained_linear(part):
             layers.append(Linear(f"{name}.weight", f"{name}.bias" if part.bias is not None else None, relu=False))
         elif type(part) is nn.ReLU and layers and not layers[-1].relu:
             layers[-1] = replace(layers[-1], relu=True)
         else:
             return None
-    return layers if layers and not layers[-1].relu else None
+    names = [name for layer in layers for name in (layer.weight, layer.bias) if name]
+    whole = sorted(names) == sorted(module.state_dict()) and len(names) == len(list(module.parameters()))
+    return layers if layers and not layers[-1].relu and whole else None
 
 
-def _is_plain(module: nn.Sequential) -> bool:
-    """Whether every layer occurs once, and there are no buffers and no shared parameters."""
-    return len(set(module)) == len(module) and len(list(module.parameters())) == len(module.state_dict())
+def _named_row(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[str, nn.Module]]:
+    """The layers in order with their names; empty if the network is no row of layers.
+
+    For a network with a forward pass of its own, the layers must also give the bits of autograd, see :func:`program_of`.
+    """
+    if not is_sequence(module):
+        module = copy.deepcopy(module).cpu()
+        if program_of(module, shape) is None:
+            return []
+    names = {part: name for name, part in module.named_modules()}
+    return [(names.get(layer, ""), layer) for layer in row_of(module, shape) or []]
 
 
 def _is_trained_linear(part: nn.Module) -> TypeGuard[nn.Linear]:
     return type(part) is nn.Linear and all(p.requires_grad for p in part.parameters())
+
+
+def _is_dropout(part: nn.Module, *, above: float = -1.0) -> bool:
+    """Whether the part is a kind of Dropout with a probability above this one."""
+    return isinstance(part, nn.modules.dropout._DropoutNd) and part.p > above
 
 
 def _flattens(part: nn.Module) -> bool:
