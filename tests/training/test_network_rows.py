@@ -614,12 +614,25 @@ def test_dropout_that_drops_nothing_is_stacked() -> None:
     assert other[2].training
 
 
-def test_a_network_that_needs_channels_first_is_evaluated_and_trained_alike() -> None:
+class ViewingAndAdding(Viewing):
+    """Needs channels first, and is no row of layers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x + 0.0)
+
+
+@pytest.mark.parametrize("make", [Viewing, ViewingAndAdding])
+def test_a_network_that_needs_channels_first_is_evaluated_and_trained_alike(make: type[nn.Module]) -> None:
     """``view`` of the outputs of a convolution does not work with channels last."""
-    setup = LocalSetup(images(), built(Viewing), Training(), FedAvg(), 0)
+    setup = LocalSetup(images(), built(make), Training(), FedAvg(), 0)
     inputs = torch.randn(3, *SHAPE).contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(setup.module(inputs), built(Viewing)(inputs.contiguous()))
-    assert list(setup.entries) == list(Viewing().state_dict())
-    assert type(setup.module).__name__ == "Viewing"
-    assert isinstance(setup.module, Viewing)
+    for module in (setup.module, copy.deepcopy(setup.module)):
+        torch.testing.assert_close(module(inputs), built(make)(inputs.contiguous()))
+    assert (setup.program is not None) == (make is Viewing)
+    assert list(setup.entries) == list(make().state_dict())
+    assert type(setup.module).__name__ == make.__name__
+    assert isinstance(setup.module, make)
+    assert inputs.view_as(inputs).shape == inputs.shape
+    with pytest.raises(RuntimeError, match="view size"):
+        inputs.expand(3, 2, 8, 8).view(3, -1)
     assert type(LocalSetup(images(), built(Convolutions), Training(), FedAvg(), 0).module) is Convolutions
