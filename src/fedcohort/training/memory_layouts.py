@@ -46,9 +46,16 @@ def in_fast_layout(module: Network, images: Tensor) -> Network:
 def _processes(module: nn.Module, images: Tensor, layout: torch.memory_format) -> bool:
     """Whether the network can process images in this layout, in evaluation mode."""
     with suppress(Exception), torch.no_grad(), torch_seeded(0, images.device):
-        copy.deepcopy(module).eval().to(memory_format=layout)(images.contiguous(memory_format=layout))  # type: ignore[call-overload]
+        inputs = images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)  # images of one channel, too
+        inputs = inputs if layout == torch.channels_last else _channels_first(images)
+        copy.deepcopy(module).eval().to(memory_format=layout)(inputs)  # type: ignore[call-overload]
         return True
     return False
+
+
+def _channels_first(images: Tensor) -> Tensor:
+    """The images with channels first. Those of one channel have both layouts, but PyTorch may take them for channels last."""
+    return images.clone(memory_format=torch.contiguous_format)
 
 
 class _Reshape(TorchFunctionMode):
@@ -72,4 +79,4 @@ class _ChannelsFirst(nn.Module):
     """The first base class of a network that needs channels first."""
 
     def forward(self, images: Tensor) -> Any:
-        return super().forward(images.contiguous())  # type: ignore[misc]
+        return super().forward(_channels_first(images))  # type: ignore[misc]
