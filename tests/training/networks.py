@@ -265,10 +265,8 @@ class OwnGradient(Perceptron):
         return self.last(self.activation(self.first(x.flatten(1))))
 
 
-class OwnGradientUnseen(Perceptron):
-    """The code does not show it, only the run."""
-
-    activation: Any = torch.relu
+class OwnGradientOfClass(Perceptron):
+    activation: Any = staticmethod(StraightThrough.apply)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(self.activation(self.first(x.flatten(1))))
@@ -354,7 +352,7 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     "prints": Printing,
     "draws": Drawing,
     "own gradient": OwnGradient,
-    "own gradient, class attribute": OwnGradientUnseen,
+    "own gradient, class attribute": OwnGradientOfClass,
     "without gradient": Frozen,
     "detached": Detached,
     "hook on activations": Doubling,
