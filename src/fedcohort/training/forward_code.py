@@ -45,6 +45,9 @@ _BUILTINS: dict[str, object] = {
 _PLAIN = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.memory_format)
 """Types of values that cannot change."""
 
+_REPLACEMENTS = ("fedcohort.training.matrix_products", "fedcohort.training.memory_layouts")
+"""FedCohort's modules with classes that take the place of a layer or a network, and compute the same."""
+
 _EFFECTS = ("STORE_GLOBAL", "STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_NAME", "DELETE_GLOBAL", "DELETE_ATTR")
 _EFFECTS += ("DELETE_SUBSCR", "DELETE_NAME", "IMPORT_NAME")
 """Instructions that change something besides local variables, or may run other code."""
@@ -70,7 +73,8 @@ class _Check:
         usual = ("__call__", "__getattr__", "__getattribute__", "_call_impl", "_wrapped_call_impl")
         if any(getattr(cls, name, None) is not getattr(nn.Module, name, None) for name in usual):
             return False
-        return self._function(cls.forward, part)
+        forwards = [vars(base)["forward"] for base in cls.__mro__ if "forward" in vars(base)]
+        return all(self._function(forward, part) for forward in forwards)
 
     def _function(self, function: object, part: nn.Module) -> bool:
         """Whether a function that belongs to ``part``, or that a function of it calls, does nothing but compute."""
@@ -117,7 +121,7 @@ def _is_torchs(value: object) -> bool:
         owner = value.__self__
         value = owner if isinstance(owner, type | ModuleType) else type(owner)
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-    return isinstance(name, str) and (name.partition(".")[0] == "torch" or name == "fedcohort.training.matrix_products")
+    return isinstance(name, str) and (name.partition(".")[0] == "torch" or name in _REPLACEMENTS)
 
 
 def _is_harmless_builtin(value: object) -> bool:

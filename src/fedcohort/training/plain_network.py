@@ -146,8 +146,11 @@ def _has_bits_of_autograd(module: nn.Module, layers: list[Layer], shape: tuple[i
         parameters = list(twin.parameters())
         program = Program(twin, layers, parameters)
         for training, size in ((True, 5), (False, 2)):
-            inputs = torch.randn(size, *shape, dtype=parameters[0].dtype, generator=draw)
-            inputs = inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
+            sizes = (
+                (*shape[1:], shape[0]) if len(shape) == 3 else shape
+            )  # images as training has them, with channels last
+            inputs = torch.randn(size, *sizes, dtype=parameters[0].dtype, generator=draw)
+            inputs = inputs.permute(0, 3, 1, 2) if len(shape) == 3 else inputs
             with torch.enable_grad():
                 outputs = twin.train(training)(inputs)
                 labels = torch.randint(outputs.shape[1], (size,), generator=draw)
