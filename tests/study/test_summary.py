@@ -164,8 +164,9 @@ def test_several_runs_have_one_target(tmp_path: Path) -> None:
     assert summaries(runs[:1])[0].target == 0.87
     said = json.loads(call("measures", *(run.path for run in runs), "--json").stdout)["runs"]
     assert [one["target"] for one in said] == [0.84] * 3
-    assert "Target accuracy: taken from these results, a level that the runs reach, rounded down." in " ".join(
-        call("measures", *(run.path for run in runs)).stdout.split()
+    assert (
+        "Target accuracy: taken from these results, a level that every row reaches on average, rounded down."
+        in " ".join(call("measures", *(run.path for run in runs)).stdout.split())
     )
 
 
