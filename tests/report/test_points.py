@@ -141,10 +141,12 @@ def test_the_page_shows_the_clients_of_the_chosen_point(browser: Any, swept: lis
         page.locator(".controls select").select_option("size")
         page.evaluate("fedcohort.drawAll()")
         sizes = page.evaluate("fedcohort.clients['1~1'].size")
+        figure = "#figure-classes-of-clients-seed-1-federation-1 .view:not([hidden])"
         labels = page.evaluate(
-            "[...document.querySelectorAll('#figure-classes-of-clients-seed-1-federation-1 .role-axis-label text')].map(t => t.textContent)"
+            f"[...document.querySelectorAll(`{figure} [aria-label^='X-axis'] .role-axis-label text`)].map(t => t.textContent)"
         )
-        clients = [int(text) for text in labels if text.isdigit()][-12:]
+        clients = [int(text) for text in labels]
+        assert len(clients) == 12
         assert [sizes[client] for client in clients] == sorted(sizes, reverse=True)
         assert watched.complaints == []
 
