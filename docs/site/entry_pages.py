@@ -5,6 +5,7 @@ import runpy
 from collections.abc import Mapping
 from typing import Any
 
+from formulas import typeset
 from navigation import DOCS
 from public_names import ENTRIES, Entry
 
@@ -46,6 +47,7 @@ def _page(entry: Entry, picture: str | None) -> str:
         parts.append(
             "All algorithms also have the parameters of [the section `algorithm`](../experiment-file.md#algorithm)."
         )
+    parts = [typeset(part) for part in parts]
     parts += [_heading_of_picture(entry), picture or "There is no picture in this build."]
     parts += ["## In Python", f"```{{eval-rst}}\n.. autoclass:: {entry.path}\n```"]
     return "\n\n".join(parts)

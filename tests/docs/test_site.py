@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -164,3 +165,42 @@ def test_texts_under_fields_are_found_in_the_cell_of_a_notebook() -> None:
     assert shell.run_cell(f"from fedcohort.selection import Selector, parameters\n\n\n@parameters\n{cell}").success
     [row] = describe(shell.user_ns["Of"])
     assert row.doc == "How many."
+
+
+def test_no_link_leads_to_a_heading_of_the_readme(pages: dict[str, str]) -> None:
+    for name, page in pages.items():
+        assert not re.search(r"\]\((?:\.\./)*index\.md#", page), (
+            f"{name}: the site's first page has no headings of the README"
+        )
+
+
+FORMULAS = {
+    "N_i": "<math><msub><mi>N</mi><mrow><mi>i</mi></mrow></msub></math>",
+    "w^{t+1}": "<math><msup><mi>w</mi><mrow><mi>t</mi><mo>+</mo><mn>1</mn></mrow></msup></math>",
+    "γ_t²": "<math><msubsup><mi>γ</mi><mrow><mi>t</mi></mrow><mrow><mn>2</mn></mrow></msubsup></math>",
+    "√(a + 1)": "<math><msqrt><mi>a</mi>{}<mo>+</mo>{}<mn>1</mn></msqrt></math>",
+    "λI": "<math><mrow><mi>λ</mi><mi>I</mi></mrow></math>",
+    "the mean loss": "the mean loss",
+    "a d-subset of max_epochs": "a <math><mi>d</mi></math>-subset of max_epochs",
+}
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_formulas_are_math_and_words_stay_words(modules: dict[str, Any], text: str) -> None:
+    space = '<mspace width="0.22em"></mspace>'
+    assert modules["formulas"].inline(text) == FORMULAS[text].format(space, space)
+
+
+def test_every_formula_of_the_strategies_and_algorithms_is_typeset(pages: dict[str, str]) -> None:
+    blocks = 0
+    for name, page in pages.items():
+        if not re.fullmatch(r"(strategy|algorithm)/\w+", name):
+            continue
+        assert "```text" not in page, f"{name}: a formula is plain text"
+        for block in re.findall(r'^<div class="formulas">.*$', page, re.MULTILINE):
+            assert ElementTree.fromstring(block).find(".//math") is not None or "=" not in block
+            blocks += 1
+        shown = re.sub(r"```.*?```|`[^`]*`|<math>.*?</math>|\[[^\]]*\]\([^)]*\)", "", page, flags=re.DOTALL)
+        left = re.findall(r"(?<![\w])[A-Za-zα-ω]_(?:[a-z]\b|\{)", shown)
+        assert not left, f"{name}: {left}"
+    assert blocks >= 50

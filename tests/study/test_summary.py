@@ -156,7 +156,10 @@ def test_a_target_out_of_reach_costs_infinitely_much(run: Run) -> None:
 def test_several_runs_have_one_target(tmp_path: Path) -> None:
     """The lowest best accuracy, except that of a run which fails; a target that one of them sets is that of all."""
     best = {"a": 0.871, "b": 0.842, "fails": 0.07}
-    runs = [written(tmp_path / name, [played(1, [0], test_accuracy=accuracy)]) for name, accuracy in best.items()]
+    runs = [
+        written(tmp_path / name, [played(1, [0], test_accuracy=accuracy)], label=name)
+        for name, accuracy in best.items()
+    ]
     assert {(one.target, one.target_chosen) for one in summaries(runs)} == {(0.84, "results")}
     assert {one.target for one in summaries(runs, 0.5)} == {0.5}
     set_to = written(tmp_path / "set", [played(1, [0])], measures={"target_accuracy": 0.6})
@@ -164,8 +167,9 @@ def test_several_runs_have_one_target(tmp_path: Path) -> None:
     assert summaries(runs[:1])[0].target == 0.87
     said = json.loads(call("measures", *(run.path for run in runs), "--json").stdout)["runs"]
     assert [one["target"] for one in said] == [0.84] * 3
-    assert "Target accuracy: taken from these results, a level that the runs reach, rounded down." in " ".join(
-        call("measures", *(run.path for run in runs)).stdout.split()
+    assert (
+        "Target accuracy: taken from these results, a level that every row reaches on average, rounded down."
+        in " ".join(call("measures", *(run.path for run in runs)).stdout.split())
     )
 
 

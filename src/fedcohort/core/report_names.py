@@ -1,6 +1,6 @@
 """What the numbers that clients report are called in texts for readers."""
 
-__all__ = ["TRAINING", "REPORTS", "disclosed"]
+__all__ = ["REPORTS", "TRAINING", "disclosed"]
 
 TRAINING = "its update and number of samples"
 """What every client discloses that trained."""

@@ -16,13 +16,18 @@ def client_orders(story: Story, seeds: Sequence[int]) -> dict[str, dict[str, Any
 
     Of each seed: ``place`` (position of each client in the lists, by its number), ``size``, ``class`` (number of its largest class),
     ``share`` (share of this class), ``times`` (how often it was selected, by label of the row) and ``selected`` (the mean of these).
+    If the points of a sweep have different clients, there is an entry for each seed and federation: ``0`` for the first federation
+    under seed 0, and ``0~1`` for the second.
     """
     orders = {}
     for seed in seeds:
-        rows = [(label, reading) for label, readings in story.played for reading in readings if reading.seed == seed]
-        clients = next((own for _, reading in rows if (own := Clients.of(reading.portrait, seed)) is not None), None)
-        if clients is not None:
-            orders[str(seed)] = _order(clients, rows)
+        own = story.at_seed(seed)
+        for number in range(max(story.federation_of_point, default=0) + 1):
+            readings = own.in_federation(number)
+            clients = next((found for one in readings if (found := Clients.of(one.portrait, seed)) is not None), None)
+            if clients is not None:
+                rows = [(reading.label, reading) for reading in readings]
+                orders[f"{seed}~{number}" if number else str(seed)] = _order(clients, rows)
     return orders
 
 

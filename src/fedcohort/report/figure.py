@@ -57,6 +57,8 @@ class Figure:
         wide: whether the figure needs the whole width of the page.
         seed: the seed that the figure is about; None if it covers all seeds.
         variant: whether the page shows the same figure of another seed first.
+        points: numbers of the points of a sweep that the figure is about; empty if it is about all of them.
+        federation: number of the federation that the figure is about, if points of a sweep have different ones.
         sheet: for a figure without views, which is a table of the strategy that the reader chooses: the headings of its columns, by
             their names in the only table of ``data``.
     """
@@ -69,16 +71,24 @@ class Figure:
     wide: bool = True
     seed: int | None = None
     variant: bool = False
+    points: tuple[int, ...] = ()
+    federation: int = 0
     sheet: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def place(self) -> str:
-        """Name of the figure on the page: its key; with its seed, if the page first shows another seed."""
-        return f"{self.key}@{self.seed}" if self.variant else self.key
+        """Name of the figure on the page: its key; with its seed and federation, if the page first shows others."""
+        return f"{self.key}{self._others}"
 
     def table(self, name: str) -> str:
         """Name of a table in the page's data."""
-        return f"{name}@{self.seed}" if self.variant else name
+        return f"{name}{self._others}"
+
+    @property
+    def _others(self) -> str:
+        if self.federation:
+            return f"@{self.seed}~{self.federation}"
+        return f"@{self.seed}" if self.variant else ""
 
 
 def columns(frame: "pd.DataFrame") -> dict[str, list[Any]]:

@@ -53,7 +53,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         else "",
         "states": unfinished(story),
         "made": _now(),
-        "payload": payload(drawn) | {"clients": orders},
+        "payload": payload(drawn) | {"clients": orders, "federations": story.federation_of_point},
         "seeds": seeds,
         "all_seeds": len(story.seeds),
         "orders": orders,
@@ -133,7 +133,9 @@ def payload(figures: Sequence[Figure]) -> dict[str, Any]:
         data |= {figure.table(name): columns(frame) for name, frame in figure.data.items()}
         for place, chart in _charts(figure):
             same = f"{figure.key}.{place}"
-            charts[f"{figure.place}.{place}"] = same if figure.variant and charts.get(same) == chart else chart
+            charts[f"{figure.place}.{place}"] = (
+                same if (figure.variant or figure.federation) and charts.get(same) == chart else chart
+            )
     return {"data": data, "charts": charts, "config": PAGE.config()}
 
 

@@ -120,6 +120,9 @@ ROWS = 60_000
 """Largest number of rows of tables about single clients in a page, over all seeds."""
 
 
+FEDERATIONS = 36
+"""Largest number of federations of a sweep whose clients a page shows."""
+
 REASONS = "reasons: "
 """What the place of a strategy's reasons begins with, before its label."""
 
@@ -160,19 +163,40 @@ def _of_seed(story: Story, look: Look) -> dict[str, list[Figure]]:
 
 
 def _federation(story: Story, look: Look) -> list[Figure]:
-    clients = _clients(story)
-    if clients is None:
-        return []
-    drawn = federation(clients, look)
-    return drawn if clients.whole else [figure for figure in drawn if figure.key == "sizes"]
+    """The figures of the clients; of a sweep in which points have different clients, those of each federation."""
+    numbers = story.federation_of_point
+    found = []
+    for number in range(min(max(numbers, default=0) + 1, FEDERATIONS)):
+        clients = _clients(story, number)
+        if clients is None:
+            continue
+        drawn = federation(clients, look)
+        drawn = drawn if clients.whole else [figure for figure in drawn if figure.key == "sizes"]
+        found += [_at_points(story, figure, number, look) for figure in drawn] if any(numbers) else drawn
+    return found
 
 
-def _clients(story: Story) -> Clients | None:
-    """The clients of the first run that recorded them, or else the clients that were selected."""
-    for reading in story.first or story.everything:
+def _at_points(story: Story, figure: Figure, number: int, look: Look) -> Figure:
+    """The figure of one of several federations, with the points of the sweep that have it."""
+    groups = story.comparison.groups if story.comparison is not None else []
+    points = tuple(i for i, own in enumerate(story.federation_of_point) if own == number)
+    others = f" and {len(points) - 1} other point{'s' * (len(points) > 2)} of the sweep" if len(points) > 1 else ""
+    return replace(
+        figure,
+        key=figure.key if look.page or not number else f"{figure.key}-{number + 1}",
+        note=f"{figure.note} Clients at {groups[points[0]].point}{others}.",
+        points=points,
+        federation=number,
+    )
+
+
+def _clients(story: Story, number: int) -> Clients | None:
+    """The clients of the first run of a federation that recorded them, or else the clients that were selected."""
+    readings = story.in_federation(number)
+    for reading in readings or (story.everything if not story.first else []):
         if reading.portrait.facts:
             return Clients.of(reading.portrait, reading.seed, reading.experiment.systems.deadline)
-    for reading in story.first:
+    for reading in readings:
         selected = reading.clients[reading.clients["num_samples"] > 0]
         samples = selected.groupby("client")["num_samples"].max()
         if len(samples):

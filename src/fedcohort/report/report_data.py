@@ -1,5 +1,6 @@
 """Read runs for the report, whether they are finished, still going on, or have no round yet."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -227,7 +228,11 @@ class Story:
         """The same runs, with charts of single clients for another seed; what covers all seeds is not computed again."""
         story = replace(self, seed=seed)
         vars(story).update(
-            comparison=self.comparison, score=self.score, played=self.played, row_looks=self.row_looks
+            comparison=self.comparison,
+            score=self.score,
+            played=self.played,
+            row_looks=self.row_looks,
+            federation_of_point=self.federation_of_point,
         )  # the cached properties that do not depend on the seed
         return story
 
@@ -290,6 +295,30 @@ class Story:
             for label, readings in zip(self.labels, self.readings, strict=True)
         ]
         return [(label, readings) for label, readings in rows if readings]
+
+    @cached_property
+    def federation_of_point(self) -> list[int]:
+        """For each point of a sweep, the number of its federation: points with the same clients and data have the same number."""
+        if self.comparison is None:
+            return []
+        described = [
+            [
+                self.comparison.rows[group.rows[0]].experiment.to_dict()[name]
+                for name in ("federation", "data", "systems")
+            ]
+            for group in self.comparison.groups
+        ]
+        texts = [json.dumps(values, sort_keys=True, default=str) for values in described]
+        numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+        return [numbers[text] for text in texts]
+
+    def in_federation(self, number: int) -> list[Reading]:
+        """The runs of charts of single clients that have the federation with this number."""
+        if self.comparison is None or not any(self.federation_of_point):
+            return self.first
+        groups = zip(self.comparison.groups, self.federation_of_point, strict=True)
+        labels = {self.played[i][0] for group, own in groups if own == number for i in group.rows}
+        return [reading for label, reading in self._single if label in labels]
 
     @cached_property
     def row_looks(self) -> RowLooks:

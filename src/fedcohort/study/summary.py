@@ -163,18 +163,19 @@ def summaries(runs: Sequence[Run], target: float | None = None) -> list[Summary]
     chosen = next((level for level in given if level is not None), None)
     if chosen is not None:
         return [_summary(one, chosen, "measures.target_accuracy") for one in measured]
-    failing = [_fails(one) for one in measured]
-    names = [str(run.path) for run in runs]
-    level = common_target([one.best_accuracy for one in measured], names, failing, [range(len(runs))])
+    rows: dict[tuple[str, str], list[Measured]] = {}
+    for one in measured:
+        rows.setdefault((one.run.meta["label"], one.run.meta["row"]), []).append(one)
+    accuracies = [_mean([one.best_accuracy for one in row]) for row in rows.values()]
+    failing = [_fails(row, accuracy) for row, accuracy in zip(rows.values(), accuracies, strict=True)]
+    level = common_target(accuracies, [label for label, _ in rows], failing, [range(len(rows))])
     return [_summary(one, level.accuracy, "results") for one in measured]
 
 
-def _fails(measured: Measured) -> bool:
-    """Whether an update of the run diverged, or its model is never better than chance."""
-    diverged = bool((measured.clients["status"] == "diverged").any())
-    return diverged or measured.best_accuracy <= chance_level(
-        len(measured.class_accuracy), numeric=measured.run.labels == "numbers"
-    )
+def _fails(runs: Sequence[Measured], accuracy: float) -> bool:
+    """Whether an update of runs with different seeds diverged, or their model is on average never better than chance."""
+    diverged = any(bool((one.clients["status"] == "diverged").any()) for one in runs)
+    return diverged or accuracy <= chance_level(len(runs[0].class_accuracy), numeric=runs[0].run.labels == "numbers")
 
 
 def summary(run: Run, target: float | None = None) -> Summary:

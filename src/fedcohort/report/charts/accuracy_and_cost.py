@@ -207,7 +207,7 @@ def _chart(
             ),
         )
         name_y, text = alt.Y("name_y:Q", scale=y_scale), alt.Text("name:N")
-        layers += [outlined(names.encode(x, name_y, text=text), look) for names in texts]
+        layers[1:1] = [outlined(names.encode(x, name_y, text=text), look) for names in texts]  # behind the points
         layers += [names.encode(x, name_y, own_color, text=text) for names in texts]
     whole, span_of_log = alt.layer(*layers), log_range(costs, 3)
     if look.page and span_of_log is not None:

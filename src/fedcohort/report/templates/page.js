@@ -144,7 +144,8 @@ function dimmable(spec) {
 /* The clients of a chart in the chosen order; null if the chart keeps its own. */
 function ordered(place, clients) {
   const by = value("order"), figure = place.closest("figure"), panel = place.closest("[data-strategy]");
-  const known = state.clients[figure.dataset.seed];
+  const federation = (state.federations || [])[point()];
+  const known = state.clients[federation ? `${figure.dataset.seed}~${federation}` : figure.dataset.seed];
   if (by === "own" || !known) return null;
   const row = panel && known.times[panel.dataset.strategy], times = row || known.selected;
   const key = {number: i => [i], size: i => [-known.size[i], i], class: i => [known.class[i], -known.share[i], i], times: i => [-times[i], i]}[by];
@@ -267,7 +268,10 @@ function mark() {
     place.classList.toggle("dim", dimmed.has(place.dataset.strategy));
   });
   all(".answers").forEach(part => { part.hidden = here !== "all" && part.dataset.point !== here; });
-  if (seed) all("[data-seed]").forEach(figure => figure.classList.toggle("away", figure.dataset.seed !== seed));
+  all("figure[data-seed], figure[data-points]").forEach(figure => {
+    const points = figure.dataset.points && here !== "all" ? figure.dataset.points.split(" ") : [here];
+    figure.classList.toggle("away", (seed !== "" && figure.dataset.seed !== seed) || !points.includes(here));
+  });
   all(".part-of").forEach(part => part.classList.toggle("bare", !part.querySelector("figure:not(.away)")));
   fillSheets();
 }

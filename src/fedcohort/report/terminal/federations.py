@@ -253,8 +253,8 @@ def known_data(known: Sequence[Mapping[str, str]]) -> Group:
     """The data sets that experiments can name, and where they come from."""
     columns = [
         Column("name", [Text(entry["name"], style="bold") for entry in known], left=True),
-        Column("source", [entry["from"] for entry in known], left=True),
-        Column("local copy", [entry["here"] for entry in known], left=True),
+        Column("source", [entry["from"] for entry in known], left=True, widest=31),
+        Column("local copy", [entry["here"] for entry in known], left=True, widest=27),
     ]
     return Group(
         plain_table(columns),

@@ -1,0 +1,221 @@
+"""Charts of a sweep show the clients of the chosen point, panels are titled by strategy, and names of reports are words."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedcohort
+from fedcohort.core.report_names import REPORTS
+from fedcohort.record import Run
+from fedcohort.report.chart_style import PAGE, paper
+from fedcohort.report.charts.candidate_scores import candidates
+from fedcohort.report.charts.cost import wall
+from fedcohort.report.client_orders import client_orders
+from fedcohort.report.detail_rows import wall_rows
+from fedcohort.report.figure import Figure
+from fedcohort.report.page import page as report
+from fedcohort.report.page_sections import Part, figures, parts
+from fedcohort.report.report_data import Story, find_runs, gather
+from fedcohort.study.compare_existing_runs import side_by_side
+from fedcohort.study.comparison import Comparison
+from fedcohort.study.summary import summaries
+from tests.experiments import UCB, small
+from tests.report.pages import Page
+from tests.report.test_browser import browser, pytestmark
+from tests.report.test_pointer import opened, visible
+
+__all__ = ["browser"]
+
+needs_browser = pytestmark
+del pytestmark  # only some of these tests need a browser
+
+CONFORMAL = {"name": "conformal", "alpha_cp": 0.5}
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Two strategies at four points; points with the same concentration have the same clients."""
+    folder = tmp_path_factory.mktemp("points") / "runs"
+    sweep = {"federation.partition.alpha": [0.1, 1.0], "training.lr": [0.01, 0.1]}
+    partition = {"name": "dirichlet_class", "alpha": 0.1, "min_size": 1}
+    experiment = small(
+        rounds=2,
+        seeds=2,
+        federation={"clients": 12, "partition": partition},
+        variants=[{"label": "UCB", "selection": UCB}],
+        sweep=sweep,
+    )
+    fedcohort.compare(experiment, runs=folder)
+    return find_runs([folder])
+
+
+@pytest.fixture(scope="module")
+def on_page(swept: list[Run]) -> dict[str, list[Part]]:
+    """The figures of the page by section."""
+    return parts(gather(swept))
+
+
+def counts_of(story: Story, point: int) -> np.ndarray:
+    """Samples of each client and class in the first run at a point."""
+    assert story.comparison is not None
+    label = story.played[story.comparison.groups[point].rows[0]][0]
+    reading = next(reading for name, readings in story.played if name == label for reading in readings)
+    found: np.ndarray = reading.portrait.facts["counts"]
+    return found
+
+
+def test_each_point_has_figures_of_its_own_clients(swept: list[Run], on_page: dict[str, list[Part]]) -> None:
+    story = gather(swept)
+    assert story.federation_of_point == [0, 0, 1, 1]
+    drawn = [figure for part in on_page["federation"] for figure in part.figures if figure.key == "classes-of-clients"]
+    assert [(figure.place, figure.points) for figure in drawn] == [
+        ("classes-of-clients", (0, 1)),
+        ("classes-of-clients@0~1", (2, 3)),
+        ("classes-of-clients@1", (0, 1)),
+        ("classes-of-clients@1~1", (2, 3)),
+    ]
+    for figure, point in zip(drawn[:2], (0, 2), strict=True):
+        (frame,) = (frame for frame in figure.data.values() if "samples" in frame)
+        assert frame["samples"].sum() == counts_of(story, point).sum()
+        assert sorted(frame["samples"][frame["samples"] > 0]) == sorted(
+            counts_of(story, point)[counts_of(story, point) > 0]
+        )
+    assert "Clients at alpha=0.1, lr=0.01 and 1 other point of the sweep." in drawn[0].note
+    assert "Clients at alpha=1.0, lr=0.01 and 1 other point of the sweep." in drawn[1].note
+
+
+def test_clients_are_ordered_by_what_they_hold_at_the_point(swept: list[Run]) -> None:
+    story = gather(swept)
+    orders = client_orders(story, [0, 1])
+    assert list(orders) == ["0", "0~1", "1", "1~1"]
+    assert orders["0"]["size"] == counts_of(story, 0).sum(axis=1).tolist()
+    assert orders["0~1"]["size"] == counts_of(story, 2).sum(axis=1).tolist()
+    assert set(orders["0"]["times"]) == {label for label in story.labels if "alpha=0.1" in label}
+
+
+def test_files_of_figures_have_different_names_and_whole_titles(swept: list[Run]) -> None:
+    story = gather(swept)
+    drawn = list(figures(story, paper(1)))
+    keys = [figure.key for figure in drawn]
+    assert len(keys) == len(set(keys))
+    assert {"classes-of-clients", "classes-of-clients-2"} <= set(keys)
+    assert titles(drawn, "raster") == set(story.labels)
+
+
+def test_panels_of_a_point_are_titled_by_strategy(on_page: dict[str, list[Part]]) -> None:
+    drawn = [figure for part in on_page["participation"] for figure in part.figures]
+    for key in ("selections", "raster", "class-accuracy"):
+        assert titles(drawn, key) == {"uniform", "UCB"}
+
+
+def titles(drawn: list[Figure], key: str) -> set[str]:
+    """The titles of a figure's panels up to the index in them."""
+    figure = next(figure for figure in drawn if figure.key == key)
+    return {panel.title.partition(" ·")[0] for panel in figure.views[0].panels}
+
+
+@needs_browser
+def test_the_page_shows_the_clients_of_the_chosen_point(browser: Any, swept: list[Run], tmp_path: Path) -> None:
+    for watched in opened(browser, swept, tmp_path):
+        page = watched.page
+        assert visible(page, "#federation figure .title")[0] == "Clients × classes"
+        for point, place in (
+            (0, "figure-classes-of-clients"),
+            (1, "figure-classes-of-clients"),
+            (3, "figure-classes-of-clients-seed-0-federation-1"),
+        ):
+            page.locator(f'.points input[value="{point}"]').check(force=True)
+            page.evaluate("fedcohort.drawAll()")
+            shown = page.evaluate(
+                "[...document.querySelectorAll('#federation figure')].filter(f => f.offsetParent).map(f => f.id)"
+            )
+            assert shown[0] == place
+            assert len([name for name in shown if name.startswith("figure-classes")]) == 1
+            assert page.locator(f"#{place} .mark-rect path").count() > 0
+        page.locator('.controls input[name="seed"][value="1"]').check(force=True)
+        page.evaluate("fedcohort.drawAll()")
+        assert page.locator("#figure-classes-of-clients-seed-1-federation-1").is_visible()
+        assert page.locator("#figure-classes-of-clients-seed-0-federation-1").is_hidden()
+        page.locator(".controls select").select_option("size")
+        page.evaluate("fedcohort.drawAll()")
+        sizes = page.evaluate("fedcohort.clients['1~1'].size")
+        figure = "#figure-classes-of-clients-seed-1-federation-1 .view:not([hidden])"
+        labels = page.evaluate(
+            f"[...document.querySelectorAll(`{figure} [aria-label^='X-axis'] .role-axis-label text`)].map(t => t.textContent)"
+        )
+        clients = [int(text) for text in labels]
+        assert len(clients) == 12
+        assert [sizes[client] for client in clients] == sorted(sizes, reverse=True)
+        assert watched.complaints == []
+
+
+@needs_browser
+def test_a_strategy_without_figures_of_a_seed_has_no_empty_heading(browser: Any, runs: Path, tmp_path: Path) -> None:
+    for watched in opened(browser, find_runs([runs]), tmp_path):
+        page = watched.page
+        page.evaluate(
+            """[...document.querySelectorAll('.part-of')].filter(p => p.dataset.strategy === 'UCB')
+            .forEach(p => p.querySelectorAll('figure[data-seed="1"]').forEach(f => f.remove()))"""
+        )
+        page.locator('.controls input[name="seed"][value="1"]').check(force=True)
+        assert "UCB" not in visible(page, "#reasons h3.part")
+        page.locator('.controls input[name="seed"][value="0"]').check(force=True)
+        assert "UCB" in visible(page, "#reasons h3.part")
+
+
+def test_shares_of_wall_time_add_up_to_at_most_the_total(runs: Path) -> None:
+    story = gather(find_runs([runs]))
+    for row in wall_rows(story):
+        *spent, total, recording = [entry["cell"].value for entry in row["cells"]]
+        assert sum(spent) <= total * 1.001
+        assert [bool(entry["share"]) for entry in row["cells"]] == [True, True, True, True, False, False]
+        assert recording > 0
+    drawn = wall(story, PAGE)
+    assert drawn is not None
+    assert set(drawn.data["wall"]["part"]) == {"training", "selection", "aggregation", "evaluation"}
+
+
+def test_what_clients_disclose_is_said_in_words(tmp_path: Path) -> None:
+    federation = {"clients": 6, "partition": "iid", "holdout": 0.3}
+    experiment = small(
+        rounds=2, seeds=1, federation=federation, variants=[{"label": "conformal", "selection": CONFORMAL}]
+    )
+    fedcohort.compare(experiment, runs=tmp_path / "runs")
+    shown = Page(report(gather(find_runs([tmp_path / "runs"]))))
+    rows = shown.prose
+    assert "so recording is not part of the total" in rows
+    assert "its conformal quantile" in rows
+    for name in set(REPORTS) - {"accuracy", "loss", "samples", "steps", "epochs", "calibration", "done"}:
+        assert f" {name}" not in rows
+    assert "share of work done" not in rows
+
+
+def test_a_hundred_candidates_have_a_row_each(runs: Path, tmp_path: Path) -> None:
+    federation = {"clients": 100, "partition": "iid"}
+    fedcohort.compare(small(rounds=3, seeds=1, federation=federation, selection=UCB), runs=tmp_path / "runs")
+    (reading,) = gather(find_runs([tmp_path / "runs"])).first
+    figure = candidates("ucb", reading, reading.decisions(), [], PAGE)
+    assert figure is not None
+    (frame,) = figure.data.values()
+    assert sorted(set(frame["client"])) == list(range(100))
+    assert "A dot is a client that was selected." in figure.note
+    assert "1 rounds" not in figure.note
+
+
+def test_measures_and_comparisons_have_the_same_target(runs: Path) -> None:
+    found = find_runs([runs])
+    compared = Comparison("runs", side_by_side(found)).target.accuracy
+    assert {one.target for one in summaries(found)} == {compared}
+
+
+def test_names_in_the_chart_of_costs_have_a_ground_behind_them(on_page: dict[str, list[Part]]) -> None:
+    drawn = on_page["result"][0].figures
+    chart = (
+        next(figure for figure in drawn if figure.key == "tradeoff").views[0].panels[0].chart.to_dict(validate=False)
+    )
+    kinds = [(layer["mark"]["type"], layer["mark"].get("stroke")) for layer in chart["layer"]]
+    assert kinds == [
+        ("rule", None), ("text", PAGE.ground), ("text", PAGE.ground), ("point", None), ("text", None), ("text", None),
+    ]  # fmt: skip
