@@ -103,6 +103,20 @@ def test_models_that_know_one_class_guess_or_diverged(tmp_path: Path, good: Row)
     assert by_kind["chance"].text == "test accuracy is at chance, 25% with 4 classes"
 
 
+@pytest.mark.parametrize(
+    "data", [{"name": "flats.csv"}, {"name": "flats.csv", "standardise": False}, {"name": "digits"}]
+)
+def test_own_tables_as_they_stand_may_need_standardization(data: dict[str, Any], tmp_path: Path) -> None:
+    one = row(tmp_path, "one", played(1, [0], test_accuracy=0.25, class_accuracy=[0.0, 1.0, 0.0, 0.0]), data=data)
+    guess = row(tmp_path, "guess", played(1, [0], test_accuracy=0.28, class_accuracy=[0.3, 0.1, 0.5, 0.22]), data=data)
+    hot = row(tmp_path, "hot", played(1, [ClientRow(0, "admitted"), ClientRow(1, "diverged")], **GOOD), data=data)
+    numbers = row(tmp_path, "numbers", played(1, [0], test_accuracy=-3.0), data=data, training={"loss": "mse"})
+    advice = [finding.advice for rows in ((one, guess, hot), (numbers,)) for finding in Comparison("x", rows).health]
+    assert len(advice) == 4
+    hint = "standardise the features (data.standardise = true), "
+    assert all(text.startswith(hint) == (data == {"name": "flats.csv"}) for text in advice), advice
+
+
 def test_imbalanced_test_sets_do_not_hide_a_model_at_chance(tmp_path: Path) -> None:
     """Nine tenths of the samples are of the second class, so the accuracy is high, but the mean over classes is 1/2."""
     guess = row(tmp_path, "guess", played(1, [0], test_accuracy=0.85, class_accuracy=[0.12, 0.93]))
