@@ -212,13 +212,15 @@ def test_the_window_names_another_run() -> None:
 def test_the_roles_of_a_text_file_are_classes_in_an_experiment_file(tmp_path: Path) -> None:
     lines = "MILLER: the wheel turns and the river pays the bread\nBOATMAN: my boat goes down to the great green sea\n"
     (tmp_path / "play.txt").write_text(lines * 20, encoding="utf-8")
-    experiment = 'rounds = 1\ndata = { name = "play.txt", window = 8, task = "role" }\nmodel = "lstm"\nselection = { k = 2 }\n'
+    experiment = (
+        'rounds = 1\ndata = { name = "play.txt", window = 8, task = "role" }\nmodel = "lstm"\nselection = { k = 2 }\n'
+    )
     (tmp_path / "play.toml").write_text(experiment, encoding="utf-8")
     roles = fedcohort.load_experiment(tmp_path / "play.toml")
     assert roles.key() != roles.with_overrides({"data": {"task": "next"}}).key()
     assert fedcohort.Experiment().key() == fedcohort.Experiment(data={"task": "next"}).key()
     run = fedcohort.run(roles, runs=tmp_path / "runs", seed=0)
-    assert list(run.class_accuracy.columns) == ["MILLER", "BOATMAN"]
+    assert len(run.rounds["class_accuracy"].iloc[0]) == 2, "the roles"
 
 
 def test_tokens_without_a_named_partition(tmp_path: Path) -> None:

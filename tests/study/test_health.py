@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedcohort.record import ClientRow
+from fedcohort.record import ClientRow, Run
 from fedcohort.report import terminal
 from fedcohort.report.page import page
 from fedcohort.report.report_data import gather
@@ -101,6 +101,26 @@ def test_models_that_know_one_class_guess_or_diverged(tmp_path: Path, good: Row)
     assert by_kind["diverged"].text == "3 of 6 updates had NaN or infinite entries and were dropped"
     assert by_kind["one class"].text == "the last model of 3 of 3 seeds predicts one class for every sample"
     assert by_kind["chance"].text == "test accuracy is at chance, 25% with 4 classes"
+
+
+@pytest.mark.parametrize(
+    "data", [{"name": "flats.csv"}, {"name": "flats.csv", "standardise": False}, {"name": "digits"}]
+)
+def test_own_tables_as_they_stand_may_need_standardization(
+    data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = row(tmp_path, "one", played(1, [0], test_accuracy=0.25, class_accuracy=[0.0, 1.0, 0.0, 0.0]), data=data)
+    guess = row(tmp_path, "guess", played(1, [0], test_accuracy=0.28, class_accuracy=[0.3, 0.1, 0.5, 0.22]), data=data)
+    hot = row(tmp_path, "hot", played(1, [ClientRow(0, "admitted"), ClientRow(1, "diverged")], **GOOD), data=data)
+    advice = [finding.advice for finding in Comparison("x", (one, guess, hot)).health]
+    monkeypatch.setattr(Run, "labels", "numbers")
+    numbers = row(tmp_path, "numbers", played(1, [0], test_accuracy=-3.0), data=data, training={"loss": "mse"})
+    (finding,) = Comparison("x", (numbers,)).health
+    assert finding.text.startswith("test R² is at most 0")
+    advice.append(finding.advice)
+    assert len(advice) == 4
+    hint = "standardise the features (data.standardise = true), "
+    assert all(text.startswith(hint) == (data == {"name": "flats.csv"}) for text in advice), advice
 
 
 def test_imbalanced_test_sets_do_not_hide_a_model_at_chance(tmp_path: Path) -> None:

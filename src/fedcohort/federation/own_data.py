@@ -79,7 +79,7 @@ def _check_largest(dataset: Dataset, path: Path, columns: Columns, where: str) -
 
 
 def _exact_numbers() -> dict[str, Any]:
-    """What pandas must be told so that it reads numbers exactly: it does so by itself since version 3.1, which warns of the argument."""
+    """The argument with which pandas reads numbers exactly; since version 3.1, it does so without it, and warns of it."""
     import pandas as pd
 
     version = tuple(map(int, pd.__version__.split(".")[:2]))

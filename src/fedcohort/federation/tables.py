@@ -12,7 +12,6 @@ from fedcohort.federation.numeric_labels import bin_edges, binned, check_numbers
 from fedcohort.federation.table_columns import (
     CLIENT,
     LABEL,
-    SPLIT,
     Columns,
     check_choice,
     check_column_names,

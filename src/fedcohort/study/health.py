@@ -136,7 +136,9 @@ def _diverged(row: Checked) -> Finding | None:
     if not dropped:
         return None
     text = f"{formatted_values.count(dropped)} of {_counted(updates, 'update')} had NaN or infinite entries and were dropped"
-    return Finding("diverged", (row.label,), text, "lower training.lr, or limit gradients with training.clip_norm")
+    return Finding(
+        "diverged", (row.label,), text, f"{_scaling(row)}lower training.lr, or limit gradients with training.clip_norm"
+    )
 
 
 def _one_class(row: Checked) -> Finding | None:
@@ -151,9 +153,13 @@ def _one_class(row: Checked) -> Finding | None:
         else f"the last model of {len(only)} of {_counted(len(row.runs), 'seed')}"
     )
     text = f"{where} predicts one class for every sample"
-    scaled = "standardise the features (data.standardise = true), " if any(map(_may_need_scale, row.runs)) else ""
-    return Finding("one class", (row.label,), text, f"{scaled}select more clients (selection.k), train longer or with another "
+    return Finding("one class", (row.label,), text, f"{_scaling(row)}select more clients (selection.k), train longer or with another "
                    "training.lr, or use a federation in which clients hold more classes")  # fmt: skip
+
+
+def _scaling(row: Checked) -> str:
+    """The advice to standardize the features, with a comma, if that may help."""
+    return "standardise the features (data.standardise = true), " if any(map(_may_need_scale, row.runs)) else ""
 
 
 def _may_need_scale(measured: Measured) -> bool:
@@ -176,7 +182,7 @@ def _chance(row: Checked) -> Finding | None:
         "chance",
         (row.label,),
         text,
-        _MORE_TRAINING,
+        _scaling(row) + _MORE_TRAINING,
     )
 
 
@@ -185,7 +191,7 @@ def _no_better_than_the_mean(row: Checked) -> Finding | None:
     if not float(np.mean([run.accuracy for run in row.runs])) <= chance_level(0, numeric=True):
         return None
     text = "test R² is at most 0: the model is not better than one that always predicts the mean of the labels"
-    return Finding("chance", (row.label,), text, _MORE_TRAINING)
+    return Finding("chance", (row.label,), text, _scaling(row) + _MORE_TRAINING)
 
 
 def _target_missed(labels: Sequence[str], failing: set[str], target: Target, score: ScoreStyle) -> Iterator[Finding]:
