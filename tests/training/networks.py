@@ -208,7 +208,7 @@ class Constant(Perceptron):
 
 class Counting(Constant):
     def forward(self, x: Tensor) -> Tensor:
-        self.mean += 1
+        self.get_buffer("mean").add_(1)
         return super().forward(x)
 
 
@@ -328,7 +328,7 @@ def watched() -> nn.Module:
 def tied() -> nn.Module:
     module = WithHead()
     module.layers[0], module.last = nn.Linear(64, 12), nn.Linear(12, 12)
-    module.last.weight = module.layers[1].weight
+    module.last.weight = module.layers[1].get_parameter("weight")
     return module
 
 

@@ -11,7 +11,7 @@ size of the batch is known only as the size of the batch: a network that compare
 import copy
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -182,7 +182,7 @@ class _Trace(TorchFunctionMode):
             inputs is not self._last or not torch.is_grad_enabled()
         ):  # a function with a gradient of its own runs without autograd
             self.refuse()
-        return inputs  # type: ignore[no-any-return]
+        return cast(Tensor, inputs)
 
     def _give(self, layer: nn.Module, result: Any) -> None:
         """The result of a call."""
@@ -216,11 +216,11 @@ class _BatchSize(int):
     def _refuse(self, *_: object) -> NoReturn:
         self._trace.refuse()
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __hash__ = _refuse  # type: ignore[assignment]
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __hash__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __rmod__ = _refuse
-    __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __neg__ = _refuse  # type: ignore[assignment]
-    __and__ = __or__ = __xor__ = __abs__ = __float__ = __int__ = __round__ = __divmod__ = _refuse  # type: ignore[assignment]
-    __repr__ = __str__ = __format__ = _refuse  # type: ignore[assignment]
+    __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __neg__ = _refuse
+    __and__ = __or__ = __xor__ = __abs__ = __float__ = __int__ = __round__ = __divmod__ = _refuse
+    __repr__ = __str__ = __format__ = _refuse
 
 
 class _Call:
