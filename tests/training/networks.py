@@ -119,6 +119,13 @@ class WithHead(nn.Module):
         return self.last(functional.dropout(x, 0.0, self.training))
 
 
+class Smooth(Convolutions):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(functional.gelu(self.one(x)))
+        x = functional.gelu(self.pool(torch.tanh(self.two(x))), approximate="tanh")
+        return self.last(x.flatten(1)).tanh()
+
+
 class Own(nn.Sequential):
     """A class of one's own."""
 
@@ -134,6 +141,7 @@ ROWS: dict[str, Callable[[], nn.Module]] = {
     "without pooling": WithoutPooling,
     "contiguous": Laid,
     "nested": Nested,
+    "GELU and tanh": Smooth,
     "own class of Sequential": lambda: Own(nn.Flatten(), nn.Linear(64, 10)),
     "module in Sequential": lambda: nn.Sequential(Perceptron(), nn.ReLU(), nn.Linear(10, 10)),
 }

@@ -24,7 +24,7 @@ from fedcohort.training.matrix_products import product_limit
 
 __all__ = ["Contiguous", "is_layer", "is_observed", "traced_row"]
 
-_LAYERS = (nn.Linear, nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Identity, nn.Dropout)
+_LAYERS = (nn.Linear, nn.Conv2d, nn.ReLU, nn.GELU, nn.Tanh, nn.MaxPool2d, nn.Flatten, nn.Identity, nn.Dropout)
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Module)
 
 SAMPLES = 2
@@ -260,6 +260,14 @@ def _dropout(_: _Call, p: float = 0.5, training: bool = True, inplace: bool = Fa
     return nn.Dropout(p) if training else nn.Identity()
 
 
+def _gelu(_: _Call, approximate: str = "none") -> nn.Module:
+    return nn.GELU(approximate)
+
+
+def _tanh(_: _Call) -> nn.Module:
+    return nn.Tanh()
+
+
 def _contiguous(_: _Call) -> nn.Module:
     return Contiguous()
 
@@ -283,6 +291,10 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., nn.Module | None]] = {
     torch.relu_: _relu,
     Tensor.relu: _relu,
     Tensor.relu_: _relu,
+    functional.gelu: _gelu,
+    functional.tanh: _tanh,
+    torch.tanh: _tanh,
+    Tensor.tanh: _tanh,
     functional.max_pool2d: _max_pooling,
     torch.max_pool2d: _max_pooling,
     torch.flatten: _flatten,
