@@ -119,6 +119,13 @@ class WithHead(nn.Module):
         return self.last(functional.dropout(x, 0.0, self.training))
 
 
+class Smooth(Convolutions):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(functional.gelu(self.one(x)))
+        x = functional.gelu(self.pool(torch.tanh(self.two(x))), approximate="tanh")
+        return self.last(x.flatten(1)).tanh()
+
+
 class Own(nn.Sequential):
     """A class of one's own."""
 
@@ -134,6 +141,7 @@ ROWS: dict[str, Callable[[], nn.Module]] = {
     "without pooling": WithoutPooling,
     "contiguous": Laid,
     "nested": Nested,
+    "GELU and tanh": Smooth,
     "own class of Sequential": lambda: Own(nn.Flatten(), nn.Linear(64, 10)),
     "module in Sequential": lambda: nn.Sequential(Perceptron(), nn.ReLU(), nn.Linear(10, 10)),
 }
@@ -208,7 +216,7 @@ class Constant(Perceptron):
 
 class Counting(Constant):
     def forward(self, x: Tensor) -> Tensor:
-        self.mean += 1
+        self.get_buffer("mean").add_(1)
         return super().forward(x)
 
 
@@ -328,7 +336,7 @@ def watched() -> nn.Module:
 def tied() -> nn.Module:
     module = WithHead()
     module.layers[0], module.last = nn.Linear(64, 12), nn.Linear(12, 12)
-    module.last.weight = module.layers[1].weight
+    module.last.weight = module.layers[1].get_parameter("weight")
     return module
 
 

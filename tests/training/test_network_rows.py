@@ -95,6 +95,28 @@ def test_recognized_networks_have_the_bits_of_autograd(name: str, dtype: torch.d
         assert [g.stride() for g in own] == [p.stride() for p in module.parameters()]
 
 
+def test_a_class_of_ones_own_has_the_program_of_a_sequential() -> None:
+    """So that it is as fast."""
+
+    def layers(make: Callable[[], nn.Module]) -> list[Any]:
+        program = LocalSetup(images(), built(make), Training(), FedAvg(), 0).program
+        assert program is not None
+        return program._layers
+
+    def convolutions() -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 8, 3, padding=1), nn.ReLU(),
+            nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 10),
+        )  # fmt: skip
+
+    assert layers(Perceptron) == layers(perceptron)
+    assert layers(Convolutions) == layers(Viewing) == layers(convolutions)
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 10))
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_networks_are_not_recognized(name: str) -> None:
     module = laid(built(OTHERS[name]))
@@ -222,8 +244,7 @@ def test_runs_have_the_same_digest(
     assert bool(calls) == (plan == "threads" and make not in (Chance, Residual))
     is_chain = plan == "stacked" and issubclass(make, Perceptron) and make not in (Chance, Residual)
     if is_chain:
-        layers = lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 10))  # noqa: E731
-        other = fedcohort.run(digits(plan), model=layers, runs=tmp_path / "other")
+        other = fedcohort.run(digits(plan), model=perceptron, runs=tmp_path / "other")
         assert recognized.rounds["test_loss"].tolist() == other.rounds["test_loss"].tolist()
         return
     unrecognized(monkeypatch)

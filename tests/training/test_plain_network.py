@@ -53,6 +53,20 @@ NETWORKS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
             nn.LazyLinear(4),
         ),
     ),
+    "GELU and tanh": (
+        (7,),
+        lambda: nn.Sequential(
+            nn.Linear(7, 6), nn.GELU(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 5), nn.GELU(approximate="tanh"),
+            nn.ReLU(), nn.Linear(5, 4), nn.Tanh(),
+        ),
+    ),
+    "convolutions with GELU and tanh": (
+        IMAGES,
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.GELU(), nn.MaxPool2d(2), nn.Tanh(), nn.Conv2d(8, 8, 3), nn.Tanh(), nn.Flatten(),
+            nn.Linear(72, 4),
+        ),
+    ),
     "rows in rows": (
         IMAGES,
         lambda: nn.Sequential(
@@ -247,7 +261,11 @@ def replaced() -> nn.Module:
 
 
 OTHERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
-    "another layer": ((7,), lambda: nn.Sequential(nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 4))),
+    "another layer": ((7,), lambda: nn.Sequential(nn.Linear(7, 5), nn.Sigmoid(), nn.Linear(5, 4))),
+    "ReLU that changes what tanh keeps": (
+        IMAGES,
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 12), nn.Tanh(), nn.Flatten(), nn.ReLU(), nn.Linear(4, 4)),
+    ),
     "another forward pass": ((7,), lambda: nn.Sequential(Own(7, 4))),
     "another method": ((7,), replaced),
     "a layer twice": ((7,), shared),

@@ -48,8 +48,9 @@ _PLAIN = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, t
 _REPLACEMENTS = ("fedcohort.training.matrix_products", "fedcohort.training.memory_layouts")
 """FedCohort's modules with classes that take the place of a layer or a network, and compute the same."""
 
-_EFFECTS = ("STORE_GLOBAL", "STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_NAME", "DELETE_GLOBAL", "DELETE_ATTR")
-_EFFECTS += ("DELETE_SUBSCR", "DELETE_NAME", "IMPORT_NAME")
+_EFFECTS = frozenset(
+    f"{what}_{where}" for what in ("STORE", "DELETE") for where in ("GLOBAL", "NAME", "ATTR", "SUBSCR", "SLICE")
+) | {"IMPORT_NAME"}
 """Instructions that change something besides local variables, or may run other code."""
 
 

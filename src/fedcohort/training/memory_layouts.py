@@ -72,11 +72,11 @@ class _CopyingViews(nn.Module):
 
     def forward(self, images: Tensor) -> Any:
         with _Reshape():
-            return super().forward(images)  # type: ignore[misc]
+            return super().forward(images)
 
 
 class _ChannelsFirst(nn.Module):
     """The first base class of a network that needs channels first."""
 
     def forward(self, images: Tensor) -> Any:
-        return super().forward(_channels_first(images))  # type: ignore[misc]
+        return super().forward(_channels_first(images))

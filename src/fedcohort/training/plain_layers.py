@@ -18,7 +18,7 @@ class Layer(NamedTuple):
     """What a layer does, and its parameters, as their positions among the network's parameters."""
 
     kind: str
-    """convolution, pooling, linear, relu, flatten, or contiguous."""
+    """convolution, pooling, linear, relu, gelu, fast gelu, tanh, flatten, or contiguous."""
     weight: int
     bias: int
     back: bool
@@ -37,6 +37,11 @@ BARE = Layer("relu", NONE, NONE, True, [1, 1], [1, 1], [0, 0], [1, 1], 1, False,
 """A layer without parameters; other layers are made from it."""
 
 
+_KINDS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", Contiguous: "contiguous"}
+_GELUS = {"none": "gelu", "tanh": "fast gelu"}
+"""Kinds of GELU by the approximation that they use."""
+
+
 def layers_of(row: list[nn.Module], parameters: list[nn.Parameter], *, is_flat: bool) -> list[Layer] | None:
     """What the layers of a row do, if each parameter belongs to exactly one of them and outputs are [B, K]; None otherwise.
 
@@ -52,8 +57,16 @@ def layers_of(row: list[nn.Module], parameters: list[nn.Parameter], *, is_flat: 
         layers.append(layer._replace(back=bool(used)))
         used += [number for number in (layer.weight, layer.bias) if number != NONE]
         is_flat = is_flat or layer.kind == "flatten"
+    if any(layer.kind == "relu" and _keeps_outputs(layers[:i]) for i, layer in enumerate(layers)):
+        return None
     complete = is_flat and used and sorted(used) == list(range(len(parameters)))
     return layers if complete else None
+
+
+def _keeps_outputs(before: list[Layer]) -> bool:
+    """Whether the outputs of these layers, which ReLU would change in place, are kept for the backward pass of tanh."""
+    own = [layer.kind for layer in before if layer.kind not in ("flatten", "contiguous", "relu")]
+    return own[-1:] == ["tanh"]
 
 
 def _layer(part: nn.Module, numbers: dict[int, int], is_flat: bool) -> Layer | None:
@@ -76,11 +89,11 @@ def _layer(part: nn.Module, numbers: dict[int, int], is_flat: bool) -> Layer | N
 
 
 def _layer_without_parameters(part: nn.Module, is_flat: bool) -> Layer | None:
-    """The layer if it is ReLU, Flatten, Contiguous or a pooling; None otherwise."""
-    if type(part) is nn.ReLU:
-        return BARE
-    if type(part) is Contiguous:
-        return BARE._replace(kind="contiguous")
+    """The layer if it is an activation, Flatten, Contiguous or a pooling; None otherwise."""
+    if type(part) is nn.GELU and part.approximate in _GELUS:
+        return BARE._replace(kind=_GELUS[part.approximate])
+    if type(part) in _KINDS:
+        return BARE._replace(kind=_KINDS[type(part)])
     if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
         return BARE._replace(kind="flatten")
     if type(part) is nn.MaxPool2d and not is_flat and not part.return_indices and isinstance(part.ceil_mode, bool):

@@ -1,9 +1,9 @@
 """The training steps of a plain network as one program, which runs without Python or autograd between its calls.
 
 A step of a small network consists of some dozens of short calls. Normally, Python makes each of them, autograd records each of them,
-and clients that are trained at the same time compete for Python's lock. For a sequence of convolutions, poolings,
-ReLU, Flatten and linear layers, the gradient of the cross-entropy is known. This module writes it out with the calls that autograd
-would make, so that the bits are the same.
+and clients that are trained at the same time compete for Python's lock. For a row of convolutions, poolings, activations, Flatten and
+linear layers, the gradient of the cross-entropy is known. This module writes it out with the calls that autograd would make, so that
+the bits are the same.
 
 The functions of the program are TorchScript, the part of Python that PyTorch runs without Python. Clients that take plain SGD steps
 take all steps of an epoch in one call; other clients get a gradient in one call. Where PyTorch has no TorchScript, Python runs the
@@ -197,7 +197,7 @@ def _gradients(
     layers: list[Layer], values: list[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """The gradient of :meth:`Program.backward`."""
-    given: list[Tensor] = []  # inputs of each layer
+    given: list[Tensor] = []  # inputs of each layer; outputs of tanh
     places: list[Tensor] = []  # where the largest number of each window of a pooling is
     x = inputs
     for layer in layers:
@@ -207,6 +207,8 @@ def _gradients(
             places.append(place)
         else:
             x = _outputs(layer, values, x)
+            if layer.kind == "tanh":
+                given[-1] = x
     scores = torch.log_softmax(x, 1)
     losses, total = torch.ops.aten.nll_loss_forward(scores, labels, None, 0, -100)
     hits = (x.argmax(1) == labels).sum()
@@ -221,11 +223,9 @@ def _gradients(
         layer, x = layers[i], given.pop()
         if layer.kind == "pooling":
             delta = _unpooled(layer, x, places.pop(), delta)
-        elif layer.kind == "relu":
-            delta = torch.ops.aten.threshold_backward(delta, x, 0)
-        elif layer.kind == "flatten":
-            delta = delta.view(x.size())
-        elif layer.kind != "contiguous":
+        elif layer.weight < 0:
+            delta = _before(layer, x, delta)
+        else:
             delta = _parameter_gradients(layer, values, x, delta, gradients)
         if not layer.back:
             break
@@ -240,10 +240,34 @@ def _outputs(layer: Layer, values: list[Tensor], x: Tensor) -> Tensor:
         return x.flatten(1)
     if layer.kind == "contiguous":
         return x.contiguous()
+    if layer.kind == "tanh":
+        return torch.tanh(x)
+    if layer.kind == "gelu":
+        return functional.gelu(x)
+    if layer.kind == "fast gelu":
+        return functional.gelu(x, approximate="tanh")
     bias = values[layer.bias] if layer.bias >= 0 else None
     if layer.kind == "convolution":
         return torch.conv2d(x, values[layer.weight], bias, layer.stride, layer.padding, layer.dilation, layer.groups)
     return _product(x, values[layer.weight], bias, _large(layer, values, x))
+
+
+def _before(layer: Layer, x: Tensor, delta: Tensor) -> Tensor:
+    """The gradient of the inputs of a layer without parameters, other than a pooling; ``x`` are its inputs, or the outputs of tanh."""
+    if layer.kind == "flatten":
+        return delta.view(x.size())
+    if layer.kind == "contiguous":
+        return delta
+    before: Tensor = delta
+    if layer.kind == "relu":
+        before = torch.ops.aten.threshold_backward(delta, x, 0)
+    elif layer.kind == "tanh":
+        before = torch.ops.aten.tanh_backward(delta, x)
+    elif layer.kind == "gelu":
+        before = torch.ops.aten.gelu_backward(delta, x)
+    else:
+        before = torch.ops.aten.gelu_backward(delta, x, approximate="tanh")
+    return before
 
 
 def _parameter_gradients(

@@ -11,7 +11,7 @@ size of the batch is known only as the size of the batch: a network that compare
 import copy
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from fedcohort.training.matrix_products import product_limit
 
 __all__ = ["Contiguous", "is_layer", "is_observed", "traced_row"]
 
-_LAYERS = (nn.Linear, nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Identity, nn.Dropout)
+_LAYERS = (nn.Linear, nn.Conv2d, nn.ReLU, nn.GELU, nn.Tanh, nn.MaxPool2d, nn.Flatten, nn.Identity, nn.Dropout)
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Module)
 
 SAMPLES = 2
@@ -182,7 +182,7 @@ class _Trace(TorchFunctionMode):
             inputs is not self._last or not torch.is_grad_enabled()
         ):  # a function with a gradient of its own runs without autograd
             self.refuse()
-        return inputs  # type: ignore[no-any-return]
+        return cast(Tensor, inputs)
 
     def _give(self, layer: nn.Module, result: Any) -> None:
         """The result of a call."""
@@ -216,11 +216,11 @@ class _BatchSize(int):
     def _refuse(self, *_: object) -> NoReturn:
         self._trace.refuse()
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __hash__ = _refuse  # type: ignore[assignment]
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __hash__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __rmod__ = _refuse
-    __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __neg__ = _refuse  # type: ignore[assignment]
-    __and__ = __or__ = __xor__ = __abs__ = __float__ = __int__ = __round__ = __divmod__ = _refuse  # type: ignore[assignment]
-    __repr__ = __str__ = __format__ = _refuse  # type: ignore[assignment]
+    __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __neg__ = _refuse
+    __and__ = __or__ = __xor__ = __abs__ = __float__ = __int__ = __round__ = __divmod__ = _refuse
+    __repr__ = __str__ = __format__ = _refuse
 
 
 class _Call:
@@ -260,6 +260,14 @@ def _dropout(_: _Call, p: float = 0.5, training: bool = True, inplace: bool = Fa
     return nn.Dropout(p) if training else nn.Identity()
 
 
+def _gelu(_: _Call, approximate: str = "none") -> nn.Module:
+    return nn.GELU(approximate)
+
+
+def _tanh(_: _Call) -> nn.Module:
+    return nn.Tanh()
+
+
 def _contiguous(_: _Call) -> nn.Module:
     return Contiguous()
 
@@ -283,6 +291,10 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., nn.Module | None]] = {
     torch.relu_: _relu,
     Tensor.relu: _relu,
     Tensor.relu_: _relu,
+    functional.gelu: _gelu,
+    functional.tanh: _tanh,
+    torch.tanh: _tanh,
+    Tensor.tanh: _tanh,
     functional.max_pool2d: _max_pooling,
     torch.max_pool2d: _max_pooling,
     torch.flatten: _flatten,
