@@ -1,7 +1,7 @@
 """Typeset the formulas of docstrings as MathML, which browsers draw themselves, without a script or a network.
 
-Docstrings write formulas as plain text: ``UCB_i = mean(ρ_i) + c · √(ln s / n_i)``. Lines and columns stay where they are, and words stay
-words. Names with an index or an exponent, such as ``N_i`` or ``w^{t+1}``, become symbols. A slash stays a slash, since plain text does
+Docstrings write formulas as plain text: ``UCB_i = mean(ρ_i) + c · √(ln s / n_i)``. Lines and columns stay where they are, and words
+stay words. Names with an index or an exponent, such as ``N_i`` or ``w^{t+1}``, become symbols. A slash stays a slash: plain text does
 not say how far a numerator reaches.
 """
 
@@ -26,7 +26,7 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 SYMBOL = re.compile(
-    r"(?<![\w`^\\])(?:(?:[^\W\d_¹²³⁺⁻ᵀ₀-₉][\u0300-\u036f]*){1,4}|\([^()\n]{1,20}\)(?=\^))"
+    r"(?<![\w`^\\])(?:(?:[^\W\d_¹²³⁺⁻ᵀ₀-₉][\u0300-\u036f]*){1,4}|∇|\([^()\n]{1,20}\)(?=\^))"
     r"(?:(?:_(?:\{[^{}\n]*\}|min|max|[^\W_¹²³ᵀ](?![A-Za-z0-9_]))|\^(?:\{[^{}\n]*\}|\([^()\n]*\)|[^\W_](?![A-Za-z0-9_])))[²³ᵀ]?)+"
 )
 """A symbol with an index or an exponent in running text, such as ``acc_{t−1}``. Names such as ``initial_rounds`` are none."""
