@@ -197,7 +197,9 @@ def test_every_formula_of_the_strategies_and_algorithms_is_typeset(pages: dict[s
         if not re.fullmatch(r"(strategy|algorithm)/\w+", name):
             continue
         assert "```text" not in page, f"{name}: a formula is plain text"
-        assert "``" not in re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE), f"{name}: an open code span"
+        assert "``" not in re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE), (
+            f"{name}: an open code span"
+        )
         for block in re.findall(r'^<div class="formulas">.*$', page, re.MULTILINE):
             words = "".join(ElementTree.fromstring(block).itertext())
             assert "<math>" in block or not re.search("[=≤∝Σ√]", words), f"{name}: {words}"
