@@ -63,7 +63,8 @@ STATUS = {
 def prose(text: str) -> str:
     """The text of a docstring as Markdown: single backticks, no Sphinx roles, no reference numbers such as ``(D12)``."""
     text = re.sub(r" \([DEGHS]\d+\)", "", text)
-    return re.sub(r":\w+:`~?(.+?)`", r"`\1`", re.sub(r"``(.+?)``", r"`\1`", text))
+    text = re.sub(r"``(.+?)``", lambda code: f"`{' '.join(code[1].split())}`", text, flags=re.DOTALL)
+    return re.sub(r":\w+:`~?(.+?)`", r"`\1`", text)
 
 
 def toml_value(value: Any) -> str:

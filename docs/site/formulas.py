@@ -1,8 +1,8 @@
 """Typeset the formulas of docstrings as MathML, which browsers draw themselves, without a script or a network.
 
-Docstrings write formulas as plain text: ``UCB_i = mean(ρ_i) + c · √(ln s / n_i)``. Lines and columns stay where they are. Words stay words,
-and names with an index or an exponent, such as ``N_i`` or ``w^{t+1}``, become symbols. A slash stays a slash: plain text does not say
-how far a numerator reaches.
+Docstrings write formulas as plain text: ``UCB_i = mean(ρ_i) + c · √(ln s / n_i)``. Lines and columns stay where they are, and words
+stay words. Names with an index or an exponent, such as ``N_i`` or ``w^{t+1}``, become symbols. A slash stays a slash: plain text does
+not say how far a numerator reaches.
 """
 
 import re
@@ -26,7 +26,7 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 SYMBOL = re.compile(
-    r"(?<![\w`^\\])(?:[^\W\d_¹²³⁺⁻ᵀ₀-₉][\u0300-\u036f]*){1,4}"
+    r"(?<![\w`^\\])(?:(?:[^\W\d_¹²³⁺⁻ᵀ₀-₉][\u0300-\u036f]*){1,4}|∇|\([^()\n]{1,20}\)(?=\^))"
     r"(?:(?:_(?:\{[^{}\n]*\}|min|max|[^\W_¹²³ᵀ](?![A-Za-z0-9_]))|\^(?:\{[^{}\n]*\}|\([^()\n]*\)|[^\W_](?![A-Za-z0-9_])))[²³ᵀ]?)+"
 )
 """A symbol with an index or an exponent in running text, such as ``acc_{t−1}``. Names such as ``initial_rounds`` are none."""
@@ -172,7 +172,7 @@ class _Line:
     def _scripted(self) -> str:
         """An atom with its indices and exponents, and the argument of a function."""
         base, below, above = self._atom(), "", ""
-        while self._peek().kind in ("script", "raised") and self._peek(1) != END or self._peek().kind == "raised":
+        while self._peek().kind == "raised" or (self._peek().kind == "script" and self._peek(1) != END):
             kind, sign = self._peek()
             self.at += 1
             if kind == "raised":

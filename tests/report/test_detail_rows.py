@@ -33,7 +33,9 @@ def test_wall_time_is_that_of_the_record(runs: Path) -> None:
     row = wall_rows(gather(find_runs([runs])))[0]
     own = [run for run in find_runs([runs]) if run.meta["label"] == "uniform"]
     assert row["cells"][0]["cell"].value == pytest.approx(np.mean([run.wall["training"].sum() for run in own]))
-    assert row["each"].value == pytest.approx(1e3 * row["cells"][-1]["cell"].value / 8)
+    assert row["each"].value == pytest.approx(1e3 * row["cells"][4]["cell"].value / 8)
+    assert row["cells"][4]["cell"].value == pytest.approx(np.mean([run.wall["total"].sum() for run in own]))
+    assert row["cells"][5]["cell"].value == pytest.approx(np.mean([run.wall["recording"].sum() for run in own]))
 
 
 def test_the_table_of_clients_has_means_over_their_rounds(runs: Path) -> None:

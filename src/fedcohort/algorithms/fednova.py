@@ -5,7 +5,7 @@
     w^{t+1} = w^t + τ Σ p_i Δ_i/‖a_i‖₁
 
 The client sends ‖a_i‖₁ with its update. It is Σ_h |r_h|, where −η·r_h is the distance that a single unit gradient has moved the
-model h steps later. This gives H_i for plain SGD, Σ (1 − ρ^h)/(1 − ρ) with momentum ρ, and (1 − (1 − ημ)^H_i)/(ημ) with a proximal
+model h steps later. This gives H_i for plain SGD, Σ (1 − ρ^h)/(1 − ρ) with momentum ρ, and (1 − (1 − ημ)^{H_i})/(ημ) with a proximal
 term. Momentum with a proximal term (which passes through the momentum here, as in FedProx) and Nesterov momentum follow from the
 same recursion. Adam is not linear; for Adam, H_i takes the place of ‖a_i‖₁ (ours). Clients without a step are left out. Entries that
 are not trained (batch-norm statistics) are averaged without normalization.

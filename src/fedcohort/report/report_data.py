@@ -12,6 +12,7 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.record import Portrait, Run
+from fedcohort.report.cached_run import CachedRun
 from fedcohort.report.chart_style import RowLooks, short
 from fedcohort.report.runs_on_disk import begun, find_runs
 from fedcohort.study.compare_existing_runs import side_by_side
@@ -44,33 +45,6 @@ SWEEP_PANELS = 36
 
 POINTS = 300
 """Largest number of points of a line; with more rounds, a point is the mean of a block of rounds."""
-
-
-class CachedRun(Run):
-    """A run that reads each of its tables from the database once."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run.path)
-
-    @cached_property
-    def rounds(self) -> "pd.DataFrame":
-        """As in :class:`fedcohort.record.Run`."""
-        return super().rounds
-
-    @cached_property
-    def clients(self) -> "pd.DataFrame":
-        """As in :class:`fedcohort.record.Run`."""
-        return super().clients
-
-    @cached_property
-    def ledger(self) -> "pd.DataFrame":
-        """As in :class:`fedcohort.record.Run`."""
-        return super().ledger
-
-    @cached_property
-    def wall(self) -> "pd.DataFrame":
-        """As in :class:`fedcohort.record.Run`."""
-        return super().wall
 
 
 class Reading:

@@ -163,13 +163,18 @@ def summaries(runs: Sequence[Run], target: float | None = None) -> list[Summary]
     chosen = next((level for level in given if level is not None), None)
     if chosen is not None:
         return [_summary(one, chosen, "measures.target_accuracy") for one in measured]
+    level = _common_level(measured)
+    return [_summary(one, level, "results") for one in measured]
+
+
+def _common_level(measured: Sequence[Measured]) -> float:
+    """The level that every row reaches on average, as in a comparison: runs that differ only in their seed are one row."""
     rows: dict[tuple[str, str], list[Measured]] = {}
     for one in measured:
         rows.setdefault((one.run.meta["label"], one.run.meta["row"]), []).append(one)
     accuracies = [_mean([one.best_accuracy for one in row]) for row in rows.values()]
     failing = [_fails(row, accuracy) for row, accuracy in zip(rows.values(), accuracies, strict=True)]
-    level = common_target(accuracies, [label for label, _ in rows], failing, [range(len(rows))])
-    return [_summary(one, level.accuracy, "results") for one in measured]
+    return common_target(accuracies, [label for label, _ in rows], failing, [range(len(rows))]).accuracy
 
 
 def _fails(runs: Sequence[Measured], accuracy: float) -> bool:

@@ -67,7 +67,7 @@ def of_strategy(name: str, label: str) -> alt.Chart:
 
 
 def panel_name(label: str, look: Look) -> str:
-    """The title of a strategy's panel: on the page, where one point of a sweep is shown at a time, without the settings of the point."""
+    """The title of a strategy's panel: on the page, which shows one point of a sweep at a time, without the settings of the point."""
     return look.rows.names.get(label, label) if look.page else label
 
 

@@ -139,7 +139,8 @@ def _about(name: str, grid: _Grid, reading: Reading, *, blocked: bool) -> str:
         text = "All clients: in the same order. "
     if not blocked:
         return f"{text}A filled cell is a client that was admitted, a hollow one a client that was selected but not admitted."
-    return f"{text}A cell is {block_in_words(grid.tall, grid.wide)}; its shade is the share that was selected, full color is the largest share of the panel."
+    each = block_in_words(grid.tall, grid.wide)
+    return f"{text}A cell is {each}; its shade is the share that was selected, full color is the largest share of the panel."
 
 
 def _shares(reading: Reading, grid: _Grid) -> pd.DataFrame:

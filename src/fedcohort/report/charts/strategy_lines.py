@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.chart_style import Look, tick
-from fedcohort.report.charts.axes_and_legends import NAMED, color, dash, hideable, sized
+from fedcohort.report.charts.axes_and_legends import NAMED, color, dash, hideable, outlined, sized
 from fedcohort.report.charts.means_and_bands import has_band, log_range
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
@@ -66,8 +66,10 @@ def lines(
     chart = _Lines(name, frame, labels, look, axes)
     layers: list[Drawing] = chart.reference() if reference else []
     if target is not None and axes.span[0] < target.accuracy < axes.span[1]:
-        layers += chart.level(target)
-    layers += chart.means()
+        rule, *names = chart.level(target)
+        layers += [rule, *chart.means(), *names]
+    else:
+        layers += chart.means()
     few = bool(len(frame)) and frame.groupby("strategy", sort=False).size().max() <= 2
     if few:
         layers.append(chart.points())
@@ -134,10 +136,9 @@ class _Lines:
         values = [{"level": target.accuracy, "name": f"target {style.target(target.accuracy)}{origin}"}]
         level = alt.Chart(alt.InlineData(values=values))
         name = level.mark_text(align="left", baseline="bottom", dx=3, dy=-2, color=soft, fontSize=size)
-        return [
-            level.mark_rule(strokeDash=[1, 3], strokeWidth=1, color=soft).encode(self.y("level")),
-            name.encode(self.y("level"), x=alt.value(0), text=alt.Text("name:N")),
-        ]
+        placed = name.encode(self.y("level"), x=alt.value(0), text=alt.Text("name:N"))
+        rule = level.mark_rule(strokeDash=[1, 3], strokeWidth=1, color=soft).encode(self.y("level"))
+        return [rule, outlined(placed, self.look), placed]
 
     def means(self) -> list[Drawing]:
         """The lines, over their bands."""
