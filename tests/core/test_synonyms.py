@@ -44,6 +44,7 @@ def test_every_word_is_written_as_it_is_looked_up() -> None:
         ({"selection": "Power-of-Choice"}, r"did you mean 'powd'\?"),
         ({"selection": "UCB"}, r"^selection\.name = 'UCB': no such strategy; did you mean 'ucb'\?"),
         ({"selection": {"name": "uniform", "K": 3}}, r"^selection\.K: unknown key for 'uniform'; did you mean 'k'\?"),
+        ({"selection": {"num_clients": 3}}, r"^selection\.num_clients: .*did you mean 'k'\?"),
         ({"selection": {"clients_per_round": 3}}, r"^selection\.clients_per_round: .*did you mean 'k'\?"),
         ({"algorithm": "FedAvg"}, r"^algorithm\.name = 'FedAvg': no such algorithm; did you mean 'fedavg'\?"),
         ({"algorithm": "multi-krum"}, r"did you mean 'krum'\?"),

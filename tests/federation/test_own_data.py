@@ -280,6 +280,16 @@ def test_labels_from_one_are_refused_with_their_names():
         from_arrays((np.zeros((2, 1)), [1, 2]), (np.zeros((2, 1)), [1, 2]), classes=["a", "b"])
 
 
+@pytest.mark.parametrize("dtype", [str, object])
+def test_texts_as_labels_are_refused_with_the_line_that_numbers_them(dtype):
+    features, labels = np.zeros((4, 1)), np.array(["ill", "healthy", "ill", "ill"], dtype=dtype)
+    with pytest.raises(UsageError, match=r"train labels: .*; number texts first: classes, labels = numpy.unique\("):
+        from_arrays((features, labels), (features, labels))
+    classes, numbers = np.unique(labels, return_inverse=True)
+    data = from_arrays((features, numbers), (features, numbers), classes=classes.tolist())
+    assert (data.classes, data.train_labels.tolist()) == (("healthy", "ill"), [1, 0, 1, 1])
+
+
 def test_a_class_without_samples_can_be_named():
     data = from_arrays((np.zeros((2, 1)), [1, 2]), (np.zeros((2, 1)), [1, 2]), classes=["none", "a", "b"])
     assert data.num_classes == 3

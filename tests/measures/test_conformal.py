@@ -113,6 +113,7 @@ def test_sets_agree_with_crepes(alpha: float, n: int) -> None:
 
     The sets of crepes also include p-values equal to alpha, which makes a difference if alpha·(n_c + 1) is an integer.
     """
+    pytest.importorskip("crepes")
     from crepes import ConformalClassifier
     from crepes.extras import hinge
 
@@ -132,6 +133,7 @@ def test_sets_agree_with_crepes(alpha: float, n: int) -> None:
 
 
 def test_scores_agree_with_crepes() -> None:
+    pytest.importorskip("crepes")
     from crepes.extras import hinge
 
     p, labels = random_samples(40)

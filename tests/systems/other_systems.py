@@ -24,6 +24,8 @@ inspecting = []  # the stand-ins below may look at what they hide
 
 def without_proc(event, arguments):
     if event == "open" and not inspecting and str(arguments[0]).startswith("/proc/"):
+        if sys._getframe(1).f_code.co_filename.endswith("threadpoolctl.py"):
+            return  # it asks Windows in another way; scikit-learn before 1.6 calls it when it is imported
         raise FileNotFoundError(2, "No such file or directory", arguments[0])
 
 sys.addaudithook(without_proc)

@@ -75,7 +75,7 @@ def describe(cls: type) -> list[Parameter]:
     infos: dict[str, FieldInfo] = getattr(cls, "__pydantic_fields__", {})
     rows = []
     for name, info in infos.items():
-        default = "required" if info.is_required() else info.get_default(call_default_factory=True)
+        default = "required" if info.is_required() else info.get_default(call_default_factory=True, validated_data={})
         rows.append(Parameter(name, _type(info.annotation, info.metadata), default, _doc_of(cls, name)))
     return rows
 

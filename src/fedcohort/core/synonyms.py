@@ -86,7 +86,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "cohort_size": ("k", "selection.k"),
     "participation": ("k", "selection.k"),
     "fraction_fit": ("k", "selection.k"),
-    "num_clients": ("clients", "federation.clients"),
+    "num_clients": ("clients", "federation.clients", "k"),
     "n_clients": ("clients", "federation.clients"),
     "number_of_clients": ("clients", "federation.clients"),
     "clients": ("clients", "federation.clients"),

@@ -127,8 +127,12 @@ def _instead_of_classes(labels: NDArray[Any]) -> str:
     missing = int(sum(label is None for label in labels.flat)) if labels.dtype == object else 0
     if missing:
         return f"{missing} of {labels.size} are missing"
-    numeric = "; numbers for regression: numeric=True" if labels.ndim == 1 and labels.dtype.kind == "f" else ""
-    return f"not {labels.dtype} {list(labels.shape)}{numeric}"
+    hint = ""
+    if labels.ndim == 1 and labels.dtype.kind == "f":
+        hint = "; numbers for regression: numeric=True"
+    elif labels.ndim == 1 and (labels.dtype.kind == "U" or all(isinstance(label, str) for label in labels)):
+        hint = "; number texts first: classes, labels = numpy.unique(labels, return_inverse=True)"
+    return f"not {labels.dtype} {list(labels.shape)}{hint}"
 
 
 def check_classes(

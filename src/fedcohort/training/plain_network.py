@@ -30,6 +30,14 @@ from fedcohort.training.traced_networks import is_observed
 
 __all__ = ["Program", "program_of"]
 
+_HOOKS_OF_ALL_MODULES = (
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+)
+"""Dictionaries of ``torch.nn.modules.module`` with hooks that PyTorch calls for every module."""
+
 Result = TypeVar("Result")
 
 
@@ -49,7 +57,7 @@ class Program:
         changed = any(
             not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks for p in self._parameters
         )
-        everywhere = getattr(nn.modules.module, "_has_any_global_hook", bool)()
+        everywhere = any(getattr(nn.modules.module, name) for name in _HOOKS_OF_ALL_MODULES)
         return not (replaced or changed or everywhere or torch.is_autocast_enabled("cpu"))
 
     def backward(self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int) -> tuple[Tensor, Tensor]:
