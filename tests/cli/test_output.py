@@ -63,7 +63,9 @@ os.write(kept, json.dumps(results).encode())
     return [(code, out, err) for code, out, err in json.loads(done.stdout)]
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+@pytest.mark.parametrize(
+    "encoding", ["ascii", *(pytest.param(e, marks=pytest.mark.slow) for e in ("latin-1", "cp1252"))]
+)
 def test_no_command_loses_its_output_for_lack_of_characters(encoding: str, runs: Path) -> None:
     one = next(str(path) for path in sorted((runs / "runs").iterdir()) if "uniform" not in path.name)
     commands = [

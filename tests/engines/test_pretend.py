@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
     "which",
     [
         ["few"],
-        ["few", "without_float64"],
+        pytest.param(["few", "without_float64"], marks=pytest.mark.slow),
         pytest.param(["all"], marks=pytest.mark.slow),
         pytest.param(["all", "without_float64"], marks=pytest.mark.slow),
     ],

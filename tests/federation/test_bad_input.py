@@ -71,7 +71,14 @@ def test_one_line_that_names_the_parameter(command: str, setting: str, folder: P
 
 
 @pytest.mark.parametrize(
-    "setting", [TRACE, "systems.deadline=0.5", MATRIX + "[[0.9,0.2],[0,1]]}", "federation.partition=natural"]
+    "setting",
+    [
+        "federation.partition=natural",
+        *(
+            pytest.param(s, marks=pytest.mark.slow)
+            for s in (TRACE, "systems.deadline=0.5", MATRIX + "[[0.9,0.2],[0,1]]}")
+        ),
+    ],
 )
 def test_in_a_process(setting: str, folder: Path) -> None:
     refused(process("compare", "x.toml"), "x.toml")

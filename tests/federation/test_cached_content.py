@@ -253,6 +253,7 @@ def kill_creation(folder: Path, seconds: float) -> int:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no SIGKILL")
+@pytest.mark.slow  # a small part of the campaign kills creations as well
 def test_killed_creations_leave_an_entry_that_is_whole_or_missing(tmp_path, own_cache):
     from tests.federation.test_datasets import image_folder
 

@@ -68,6 +68,7 @@ def kill_repeatedly(command: list[str], folder: Path, delays: tuple[float, ...])
     assert killed >= 1
 
 
+@pytest.mark.slow  # a small part of the campaign kills as well
 def test_a_process_killed_several_times_ends_with_the_same_bits(tmp_path: Path) -> None:
     """A real process receives SIGKILL at three arbitrary times; the final process finishes the run."""
     command = [
