@@ -112,9 +112,7 @@ def load(
         UsageError: an unknown name, a mirror that does not exist, an ambiguous choice of columns, images of different sizes,
             samples without labels, an empty split, or no connection.
     """
-    if task != "next" and not is_text_file(name):
-        other = "name 'dialogue_roles'" if name in DIALOGUES else "leave it out"
-        raise UsageError(f"data.task = {shown(task)}: only for text files (.txt); {other}")
+    _check_task(name, task)
     if is_own(name) and not is_folder(absolute(name)):
         if image_column is not None:
             raise UsageError(
@@ -140,6 +138,13 @@ def load(
     else:
         dataset = _load_named(name, _mirror(data_dir), image_column, label_column, window)
     return dataset if standardise is None else standardised(dataset, standardise)
+
+
+def _check_task(name: str, task: str) -> None:
+    """Refuse a task of data that are no text file."""
+    if task != "next" and not is_text_file(name):
+        other = "name 'dialogue_roles'" if name in DIALOGUES else "leave it out"
+        raise UsageError(f"data.task = {shown(task)}: only for text files (.txt); {other}")
 
 
 def _load_named(
