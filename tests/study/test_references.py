@@ -41,7 +41,7 @@ def test_rows_of_a_sweep_are_grouped_by_point() -> None:
     ]
     assert points(rows) == {
         "alpha=0.1": (["mine, alpha=0.1", "uniform, alpha=0.1"], "uniform, alpha=0.1"),
-        "alpha=1": (["mine, alpha=1.0", "uniform, alpha=1.0"], "uniform, alpha=1.0"),
+        "alpha=1.0": (["mine, alpha=1.0", "uniform, alpha=1.0"], "uniform, alpha=1.0"),
     }
     assert [reference for _, reference in points(rows, "mine").values()] == ["mine, alpha=0.1", "mine, alpha=1.0"]
     own = points(rows, "mine, alpha=1.0")
@@ -130,7 +130,7 @@ def test_differences_of_a_sweep_are_those_in_the_same_federation(swept: Comparis
     table = swept.table.set_index("label")
     assert table["difference"].round(6).tolist() == [0.0, 0.1, 0.0, -0.1]
     assert table["verdict"].tolist() == ["baseline", "better", "baseline", "worse"]
-    assert list(table.loc["UCB, alpha=1.0", ["reference", "point"]]) == ["uniform, alpha=1.0", "alpha=1"]
+    assert list(table.loc["UCB, alpha=1.0", ["reference", "point"]]) == ["uniform, alpha=1.0", "alpha=1.0"]
     text = " ".join(terminal.as_text(terminal.comparison(swept, 140), 140).split())
     assert "Difference to 'uniform' with the same settings in percentage points" in text
     latex = swept.to_latex()

@@ -122,7 +122,7 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("size", [1, 5, 16])
+@pytest.mark.parametrize("size", [1, pytest.param(5, marks=pytest.mark.slow), 16])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gradients_have_the_bits_of_autograd(
@@ -439,7 +439,7 @@ CASES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any], dict[str, Any]]]
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("kind", ["vectors", "images", "images batch by batch"])
+@pytest.mark.parametrize("kind", ["vectors", pytest.param("images", marks=pytest.mark.slow), "images batch by batch"])
 def test_clients_learn_the_same_bits(case: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make, settings, cohort = CASES[case]
     if kind == "images batch by batch":

@@ -32,6 +32,7 @@ from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.algorithms.weighted_means import RunningMean, blend
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
+from fedcohort.core.sums import for_sums, sum_type
 
 __all__ = ["FedNova", "effective_steps"]
 
@@ -131,7 +132,7 @@ class _Fold:
 def effective_steps(
     training: Training, steps: int | Tensor, lr: float | Tensor, mu: float = 0.0, *, as_code: bool = False
 ) -> Tensor:
-    """‖a_i‖₁ of one client, or of each client of a stack, float64.
+    """‖a_i‖₁ of one client, or of each client of a stack, in the format of sums (float64).
 
     Args:
         training: settings of the local optimizer.
@@ -142,8 +143,8 @@ def effective_steps(
     """
     horizon = torch.as_tensor(steps)
     if training.optimizer != "sgd" or (training.momentum == 0 and mu == 0):
-        return horizon.to(torch.float64)
-    pull = torch.as_tensor(lr, dtype=torch.float64) * mu
+        return for_sums(horizon)
+    pull = torch.as_tensor(lr, dtype=sum_type(horizon.device), device=horizon.device) * mu
     total = torch.zeros_like(horizon * pull)
     responses = _norms_of_code(training.momentum, pull, mu > 0) if as_code else _impulse_response(training, pull)
     for h, value in zip(range(1, int(horizon.max()) + 1), responses, strict=False):

@@ -122,7 +122,8 @@ class RHFL(Algorithm):
 
     def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
         """Send ℓ_i beside the model."""
-        return {"loss": {"sl": torch.as_tensor(problem.received_loss(), dtype=torch.float64)}}, {}
+        loss = problem.received_loss()
+        return {"loss": {"sl": loss if isinstance(loss, Tensor) else torch.tensor(loss, dtype=torch.float64)}}, {}
 
     # The server half.
 
