@@ -136,7 +136,7 @@ def test_stacks_have_the_bits_of_local_stacks(hosts: HostPool) -> None:
     assert remote.plan == "stacked"
 
 
-@pytest.mark.parametrize("algorithm", [FedAvg, ControlVariates])
+@pytest.mark.parametrize("algorithm", [pytest.param(FedAvg, marks=pytest.mark.slow), ControlVariates])
 def test_means_of_blocks_have_the_same_bits_for_any_number_of_hosts(
     algorithm: type[Algorithm], hosts: HostPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +183,7 @@ class EndsItsHost(FedAvg):
         return super().finish(problem)
 
 
+@pytest.mark.slow
 def test_clients_that_end_four_hosts_are_named(hosts: HostPool) -> None:
     algorithm = EndsItsHost()
     with (
