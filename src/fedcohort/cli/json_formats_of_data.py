@@ -27,6 +27,7 @@ name: text - Name of the experiment.
 rounds: integer - Number of rounds that were played for the accuracy.
 sizes: [BatchSize] - Measurements by batch size, ascending.
 recommendations: [Recommendation] - Recommended sizes.
+labels: text - `classes` or `numbers`.
 """,
     "BatchSize": """
 batch_size: integer - Mini-batch size.
