@@ -131,7 +131,7 @@ class Callers(Attack):
     unit = "callers"
     full = 2 * (len(PROGRAMS) + len(COMMANDS))
     least = 2
-    small = (0, 15)
+    small = (0,)
     limit = 300.0
 
     def prepare(self) -> None:

@@ -39,7 +39,7 @@ class SameBits(Attack):
     unit = "runs"
     full = 2 * len(CIRCUMSTANCES)
     least = 2
-    small = (0, 9)
+    small = (0,)
     limit = 240.0
 
     def prepare(self) -> None:

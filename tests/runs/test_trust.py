@@ -440,7 +440,13 @@ def test_resuming_on_other_copies_asks_for_consent(begun: tuple[Experiment, Path
 
 
 @pytest.mark.parametrize(
-    "command", [["run"], ["compare"], ["compare", "--jobs", "2"], ["sweep", "--over", "selection.k=[3]"]]
+    "command",
+    [
+        ["run"],
+        ["compare"],
+        pytest.param(["compare", "--jobs", "2"], marks=pytest.mark.slow),
+        ["sweep", "--over", "selection.k=[3]"],
+    ],
 )
 def test_commands_that_resume_ask_for_consent(
     begun: tuple[Experiment, Path], tmp_path: Path, command: list[str]

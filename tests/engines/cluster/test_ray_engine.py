@@ -80,6 +80,7 @@ def test_the_engine_fulfills_the_contract(hosts: HostPool) -> None:
     check_engine(partial(RayEngine, pool=hosts))
 
 
+@pytest.mark.slow
 def test_hosts_that_are_killed_in_every_round_do_not_change_a_bit(hosts: HostPool) -> None:
     """One host dies before a round and one in the middle of it; the clients' memories (SCAFFOLD) are unharmed."""
     here, there = ControlVariates(), ControlVariates()
