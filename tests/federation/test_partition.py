@@ -14,7 +14,6 @@ from fedcohort.core import random_streams
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.federation import Rule, parameters
-from fedcohort.federation import partition as partition_module
 from fedcohort.federation.partition import DirichletClass, Iid, Partition, describe, effective_alpha, partition
 from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.federation.partitions.dirichlet_client import DirichletClient
@@ -452,29 +451,13 @@ def test_infeasible_sizes_are_named_and_what_is_proposed_works(rule, name):
     [DirichletClass(), Quantity(), RandomFractions(), DirichletClient(sizes="lognormal")],
     ids=lambda rule: type(rule).__name__,
 )
-def test_an_infeasible_partition_of_many_samples_is_refused_after_few_draws(rule, monkeypatch):
-    draws = []
-    check = partition_module._check_assignment
-
-    def counted(*arguments):
-        draws.append(1)
-        check(*arguments)
-
-    monkeypatch.setattr(partition_module, "_check_assignment", counted)
+def test_an_infeasible_partition_of_many_samples_is_refused_after_few_draws(rule, draws):
     with pytest.raises(UsageError, match=r"no draw gives each of 50000 clients"):
         partition(rule, np.arange(600_000) % 10, 50_000, seed=0)
     assert 3 <= len(draws) <= 25
 
 
-def test_a_partition_that_few_seeds_would_have_is_refused_after_few_draws(monkeypatch):
-    draws = []
-    check = partition_module._check_assignment
-
-    def counted(*arguments):
-        draws.append(1)
-        check(*arguments)
-
-    monkeypatch.setattr(partition_module, "_check_assignment", counted)
+def test_a_partition_that_few_seeds_would_have_is_refused_after_few_draws(draws):
     with pytest.raises(UsageError, match=r"alpha = 0\.05: no draw gives each of 100 .* min_size = 0 \(clients"):
         partition(DirichletClass(), np.arange(60_000) % 10, 100, seed=0)
     assert len(draws) <= 100  # of 1,000: about 1 draw in 10,000 would give every client 10 samples

@@ -44,7 +44,8 @@ def known_from_the_start(selector: Selector) -> list[list[int]]:
     return _play(selector, JOINING, range(HALF + 1, ROUNDS + 1))
 
 
-def joins_as_if_known(name: str, **settings: Any) -> None:
+def assert_joins_as_if_known(name: str, **settings: Any) -> None:
+    """The picks and the state are those of a strategy that knew all clients from the start."""
     one, other = built(name, **settings), built(name, **settings)
     picks = joined_late(one)
     assert picks == known_from_the_start(other)
@@ -54,7 +55,7 @@ def joins_as_if_known(name: str, **settings: Any) -> None:
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES.builtin if name not in {*FORMS_GROUPS, ALL_SIZES}])
 def test_a_client_that_joins_is_as_one_that_was_away(name: str) -> None:
-    joins_as_if_known(name, **OWN_UNIT.get(name, {}))
+    assert_joins_as_if_known(name, **OWN_UNIT.get(name, {}))
 
 
 @pytest.mark.parametrize("name", [ALL_SIZES, *OWN_UNIT])
@@ -65,7 +66,7 @@ def test_clients_that_joined_are_chosen(name: str) -> None:
 
 @pytest.mark.parametrize("base", ["oort", "clustered_size", {"name": "pyramidfl"}])
 def test_the_strategy_inside_another_takes_in_clients(base: object) -> None:
-    joins_as_if_known("conformal", base=base)
+    assert_joins_as_if_known("conformal", base=base)
 
 
 @pytest.mark.parametrize(("name", "attribute"), FORMS_GROUPS.items())
