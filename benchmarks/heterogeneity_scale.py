@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedcohort.core.cores import processor
+from fedcohort.core.processor import processor
 from fedcohort.federation.partition import describe, partition
 from fedcohort.federation.partitions import PARTITIONS
 

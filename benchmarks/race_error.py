@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import fedcohort
-from fedcohort.core.cores import processor
+from fedcohort.core.processor import processor
 from fedcohort.core.random_streams import rng
 from fedcohort.racing.objectives import objectives
 from fedcohort.racing.rule import RaceRule

@@ -92,7 +92,7 @@ def provenance(
         known: :func:`sources` at the begin, in case a file was changed in the meantime.
     """
     import fedcohort
-    from fedcohort.core.cores import processor
+    from fedcohort.core.processor import processor
 
     versions = {"fedcohort": fedcohort.__version__, "python": platform.python_version()}
     return {

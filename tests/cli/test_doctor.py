@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import fedcohort.federation.load_dataset  # noqa: F401 - before a test replaces torch
+from fedcohort.cli import installation
+from fedcohort.cli.installation import EXTRAS, Package, examine
 from fedcohort.core.version import __version__
-from fedcohort.runs import installation
-from fedcohort.runs.installation import EXTRAS, Package, examine
 from tests.cli.test_cli import call
 from tests.docs.pages import ROOT, read
 
@@ -149,7 +149,7 @@ def test_without_metadata_only_torch_is_required(monkeypatch: pytest.MonkeyPatch
     def no_metadata(name: str) -> None:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("fedcohort.runs.installation.metadata.requires", no_metadata)
+    monkeypatch.setattr("fedcohort.cli.installation.metadata.requires", no_metadata)
     assert examine().packages == [Package("torch", "2.13.0+cpu")]
 
 

@@ -177,7 +177,7 @@ def test_a_run_of_an_own_class_is_opened_again_and_says_what_it_was(tmp_path: Pa
 
 def test_another_session_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1, selection=Lowest), runs=tmp_path)
-    monkeypatch.setattr("fedcohort.core.handed_over._kept", {})
+    monkeypatch.setattr("fedcohort.core.python_plugins._kept", {})
     with pytest.raises(
         UsageError,
         match=r"^selection\.name = 'python:Lowest-[0-9a-f]{12}': Lowest was handed over in another Python session",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.dialogue import DIALOGUES, dialogue, spoken
+from fedcohort.federation.dialogue_data import DIALOGUES, dialogue, spoken
 from fedcohort.federation.load_dataset import load
 from fedcohort.federation.texts import from_text, read_play
 from fedcohort.federation.token_data import TokenDataset

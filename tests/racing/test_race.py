@@ -12,8 +12,8 @@ import fedcohort
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
-from fedcohort.racing.candidates import candidates
 from fedcohort.racing.objectives import objectives
+from fedcohort.racing.raced_rows import candidates
 from fedcohort.racing.result import BEST, DROPPED, NOT_BETTER, UNDECIDED, Cost, Race, RacedRow
 from fedcohort.racing.run_race import Limits, plan
 from fedcohort.runs.given_objects import Given
@@ -93,7 +93,7 @@ def test_rows_that_cannot_race_are_refused(values: dict[str, Any], arguments: di
 
 
 def test_a_race_of_very_many_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedcohort.racing.candidates.MAX_ROWS", 2)
+    monkeypatch.setattr("fedcohort.racing.raced_rows.MAX_ROWS", 2)
     with pytest.raises(UsageError, match=r"^rows = 3: at most 2 can race; change the variants"):
         candidates(experiment(), Given())
 

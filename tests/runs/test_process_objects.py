@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import fedcohort
-from fedcohort.core import handed_over
+from fedcohort.core import python_plugins
 from fedcohort.core.errors import UsageError
 from fedcohort.runs import parallel_runs, process_objects
 from fedcohort.runs.given_objects import Given
@@ -44,7 +44,7 @@ def test_objects_arrive_with_their_identity(monkeypatch: pytest.MonkeyPatch) -> 
     keys = [given.key() for given in givens]
     parcel = packed(givens, [experiment], 2)
     assert len(parcel.objects) == 4  # the data are sent once
-    monkeypatch.setattr(handed_over, "_kept", {})
+    monkeypatch.setattr(python_plugins, "_kept", {})
     monkeypatch.setattr("fedcohort.runs.given_objects.identity", None)
     arrived: list[Any] = unpacked(parcel)
     assert [given.key() for given in arrived] == keys

@@ -107,7 +107,7 @@ def test_every_strategy_can_be_explained(name: str, tmp_path: Path) -> None:
 
 def test_scores_in_words() -> None:
     def said(score: float, **terms: float) -> str:
-        from fedcohort.study.candidates import score_in_words
+        from fedcohort.study.decision_candidates import score_in_words
 
         return score_in_words(Candidate(0, True, score, 1.0, terms))
 

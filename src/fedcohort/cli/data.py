@@ -81,7 +81,7 @@ def _is_data(name: str) -> bool:
     from pathlib import Path
 
     from fedcohort.federation.load_dataset import NAMES, is_found, is_hub_id
-    from fedcohort.federation.own_names import is_own
+    from fedcohort.federation.own_data_names import is_own
 
     if name.endswith(".toml") or Path(name, "experiment.toml").exists():
         return False
@@ -92,7 +92,7 @@ def _on(name: str, settings: "Sequence[str]") -> "Experiment":
     """The default experiment on data with this name; a text has a model for tokens."""
     from fedcohort.experiment import Experiment, parse_overrides
     from fedcohort.experiment.nested_values import merge
-    from fedcohort.federation.dialogue import DIALOGUES
+    from fedcohort.federation.dialogue_data import DIALOGUES
     from fedcohort.federation.load_dataset import is_text_file
 
     values: dict[str, Any] = {"data": {"name": name}}
@@ -109,7 +109,7 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     from pathlib import Path
 
     from fedcohort.core import formatted_values
-    from fedcohort.federation.dialogue import DIALOGUES
+    from fedcohort.federation.dialogue_data import DIALOGUES
     from fedcohort.federation.load_dataset import EMBEDDED, SOURCES
     from fedcohort.report import terminal
 

@@ -10,7 +10,7 @@ from fedcohort.cli.options import data_dir_option, json_option, with_options
 from fedcohort.cli.output import echo
 
 if TYPE_CHECKING:
-    from fedcohort.runs.installation import Installation, Package
+    from fedcohort.cli.installation import Installation, Package
 
 __all__ = ["doctor"]
 
@@ -26,7 +26,7 @@ def doctor(data_dir: str | None, as_json: bool) -> None:
     For everything that is missing, the command that installs it is shown. The exit code is 0 if FedCohort can work, and 1 if something
     keeps it from working, such as a required package that is missing or too old. Missing optional packages are no problem.
     """
-    from fedcohort.runs.installation import examine
+    from fedcohort.cli.installation import examine
 
     found = examine(data_dir)
     if as_json:
@@ -93,7 +93,7 @@ def _places(found: "Installation") -> Iterator[tuple[str, str]]:
 
 def _extras(found: "Installation") -> Iterator[tuple[str, str]]:
     """The extras: their versions, or the command that installs them."""
-    from fedcohort.runs.installation import EXTRAS, install_command
+    from fedcohort.cli.installation import EXTRAS, install_command
 
     for extra, packages in found.extras.items():
         if missing := found.missing(extra):
@@ -116,7 +116,7 @@ def _as_json(found: "Installation") -> str:
 
 def _json(found: "Installation") -> dict[str, Any]:
     """The facts as plain values."""
-    from fedcohort.runs.installation import EXTRAS, install_command
+    from fedcohort.cli.installation import EXTRAS, install_command
 
     return {
         "fedcohort": found.fedcohort,

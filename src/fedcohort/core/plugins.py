@@ -15,9 +15,9 @@ from typing import Any, Literal
 from zlib import crc32
 
 from fedcohort.core.errors import UsageError, nearest, shown
-from fedcohort.core.handed_over import handed_over, is_handed_over, name_of_class
 from fedcohort.core.own_code import with_place
 from fedcohort.core.paths import is_file, kind_of, resolved
+from fedcohort.core.python_plugins import is_python_plugin, name_of_class, python_plugin
 
 __all__ = ["Card", "LabelKind", "Table", "from_file", "is_file_name", "short_name"]
 
@@ -96,8 +96,8 @@ class Table:
                 ) from error
         if is_file_name(name):
             return self._checked(from_file(name, where), name, where)
-        if is_handed_over(name):
-            return self._checked(handed_over(name, where), name, where)
+        if is_python_plugin(name):
+            return self._checked(python_plugin(name, where), name, where)
         hint = f"{nearest(name, self)}; your own: 'path/to/file.py:Class'"
         raise UsageError(f"{where} = {shown(name)}: no such {self.kind}; {hint}")
 
@@ -117,7 +117,7 @@ class Table:
         return f"extends {self.base.replace(':', '.')}" if self.base else f"defines {', '.join(self.defines)}"
 
     def stored(self, given: object) -> object:
-        """What is kept of a class or an object from Python, see :func:`fedcohort.core.handed_over.keep`."""
+        """What is kept of a class or an object from Python, see :func:`fedcohort.core.python_plugins.keep`."""
         return given
 
     def builtin_name(self, cls: type) -> str:
@@ -165,7 +165,7 @@ def is_file_name(name: str) -> bool:
 
 def short_name(name: str) -> str:
     """``name`` as tables show it: only the class, if it is in a user's own file or was handed over in Python."""
-    if is_handed_over(name):
+    if is_python_plugin(name):
         return name_of_class(name)
     return name.rpartition(":")[2] if is_file_name(name) else name
 

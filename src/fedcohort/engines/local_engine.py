@@ -24,9 +24,9 @@ from torch import nn
 from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.cores import cores
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import raised_in
+from fedcohort.core.processor import cores
 from fedcohort.core.random_streams import integer, torch_seeded
 from fedcohort.core.threads import one_thread, one_thread_each
 from fedcohort.engines import device

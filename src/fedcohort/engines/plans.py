@@ -26,8 +26,8 @@ from torch import nn
 from fedcohort.algorithms import Algorithm, ModelState
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices
-from fedcohort.core.cores import processor
 from fedcohort.core.durable_files import replace_file
+from fedcohort.core.processor import processor
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.local_engine import LocalEngine, Plan, build_module, threads_for
 from fedcohort.federation.dataset_cache import cache_folder

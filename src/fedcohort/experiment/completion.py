@@ -26,7 +26,7 @@ from fedcohort.experiment.sections import (
     Selection,
     Variant,
 )
-from fedcohort.federation.own_names import is_own, is_table, is_text
+from fedcohort.federation.own_data_names import is_own, is_table, is_text
 
 __all__ = ["NOT_IN_ROWS", "choices", "completed", "plug_in_sections"]
 

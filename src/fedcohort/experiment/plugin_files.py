@@ -7,7 +7,7 @@ from typing import Any
 from fedcohort.core.own_imports import content_with_imports
 from fedcohort.core.paths import is_file, resolved
 from fedcohort.core.plugins import is_file_name
-from fedcohort.federation.own_names import content_of, is_table, is_text
+from fedcohort.federation.own_data_names import content_of, is_table, is_text
 
 __all__ = ["PLUGIN_SECTIONS", "anchored", "by_content", "named_files", "plugin_files"]
 

@@ -1,14 +1,14 @@
 """Classes and objects in an experiment from Python: each becomes a plug-in's name and its parameters.
 
 A built-in class becomes its own name, so that ``UCB(c=0.1)`` and ``{"name": "ucb", "c": 0.1}`` are the same run. Any other class or
-object gets a name from :mod:`fedcohort.core.handed_over`.
+object gets a name from :mod:`fedcohort.core.python_plugins`.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.handed_over import is_handed_over, keep, name_of_class
+from fedcohort.core.python_plugins import is_python_plugin, keep, name_of_class
 from fedcohort.experiment.completion import choices, plug_in_sections
 from fedcohort.experiment.sections import Choice, Variant
 
@@ -167,14 +167,14 @@ def _below(parts: tuple[str, ...], point: Any) -> Any:
 def names_in(experiment: Any) -> list[str]:
     """The names of classes and objects from Python in the base of an :class:`~fedcohort.experiment.Experiment`."""
     names = [section.name for section in plug_in_sections(experiment).values()]
-    return [name for name in [*names, str(experiment.training.loss.get("name"))] if is_handed_over(name)]
+    return [name for name in [*names, str(experiment.training.loss.get("name"))] if is_python_plugin(name)]
 
 
 def in_label(value: object) -> object:
     """A value of the sweep as labels show it: a class or an object from Python as its class with its parameters."""
-    if isinstance(value, str) and is_handed_over(value):
+    if isinstance(value, str) and is_python_plugin(value):
         return name_of_class(value)
-    if isinstance(value, Mapping) and isinstance(value.get("name"), str) and is_handed_over(value["name"]):
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str) and is_python_plugin(value["name"]):
         given = ", ".join(f"{key}={inner}" for key, inner in value.items() if key != "name")
         return f"{name_of_class(value['name'])}({given})" if given else name_of_class(value["name"])
     return value

@@ -12,7 +12,7 @@ from fedcohort.experiment.experiment import Experiment
 from fedcohort.experiment.nested_values import merge, parse_overrides
 from fedcohort.experiment.plain_values import MAX_CHARACTERS, check_values, parsed
 from fedcohort.experiment.plugin_files import anchored, named_files
-from fedcohort.federation.own_names import is_table
+from fedcohort.federation.own_data_names import is_table
 
 __all__ = ["in_run_directory", "load"]
 

@@ -24,11 +24,11 @@ from fedcohort.federation.dataset_cache import (
     load_or_decode,
 )
 from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out, standardised
-from fedcohort.federation.dialogue import DIALOGUES, dialogue
+from fedcohort.federation.dialogue_data import DIALOGUES, dialogue
 from fedcohort.federation.images import decode, read
 from fedcohort.federation.numeric_labels import bin_edges, binned
 from fedcohort.federation.own_data import load_own
-from fedcohort.federation.own_names import is_own, is_text
+from fedcohort.federation.own_data_names import is_own, is_text
 from fedcohort.federation.table_columns import Columns
 from fedcohort.federation.texts import read_play
 
@@ -77,7 +77,7 @@ def load(
             * ``digits`` (8x8 images, values 0..16) and ``breast_cancer`` (30 float32 features, not standardized), both part
               of scikit-learn, split 80/20 within each class;
             * ``diabetes`` (442 samples, 10 standardized float32 features, numeric labels), part of scikit-learn, split 80/20;
-            * ``dialogue`` and ``dialogue_roles``: an invented text of 24 roles, see :mod:`fedcohort.federation.dialogue`;
+            * ``dialogue`` and ``dialogue_roles``: an invented text of 24 roles, see :mod:`fedcohort.federation.dialogue_data`;
             * a text file ``….txt`` with lines ``ROLE: text``, see :func:`fedcohort.federation.texts.read_play`;
             * ``mnist``, ``fashion_mnist``, ``cifar10``;
             * ``emnist_balanced`` (47 classes), ``emnist_letters`` (26 letters) and ``emnist_digits`` (10 digits): parts of EMNIST,

@@ -22,7 +22,7 @@ from fedcohort.federation.dataset_cache import absolute, entry_of_content, load_
 from fedcohort.federation.datasets import Dataset, standardised
 from fedcohort.federation.folder_checks import MAX_SAMPLES, described
 from fedcohort.federation.named_arrays import from_archive
-from fedcohort.federation.own_names import content_of
+from fedcohort.federation.own_data_names import content_of
 from fedcohort.federation.samples_of_function import dataset_of_result
 from fedcohort.federation.table_columns import CLIENT, LABEL, SPLIT, Columns, check_column_names, check_separator
 from fedcohort.federation.tables import from_table

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.tasks import label_kind
-from fedcohort.racing.candidates import candidates
 from fedcohort.racing.objectives import Objective, objectives
+from fedcohort.racing.raced_rows import candidates
 from fedcohort.racing.result import BEST, DROPPED, FRONT, NOT_BETTER, UNDECIDED, Cost, Race, RacedRow
 from fedcohort.racing.rule import RaceRule
 from fedcohort.record import Run

@@ -22,8 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from fedcohort.core.cores import cores
 from fedcohort.core.errors import UsageError
+from fedcohort.core.processor import cores
 from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
 from fedcohort.runs.find_run import find_run, on_device

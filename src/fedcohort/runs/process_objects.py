@@ -11,7 +11,7 @@ from typing import Any
 import cloudpickle
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.handed_over import kept, name_of_class, put
+from fedcohort.core.python_plugins import kept, name_of_class, put
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.python_objects import names_in
 from fedcohort.federation.datasets import Dataset

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import UNTRIED, number
 from fedcohort.record import KEPT, Run
-from fedcohort.study.candidates import Candidate, outcome_in_words, score_in_words, time_in_words
+from fedcohort.study.decision_candidates import Candidate, outcome_in_words, score_in_words, time_in_words
 from fedcohort.study.recorded_strategy import strategy_in_words, was_available
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
-from fedcohort.federation.own_names import is_own
+from fedcohort.federation.own_data_names import is_own
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import Target, chance_level
 from fedcohort.study.verdicts import FEWEST

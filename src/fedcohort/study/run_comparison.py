@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.handed_over import check_unchanged
+from fedcohort.core.python_plugins import check_unchanged
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.pairings import check_row
 from fedcohort.experiment.python_objects import names_in

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fedcohort.core.cores import cores
+from fedcohort.core.processor import cores
 
 
 @pytest.fixture(autouse=True)

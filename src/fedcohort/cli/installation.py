@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from fedcohort.core.cores import cores, processor
 from fedcohort.core.errors import UsageError
+from fedcohort.core.processor import cores, processor
 from fedcohort.core.version import __version__
 
 __all__ = ["CPU_TORCH", "EXTRAS", "CacheFolder", "Extra", "Installation", "Package", "Problem", "examine"]

@@ -14,7 +14,7 @@ from typing import Any
 from fedcohort.core.errors import UsageError
 from fedcohort.core.identity import code_identity, identity
 
-__all__ = ["check_unchanged", "handed_over", "is_handed_over", "keep", "kept", "name_of_class", "put"]
+__all__ = ["check_unchanged", "is_python_plugin", "keep", "kept", "name_of_class", "put", "python_plugin"]
 
 _PREFIX = "python:"
 _NAME = re.compile(rf"{_PREFIX}(?P<class>\w+)-[0-9a-f]{{12}}")
@@ -80,7 +80,7 @@ def put(name: str, given: object) -> None:
     _class_of_copies.cache_clear()
 
 
-def is_handed_over(name: str) -> bool:
+def is_python_plugin(name: str) -> bool:
     """Whether a name was made by :func:`keep`, in this process or in another one."""
     return name.startswith(_PREFIX) and _NAME.fullmatch(name) is not None
 
@@ -95,7 +95,7 @@ def kept(name: str) -> object:
     return _kept[name]
 
 
-def handed_over(name: str, where: str) -> Any:
+def python_plugin(name: str, where: str) -> Any:
     """The class or function that a name stands for; for an object, a class that gives copies of it.
 
     Raises:
