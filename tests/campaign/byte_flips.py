@@ -40,7 +40,7 @@ class ByteFlips(Attack):
     unit = "damages"
     full = 3000
     least = 12
-    small = tuple(range(5))
+    small = (0, 1)
 
     def prepare(self) -> None:
         """Make the runs: finished, stopped after a round, and killed with a log; the first two with a strategy of the user's own."""

@@ -32,7 +32,7 @@ class FullDisk(Attack):
     unit = "full disks"
     full = 360
     least = 6
-    small = (0, 8, 50)
+    small = (0, 50)
 
     def prepare(self) -> None:
         """Play the runs, and see how much space they need; find a way to fill a disk."""

@@ -32,7 +32,7 @@ class Soak(Attack):
     unit = "rounds and runs"
     full = 2
     least = 2
-    small = (2, 3)
+    small = (3,)
     limit = 3000.0
     quick = (4, 5)
 

@@ -256,6 +256,7 @@ def test_sweep_of_a_file(tmp_path: Path) -> None:
 # --- progress ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
     result = process("run", "--set", "rounds=3", "--set", "seeds=2", "--runs", tmp_path, "--json", FORCE_COLOR="1")
     lines = result.stderr.splitlines()
@@ -655,6 +656,7 @@ def test_run_directories_that_cannot_be_read(damage: Callable[[Path], None], wor
     assert after == before
 
 
+@pytest.mark.slow
 def test_another_version_in_a_process(one: Path) -> None:
     format_99(one)
     refused(process("run", *SHORT, "--quiet", "--runs", one.parent), "written in format 99", "reads format 2")

@@ -11,6 +11,7 @@ import pytest
 
 from fedcohort.cli.output import CLOSED_PIPE
 from tests.cli.test_cli import call
+from tests.repetitions import slow_after
 
 HOSTILE = "é漢−\U0001f642\u200b"
 """A label with characters that one or the other encoding lacks."""
@@ -103,6 +104,7 @@ def test_no_command_loses_its_output_for_lack_of_characters(encoding: str, runs:
     assert "\ufffd" not in "".join(texts), "click itself writes the help as UTF-8 into a stream that is ASCII"
 
 
+@pytest.mark.slow
 def test_the_locale_c_without_utf_8_is_no_obstacle(runs: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "fedcohort", "compare", "odd.toml", "--quiet"],
@@ -116,7 +118,9 @@ def test_the_locale_c_without_utf_8_is_no_obstacle(runs: Path) -> None:
     assert b"Runs: runs" in result.stdout.replace(b"\r\n", b"\n")
 
 
-@pytest.mark.parametrize("command", [["--help"], ["strategies", "--json"], ["compare", "odd.toml", "--quiet"]])
+@pytest.mark.parametrize(
+    "command", slow_after(2, [["--help"], ["compare", "odd.toml", "--quiet"], ["strategies", "--json"]])
+)
 def test_a_closed_pipe_ends_a_command_quietly(command: list[str], runs: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -144,7 +148,7 @@ def test_a_closed_pipe_for_messages_ends_a_command_quietly(runs: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
-@pytest.mark.parametrize("command", [["data", "list"], ["data", "list", "--json"]])
+@pytest.mark.parametrize("command", slow_after(1, [["data", "list"], ["data", "list", "--json"]]))
 def test_output_onto_a_full_disk_is_one_line(command: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         result = subprocess.run(
@@ -157,6 +161,7 @@ def test_output_onto_a_full_disk_is_one_line(command: list[str]) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="shells differ")
+@pytest.mark.slow
 def test_a_closed_standard_error_is_no_error(tmp_path: Path) -> None:
     """Without a place for the progress, the runs are made all the same."""
     done = subprocess.run(

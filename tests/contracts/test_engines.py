@@ -28,6 +28,7 @@ from fedcohort.testing.base import BROKEN, HEALTHY, ControlVariates, bits, small
 from fedcohort.training.evaluation import Evaluation
 from tests.engines.process_engine import Pool, ProcessEngine
 from tests.experiments import small
+from tests.repetitions import slow_after
 from tests.run_states import a_run_state
 from tests.training.test_chance import Chancy
 
@@ -150,19 +151,28 @@ class CannotBeClosedTwice(LocalEngine):
 
 @pytest.mark.parametrize(
     ("engine", "complaint"),
-    [
-        (TrainsAllClientsFirst, "150 of 150 clients were trained before the second update"),
-        (YieldsUpdatesInReverse, "updates: differs from the local engine"),
-        (CommitsAllProposedMemories, "updates: differs from the local engine"),
-        (LoadsNoState, "a memory was lost or changed"),
-        (HidesTheFailedClient, "answer: client 9 raises an error, but the engine raised RuntimeError, not ClientError"),
-        (QuestionsChangeMemories, "differs from the local engine"),
-        (EvaluatesTheWrongSplit, "test: differs from the local engine"),
-        (EvaluatesTheLatestModel, "evaluate_beside: differs from evaluate"),
-        (CallsMeanwhileFromAnotherThread, "meanwhile: called by a thread other than the one that reads the updates"),
-        (NeverReportsDone, "evaluate_beside: gave its result, but says that it is not done"),
-        (CannotBeClosedTwice, "raised RuntimeError: closed already"),
-    ],
+    slow_after(
+        5,
+        [
+            (TrainsAllClientsFirst, "150 of 150 clients were trained before the second update"),
+            (YieldsUpdatesInReverse, "updates: differs from the local engine"),
+            (CommitsAllProposedMemories, "updates: differs from the local engine"),
+            (LoadsNoState, "a memory was lost or changed"),
+            (
+                HidesTheFailedClient,
+                "answer: client 9 raises an error, but the engine raised RuntimeError, not ClientError",
+            ),
+            (QuestionsChangeMemories, "differs from the local engine"),
+            (EvaluatesTheWrongSplit, "test: differs from the local engine"),
+            (EvaluatesTheLatestModel, "evaluate_beside: differs from evaluate"),
+            (
+                CallsMeanwhileFromAnotherThread,
+                "meanwhile: called by a thread other than the one that reads the updates",
+            ),
+            (NeverReportsDone, "evaluate_beside: gave its result, but says that it is not done"),
+            (CannotBeClosedTwice, "raised RuntimeError: closed already"),
+        ],
+    ),
 )
 def test_the_check_reports_the_broken_rule(engine: type[LocalEngine], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
@@ -204,7 +214,7 @@ def play_rounds(run_state: RunState, rounds: range) -> list[RoundRow]:
     return [play_round(run_state, t, test=t % 2 == 0) for t in rounds]
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn_a"])
+@pytest.mark.parametrize("model", slow_after(1, ["mlp", "cnn_a"]))
 @pytest.mark.parametrize("selection", SELECTIONS, ids=lambda selection: selection["name"])
 def test_a_run_is_bit_identical_on_both_engines(selection: dict[str, Any], model: str, pool: Pool) -> None:
     values: dict[str, Any] = {

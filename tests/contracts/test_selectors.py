@@ -13,6 +13,7 @@ from fedcohort.selection.cluster_survey import ClusterSurvey
 from fedcohort.selection.size import BySize
 from fedcohort.selection.stratified import Stratified
 from fedcohort.testing import check_selector
+from tests.repetitions import slow_unless
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "ucb": [{"initial_rounds": 0, "epsilon": 0.0}, {"initial_rounds": 3, "epsilon": 0.5, "reward_norm": "affine"}],
@@ -99,11 +100,20 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 }
 """Settings that are checked in addition to the defaults."""
 
+
+def is_usual(case: tuple[str, dict[str, Any]]) -> bool:
+    """The defaults, and the first of the other settings, are checked by the usual tests."""
+    name, values = case
+    return values in [{}, *SETTINGS.get(name, [])[:1]]
+
+
 CASES = [(name, values) for name in STRATEGIES for values in [{}, *SETTINGS.get(name, [])]]
 
 
 @pytest.mark.filterwarnings("ignore:selection.d = 7")
-@pytest.mark.parametrize(("name", "values"), CASES, ids=[f"{name}-{values}" for name, values in CASES])
+@pytest.mark.parametrize(
+    ("name", "values"), slow_unless(is_usual, CASES), ids=[f"{name}-{values}" for name, values in CASES]
+)
 def test_every_strategy_fulfills_the_contract(name: str, values: dict[str, Any]) -> None:
     check_selector(partial(make, STRATEGIES.find(name, "selection.name"), values, "selection"))
 

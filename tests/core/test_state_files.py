@@ -107,6 +107,7 @@ def test_another_hash_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+@pytest.mark.slow
 def test_memories_that_lie_in_a_file_never_come_into_memory_as_a_whole(tmp_path: Path) -> None:
     """256 MiB of clients' memories, saved and loaded again under a limit of 64 MiB of anonymous memory."""
     done = subprocess.run(

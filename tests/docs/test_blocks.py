@@ -17,6 +17,7 @@ from fedcohort.cli import cli
 from fedcohort.experiment import Experiment, load
 from fedcohort.selection import STRATEGIES
 from tests.docs.pages import PAGES, ROOT, Block, blocks, read
+from tests.repetitions import slow_unless
 
 HOW_TO = (
     "report",
@@ -35,6 +36,8 @@ HOW_TO = (
     "regression",
 )
 RUNNABLE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in HOW_TO)]
+TAKE_LONG = {"report", "notebooks", "compare-strategies", "algorithms"}
+"""Pages whose blocks take 10 to 25 s."""
 ONE_ROUND = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]
 """Options added to commands that play rounds, so that pages can show experiments of realistic size."""
 SHORT = {
@@ -78,7 +81,9 @@ def write_image_parquet(folder: Path) -> None:
         rows.to_parquet(folder / f"{split}-00000-of-00001.parquet")
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", slow_unless(lambda page: page.stem not in TAKE_LONG, RUNNABLE), ids=lambda page: page.stem
+)
 def test_all_blocks_of_a_page_run(page: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page.stem in NEEDS:
         pytest.importorskip(NEEDS[page.stem], reason="the extra that the page shows is not installed")

@@ -11,8 +11,9 @@ from fedcohort.experiment import Experiment, load, parse_overrides
 from fedcohort.experiment.plugin_files import plugin_files
 from tests.cli.test_cli import process, refused
 from tests.experiment.description_fuzzer import MAX_SECONDS, PREFIX, Case, Outcome, cases, complaint, outcome
+from tests.repetitions import slow_after
 
-CASES = 300
+CASES = 150
 
 
 def test_hostile_descriptions_end_in_one_line(tmp_path: Path) -> None:
@@ -204,14 +205,14 @@ def test_a_value_that_is_given_twice_is_refused(choices: list[object]) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [
+    slow_after(2, [
         (["run", "."], (".: is a folder; give the path of an experiment file (.toml)",)),
         (["run", "--set", "algorithm.name=nan"], ("algorithm.name = nan: should be a name",)),
         (["run", "--set", "name=\udcff"], ("name = '\\udcff': is not valid Unicode",)),
         (["run", f"--{'x' * 1000}"], ("No such option", "--xxx", "; see `fedcohort run --help`")),
         (["sweep", *(part for key in ("rounds", "selection.k") for part in ("--over", f"{key}={list(range(1, 3001))}"))],
          ("sweep: gives 9,000,000 rows",)),
-    ],
+    ]),
 )  # fmt: skip
 @pytest.mark.skipif(sys.platform == "win32", reason="arguments are bytes on Unix only")
 def test_the_command_line_refuses_in_one_line(arguments: list[str], words: tuple[str, ...]) -> None:

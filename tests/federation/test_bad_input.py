@@ -80,6 +80,7 @@ def test_one_line_that_names_the_parameter(command: str, setting: str, folder: P
         ),
     ],
 )
+@pytest.mark.slow
 def test_in_a_process(setting: str, folder: Path) -> None:
     refused(process("compare", "x.toml"), "x.toml")
     (folder / "x.toml").write_text("rounds = 5\nseeds = 1\n")

@@ -289,6 +289,7 @@ def test_two_processes_heal_one_entry_at_once(tmp_path, own_cache):
     assert [p.name for p in own_cache.iterdir() if p.is_dir()] == [entry.name]
 
 
+@pytest.mark.slow
 def test_a_run_says_in_one_line_that_damage_was_mended(own_cache, tmp_path):
     command = [
         sys.executable,

@@ -27,6 +27,7 @@ from fedcohort.rounds import RunState
 from fedcohort.selection import Cohort
 from fedcohort.testing import LoopGrid
 from tests.experiments import small
+from tests.repetitions import slow_unless
 from tests.run_states import a_run_state
 
 ROUNDS = 5
@@ -137,7 +138,7 @@ def by_round(run: fedcohort.Run) -> list[list[int]]:
     return [clients.tolist() for clients in run.selections]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_unless({"powd", "flash"}.__contains__, CASES))
 def test_picks_accuracies_and_the_final_model_are_those_of_the_local_run(name: str, tmp_path: Path) -> None:
     settings = {"rounds": ROUNDS, **CASES[name]}
     local = fedcohort.run(small(**settings), runs=tmp_path / "local")

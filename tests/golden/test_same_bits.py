@@ -8,6 +8,7 @@ import pytest
 import fedcohort
 from fedcohort.record import Run
 from tests.experiments import UCB, small
+from tests.repetitions import slow_after
 
 STRATEGIES = ["uniform", "all", UCB, "powd", "cpowd", "rpowd", "select_by_loss", "utility_time"]
 
@@ -28,7 +29,7 @@ def test_two_runs_of_one_experiment_are_identical(selection: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("model", ["mlp", "cnn_a"])
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
+@pytest.mark.parametrize("algorithm", slow_after(1, ["fedavg", "fedsgd"]))
 def test_runs_are_identical_for_any_number_of_threads(model: str, algorithm: str, tmp_path: Path) -> None:
     records = []
     for plan, workers in [("loop", 0), ("threads", 2), ("threads", 5)]:

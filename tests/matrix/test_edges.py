@@ -18,6 +18,7 @@ from fedcohort.runs.given_objects import Given
 from fedcohort.testing.base import bits
 from tests.golden.test_same_bits import record
 from tests.matrix.hard_federation import ALGORITHM_VALUES, HARD, hard
+from tests.repetitions import slow_after
 from tests.resume.test_resume import stop_after
 from tests.rounds.test_rounds import poison, status
 from tests.run_states import a_run_state
@@ -113,7 +114,7 @@ def with_batch_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes))
 
 
-@every_algorithm
+@pytest.mark.parametrize("algorithm", slow_after(4, FEDERATED))
 def test_clients_without_a_training_step_fail_and_the_other_clients_are_admitted(
     algorithm: str, tmp_path: Path
 ) -> None:

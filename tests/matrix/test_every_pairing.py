@@ -2,7 +2,6 @@
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from fedcohort.experiment.pairings import NEEDED_FROM_STRATEGY
 from fedcohort.selection import STRATEGIES
 from tests.golden.test_same_bits import record
 from tests.matrix.hard_federation import federation_of, game_of, hard, play_rounds, without_wall_times
+from tests.repetitions import slow, slow_unless
 from tests.resume.test_resume import stop_after
 
 ALL_PAIRS = list(itertools.product(STRATEGIES.builtin, ALGORITHMS.builtin))
@@ -23,15 +23,10 @@ REFUSED = {(strategy, "centralised") for strategy in STRATEGIES.builtin if strat
 """Centralised training has one client, so strategies cannot select."""
 
 
-def some_are_slow(pairs: list[tuple[str, str]]) -> list[Any]:
-    """All pairs; the usual tests play every fourth one, in which each strategy and each algorithm comes several times."""
+def is_usual(pair: tuple[str, str]) -> bool:
+    """Every eighth pair is played by the usual tests: each strategy and each algorithm comes several times."""
     strategies, algorithms = list(STRATEGIES.builtin), list(ALGORITHMS.builtin)
-    return [
-        pair
-        if (strategies.index(pair[0]) + algorithms.index(pair[1])) % 4 == 0
-        else pytest.param(*pair, marks=pytest.mark.slow)
-        for pair in pairs
-    ]
+    return (strategies.index(pair[0]) + algorithms.index(pair[1])) % 8 == 0
 
 
 @pytest.fixture
@@ -40,7 +35,9 @@ def shared_federation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("shared_federation")
-@pytest.mark.parametrize(("strategy", "algorithm"), some_are_slow([pair for pair in ALL_PAIRS if pair not in REFUSED]))
+@pytest.mark.parametrize(
+    ("strategy", "algorithm"), slow_unless(is_usual, [pair for pair in ALL_PAIRS if pair not in REFUSED])
+)
 def test_three_rounds_are_finite_and_a_resumed_round_is_bit_identical(strategy: str, algorithm: str) -> None:
     experiment = hard(strategy, algorithm)
     with game_of(experiment) as run_state:
@@ -65,7 +62,11 @@ def test_three_rounds_are_finite_and_a_resumed_round_is_bit_identical(strategy: 
 
 @pytest.mark.parametrize(
     ("strategy", "algorithm"),
-    [("uniform", name) for name in ALGORITHMS.builtin] + [(name, "scaffold") for name in STRATEGIES.builtin],
+    [("uniform", name) for name in ALGORITHMS.builtin]
+    + [
+        (name, "scaffold") if number % 3 == 0 else slow((name, "scaffold"))
+        for number, name in enumerate(STRATEGIES.builtin)
+    ],
 )
 def test_the_record_of_an_interrupted_run_equals_that_of_an_uninterrupted_run(
     strategy: str, algorithm: str, tmp_path: Path

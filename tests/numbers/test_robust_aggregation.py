@@ -19,6 +19,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.rounds import play_round
 from tests.matrix.test_edges import calm
+from tests.repetitions import slow_after
 from tests.rounds.test_rounds import poison
 from tests.run_states import a_run_state
 
@@ -177,7 +178,7 @@ def scipy_trimmed(states: list[dict[str, np.ndarray]], beta: float) -> dict[str,
     return {name: stats.trim_mean(np.stack([state[name] for state in states]), beta, axis=0) for name in SHAPES}
 
 
-@pytest.mark.parametrize("n", [7, 12])
+@pytest.mark.parametrize("n", slow_after(1, [7, 12]))
 def test_results_equal_those_of_plain_implementations(n: int) -> None:
     states = drawn(n, seed=n)
     start = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in SHAPES.items()}

@@ -27,6 +27,7 @@ from fedcohort.testing.base import bits, members_of, small_federation
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 from tests.numbers.local_problems import PLAIN, Gradient, OneNumber, number, play_rounds, train_locally
+from tests.repetitions import slow_after
 from tests.resume.test_resume import stop_after
 from tests.run_states import a_run_state
 
@@ -325,7 +326,7 @@ class ScaffoldOfThePaper:
             self.c[name] = self.c[name] + sum_c[name] / self.federation.num_clients
 
 
-@pytest.mark.parametrize(("option", "optimizer"), [("II", "sgd"), ("I", "sgd"), ("II", "adam")])
+@pytest.mark.parametrize(("option", "optimizer"), slow_after(1, [("II", "sgd"), ("I", "sgd"), ("II", "adam")]))
 def test_rounds_on_digits_agree_with_an_implementation_of_the_paper(option: Any, optimizer: Any) -> None:
     lr = 0.05 if optimizer == "sgd" else 0.003
     training = {

@@ -10,6 +10,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.core.random_streams import rng
 from fedcohort.racing.paired_rows import paired
 from fedcohort.racing.rule import Drop, RaceRule
+from tests.repetitions import slow_after
 
 POINT = 0.005
 
@@ -105,7 +106,7 @@ def test_a_resting_row_catches_up_when_the_leader_changes() -> None:
     assert rule.leader == 1
 
 
-@pytest.mark.parametrize("law", ["gaussian", "t with 3 degrees of freedom", "different spreads"])
+@pytest.mark.parametrize("law", slow_after(1, ["gaussian", "t with 3 degrees of freedom", "different spreads"]))
 def test_equal_rows_are_dropped_in_fewer_than_5_percent_of_races(law: str) -> None:
     """A small version of benchmarks/race_error.py."""
     errors, generator = 0, rng(0, law)

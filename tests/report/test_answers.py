@@ -188,6 +188,7 @@ def call(*arguments: str) -> str:
     return result.output
 
 
+@pytest.mark.slow
 def test_all_commands_have_the_same_reference(runs: Path, tmp_path: Path) -> None:
     """UCB stands first in the alphabet and on the command line; uniform is the reference nevertheless."""
     folders = sorted((str(run.path) for run in find_runs([runs])), key=lambda path: "ucb" not in path.lower())

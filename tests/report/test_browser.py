@@ -23,6 +23,7 @@ from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import look
 from tests.experiments import small
 from tests.records import seal_again
+from tests.repetitions import slow_after
 from tests.report.test_page import hostile
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -174,7 +175,7 @@ def test_it_prints(opened: Watched) -> None:
     assert len(printed) > 50_000
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", slow_after(1, ["dark", "light"]))
 def test_everybody_can_read_it(browser: Any, file: str, scheme: str) -> None:
     """Contrast, names and roles, as axe-core judges them; in the dark the page is dark."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -257,6 +258,7 @@ def test_the_live_page_follows_and_comes_back(browser: Any, runs: Path, tmp_path
     port, token = server.server_port, server.live.token
     watch(server)
     watched = Watched(browser)
+    watched.page.add_init_script(SHORT_WAITS)
     page = watched.open(server.address)
     drawn = "fedcohort.data.accuracy_rounds.length"
     assert page.evaluate(drawn) == 3
@@ -280,6 +282,12 @@ def test_the_live_page_follows_and_comes_back(browser: Any, runs: Path, tmp_path
     server.shutdown()
     server.server_close()
     page.close()
+
+
+SHORT_WAITS = (
+    "const wait = setTimeout; window.setTimeout = (f, ms, ...rest) => wait(f, ms < 1000 ? ms : ms / 10, ...rest)"
+)
+"""The page waits seconds before it asks again; here a tenth of them."""
 
 
 def watch(server: Any) -> None:

@@ -266,6 +266,7 @@ def test_hostile_names_stay_words(tmp_path: Path) -> None:
 # --- the command -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_takes_runs_folders_and_experiment_files(tmp_path: Path, runs: Path) -> None:
     def report(*arguments: str) -> Any:
         return CliRunner().invoke(cli, ["report", *arguments, "-o", str(tmp_path / "page.html")])

@@ -117,6 +117,7 @@ def titles(drawn: list[Figure], key: str) -> set[str]:
 
 
 @needs_browser
+@pytest.mark.slow
 def test_the_page_shows_the_clients_of_the_chosen_point(browser: Any, swept: list[Run], tmp_path: Path) -> None:
     for watched in opened(browser, swept, tmp_path):
         page = watched.page
@@ -152,6 +153,7 @@ def test_the_page_shows_the_clients_of_the_chosen_point(browser: Any, swept: lis
 
 
 @needs_browser
+@pytest.mark.slow
 def test_a_strategy_without_figures_of_a_seed_has_no_empty_heading(browser: Any, runs: Path, tmp_path: Path) -> None:
     for watched in opened(browser, find_runs([runs]), tmp_path):
         page = watched.page

@@ -45,7 +45,8 @@ def assert_played_or_said_so(process: "subprocess.Popen[str]") -> bool:
     return process.returncode == 0
 
 
-@pytest.mark.parametrize("number", [3, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [3, 10])
 def test_starters_with_other_workers_leave_a_whole_run(number: int, tmp_path: Path) -> None:
     words = ["run", "--set", "rounds=30", "--set", "seeds=1", "--set", "selection.name=ucb"]
     starters = [start([*words, "--set", f"engine.workers={i + 1}"], tmp_path / "runs") for i in range(number)]

@@ -156,6 +156,7 @@ for folder, jobs in (("two", 2), ("one", 1)):
 """
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_sends_its_classes(tmp_path: Path) -> None:
     """Classes, functions and arrays of ``__main__``; new processes do not run the script again, and results do not change."""
     script = tmp_path / "mine.py"

@@ -24,6 +24,7 @@ from tests.cli.test_cli import call
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 from tests.records import seal_again
+from tests.repetitions import slow_after
 from tests.resume.test_resume import stop_after
 
 OWN = '''
@@ -215,7 +216,7 @@ def test_every_reading_command_is_tried() -> None:
     assert set(commands.commands) - tried == {"strategies", "doctor", "deploy", "schema", "site"}
 
 
-@pytest.mark.parametrize("entry", ["", "INSERT INTO meta VALUES ('plug-ins', '{}')"])
+@pytest.mark.parametrize("entry", slow_after(1, ["INSERT INTO meta VALUES ('plug-ins', '{}')", ""]))
 def test_names_outside_of_a_run_are_not_imported_either(strange: Path, tmp_path: Path, entry: str) -> None:
     """A description may name a file of the reader, or an installed package."""
     run = tmp_path / "run"

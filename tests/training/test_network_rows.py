@@ -30,6 +30,7 @@ from fedcohort.training.plain_network import program_of
 from fedcohort.training.stack import stacked_networks
 from fedcohort.training.stack.stacked_networks import Chain, Vectorized, network_of
 from tests.experiments import small
+from tests.repetitions import slow_after
 from tests.training.networks import (
     HIDDEN,
     KEPT,
@@ -214,7 +215,9 @@ def digits(plan: str = "threads") -> fedcohort.Experiment:
 
 @pytest.mark.parametrize("plan", ["threads", "stacked"])
 @pytest.mark.parametrize(
-    "make", [Perceptron, ByNumbers, Convolutions, Viewing, Nested, Chance, Residual], ids=lambda make: make.__name__
+    "make",
+    slow_after(3, [Perceptron, Convolutions, Residual, ByNumbers, Viewing, Nested, Chance]),
+    ids=lambda make: make.__name__,
 )
 def test_runs_have_the_same_digest(
     make: type[nn.Module], plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

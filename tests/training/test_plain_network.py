@@ -29,6 +29,7 @@ from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.network_rewriting import relu_last
 from fedcohort.training.optimizers import build_optimizer
 from fedcohort.training.plain_network import program_of
+from tests.repetitions import slow_unless
 
 IMAGES = (3, 12, 12)
 
@@ -438,8 +439,17 @@ CASES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any], dict[str, Any]]]
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("kind", ["vectors", pytest.param("images", marks=pytest.mark.slow), "images batch by batch"])
+KINDS = ("vectors", "images", "images batch by batch")
+FEW = ("plain", "by loss", "weighted", "uneven epochs")
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    slow_unless(
+        lambda both: both[0] == "vectors" or (both[0] != "images" and both[1] in FEW),
+        [(kind, case) for kind in KINDS for case in CASES],
+    ),
+)
 def test_clients_learn_the_same_bits(case: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make, settings, cohort = CASES[case]
     if kind == "images batch by batch":

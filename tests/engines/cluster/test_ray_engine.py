@@ -38,6 +38,7 @@ from fedcohort.testing import check_engine
 from fedcohort.testing.base import HEALTHY, ControlVariates, bits, members_of, small_federation
 from fedcohort.training.personal_models import PersonalAccuracy
 from tests.experiments import small
+from tests.repetitions import slow_after
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -137,7 +138,8 @@ def test_stacks_have_the_bits_of_local_stacks(hosts: HostPool) -> None:
     assert remote.plan == "stacked"
 
 
-@pytest.mark.parametrize("algorithm", [pytest.param(FedAvg, marks=pytest.mark.slow), ControlVariates])
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", [FedAvg, ControlVariates])
 def test_means_of_blocks_have_the_same_bits_for_any_number_of_hosts(
     algorithm: type[Algorithm], hosts: HostPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,7 +327,9 @@ def test_settings_that_need_a_cluster_are_refused_without_one(tmp_path: Path) ->
         fedcohort.compare(small(seeds=2, engine={"name": "ray"}), runs=tmp_path, jobs=2)
 
 
-@pytest.mark.parametrize(("address", "reason"), [("127.0.0.1:1", "refused"), ("nowhere", "the form is HOST:PORT")])
+@pytest.mark.parametrize(
+    ("address", "reason"), slow_after(1, [("nowhere", "the form is HOST:PORT"), ("127.0.0.1:1", "refused")])
+)
 def test_an_address_without_a_cluster_is_one_line(address: str, reason: str) -> None:
     pytest.importorskip("ray")
     source = f"from fedcohort.engines.cluster.host_pool import HostPool; HostPool({address!r})"

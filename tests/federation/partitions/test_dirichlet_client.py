@@ -6,6 +6,7 @@ import pytest
 from fedcohort.federation.partition import describe, partition
 from fedcohort.federation.partitions import dirichlet_client
 from fedcohort.federation.partitions.dirichlet_client import DirichletClient
+from tests.repetitions import slow_after
 
 
 def counts_of(rule, labels, m, rng):
@@ -54,7 +55,9 @@ def test_agrees_with_the_rule_written_out_by_hand(convention, alpha, cells, monk
     assert np.all(np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 4.5 * error)
 
 
-@pytest.mark.parametrize(("alpha", "pools"), [(1.0, [10, 20, 70]), (1e6, [10, 20, 20]), (0.5, [5, 5, 5, 25])])
+@pytest.mark.parametrize(
+    ("alpha", "pools"), slow_after(1, [(1.0, [10, 20, 70]), (1e6, [10, 20, 20]), (0.5, [5, 5, 5, 25])])
+)
 def test_a_client_that_empties_pools_takes_the_rest_by_its_own_mixture(alpha, pools):
     # two clients, half of the samples each: what the first cannot have decides what it takes instead
     labels, rule = np.repeat(np.arange(len(pools)), pools), DirichletClient(alpha=alpha, convention="alpha_each")
