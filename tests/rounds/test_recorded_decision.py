@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fedcohort.algorithms import Algorithm, ModelState, Update
+from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.record import KEPT, LedgerRow, RoundRow
 from fedcohort.rounds import play_round
-from fedcohort.rounds.ledger import num_bytes
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import Cohort, Why
 from tests.run_states import a_run_state

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol, overload
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.core.sums import for_sums
+from fedcohort.core.tensor_sizes import tensor_bytes
 
 __all__ = ["Members", "ModelGroup", "ModelState", "Tensors", "Update", "is_finite", "norm_of_update"]
 
@@ -116,12 +117,8 @@ class Update:
         if self.pending is not None and self.sent is None:
             model = self.pending[0].num_bytes
         else:
-            model = _num_bytes(t for name, t in self.state.items() if self.sent is None or name in self.sent)
-        return model + _num_bytes(tensors)
-
-
-def _num_bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors)
+            model = tensor_bytes(t for name, t in self.state.items() if self.sent is None or name in self.sent)
+        return model + tensor_bytes(tensors)
 
 
 def is_finite(update: Update) -> bool:

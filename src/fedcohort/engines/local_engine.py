@@ -28,6 +28,7 @@ from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import raised_in
 from fedcohort.core.processor import cores
 from fedcohort.core.random_streams import integer, torch_seeded
+from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.core.threads import one_thread, one_thread_each
 from fedcohort.engines import device
 from fedcohort.engines.background_evaluation import EvaluationPiece, PendingEvaluation
@@ -139,7 +140,7 @@ class LocalEngine:
             draws = trainer.draws
         self.draws = bool(draws)
         self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
-        self._model_bytes: int = max(1, sum(value.nbytes for value in module.state_dict().values()))
+        self._model_bytes: int = max(1, num_bytes([module.state_dict()]))
         self.plan: Plan = plan
         self.meanwhile: Callable[[], bool] = lambda: False
         self._beside: deque[Callable[[], None]] = deque()

@@ -14,11 +14,12 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.chooser import Chooser
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.flower.federation import FlowerClients
 from fedcohort.flower.replies import Checked, as_state, check_replies
 from fedcohort.record import RoundRow
 from fedcohort.rounds.client_outcomes import Tally
-from fedcohort.rounds.ledger import Stopwatch, num_bytes
+from fedcohort.rounds.ledger import Stopwatch
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import Cohort
 from fedcohort.selection.cohort_checks import admitted as admitted_by

@@ -5,12 +5,14 @@ marks a round without evaluation, which is skipped.
 """
 
 from fedcohort.measures.accuracy import (
+    AccuracyOverClients,
     EarlyStop,
     accuracy,
     best_accuracy,
     early_stop,
     final_accuracy,
     macro_accuracy,
+    over_clients,
     overall_accuracy,
     worst_accuracy,
 )
@@ -41,9 +43,9 @@ from fedcohort.measures.seeds import (
 from fedcohort.measures.stability import forgetting, largest_drop, tail_sd
 
 __all__ = [
-    "ACCURACY_DIFFERENCES", "EarlyStop", "JainReference", "PairedInterval", "Participation", "accuracy", "best_accuracy",
-    "best_batch_size", "binomial", "bytes_to", "coverage", "early_stop", "entropy",
-    "final_accuracy", "forgetting", "gini", "hindsight_regret", "holm", "jain", "jain_random", "largest_drop", "macro_accuracy",
-    "mean_sd", "overall_accuracy", "paired_interval", "paired_p_value", "participation", "participation_random", "regret",
+    "ACCURACY_DIFFERENCES", "AccuracyOverClients", "EarlyStop", "JainReference", "PairedInterval", "Participation", "accuracy",
+    "best_accuracy", "best_batch_size", "binomial", "bytes_to", "coverage", "early_stop", "entropy", "final_accuracy",
+    "forgetting", "gini", "hindsight_regret", "holm", "jain", "jain_random", "largest_drop", "macro_accuracy", "mean_sd",
+    "over_clients", "overall_accuracy", "paired_interval", "paired_p_value", "participation", "participation_random", "regret",
     "rounds_since", "rounds_to", "selection_counts", "tail_sd", "time_to", "worst_accuracy",
 ]  # fmt: skip

@@ -10,12 +10,14 @@ from fedcohort.core.errors import UsageError
 from fedcohort.measures.argument_checks import Values, as_measured, as_series, same_length
 
 __all__ = [
+    "AccuracyOverClients",
     "EarlyStop",
     "accuracy",
     "best_accuracy",
     "early_stop",
     "final_accuracy",
     "macro_accuracy",
+    "over_clients",
     "overall_accuracy",
     "worst_accuracy",
 ]
@@ -72,6 +74,32 @@ def worst_accuracy(per_client: ArrayLike, share: float = 0.1) -> float:
     if not 0 < share <= 1:
         raise UsageError(f"share = {share}: must be above 0 and at most 1, such as 0.1")
     return float(np.sort(values)[: math.ceil(round(share * len(values), 9))].mean())  # 0.07·100 is a little more than 7
+
+
+class AccuracyOverClients(NamedTuple):
+    """The accuracy of a model on each client's own data, over clients; NaN if it was not measured.
+
+    Attributes:
+        mean: mean over clients.
+        worst: mean over the 10% of the clients with the lowest accuracy.
+        sd: standard deviation over clients, with divisor m.
+    """
+
+    mean: float
+    worst: float
+    sd: float
+
+
+def over_clients(per_client: ArrayLike) -> AccuracyOverClients:
+    """Mean, worst tenth and standard deviation of the clients' accuracies.
+
+    Args:
+        per_client: accuracy of the model on each client's own data [m]; clients with NaN have no data and are left out.
+    """
+    values = np.asarray(per_client, np.float64)
+    if not np.isfinite(values).any():
+        return AccuracyOverClients(math.nan, math.nan, math.nan)
+    return AccuracyOverClients(float(np.nanmean(values)), worst_accuracy(values), float(np.nanstd(values)))
 
 
 class EarlyStop(NamedTuple):

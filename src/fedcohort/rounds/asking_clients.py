@@ -9,7 +9,8 @@ from fedcohort.algorithms import Update
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.rounds.ledger import Ledger, num_bytes
+from fedcohort.core.tensor_sizes import num_bytes
+from fedcohort.rounds.ledger import Ledger
 from fedcohort.rounds.run_state import RunState, members
 from fedcohort.selection import Cohort, LocalLoss, LossChange, Question, Speed
 

@@ -1,26 +1,20 @@
 """The cost of a round: wall time of its parts; messages, bytes and client passes of every exchange."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
-import torch
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.record import LedgerRow
 from fedcohort.selection import Question
 
-__all__ = ["Ledger", "Stopwatch", "num_bytes"]
+__all__ = ["Ledger", "Stopwatch"]
 
 T = TypeVar("T")
-
-
-def num_bytes(groups: Iterable[Mapping[str, torch.Tensor]]) -> int:
-    """Size of tensors in bytes, uncompressed."""
-    return sum(t.numel() * t.element_size() for group in groups for t in group.values())
 
 
 class Stopwatch:

@@ -13,10 +13,11 @@ from fedcohort.algorithms import ModelState, Update
 from fedcohort.core.arrays import Values, read_only
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.random_streams import rng
+from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.record import Reasons, RoundRow
 from fedcohort.rounds.asking_clients import answer
 from fedcohort.rounds.client_outcomes import Tally
-from fedcohort.rounds.ledger import Ledger, Stopwatch, num_bytes
+from fedcohort.rounds.ledger import Ledger, Stopwatch
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.rounds.run_state import RunState, members
 from fedcohort.selection import Cohort, LocalAccuracy, Question, Round, choose

@@ -32,7 +32,7 @@ def clock_of(
         model: the initial model, which determines transfer times.
         kind: class of the clock.
     """
-    from fedcohort.rounds.ledger import num_bytes
+    from fedcohort.core.tensor_sizes import num_bytes
 
     return kind(
         num_samples,

@@ -9,14 +9,14 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.measures import EarlyStop, JainReference
+from fedcohort.measures import AccuracyOverClients, EarlyStop, JainReference
 from fedcohort.record import Run
 from fedcohort.record.personal_results import personal_accuracy
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cost", "Measured", "OverClients", "Personal", "level_below"]
+__all__ = ["Cost", "Measured", "Personal", "level_below"]
 
 
 def level_below(accuracy: float) -> float:
@@ -32,20 +32,6 @@ class Cost(NamedTuple):
     rounds: float
     time: float
     bytes: float
-
-
-class OverClients(NamedTuple):
-    """The accuracy of a model on each client's own data, over clients; NaN if it was not measured.
-
-    Attributes:
-        mean: mean over clients.
-        worst: mean over the 10% of the clients with the lowest accuracy.
-        sd: standard deviation over clients.
-    """
-
-    mean: float
-    worst: float
-    sd: float
 
 
 class Personal(NamedTuple):
@@ -129,13 +115,10 @@ class Measured:
         return measures.final_accuracy(local) if np.isfinite(local).any() else math.nan
 
     @cached_property
-    def over_clients(self) -> OverClients:
+    def over_clients(self) -> AccuracyOverClients:
         """The last measured accuracy on clients' own data, see :attr:`Run.client_accuracy`."""
         by_client = self.run.client_accuracy
-        last = by_client.iloc[-1].to_numpy(np.float64) if len(by_client) else np.full(1, np.nan)
-        if not np.isfinite(last).any():
-            return OverClients(math.nan, math.nan, math.nan)
-        return OverClients(float(np.nanmean(last)), measures.worst_accuracy(last), float(np.nanstd(last)))
+        return measures.over_clients(by_client.iloc[-1].to_numpy(np.float64) if len(by_client) else [])
 
     @property
     def own_measures(self) -> dict[str, float]:

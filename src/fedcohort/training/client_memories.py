@@ -21,6 +21,7 @@ from torch import Tensor
 from fedcohort.algorithms import Tensors
 from fedcohort.core.durable_files import reserve
 from fedcohort.core.errors import UsageError
+from fedcohort.core.tensor_sizes import num_bytes
 
 __all__ = ["LIMIT", "Memories", "Memory"]
 
@@ -127,7 +128,7 @@ class Memories:
             self._file = None
 
     def _store(self, memory: Memory) -> Memory | _Place:
-        size = _num_bytes(memory)
+        size = num_bytes(memory.values())
         if self._bytes + size <= self.limit:
             self._bytes += size
             return memory
@@ -137,7 +138,7 @@ class Memories:
         if isinstance(stored, _Place):
             self._free.setdefault(stored.size, []).append(stored.start)
         else:
-            self._bytes -= _num_bytes(stored)
+            self._bytes -= num_bytes(stored.values())
 
     def _write(self, memory: Memory) -> _Place:
         size = 0
@@ -189,10 +190,6 @@ class Memories:
             raise UsageError(
                 f"{folder}: no space for {size / 2**30:.1f} GiB of client memories ({error}); set TMPDIR to a folder that has it"
             ) from None
-
-
-def _num_bytes(memory: Memory) -> int:
-    return sum(t.numel() * t.element_size() for group in memory.values() for t in group.values())
 
 
 def _aligned(size: int) -> int:

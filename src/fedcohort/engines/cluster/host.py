@@ -24,6 +24,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.arrays import Values
+from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.engines import device
 from fedcohort.engines.base import naming_client
 from fedcohort.engines.client_answers import forward_answers, trial_answers
@@ -111,7 +112,7 @@ class _Site:
         if setup.stacked:
             own = module().to(dtype=DTYPES[training.precision])
             stack = Stack(federation, own, training, algorithm, setup.seed)
-            size = max(1, sum(value.nbytes for value in own.state_dict().values()))
+            size = max(1, num_bytes([own.state_dict()]))
             site.groups = GroupTrainer(stack, size, site.memory)
         return site
 

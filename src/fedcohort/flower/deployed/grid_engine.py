@@ -14,6 +14,7 @@ import numpy as np
 from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.engines.base import ClientError, Later
 from fedcohort.engines.local_engine import AHEAD_BYTES, LocalEngine
 from fedcohort.federation.federation import Federation
@@ -87,7 +88,7 @@ class GridEngine:
         self._proposed: dict[int, str] = {}
         self._extra: Layout | None = None
         self._extra_known = False
-        self._model_bytes = max(1, sum(value.nbytes for value in self.initial_model().values()))
+        self._model_bytes = max(1, num_bytes([self.initial_model()]))
         self._setup = {
             "seed": seed,
             "clients": len(roster.sizes()),

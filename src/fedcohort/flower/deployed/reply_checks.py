@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.flower.sites.protocol import BadMessage, Words
 
 __all__ = ["Expected", "Layout", "layout_of"]
@@ -47,7 +48,7 @@ class Expected:
 
     def largest(self, clients: int) -> int:
         """Largest number of bytes of a reply about so many clients."""
-        model = sum(value.nbytes for value in self.model.values())
+        model = num_bytes([self.model])
         beside = sum(
             dtype.itemsize * shape.numel() for group in (self.extra or {}).values() for dtype, shape in group.values()
         )
