@@ -54,6 +54,7 @@ def test_the_local_engine_fulfills_the_contract() -> None:
     check_engine(LocalEngine)
 
 
+@pytest.mark.slow
 def test_the_process_engine_fulfills_the_contract(pool: Pool) -> None:
     check_engine(partial(ProcessEngine, pool=pool))
 

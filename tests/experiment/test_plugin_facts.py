@@ -4,10 +4,13 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.plugin_facts import plugin_facts
 
 
+@pytest.mark.slow
 def test_the_facts_are_the_same_if_python_leaves_docstrings_out() -> None:
     source = (
         "import json; from fedcohort.experiment import Experiment; from fedcohort.experiment.plugin_facts import plugin_facts;"

@@ -22,6 +22,7 @@ from fedcohort.federation.datasets import Dataset, from_arrays, part
 from fedcohort.federation.federation import gather
 from fedcohort.federation.load_dataset import NAMES, load
 from fedcohort.federation.partition import Iid, partition
+from tests.repetitions import slow_after
 
 MIRROR = os.environ.get("FEDCOHORT_DATA")
 needs_mirror = pytest.mark.skipif(
@@ -604,6 +605,7 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path, own_cache):
     assert left_over.name.startswith(f".{entry.name}~")
 
 
+@pytest.mark.slow
 def test_processes_may_race(tmp_path, own_cache):
     folder = image_folder(tmp_path / "pets", per_class=50)
     code = "import sys; from fedcohort.federation.load_dataset import load; print(load(sys.argv[1]).fingerprint)"
@@ -623,7 +625,7 @@ def test_a_cache_that_cannot_be_made(tmp_path, monkeypatch):
         load(str(image_folder(tmp_path / "pets")))
 
 
-@pytest.mark.parametrize("name", ["digits", "breast_cancer"])
+@pytest.mark.parametrize("name", slow_after(1, ["breast_cancer", "digits"]))
 def test_embedded_sets_are_kept_too(own_cache, name):
     code = (
         "import sys; from fedcohort.federation.load_dataset import load; "

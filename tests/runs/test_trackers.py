@@ -61,6 +61,7 @@ def test_tensorboard_shows_each_round_once_after_an_interruption(
     assert told == [(1, 0.125), (2, 0.25), (3, 0.625), (4, 0.75), (5, 0.875)]
 
 
+@pytest.mark.slow
 def test_mlflow_is_told_and_finds_its_run_again(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     from mlflow import MlflowClient
